@@ -1,0 +1,19 @@
+//! Compiles the messages of `proto/` to Rust. Needs `protoc` with its includes (Debian: protobuf-compiler,
+//! libprotobuf-dev); `$PROTOC` may name another one.
+
+fn main() -> std::io::Result<()> {
+    println!("cargo:rerun-if-changed=proto");
+    println!("cargo:rerun-if-env-changed=QUORATE_GIT_COMMIT");
+    prost_build::Config::new()
+        // Maps iterate in key order, so that one message has one encoding.
+        .btree_map(["."])
+        .compile_protos(
+            &[
+                "proto/quorate/v1/version.proto",
+                "proto/quorate/v1/reconciler.proto",
+                "proto/quorate/v1/object.proto",
+                "proto/quorate/v1/node.proto",
+            ],
+            &["proto"],
+        )
+}

@@ -1,0 +1,101 @@
+//! The command line: a file a command family, one connection vocabulary, one table of exit codes.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub mod bundle;
+pub mod completions;
+pub mod connection;
+pub mod dev;
+pub mod exit;
+pub mod objects;
+pub mod output;
+pub mod run;
+pub mod status;
+pub mod wait_ready;
+
+use connection::EtcdArgs;
+use exit::{Exit, Failure};
+
+/// An etcd-backed, leader-elected cluster controller.
+#[derive(Parser, Debug)]
+#[command(name = "quorate", version, max_term_width = 100, after_help = exit::TABLE, disable_help_subcommand = true)]
+pub struct Cli {
+    /// How to reach etcd.
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Every command.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a replica of the controller
+    Run(run::RunArgs),
+    /// Run etcd, a kube-apiserver and the controller on this machine, to try things out
+    Dev(dev::DevArgs),
+    /// Block until the reconciled state admits a release
+    WaitReady(wait_ready::WaitReadyArgs),
+    /// Show the leader, the gate and the replicas
+    Status(status::StatusArgs),
+    /// List objects
+    Get(objects::get::GetArgs),
+    /// Show one object in full
+    Describe(objects::describe::DescribeArgs),
+    /// Create or change objects from YAML or JSON
+    Apply(objects::apply::ApplyArgs),
+    /// Delete objects
+    Delete(objects::delete::DeleteArgs),
+    /// Check, compare and permit a bundle of Kubernetes resources
+    Bundle(bundle::BundleArgs),
+    /// Print a shell's completion script
+    Completions(completions::CompletionsArgs),
+}
+
+/// Parses the command line, runs the command and turns its outcome into an exit code.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(shown) => {
+            // Help and version are answers, everything else is a usage error; clap knows which stream.
+            let _ = shown.print();
+            return if shown.use_stderr() {
+                Exit::Usage.into()
+            } else {
+                Exit::Done.into()
+            };
+        }
+    };
+    match dispatch(cli) {
+        Ok(()) => Exit::Done.into(),
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    let Cli { etcd, command } = cli;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
+    runtime.block_on(async {
+        match command {
+            Command::Run(args) => run::run(args, &etcd).await,
+            Command::Dev(args) => dev::run(args).await,
+            Command::WaitReady(args) => wait_ready::run(args, &etcd).await,
+            Command::Status(args) => status::run(args, &etcd).await,
+            Command::Get(args) => objects::get::run(args, &etcd).await,
+            Command::Describe(args) => objects::describe::run(args, &etcd).await,
+            Command::Apply(args) => objects::apply::run(args, &etcd).await,
+            Command::Delete(args) => objects::delete::run(args, &etcd).await,
+            Command::Bundle(args) => bundle::run(args, &etcd).await,
+            Command::Completions(args) => completions::run(args),
+        }
+    })
+}

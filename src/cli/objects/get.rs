@@ -1,0 +1,15 @@
+//! `quorate get`.
+
+use clap::Args;
+
+use crate::cli::connection::EtcdArgs;
+use crate::cli::exit::Failure;
+
+/// Arguments of the command.
+#[derive(Args, Debug)]
+pub struct GetArgs {}
+
+/// Runs the command.
+pub async fn run(_args: GetArgs, _etcd: &EtcdArgs) -> Result<(), Failure> {
+    Err(Failure::failed("not yet"))
+}

@@ -1,0 +1,1 @@
+//! Tables and documents: `-o table|wide|json|yaml|name`.

@@ -1,0 +1,1 @@
+//! A whole cluster on this machine: etcd, kube-apiserver and the controller as child processes.

@@ -1,0 +1,1 @@
+//! The gate: version, status key, wait-ready.

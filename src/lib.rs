@@ -1,0 +1,40 @@
+//! Quorate, an etcd-backed, leader-elected cluster controller.
+//!
+//! # Layers
+//!
+//! A lower layer never names a higher one:
+//!
+//! | layer | modules | may name |
+//! | --- | --- | --- |
+//! | vocabulary | [`release`], [`proto`], [`retry`], [`metrics`], [`failpoint`] | |
+//! | etcd | [`etcd`]: connection, session, election, fence, watch | `etcd_client`, alone |
+//! | store | [`store`]: keys, objects, transactions, caches | |
+//! | Kubernetes | [`kube`]: client, discovery, apply, events | `kube`, alone |
+//! | subjects | [`gate`], [`resources`]: a pure `plan` each, a controller around it | |
+//! | a process | [`term`], [`replica`], [`serve`] | |
+//! | people | [`cli`], [`dev`] | |
+
+pub mod cli;
+pub mod dev;
+pub mod etcd;
+pub mod failpoint;
+pub mod gate;
+pub mod kube;
+pub mod metrics;
+pub mod release;
+pub mod replica;
+pub mod resources;
+pub mod retry;
+pub mod serve;
+pub mod store;
+pub mod term;
+
+/// The messages of `proto/quorate/v1`, as they lie in etcd.
+#[allow(
+    missing_docs,
+    clippy::all,
+    reason = "generated; the .proto files hold the documentation"
+)]
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/quorate.v1.rs"));
+}

@@ -1,0 +1,215 @@
+//! Every metric, in one place, so that its name and labels can be read and kept stable.
+//!
+//! Base units, bounded labels: no object name is ever a label.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+/// Labels of `etcd_request_seconds`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Request {
+    /// `range`, `txn`, `lease_grant`, …
+    pub operation: &'static str,
+    /// gRPC code by its name, `Ok` among them.
+    pub code: &'static str,
+}
+
+/// A single label `reason`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Reason {
+    /// From a fixed set of words.
+    pub reason: &'static str,
+}
+
+/// A single label `result`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Outcome {
+    /// From a fixed set of words.
+    pub result: &'static str,
+}
+
+type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// Handles to every metric; cheap to clone, all clones count into the same.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    /// 1 while this replica leads, else 0.
+    pub leader: Gauge,
+    /// Terms begun by this replica.
+    pub leader_transitions: Counter,
+    /// Seconds until the lease's local deadline; 0 without a lease.
+    pub lease_margin_seconds: Gauge<f64, AtomicU64>,
+    /// Keep-alive rounds that went unanswered.
+    pub keepalive_failures: Counter,
+    /// Writes that etcd refused because the term was over.
+    pub fenced_writes_refused: Counter,
+    /// Duration of requests to etcd.
+    pub etcd_request_seconds: Seconds<Request>,
+    /// Watches opened again, by why.
+    pub watch_restarts: Family<Reason, Counter>,
+    /// Passes over the Kubernetes resources.
+    pub reconcile_passes: Counter,
+    /// Passes in which something failed.
+    pub reconcile_errors: Counter,
+    /// Duration of passes.
+    pub reconcile_seconds: Histogram,
+    /// Managed objects by the result of the last pass.
+    pub resources: Family<Outcome, Gauge>,
+    /// 1 while the gate waits for nodes, else 0.
+    pub gate_blocked: Gauge<i64, AtomicI64>,
+}
+
+impl Metrics {
+    /// A fresh set, all at zero. `release` is this replica's.
+    pub fn new(release: &str) -> Self {
+        // 1 ms to 16 s: an etcd round trip on one machine to a pass over a large bundle.
+        fn seconds() -> Histogram {
+            Histogram::new(exponential_buckets(0.001, 2.0, 15))
+        }
+        let mut registry = Registry::with_prefix("quorate");
+        let mut metrics = Self {
+            registry: Arc::default(),
+            leader: Gauge::default(),
+            leader_transitions: Counter::default(),
+            lease_margin_seconds: Gauge::default(),
+            keepalive_failures: Counter::default(),
+            fenced_writes_refused: Counter::default(),
+            etcd_request_seconds: Family::new_with_constructor(seconds),
+            watch_restarts: Family::default(),
+            reconcile_passes: Counter::default(),
+            reconcile_errors: Counter::default(),
+            reconcile_seconds: seconds(),
+            resources: Family::default(),
+            gate_blocked: Gauge::default(),
+        };
+        let m = &metrics;
+        registry.register("leader", "1 while this replica leads", m.leader.clone());
+        registry.register(
+            "leader_transitions",
+            "Terms begun by this replica",
+            m.leader_transitions.clone(),
+        );
+        registry.register(
+            "lease_margin_seconds",
+            "Seconds until the election lease's local deadline, 0 without one",
+            m.lease_margin_seconds.clone(),
+        );
+        registry.register(
+            "keepalive_failures",
+            "Lease keep-alive rounds that went unanswered",
+            m.keepalive_failures.clone(),
+        );
+        registry.register(
+            "fenced_writes_refused",
+            "Writes that etcd refused because the term was over",
+            m.fenced_writes_refused.clone(),
+        );
+        registry.register(
+            "etcd_request_seconds",
+            "Duration of requests to etcd by operation and gRPC code",
+            m.etcd_request_seconds.clone(),
+        );
+        registry.register(
+            "watch_restarts",
+            "Watches opened again, by reason",
+            m.watch_restarts.clone(),
+        );
+        registry.register(
+            "reconcile_passes",
+            "Passes over the Kubernetes resources",
+            m.reconcile_passes.clone(),
+        );
+        registry.register(
+            "reconcile_errors",
+            "Passes in which something failed",
+            m.reconcile_errors.clone(),
+        );
+        registry.register(
+            "reconcile_seconds",
+            "Duration of passes",
+            m.reconcile_seconds.clone(),
+        );
+        registry.register(
+            "resources",
+            "Managed objects by the result of the last pass",
+            m.resources.clone(),
+        );
+        registry.register(
+            "gate_blocked",
+            "1 while the gate waits for nodes",
+            m.gate_blocked.clone(),
+        );
+        let info = vec![
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("release", release.to_owned()),
+        ];
+        registry.register(
+            "build",
+            "This build and the release that it runs",
+            Info::new(info),
+        );
+        metrics.registry = Arc::new(registry);
+        metrics
+    }
+
+    /// The exposition in OpenMetrics text format.
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail; should an encoder ever refuse, what it wrote so far is served.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_has_its_published_name() {
+        let metrics = Metrics::new("1.2.3");
+        metrics
+            .watch_restarts
+            .get_or_create(&Reason { reason: "compacted" })
+            .inc();
+        metrics
+            .resources
+            .get_or_create(&Outcome { result: "applied" })
+            .set(3);
+        metrics
+            .etcd_request_seconds
+            .get_or_create(&Request {
+                operation: "txn",
+                code: "Ok",
+            })
+            .observe(0.002);
+        let text = metrics.encode();
+        for line in [
+            "quorate_leader 0",
+            "quorate_leader_transitions_total 0",
+            "quorate_lease_margin_seconds 0",
+            "quorate_keepalive_failures_total 0",
+            "quorate_fenced_writes_refused_total 0",
+            "quorate_etcd_request_seconds_count{operation=\"txn\",code=\"Ok\"} 1",
+            "quorate_watch_restarts_total{reason=\"compacted\"} 1",
+            "quorate_reconcile_passes_total 0",
+            "quorate_reconcile_errors_total 0",
+            "quorate_reconcile_seconds_count 0",
+            "quorate_resources{result=\"applied\"} 3",
+            "quorate_gate_blocked 0",
+            "release=\"1.2.3\"",
+        ] {
+            assert!(text.contains(line), "missing {line:?} in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! One replica: the task tree of `quorate run`.

@@ -1,0 +1,1 @@
+//! The base set of Kubernetes resources: bundle, plan, reconciliation.

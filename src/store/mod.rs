@@ -1,0 +1,1 @@
+//! What lies in etcd: keys, objects, transactions, caches.

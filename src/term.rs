@@ -1,0 +1,1 @@
+//! What exists only while leading.

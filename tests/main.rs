@@ -1,0 +1,1 @@
+//! Tests against the real thing: etcd, kube-apiserver, the quorate binary.
