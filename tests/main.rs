@@ -1,1 +1,4 @@
-//! Tests against the real thing: etcd, kube-apiserver, the quorate binary.
+//! The integration tests, against real servers: one binary, so that its modules share one build and one link.
+
+mod dev;
+mod support;
