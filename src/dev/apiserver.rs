@@ -117,7 +117,7 @@ impl ApiServer {
             server.launch().await?;
             return Ok(server);
         }
-        write_signing_key(&directory.join("service-account.key"))?;
+        write_signing_key(directory, "service-account")?;
         let mut attempt = 1;
         loop {
             let record = Record {
@@ -321,7 +321,8 @@ fn flags(directory: &Path, port: u16, serving: &CertificateFiles, options: &Opti
         format!("--token-auth-file={}", file("tokens.csv")),
         "--authorization-mode=RBAC".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        format!("--service-account-key-file={}", file("service-account.key")),
+        // The public half: 1.20 does not find it in a PKCS #8 key.
+        format!("--service-account-key-file={}", file("service-account.pub")),
         format!(
             "--service-account-signing-key-file={}",
             file("service-account.key")

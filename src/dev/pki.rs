@@ -92,10 +92,12 @@ impl Authority {
     }
 }
 
-/// Writes a fresh key (ECDSA P-256, PKCS #8) that signs tokens.
-pub fn write_signing_key(file: &Path) -> Result<(), Error> {
-    let key = KeyPair::generate().map_err(|source| certificate_error("token signing", source))?;
-    write_private(file, &key.serialize_pem())
+/// Writes a fresh key (ECDSA P-256) that signs tokens: `<name>.key` (PKCS #8) and its public half, `<name>.pub`.
+pub fn write_signing_key(directory: &Path, name: &str) -> Result<(), Error> {
+    let key = KeyPair::generate().map_err(|source| certificate_error(name, source))?;
+    let public = directory.join(format!("{name}.pub"));
+    fs::write(&public, key.public_key_pem()).map_err(Error::write(&public))?;
+    write_private(&directory.join(format!("{name}.key")), &key.serialize_pem())
 }
 
 /// Writes a file that only its owner may read.

@@ -360,10 +360,10 @@ mod tests {
         let pid = process.pid();
         let grandchild = loop {
             let output = process.output().unwrap();
-            if let Some(rest) = output.strip_prefix("child ") {
-                if rest.ends_with('\n') {
-                    break rest.trim().parse::<i32>().unwrap();
-                }
+            if let Some(rest) = output.strip_prefix("child ")
+                && rest.ends_with('\n')
+            {
+                break rest.trim().parse::<i32>().unwrap();
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         };

@@ -1,11 +1,11 @@
 //! etcd and kube-apiserver as child processes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate::dev::apiserver::User;
 use quorate::dev::http::Request;
 use quorate::dev::{ports, process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
 use crate::support::kubernetes::Kubernetes;
@@ -62,14 +62,12 @@ async fn a_user_with_a_password_reaches_its_prefix_only() {
 
 #[tokio::test]
 async fn an_apiserver_keeps_its_port_and_objects_over_a_kill() {
-    let begun = Instant::now();
     let reader = User {
         name: "reader".to_owned(),
         groups: vec!["readers".to_owned()],
         token: "reader-token".to_owned(),
     };
     let mut kubernetes = Kubernetes::with(vec![reader], &[]).await;
-    eprintln!("ready after {:?}", begun.elapsed());
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}});
     kubernetes.send("POST", "/api/v1/namespaces", &namespace).await;
 
@@ -93,5 +91,36 @@ async fn an_apiserver_keeps_its_port_and_objects_over_a_kill() {
         assert_eq!(request.send().await.unwrap().status, status, "{token}");
     }
     assert!(kubernetes.kubeconfig().exists());
+    kubernetes.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_service_account_proves_itself_with_a_requested_token() {
+    let mut kubernetes = Kubernetes::start().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "apps"}});
+    kubernetes.send("POST", "/api/v1/namespaces", &namespace).await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    kubernetes
+        .send("POST", "/api/v1/namespaces/apps/serviceaccounts", &account)
+        .await;
+    let file = kubernetes.service_account_kubeconfig("apps", "robot").await;
+    let config: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let ca = std::fs::read_to_string(kubernetes.directory().join("ca.crt")).unwrap();
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "delete", "resource": "nodes"}},
+    });
+    let request = Request {
+        port: kubernetes.port(),
+        method: "POST",
+        path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        ca: Some(&ca),
+        token: config["users"][0]["user"]["token"].as_str(),
+        body: Some(("application/json", &review.to_string())),
+    };
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status, 201, "{}", response.body);
+    let review: Value = serde_json::from_str(&response.body).unwrap();
+    assert_eq!(review["status"]["allowed"], json!(false));
     kubernetes.stop().await.unwrap();
 }

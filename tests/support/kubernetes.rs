@@ -1,9 +1,10 @@
 //! kube-apiservers, each with its own etcd.
 
 use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 
 use quorate::dev::apiserver::{ApiServer, Options, User};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -84,6 +85,15 @@ impl Kubernetes {
             response.body
         );
         serde_json::from_str(&response.body).unwrap()
+    }
+
+    /// A kubeconfig with a fresh token of a ServiceAccount, which must exist.
+    pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> PathBuf {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let answer = self.send("POST", &path, &request).await;
+        let token = answer["status"]["token"].as_str().unwrap();
+        self.write_kubeconfig(name, token).unwrap()
     }
 
     /// Its directory, for further files of a test.
