@@ -12,5 +12,6 @@ pub mod http;
 pub mod pki;
 pub mod ports;
 pub mod process;
+pub mod replica;
 
 pub use error::Error;
