@@ -84,7 +84,9 @@ impl KubeClient {
                 }
                 Err(error) => return Err(error),
             };
-            listed.items.extend(page.items.into_iter().map(|item| item.metadata));
+            listed
+                .items
+                .extend(page.items.into_iter().map(|item| item.metadata));
             listed.resource_version = page.metadata.resource_version;
             next = page.metadata.next.filter(|token| !token.is_empty());
             if next.is_none() {
@@ -131,7 +133,14 @@ impl KubeClient {
         manifest: &Value,
         precondition: Precondition<'_>,
     ) -> Result<Meta, Error> {
-        let call = apply(resource, object, manifest, precondition, Representation::Metadata, "");
+        let call = apply(
+            resource,
+            object,
+            manifest,
+            precondition,
+            Representation::Metadata,
+            "",
+        );
         let body = self.call(&call).await?;
         parse(&call, &body).map(|applied: PartialObject| applied.metadata)
     }
@@ -147,7 +156,14 @@ impl KubeClient {
         manifest: &Value,
         precondition: Precondition<'_>,
     ) -> Result<Value, Error> {
-        let call = apply(resource, object, manifest, precondition, Representation::Full, "&dryRun=All");
+        let call = apply(
+            resource,
+            object,
+            manifest,
+            precondition,
+            Representation::Full,
+            "&dryRun=All",
+        );
         let body = self.call(&call).await?;
         parse(&call, &body)
     }
@@ -295,7 +311,14 @@ mod tests {
         let (resource, object) = config_map();
         let manifest = json!({"metadata": {"name": "a"}});
         let sent = |precondition| {
-            let call = apply(&resource, &object, &manifest, precondition, Representation::Full, "");
+            let call = apply(
+                &resource,
+                &object,
+                &manifest,
+                precondition,
+                Representation::Full,
+                "",
+            );
             let (_, body) = call.body.unwrap();
             serde_json::from_slice::<Value>(&body).unwrap()
         };

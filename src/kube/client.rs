@@ -272,7 +272,11 @@ mod tests {
     #[test]
     fn a_request_is_repeated_only_where_that_can_help() {
         let message = String::new();
-        assert_eq!(attempts(&Cause::Conflict(message.clone())), 1, "looked at anew instead");
+        assert_eq!(
+            attempts(&Cause::Conflict(message.clone())),
+            1,
+            "looked at anew instead"
+        );
         assert_eq!(attempts(&Cause::Immutable(message.clone())), 1);
         assert_eq!(attempts(&Cause::NotFound(message.clone())), 1);
         assert!(attempts(&Cause::Throttled { message, after: None }) > 1);

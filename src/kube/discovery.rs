@@ -111,7 +111,8 @@ impl Discovery {
             .into_iter()
             .map(|resource| (resource.kind.clone(), resource))
             .collect();
-        self.versions.insert((group.to_owned(), version.to_owned()), kinds);
+        self.versions
+            .insert((group.to_owned(), version.to_owned()), kinds);
     }
 
     /// Forgets a group: a CustomResourceDefinition of it came or went.
@@ -215,9 +216,15 @@ mod tests {
             namespace: Some("kube-system".to_owned()),
             name: "a".to_owned(),
         };
-        assert_eq!(config_maps.path(&object), "/api/v1/namespaces/kube-system/configmaps/a");
+        assert_eq!(
+            config_maps.path(&object),
+            "/api/v1/namespaces/kube-system/configmaps/a"
+        );
         let roles = resource("rbac.authorization.k8s.io", "ClusterRole", "clusterroles");
-        assert_eq!(roles.collection(None), "/apis/rbac.authorization.k8s.io/v1/clusterroles");
+        assert_eq!(
+            roles.collection(None),
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+        );
         assert_eq!(roles.qualified(), "clusterroles.rbac.authorization.k8s.io");
         assert_eq!(roles.api_version(), "rbac.authorization.k8s.io/v1");
     }
@@ -226,9 +233,16 @@ mod tests {
     fn what_is_forgotten_is_asked_for_again_and_what_is_not_served_is_known() {
         let mut discovery = Discovery::default();
         assert_eq!(discovery.known("example.com", "v1", "Toy"), None);
-        discovery.learn("example.com", "v1", vec![resource("example.com", "Ball", "balls")]);
+        discovery.learn(
+            "example.com",
+            "v1",
+            vec![resource("example.com", "Ball", "balls")],
+        );
         assert_eq!(discovery.known("example.com", "v1", "Toy"), Some(None));
-        assert!(matches!(discovery.known("example.com", "v1", "Ball"), Some(Some(_))));
+        assert!(matches!(
+            discovery.known("example.com", "v1", "Ball"),
+            Some(Some(_))
+        ));
         discovery.forget("example.com");
         assert_eq!(discovery.known("example.com", "v1", "Ball"), None);
     }

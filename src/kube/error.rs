@@ -299,7 +299,10 @@ mod tests {
         assert!(matches!(cause(404, "{}"), Cause::NotFound(_)));
         assert!(matches!(cause(409, "{}"), Cause::Conflict(_)));
         assert!(matches!(cause(410, "{}"), Cause::Gone(_)));
-        assert!(matches!(cause(429, "slow down"), Cause::Throttled { after: None, .. }));
+        assert!(matches!(
+            cause(429, "slow down"),
+            Cause::Throttled { after: None, .. }
+        ));
         assert!(matches!(cause(500, "{}"), Cause::Server { code: 500, .. }));
         assert!(matches!(cause(504, "{}"), Cause::Server { code: 504, .. }));
         assert!(matches!(cause(400, "{}"), Cause::Rejected { code: 400, .. }));

@@ -101,7 +101,10 @@ impl Events {
         if let Some(sender) = &self.0
             && let Err(mpsc::error::TrySendError::Full(notice)) = sender.try_send(notice)
         {
-            tracing::debug!(reason = notice.reason, "an Event is dropped: too many wait to be published");
+            tracing::debug!(
+                reason = notice.reason,
+                "an Event is dropped: too many wait to be published"
+            );
         }
     }
 }
@@ -115,7 +118,9 @@ impl Publisher {
                 Step::Create => self.create(&notice, 1).await,
                 Step::Count { name, count } => match self.count(&name, &notice, count).await {
                     // Events live for an hour by default.
-                    Err(error) if matches!(error.cause, Cause::NotFound(_)) => self.create(&notice, count).await,
+                    Err(error) if matches!(error.cause, Cause::NotFound(_)) => {
+                        self.create(&notice, count).await
+                    }
                     result => result,
                 },
                 Step::Hold => Ok(()),
@@ -149,8 +154,14 @@ impl Publisher {
         if count > 1 {
             event["series"] = json!({"count": count, "lastObservedTime": now});
         }
-        self.send(notice, Method::POST, self.collection(), "application/json", &event)
-            .await?;
+        self.send(
+            notice,
+            Method::POST,
+            self.collection(),
+            "application/json",
+            &event,
+        )
+        .await?;
         self.series.name(notice, name);
         Ok(())
     }
@@ -158,12 +169,21 @@ impl Publisher {
     async fn count(&self, name: &str, notice: &Notice, count: u32) -> Result<(), Error> {
         let patch = json!({"series": {"count": count, "lastObservedTime": now()}});
         let path = format!("{}/{}", self.collection(), segment(name));
-        self.send(notice, Method::PATCH, path, "application/merge-patch+json", &patch)
-            .await
+        self.send(
+            notice,
+            Method::PATCH,
+            path,
+            "application/merge-patch+json",
+            &patch,
+        )
+        .await
     }
 
     fn collection(&self) -> String {
-        format!("/apis/events.k8s.io/v1/namespaces/{}/events", segment(&self.namespace))
+        format!(
+            "/apis/events.k8s.io/v1/namespaces/{}/events",
+            segment(&self.namespace)
+        )
     }
 
     async fn send(
@@ -195,7 +215,9 @@ impl Publisher {
 
 /// RFC 3339 with microseconds, as Kubernetes' `MicroTime` wants it.
 fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+    jiff::Timestamp::now()
+        .strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
+        .to_string()
 }
 
 /// At most so many bytes of it, whole characters.
@@ -318,7 +340,10 @@ mod tests {
         let start = Instant::now();
         assert_eq!(series.take(&notice("a"), start), Step::Create);
         series.name(&notice("a"), "first".to_owned());
-        assert_eq!(series.take(&notice("a"), start + Duration::from_secs(1)), Step::Hold);
+        assert_eq!(
+            series.take(&notice("a"), start + Duration::from_secs(1)),
+            Step::Hold
+        );
         let counted = Step::Count {
             name: "first".to_owned(),
             count: 3,
@@ -341,7 +366,10 @@ mod tests {
         let mut series = Series::default();
         let start = Instant::now();
         assert_eq!(series.take(&notice("a"), start), Step::Create);
-        assert_eq!(series.take(&notice("a"), start + Duration::from_secs(1)), Step::Hold);
+        assert_eq!(
+            series.take(&notice("a"), start + Duration::from_secs(1)),
+            Step::Hold
+        );
         assert_eq!(series.take(&notice("a"), start + COUNT_EVERY), Step::Create);
     }
 

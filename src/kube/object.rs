@@ -136,7 +136,10 @@ mod tests {
             namespace: namespace.map(str::to_owned),
             name: "a".to_owned(),
         };
-        assert_eq!(object("rbac.authorization.k8s.io", Some("n")).to_string(), "Role n/a");
+        assert_eq!(
+            object("rbac.authorization.k8s.io", Some("n")).to_string(),
+            "Role n/a"
+        );
         assert_eq!(object("example.com", None).to_string(), "Role.example.com a");
         assert_eq!(object("", None).to_string(), "Role a");
     }

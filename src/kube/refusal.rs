@@ -24,7 +24,8 @@ const IMMUTABLE: &[fn(&str) -> bool] = &[
     |message| message.ends_with(": cannot change roleRef"),
     // StorageClass ("updates to parameters are forbidden."), StatefulSet, and others of this form.
     |message| {
-        message.starts_with("Forbidden: updates to ") && message.trim_end_matches('.').ends_with("are forbidden")
+        message.starts_with("Forbidden: updates to ")
+            && message.trim_end_matches('.').ends_with("are forbidden")
     },
 ];
 
@@ -153,11 +154,21 @@ mod tests {
     fn a_403_names_verb_resource_and_name() {
         let roles = "clusterroles.rbac.authorization.k8s.io";
         assert_eq!(
-            permission(Action::Apply, roles, None, "clusterroles \"a\" is forbidden: User \"u\" cannot patch resource \"clusterroles\" in API group"),
+            permission(
+                Action::Apply,
+                roles,
+                None,
+                "clusterroles \"a\" is forbidden: User \"u\" cannot patch resource \"clusterroles\" in API group"
+            ),
             "patch clusterroles.rbac.authorization.k8s.io \"a\""
         );
         assert_eq!(
-            permission(Action::Apply, roles, None, "clusterroles \"a\" is forbidden: User \"u\" cannot create resource \"clusterroles\" in API group"),
+            permission(
+                Action::Apply,
+                roles,
+                None,
+                "clusterroles \"a\" is forbidden: User \"u\" cannot create resource \"clusterroles\" in API group"
+            ),
             "create clusterroles.rbac.authorization.k8s.io \"a\""
         );
         assert_eq!(
@@ -165,7 +176,12 @@ mod tests {
             "list clusterroles.rbac.authorization.k8s.io"
         );
         assert_eq!(
-            permission(Action::Apply, roles, None, "user \"u\" (groups=[]) is attempting to grant RBAC permissions not currently held:"),
+            permission(
+                Action::Apply,
+                roles,
+                None,
+                "user \"u\" (groups=[]) is attempting to grant RBAC permissions not currently held:"
+            ),
             "escalate clusterroles.rbac.authorization.k8s.io \"a\""
         );
     }

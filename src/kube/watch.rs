@@ -137,8 +137,7 @@ impl Watch {
 
     fn refused(&self, status: &kube::core::Status) -> Error {
         // A status without a code of HTTP is none that a caller could act on: it counts as the server's failure.
-        let code =
-            http::StatusCode::from_u16(status.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        let code = http::StatusCode::from_u16(status.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(status).unwrap_or_default();
         self.call
             .error(classify(Action::Watch, &self.call.operand, code, None, &body))
