@@ -1,12 +1,11 @@
 //! Kubernetes Events: what an operator should see with `kubectl events`. Aggregated, rate limited, and never in the way:
-//! a publication that fails is logged, and nothing waits for it.
+//! a publication that fails is logged and takes seconds at most.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::client::{Call, KubeClient, Representation, segment};
 use super::error::{Action, Cause, Error, Operand};
@@ -44,30 +43,23 @@ pub struct Notice {
     pub note: String,
 }
 
-/// Where notices are handed in; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Events(Option<mpsc::Sender<Notice>>);
-
-/// Publishes what is handed in; runs as a task of whoever owns the handles.
+/// Publishes notices of one replica.
 #[derive(Debug)]
-pub struct Publisher {
+pub struct Events {
     kube: KubeClient,
     regarding: Value,
     namespace: String,
     instance: String,
-    notices: mpsc::Receiver<Notice>,
     series: Series,
 }
 
-/// Notices that wait to be published; more of them are dropped, as events are hints and no record.
-const WAITING: usize = 64;
+/// For one Event to be published: whoever reports goes on after that, come what may.
+const LIMIT: Duration = Duration::from_secs(3);
 
 impl Events {
-    /// A handle, and the publisher behind it. `instance` is this replica's id.
-    ///
-    /// The Events regard the pod; outside of one the Namespace `default`, as Events about objects without a namespace
-    /// have to lie there, and it exists in every cluster.
-    pub fn channel(kube: KubeClient, pod: Option<Pod>, instance: &str) -> (Self, Publisher) {
+    /// `instance` is this replica's id. The Events regard the pod; outside of one the Namespace `default`, as Events
+    /// about objects without a namespace have to lie there, and it exists in every cluster.
+    pub fn new(kube: KubeClient, pod: Option<Pod>, instance: &str) -> Self {
         let (regarding, namespace) = match pod {
             Some(Pod { name, namespace, uid }) => (
                 json!({"apiVersion": "v1", "kind": "Pod", "name": name, "namespace": namespace, "uid": uid}),
@@ -78,56 +70,38 @@ impl Events {
                 "default".to_owned(),
             ),
         };
-        let (sender, notices) = mpsc::channel(WAITING);
-        let publisher = Publisher {
+        Self {
             kube,
             regarding,
             namespace,
             // The longest that Kubernetes takes.
             instance: cut(instance, 128).to_owned(),
-            notices,
             series: Series::default(),
-        };
-        (Self(Some(sender)), publisher)
-    }
-
-    /// A handle that publishes nothing: without Kubernetes, and in tests.
-    pub fn nowhere() -> Self {
-        Self(None)
-    }
-
-    /// Hands a notice in. Never waits; what the publisher cannot take is dropped.
-    pub fn publish(&self, notice: Notice) {
-        if let Some(sender) = &self.0
-            && let Err(mpsc::error::TrySendError::Full(notice)) = sender.try_send(notice)
-        {
-            tracing::debug!(
-                reason = notice.reason,
-                "an Event is dropped: too many wait to be published"
-            );
         }
     }
-}
 
-impl Publisher {
-    /// Publishes until every handle is dropped.
-    pub async fn run(mut self) {
-        while let Some(notice) = self.notices.recv().await {
-            let step = self.series.take(&notice, Instant::now());
-            let published = match step {
-                Step::Create => self.create(&notice, 1).await,
-                Step::Count { name, count } => match self.count(&name, &notice, count).await {
+    /// Publishes a notice, counts it on the Event before, or holds it back. Takes seconds at most and never fails:
+    /// what does not work is logged.
+    pub async fn publish(&mut self, notice: &Notice) {
+        let step = self.series.take(notice, Instant::now());
+        let publishing = async {
+            match step {
+                Step::Create => self.create(notice, 1).await,
+                Step::Count { name, count } => match self.count(&name, notice, count).await {
                     // Events live for an hour by default.
                     Err(error) if matches!(error.cause, Cause::NotFound(_)) => {
-                        self.create(&notice, count).await
+                        self.create(notice, count).await
                     }
                     result => result,
                 },
                 Step::Hold => Ok(()),
-            };
-            if let Err(error) = published {
-                tracing::warn!(reason = notice.reason, note = notice.note, %error, "an Event could not be published");
             }
+        };
+        let Notice { reason, note, .. } = notice;
+        match tokio::time::timeout(LIMIT, publishing).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(reason, note, %error, "an Event could not be published"),
+            Err(_) => tracing::warn!(reason, note, "an Event could not be published within {LIMIT:?}"),
         }
     }
 

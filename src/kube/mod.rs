@@ -18,7 +18,7 @@ pub use client::{KubeClient, Limits};
 pub use config::ConnectError;
 pub use discovery::{Discovery, Resource};
 pub use error::{Action, Cause, Error, Permission};
-pub use object::{Meta, ObjectRef};
+pub use object::{ManagedFields, Meta, ObjectRef};
 pub use watch::{Seen, Watch};
 
 /// The field manager of every write, and half of what makes an object ours.

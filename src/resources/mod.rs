@@ -2,6 +2,7 @@
 
 pub mod bundle;
 pub mod kinds;
+pub mod plan;
 
 pub use bundle::{BadBundle, Bundle};
 
