@@ -178,7 +178,14 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             etcd = connect(config, &metrics) => etcd?,
         };
         let store = Store { etcd, keys };
-        let resources = kubernetes.map(|kube| InTerm::factory(kube, bundle, store.clone()));
+        let resources = kubernetes.map(|kube| InTerm::factory(Subject {
+                kube,
+                bundle,
+                store: store.clone(),
+                settings: resources::Settings::default(),
+                pod: args.pod(),
+                replica: settings.node.to_string(),
+            }));
         replica::run(store, settings, resources, vitals.clone(), stop.clone())
             .await
             .map_err(Failure::failed)

@@ -1,24 +1,23 @@
 //! The base set of Kubernetes resources: bundle, plan, reconciliation.
+//!
+//! A pass observes (one list a kind), plans (`plan`, pure, one object at a time) and acts (server-side apply, deletion
+//! with preconditions). What was ever written is in the inventory, in etcd; what is remembered between passes ends with
+//! the term.
 
+mod act;
 pub mod bundle;
+pub mod controller;
+mod in_term;
+pub mod inventory;
 pub mod kinds;
+mod memory;
+mod observe;
 pub mod plan;
+pub mod report;
+mod watches;
 
 pub use bundle::{BadBundle, Bundle};
-
-use crate::{etcd::Fence, gate::controller::*, kube::KubeClient, store::Store};
-pub struct InTerm;
-impl InTerm {
-    pub fn factory(_: KubeClient, _: Bundle, _: Store) -> impl Fn(&Fence) -> InTerm + Send + Sync + 'static {
-        |_| InTerm
-    }
-}
-impl Reconcile for InTerm {
-    async fn pass(&mut self, _: &Fence) -> Result<(), PassFailed> {
-        Ok(())
-    }
-    async fn changed(&mut self) {
-        std::future::pending().await
-    }
-    async fn announce_blocked(&mut self, _: &Fence, _: &str) {}
-}
+pub use controller::{Reconciler, Settings};
+pub use in_term::{InTerm, Subject};
+pub use inventory::Inventory;
+pub use report::{Outcome, Report};
