@@ -1,1 +1,2 @@
-//! What lies in etcd: keys, objects, transactions, caches.
+//! x
+pub mod object;
