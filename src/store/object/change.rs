@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::fields::{Fault, Fields};
 use super::{Header, Malformed, Object, decode};
+use crate::etcd::Revision;
+use crate::store::keys::Name;
 
 /// A kind that `apply` writes.
 pub trait Appliable: Object {
@@ -63,7 +65,7 @@ pub struct Stored<'a> {
     /// The bytes.
     pub value: &'a [u8],
     /// When they were written.
-    pub mod_revision: i64,
+    pub mod_revision: Revision,
 }
 
 /// What is to be done. Every write compares the mod revision that the decision was made from.
@@ -111,7 +113,12 @@ pub trait Codec: Sync {
     ///
     /// # Errors
     /// [`Rejection`]
-    fn plan(&self, document: &Value, stored: Option<Stored<'_>>, request: &Request) -> Result<Step, Rejection>;
+    fn plan(
+        &self,
+        document: &Value,
+        stored: Option<Stored<'_>>,
+        request: &Request,
+    ) -> Result<Step, Rejection>;
 
     /// Whether two stored values have the same identity and the same `part`: then whoever wrote in between wrote
     /// another part, which is no conflict.
@@ -141,23 +148,32 @@ fn read<O: Appliable>(document: &Value, faults: &mut Vec<Fault>) -> Option<(Head
 
 impl<O: Appliable> Codec for Of<O> {
     fn check(&self, document: &Value, faults: &mut Vec<Fault>) -> Header {
-        read::<O>(document, faults).map(|(header, _)| header).unwrap_or_default()
+        read::<O>(document, faults)
+            .map(|(header, _)| header)
+            .unwrap_or_default()
     }
 
-    fn plan(&self, document: &Value, stored: Option<Stored<'_>>, request: &Request) -> Result<Step, Rejection> {
+    fn plan(
+        &self,
+        document: &Value,
+        stored: Option<Stored<'_>>,
+        request: &Request,
+    ) -> Result<Step, Rejection> {
         let mut faults = Vec::new();
-        let Some((header, manifest)) = read::<O>(document, &mut faults).filter(|_| faults.is_empty()) else {
+        let read = read::<O>(document, &mut faults).filter(|_| faults.is_empty());
+        let Some((header, manifest)) = read else {
             return Err(Rejection::Faulty(faults));
         };
+        let name = header.name.as_ref().map_or("", Name::as_str);
         let Some(stored) = stored else {
-            return plan_create::<O>(&header, &manifest, request);
+            return plan_create::<O>(name, &header, &manifest, request);
         };
-        let before: O = decode(&header.name, stored.value)?;
+        let before: O = decode(name, stored.value)?;
         check_identity(&header, &before, stored.mod_revision)?;
         let mut after = before.clone();
         match request.part {
             Part::Spec => {
-                after.update(&header.name, &manifest)?;
+                after.update(name, &manifest)?;
                 if !after.same_spec(&before) {
                     let metadata = after.metadata_mut();
                     metadata.generation = metadata.generation.saturating_add(1);
@@ -190,6 +206,7 @@ impl<O: Appliable> Codec for Of<O> {
 }
 
 fn plan_create<O: Appliable>(
+    name: &str,
     header: &Header,
     manifest: &O::Manifest,
     request: &Request,
@@ -204,9 +221,9 @@ fn plan_create<O: Appliable>(
                 .to_owned(),
         ));
     }
-    let mut object = O::create(&header.name, manifest)?;
+    let mut object = O::create(name, manifest)?;
     let metadata = object.metadata_mut();
-    metadata.name.clone_from(&header.name);
+    name.clone_into(&mut metadata.name);
     metadata.uid.clone_from(&request.uid);
     metadata.labels = header.labels.clone().unwrap_or_default();
     metadata.creation_time = Some(super::time::to_proto(request.now));
@@ -214,14 +231,17 @@ fn plan_create<O: Appliable>(
     Ok(Step::Create(object.encode_to_vec()))
 }
 
-fn check_identity<O: Object>(header: &Header, stored: &O, mod_revision: i64) -> Result<(), Rejection> {
+fn check_identity<O: Object>(header: &Header, stored: &O, mod_revision: Revision) -> Result<(), Rejection> {
     let uid = stored.metadata().map_or("", |metadata| metadata.uid.as_str());
     if let Some(expected) = header.uid.as_deref().filter(|expected| *expected != uid) {
         return Err(Rejection::Conflict(format!(
             "metadata.uid is {expected}, but the object of this name has {uid}: it was deleted and created anew"
         )));
     }
-    if let Some(expected) = header.resource_version.filter(|expected| *expected != mod_revision) {
+    if let Some(expected) = header
+        .resource_version
+        .filter(|expected| Revision(*expected) != mod_revision)
+    {
         return Err(Rejection::Conflict(format!(
             "metadata.resourceVersion is {expected}, but the object is at {mod_revision}: it was changed meanwhile; \
              get it again, or leave resourceVersion out"

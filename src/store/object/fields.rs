@@ -60,7 +60,10 @@ impl<'v, 'f> Fields<'v, 'f> {
         read: impl FnOnce(&mut Fields<'v, '_>) -> R,
     ) -> Option<R> {
         let Value::Object(map) = value else {
-            faults.push(Fault::new(path, format!("expected an object, found {}", found(value))));
+            faults.push(Fault::new(
+                path,
+                format!("expected an object, found {}", found(value)),
+            ));
             return None;
         };
         let mut fields = Fields {
@@ -75,7 +78,11 @@ impl<'v, 'f> Fields<'v, 'f> {
     }
 
     fn refuse_unknown(&mut self) {
-        for name in self.map.keys().filter(|name| !self.known.contains(&name.as_str())) {
+        for name in self
+            .map
+            .keys()
+            .filter(|name| !self.known.contains(&name.as_str()))
+        {
             let message = match nearest(name, self.known.iter().copied()) {
                 Some(meant) => format!("unknown field (did you mean {meant}?)"),
                 None => "unknown field".to_owned(),
@@ -156,7 +163,10 @@ impl<'v, 'f> Fields<'v, 'f> {
     /// One of a few words.
     pub fn one_of<T: Copy>(&mut self, name: &'static str, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.string(name)?;
-        let chosen = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        let chosen = words
+            .iter()
+            .find(|(word, _)| *word == text)
+            .map(|(_, value)| *value);
         if chosen.is_none() {
             let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             let meant = nearest(text, names.iter().copied())
@@ -221,7 +231,8 @@ impl<'v, 'f> Fields<'v, 'f> {
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .map(|candidate| {
-            let alike = strsim::normalized_damerau_levenshtein(&word.to_lowercase(), &candidate.to_lowercase());
+            let alike =
+                strsim::normalized_damerau_levenshtein(&word.to_lowercase(), &candidate.to_lowercase());
             (candidate, alike)
         })
         // More than half of the letters in place; below that, suggestions mislead.
@@ -232,7 +243,9 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
 
 /// `path.name`; a name with dots or slashes (a label's) in brackets, so that the path stays readable.
 pub fn join(path: &str, name: &str) -> String {
-    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    let plain = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     match (path.is_empty(), plain) {
         (true, true) => name.to_owned(),
         (_, true) => format!("{path}.{name}"),
@@ -333,9 +346,6 @@ mod tests {
 
     #[test]
     fn a_document_that_is_no_object_is_a_fault_without_a_path() {
-        assert_eq!(
-            faults(&json!([1]), |_| ()),
-            ["expected an object, found a list"]
-        );
+        assert_eq!(faults(&json!([1]), |_| ()), ["expected an object, found a list"]);
     }
 }

@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::etcd::Revision;
 use crate::proto::Metadata;
+use crate::store::keys::Name;
 
 pub mod change;
 pub mod condition;
 pub mod fields;
-pub mod name;
+pub mod label;
 pub mod node;
 pub mod replica;
 pub mod text;
@@ -90,8 +92,8 @@ pub fn decode<O: Object>(name: &str, value: &[u8]) -> Result<O, Malformed> {
 /// `get -o yaml` prints them, but nobody can set them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Checked: an RFC 1123 subdomain, or empty together with a fault.
-    pub name: String,
+    /// `None` together with a fault.
+    pub name: Option<Name>,
     /// `None` if the document does not mention labels.
     pub labels: Option<BTreeMap<String, String>>,
     /// Must be that of the stored object.
@@ -114,15 +116,15 @@ impl Header {
             None => document.missing("apiVersion"),
         }
         let header = document.object("metadata", |metadata| {
-            let name = metadata.parsed("name", |name| name::check_name(name).map(|()| name.to_owned()));
+            let name = metadata.parsed("name", str::parse::<Name>);
             if name.is_none() && !metadata.is_given("name") {
                 metadata.missing("name");
             }
             let labels = metadata.strings("labels");
             let mut faults = Vec::new();
             for (key, value) in labels.iter().flatten() {
-                faults.extend(name::check_label_key(key).err());
-                faults.extend(name::check_label_value(value).err());
+                faults.extend(label::check_key(key).err());
+                faults.extend(label::check_value(value).err());
             }
             for fault in faults {
                 metadata.fault("labels", fault);
@@ -130,7 +132,7 @@ impl Header {
             metadata.parsed("creationTimestamp", str::parse::<jiff::Timestamp>);
             metadata.integer("generation");
             Self {
-                name: name.unwrap_or_default(),
+                name,
                 labels,
                 uid: metadata.string("uid").map(str::to_owned),
                 resource_version: metadata.parsed("resourceVersion", |text| {
@@ -148,7 +150,12 @@ impl Header {
 
 /// The document of an object: `apiVersion`, `kind` and `metadata` as stored, then `parts` (spec, status). Keys come
 /// out in alphabetical order, which is the order in which Kubernetes writes them, too.
-pub fn document(kind: &str, metadata: Option<&Metadata>, mod_revision: i64, parts: Map<String, Value>) -> Value {
+pub fn document(
+    kind: &str,
+    metadata: Option<&Metadata>,
+    mod_revision: Revision,
+    parts: Map<String, Value>,
+) -> Value {
     let mut shown = Map::new();
     let empty = Metadata::default();
     let metadata = metadata.unwrap_or(&empty);
@@ -171,7 +178,7 @@ pub fn document(kind: &str, metadata: Option<&Metadata>, mod_revision: i64, part
 }
 
 /// What is shown in the place of an object whose value is malformed: a condition says why.
-pub fn malformed_document(kind: &str, name: &str, mod_revision: i64, malformed: &Malformed) -> Value {
+pub fn malformed_document(kind: &str, name: &str, mod_revision: Revision, malformed: &Malformed) -> Value {
     let metadata = Metadata {
         name: name.to_owned(),
         ..Metadata::default()
@@ -217,7 +224,7 @@ mod tests {
         assert_eq!(
             header,
             Header {
-                name: "n1".to_owned(),
+                name: "n1".parse().ok(),
                 labels: Some(BTreeMap::from([("a".to_owned(), "b".to_owned())])),
                 uid: Some("u".to_owned()),
                 resource_version: Some(17),
@@ -231,7 +238,10 @@ mod tests {
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": "N 1", "labels": {"a b": "ok", "c": "d e"}, "resourceVersion": "new", "namespace": "x"},
         }));
-        let paths: Vec<&str> = faults.iter().filter_map(|fault| fault.split(':').next()).collect();
+        let paths: Vec<&str> = faults
+            .iter()
+            .filter_map(|fault| fault.split(':').next())
+            .collect();
         assert_eq!(
             paths,
             [

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::change::{Appliable, Rejection};
 use super::fields::{Fault, Fields};
 use super::{Object, condition, document};
+use crate::etcd::Revision;
 use crate::proto::node_spec::Availability;
 use crate::proto::{CsiNode, Metadata, Node, NodeSpec, NodeStatus, Role};
 use crate::release::Release;
@@ -240,11 +241,13 @@ fn shown(word: &str) -> &str {
 /// The release that the node's reporter wrote, if there is one.
 pub fn release_word(node: &Node) -> Option<String> {
     let stored = node.status.as_ref()?.release.as_ref()?;
-    Release::from_proto(Some(stored)).ok().map(|release| release.to_string())
+    Release::from_proto(Some(stored))
+        .ok()
+        .map(|release| release.to_string())
 }
 
 /// The document of a node. `ready` comes from `/alive/<name>` and is not stored with the node.
-pub fn to_document(node: &Node, mod_revision: i64, ready: bool) -> Value {
+pub fn to_document(node: &Node, mod_revision: Revision, ready: bool) -> Value {
     let spec = node.spec.unwrap_or_default();
     let words = [
         ("desiredRole", role_word(spec.desired_role)),

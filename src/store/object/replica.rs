@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fault;
 use super::{Malformed, time, with_header};
+use crate::etcd::Revision;
 use crate::proto::Registration;
 use crate::release::Version;
 
@@ -28,12 +29,11 @@ pub struct Replica {
 /// # Errors
 /// [`Malformed`] if it is no registration or its version is out of range.
 pub fn decode(name: &str, value: &[u8]) -> Result<Replica, Malformed> {
-    let stored: Registration = prost::Message::decode(value).map_err(|error: prost::DecodeError| {
-        Malformed::Encoding {
+    let stored: Registration =
+        prost::Message::decode(value).map_err(|error: prost::DecodeError| Malformed::Encoding {
             kind: "Registration",
             message: error.to_string(),
-        }
-    })?;
+        })?;
     let version = Version::from_proto(stored.version.as_ref())
         .map_err(|malformed| Malformed::Field(Fault::new("version", malformed.to_string())))?;
     Ok(Replica {
@@ -45,7 +45,7 @@ pub fn decode(name: &str, value: &[u8]) -> Result<Replica, Malformed> {
 }
 
 /// The document of a replica; `leader` comes from the election keys.
-pub fn to_document(replica: &Replica, mod_revision: i64, leader: bool) -> Value {
+pub fn to_document(replica: &Replica, mod_revision: Revision, leader: bool) -> Value {
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), json!(replica.name));
     metadata.insert("resourceVersion".to_owned(), json!(mod_revision.to_string()));
@@ -89,7 +89,7 @@ mod tests {
         };
         let replica = decode("r1", &stored.encode_to_vec()).unwrap();
         assert_eq!(
-            to_document(&replica, 9, true),
+            to_document(&replica, Revision(9), true),
             json!({
                 "apiVersion": "quorate.dev/v1", "kind": "Replica",
                 "metadata": {"name": "r1", "resourceVersion": "9"},

@@ -139,7 +139,9 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut map = Map::new();
         while let Some((key, Strict(value))) = entries.next_entry::<String, Strict>()? {
             if map.contains_key(&key) {
-                return Err(serde::de::Error::custom(format_args!("key \"{key}\" occurs twice")));
+                return Err(serde::de::Error::custom(format_args!(
+                    "key \"{key}\" occurs twice"
+                )));
             }
             map.insert(key, value);
         }
@@ -182,9 +184,17 @@ mod tests {
     #[test]
     fn a_syntax_error_is_told_with_its_place_and_in_its_own_language() {
         let yaml = parse("kind: Node\nspec: [1, 2\n").unwrap_err().to_string();
-        assert!(yaml.starts_with("not valid YAML: ") && yaml.contains("line"), "{yaml}");
-        let json = parse("{\"kind\": \"Node\",\n \"spec\": {}\n").unwrap_err().to_string();
-        assert!(json.starts_with("not valid JSON: ") && json.contains("line 3"), "{json}");
+        assert!(
+            yaml.starts_with("not valid YAML: ") && yaml.contains("line"),
+            "{yaml}"
+        );
+        let json = parse("{\"kind\": \"Node\",\n \"spec\": {}\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            json.starts_with("not valid JSON: ") && json.contains("line 3"),
+            "{json}"
+        );
     }
 
     #[test]
@@ -197,7 +207,8 @@ mod tests {
 
     #[test]
     fn what_is_written_as_yaml_reads_back_the_same() {
-        let long = "a message that is far longer than eighty characters, with a colon: and a # and 'quotes' in it";
+        let long =
+            "a message that is far longer than eighty characters, with a colon: and a # and 'quotes' in it";
         let document = json!({
             "words": ["no", "1.2", "1.2.0", "true", "null", "", " padded ", "0x10", "1e3", "~", "2024-01-01"],
             "lines": "two\nlines\n", "long": long, "empty": {}, "none": [], "nested": [{"a": {"b": 1}}], "n": null,

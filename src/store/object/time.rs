@@ -18,7 +18,9 @@ pub fn to_proto(time: Timestamp) -> prost_types::Timestamp {
 
 /// RFC 3339 in UTC, to the second: `2026-03-01T12:00:00Z`.
 pub fn rfc3339(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+    Timestamp::from_second(time.as_second())
+        .unwrap_or(time)
+        .to_string()
 }
 
 /// How long ago `then` was, with as much detail as matters: `45s`, `5m20s`, `47m`, `3h15m`, `30h`, `3d4h`, `90d`,
@@ -84,9 +86,15 @@ mod tests {
     fn a_stored_time_reads_back_and_garbage_is_no_time() {
         let time: Timestamp = "2026-03-01T12:00:00.987Z".parse().unwrap();
         let stored = to_proto(time);
-        assert_eq!(rfc3339(from_proto(Some(&stored)).unwrap()), "2026-03-01T12:00:00Z");
+        assert_eq!(
+            rfc3339(from_proto(Some(&stored)).unwrap()),
+            "2026-03-01T12:00:00Z"
+        );
         assert_eq!(from_proto(None), None);
-        let garbage = prost_types::Timestamp { seconds: i64::MAX, nanos: -1 };
+        let garbage = prost_types::Timestamp {
+            seconds: i64::MAX,
+            nanos: -1,
+        };
         assert_eq!(from_proto(Some(&garbage)), None);
     }
 }

@@ -20,14 +20,16 @@ fn yaml(text: &str) -> Value {
 }
 
 fn manifest(rest: &str) -> Value {
-    yaml(&format!("apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: n1}}\n{rest}"))
+    yaml(&format!(
+        "apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: n1}}\n{rest}"
+    ))
 }
 
 fn plan(document: &Value, stored: Option<&Node>, part: Part) -> Result<Step, Rejection> {
     let bytes = stored.map(Message::encode_to_vec);
     let stored = bytes.as_ref().map(|value| Stored {
         value,
-        mod_revision: 17,
+        mod_revision: Revision(17),
     });
     NODES.plan(document, stored, &request(part))
 }
@@ -53,7 +55,10 @@ fn faults(document: &Value) -> Vec<String> {
 fn a_new_node_is_an_active_observed_worker_with_identity() {
     let node = stored("");
     let metadata = node.metadata.unwrap();
-    assert_eq!((metadata.name.as_str(), metadata.uid.as_str(), metadata.generation), ("n1", UID, 1));
+    assert_eq!(
+        (metadata.name.as_str(), metadata.uid.as_str(), metadata.generation),
+        ("n1", UID, 1)
+    );
     assert_eq!(metadata.creation_time.unwrap().seconds, 1_772_366_400);
     assert_eq!(node.spec.unwrap().desired_role(), Role::Worker);
     assert_eq!(node.spec.unwrap().availability(), Availability::Active);
@@ -104,7 +109,16 @@ fn leaving_out_the_desired_role_of_an_existing_node_is_a_fault_and_no_demotion()
 fn changing_the_desired_role_of_an_existing_node_is_refused_by_name() {
     let node = stored("spec: {desiredRole: worker}");
     let rejection = plan(&manifest("spec: {desiredRole: manager}"), Some(&node), Part::Spec).unwrap_err();
-    assert!(matches!(rejection, Rejection::Refused { rule: "RoleChange", .. }), "{rejection}");
+    assert!(
+        matches!(
+            rejection,
+            Rejection::Refused {
+                rule: "RoleChange",
+                ..
+            }
+        ),
+        "{rejection}"
+    );
 }
 
 #[test]
@@ -130,7 +144,10 @@ fn labels_are_replaced_when_given_kept_when_not_and_are_no_new_generation() {
     assert_eq!(plan(&labelled(""), Some(&node), Part::Spec), Ok(Step::Nothing));
     let after = written(plan(&labelled(", labels: {b: '3'}"), Some(&node), Part::Spec));
     let metadata = after.metadata.unwrap();
-    assert_eq!(metadata.labels, BTreeMap::from([("b".to_owned(), "3".to_owned())]));
+    assert_eq!(
+        metadata.labels,
+        BTreeMap::from([("b".to_owned(), "3".to_owned())])
+    );
     assert_eq!(metadata.generation, 1);
 }
 
@@ -150,7 +167,11 @@ fn a_report_writes_what_it_gives_and_null_clears() {
     assert!(status.controller);
     assert_eq!(status.csi[0].topology["zone"], "a");
     assert_eq!(status.role(), Role::Worker, "the leader's part");
-    assert_eq!(node.spec.unwrap().desired_role(), Role::Manager, "the operator's part");
+    assert_eq!(
+        node.spec.unwrap().desired_role(),
+        Role::Manager,
+        "the operator's part"
+    );
     let node = report("{csi: null, controller: false}", &node);
     assert_eq!(release_word(&node).as_deref(), Some("1.2.0"));
     assert!(node.status.unwrap().csi.is_empty());
@@ -173,9 +194,15 @@ fn a_given_uid_or_resource_version_must_match() {
     };
     for metadata in ["resourceVersion: '16'", "uid: other"] {
         let outcome = plan(&document(metadata), Some(&node), Part::Spec);
-        assert!(matches!(outcome, Err(Rejection::Conflict(_))), "{metadata}: {outcome:?}");
+        assert!(
+            matches!(outcome, Err(Rejection::Conflict(_))),
+            "{metadata}: {outcome:?}"
+        );
         let outcome = plan(&document(metadata), None, Part::Spec);
-        assert!(matches!(outcome, Err(Rejection::Conflict(_))), "{metadata}: {outcome:?}");
+        assert!(
+            matches!(outcome, Err(Rejection::Conflict(_))),
+            "{metadata}: {outcome:?}"
+        );
     }
     written(plan(
         &document(&format!("resourceVersion: '17', uid: {UID}")),
@@ -187,22 +214,38 @@ fn a_given_uid_or_resource_version_must_match() {
 #[test]
 fn what_get_prints_applies_again_without_a_change() {
     let mut node = stored("spec: {desiredRole: manager, availability: drain}");
-    node.status.as_mut().unwrap().conditions.push(crate::proto::Condition {
-        r#type: "RoleChangeBlocked".to_owned(),
-        ..Default::default()
-    });
-    let printed = text::to_yaml(&to_document(&node, 17, true));
-    assert_eq!(plan(&yaml(&printed), Some(&node), Part::Spec), Ok(Step::Nothing), "{printed}");
-    assert_eq!(plan(&yaml(&printed), Some(&node), Part::Status), Ok(Step::Nothing), "{printed}");
+    node.status
+        .as_mut()
+        .unwrap()
+        .conditions
+        .push(crate::proto::Condition {
+            r#type: "RoleChangeBlocked".to_owned(),
+            ..Default::default()
+        });
+    let printed = text::to_yaml(&to_document(&node, Revision(17), true));
+    assert_eq!(
+        plan(&yaml(&printed), Some(&node), Part::Spec),
+        Ok(Step::Nothing),
+        "{printed}"
+    );
+    assert_eq!(
+        plan(&yaml(&printed), Some(&node), Part::Status),
+        Ok(Step::Nothing),
+        "{printed}"
+    );
 }
 
 #[test]
 fn a_malformed_stored_value_is_not_changed_in_part() {
     let stored = Stored {
         value: &[0xff, 0xff],
-        mod_revision: 17,
+        mod_revision: Revision(17),
     };
-    let rejection = NODES.plan(&manifest("spec: {desiredRole: worker}"), Some(stored), &request(Part::Spec));
+    let rejection = NODES.plan(
+        &manifest("spec: {desiredRole: worker}"),
+        Some(stored),
+        &request(Part::Spec),
+    );
     assert!(matches!(rejection, Err(Rejection::Malformed(_))), "{rejection:?}");
 }
 
@@ -228,7 +271,10 @@ fn only_a_write_of_the_same_part_or_another_identity_is_a_conflict() {
 fn words_of_a_later_release_are_shown_and_no_fault_of_the_reader() {
     let mut node = stored("spec: {desiredRole: worker}");
     node.spec.as_mut().unwrap().desired_role = 9;
-    assert_eq!(to_document(&node, 1, false)["spec"]["desiredRole"], "unknown (9)");
+    assert_eq!(
+        to_document(&node, Revision(1), false)["spec"]["desiredRole"],
+        "unknown (9)"
+    );
 }
 
 #[test]
