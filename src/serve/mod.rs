@@ -1,1 +1,190 @@
 //! Health and metrics over HTTP.
+//!
+//! The server lives on a thread and a runtime of its own: a work runtime that is wedged cannot take the probes
+//! down with it, it is what `/livez` then reports.
+//!
+//! | page | 200 | 503 |
+//! | --- | --- | --- |
+//! | `/livez` | the process makes progress | the kubelet should restart it |
+//! | `/readyz` | this replica may serve | leave it out, for the reasons in the body |
+//! | `/leaderz` | this replica leads | another one does, or none |
+//! | `/metrics` | always, in OpenMetrics text format | |
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::metrics::Metrics;
+
+mod heartbeat;
+mod pages;
+
+pub use heartbeat::Heartbeat;
+
+/// How long [`Server::stop`] lets requests under way finish. A probe is answered from memory, in well under a
+/// millisecond; only a client that stopped reading or writing takes longer, and a replica has 3 s to exit.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// One line of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What was looked at, in a word: `etcd`, `gate`.
+    pub name: &'static str,
+    /// Whether it is as it should be.
+    pub ok: bool,
+    /// Why it is not, or what was seen; may be empty when `ok`.
+    pub detail: String,
+}
+
+impl Check {
+    /// A check that passed, with nothing to add.
+    pub fn passed(name: &'static str) -> Self {
+        Self {
+            name,
+            ok: true,
+            detail: String::new(),
+        }
+    }
+
+    /// A check that failed, for this reason.
+    pub fn failed(name: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            name,
+            ok: false,
+            detail: reason.into(),
+        }
+    }
+}
+
+/// The answer of a probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// In the order in which they are shown.
+    pub checks: Vec<Check>,
+}
+
+impl Report {
+    /// Whether every check passed; so does a report without checks.
+    pub fn ok(&self) -> bool {
+        self.checks.iter().all(|check| check.ok)
+    }
+}
+
+/// The answer of `/leaderz`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaderReport {
+    /// Whether this replica leads.
+    pub leading: bool,
+    /// Who leads, as far as this replica knows.
+    pub leader: Option<String>,
+}
+
+/// What the pages show. Each is called once a request on the server's thread and must not block.
+pub struct Probes {
+    /// `/livez`: neither etcd nor leadership belong here, a restart would mend neither.
+    pub live: Box<dyn Fn() -> Report + Send + Sync>,
+    /// `/readyz`.
+    pub ready: Box<dyn Fn() -> Report + Send + Sync>,
+    /// `/leaderz`.
+    pub leader: Box<dyn Fn() -> LeaderReport + Send + Sync>,
+}
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address is taken, not of this machine, or not allowed.
+    #[error("cannot listen on {address} for health and metrics: {reason}")]
+    Listen {
+        /// What was asked for.
+        address: SocketAddr,
+        /// The system's answer.
+        reason: std::io::Error,
+    },
+    /// The machine gave no thread or no event queue.
+    #[error("cannot start the thread for health and metrics: {reason}")]
+    Thread {
+        /// The system's answer.
+        reason: std::io::Error,
+    },
+}
+
+/// A running server. Dropping it ends it as well, without waiting.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// Binds `listen` (port 0: a free one) and serves until [`Server::stop`].
+///
+/// # Errors
+/// [`Error::Listen`] if the address cannot be bound; when this returns `Ok`, connections are accepted.
+pub fn start(listen: SocketAddr, probes: Probes, metrics: Metrics) -> Result<Server, Error> {
+    let refused = |reason| Error::Listen {
+        address: listen,
+        reason,
+    };
+    let listener = TcpListener::bind(listen).map_err(refused)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    let address = listener.local_addr().map_err(refused)?;
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|reason| Error::Thread { reason })?;
+    let listener = {
+        let _context = runtime.enter();
+        tokio::net::TcpListener::from_std(listener).map_err(refused)?
+    };
+    let (stop, stopped) = oneshot::channel();
+    let router = pages::router(Arc::new(probes), metrics);
+    let thread = std::thread::Builder::new()
+        .name("health".to_owned())
+        .spawn(move || runtime.block_on(serve(listener, router, stopped)))
+        .map_err(|reason| Error::Thread { reason })?;
+    Ok(Server {
+        address,
+        stop,
+        thread,
+    })
+}
+
+async fn serve(listener: tokio::net::TcpListener, router: axum::Router, stopped: oneshot::Receiver<()>) {
+    let (drain, draining) = oneshot::channel();
+    let server = axum::serve(listener, router).with_graceful_shutdown(async {
+        // An error means that the `Server` was dropped, which ends it just the same.
+        let _ = stopped.await;
+        let _ = drain.send(());
+    });
+    let limit = async {
+        let _ = draining.await;
+        tokio::time::sleep(DRAIN).await;
+    };
+    tokio::select! {
+        // axum retries every failure to accept by itself and returns only after the shutdown.
+        _ = server => {}
+        () = limit => {}
+    }
+}
+
+impl Server {
+    /// Where it listens, with the port that the system chose for port 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts nothing more, lets requests under way finish for at most 200 ms and joins the thread.
+    pub fn stop(self) {
+        let _ = self.stop.send(());
+        if self.thread.join().is_err() {
+            tracing::error!("the thread for health and metrics had panicked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

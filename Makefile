@@ -1,0 +1,23 @@
+# The commands of the project; `make` alone lists them.
+
+SHELL := /bin/bash
+# rustup's folder, for machines whose shells were not told of it.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test bench prepare
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: prepare ## Run etcd, a kube-apiserver and the controller on this machine (ARGS="--members 3" passes options on)
+	@exec cargo run --locked -- dev $(ARGS)
+
+test: prepare ## Check format and lints, run all tests (ARGS="--lib gate" selects some)
+	@exec .ci/test $(ARGS)
+
+bench: prepare ## Run the benchmarks; BENCHMARKS.md says what they measure
+	@exec cargo bench --locked $(ARGS)
+
+prepare: ## Install what is missing on this machine (Debian; root or sudo)
+	@.ci/prepare

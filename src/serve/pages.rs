@@ -1,0 +1,100 @@
+//! The pages: which probe each shows, and how a report reads.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use super::{LeaderReport, Probes, Report};
+use crate::metrics::Metrics;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+/// The content type that the OpenMetrics specification prescribes.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All pages; axum answers other methods than GET and HEAD with 405 and other paths with the fallback.
+pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
+    let (live, ready, leader) = (Arc::clone(&probes), Arc::clone(&probes), probes);
+    Router::new()
+        .route(
+            "/livez",
+            get(async move |RawQuery(query): RawQuery| probe("livez", &(live.live)(), query.as_deref())),
+        )
+        .route(
+            "/readyz",
+            get(async move |RawQuery(query): RawQuery| probe("readyz", &(ready.ready)(), query.as_deref())),
+        )
+        .route("/leaderz", get(async move || leader_page(&(leader.leader)())))
+        .route(
+            "/metrics",
+            get(async move || page(StatusCode::OK, OPENMETRICS, metrics.encode())),
+        )
+        .fallback(async || {
+            let text = "not found: there are /livez, /readyz, /leaderz and /metrics\n";
+            page(StatusCode::NOT_FOUND, TEXT, text.to_owned())
+        })
+}
+
+fn page(status: StatusCode, content_type: &'static str, body: String) -> Response {
+    // An answer holds for the moment of the question.
+    let headers: [(HeaderName, &str); 2] = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")];
+    (status, headers, body).into_response()
+}
+
+fn probe(name: &str, report: &Report, query: Option<&str>) -> Response {
+    let status = if report.ok() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    // Whoever is refused wants to know why, whether they asked or not.
+    let body = if report.ok() && !asks_for_verbose(query) {
+        "ok".to_owned()
+    } else {
+        verbose(name, report)
+    };
+    page(status, TEXT, body)
+}
+
+/// `?verbose`, with or without a value, anywhere in the query.
+fn asks_for_verbose(query: Option<&str>) -> bool {
+    query
+        .unwrap_or_default()
+        .split('&')
+        .any(|part| part.split('=').next() == Some("verbose"))
+}
+
+/// A line per check and a verdict, as kube-apiserver writes them.
+fn verbose(name: &str, report: &Report) -> String {
+    let mut text = String::new();
+    for check in &report.checks {
+        let (sign, verdict) = if check.ok { ('+', "ok") } else { ('-', "failed") };
+        let _ = write!(text, "[{sign}]{} {verdict}", check.name);
+        if !check.detail.is_empty() {
+            // One line a check, whatever an error text of another program contains.
+            let _ = write!(text, ": {}", check.detail.replace(['\n', '\r'], " "));
+        }
+        text.push('\n');
+    }
+    let verdict = if report.ok() { "passed" } else { "failed" };
+    let _ = writeln!(text, "{name} check {verdict}");
+    text
+}
+
+fn leader_page(report: &LeaderReport) -> Response {
+    let leader = report.leader.as_deref().unwrap_or("none known");
+    if report.leading {
+        page(StatusCode::OK, TEXT, format!("leader: {leader} (this replica)\n"))
+    } else {
+        page(
+            StatusCode::SERVICE_UNAVAILABLE,
+            TEXT,
+            format!("leader: {leader}\n"),
+        )
+    }
+}
