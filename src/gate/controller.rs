@@ -14,7 +14,7 @@ use crate::retry::Delays;
 use crate::store::Store;
 
 /// Whoever keeps the resources in place. Called only while the gate allows it, inside the fence's window.
-pub trait Reconcile: Send {
+pub trait Reconcile: Send + Sync {
     /// One pass over everything.
     fn pass(&mut self, fence: &Fence) -> impl Future<Output = Result<(), PassFailed>> + Send;
     /// Resolves when something that is managed changed.
@@ -109,7 +109,9 @@ impl<R: Reconcile> GateController<R> {
                 Ok(mut key) => {
                     match self.hold(&mut key, &mut settled).await {
                         Interrupt::LostLeadership => return,
-                        Interrupt::Replan => self.store.etcd.metrics().gate_blocked.set(0),
+                        Interrupt::Replan => {
+                            self.store.etcd.metrics().gate_blocked.set(0);
+                        }
                     }
                     legible = key.legible;
                 }
