@@ -174,6 +174,11 @@ impl Keys {
         self.below(format_args!("/kubernetes/reconciler/status.json"))
     }
 
+    /// Everything about the reconciler: status, election, inventory.
+    pub fn reconciler(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/kubernetes/reconciler/")))
+    }
+
     /// `/kubernetes/reconciler/leader`: the election's prefix, as `etcdctl elect` takes it.
     pub fn election(&self) -> String {
         format!("{}/kubernetes/reconciler/leader", self.0)
