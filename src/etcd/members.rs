@@ -10,8 +10,8 @@ impl Etcd {
     /// [`Error`] if etcd did not answer with a result.
     pub async fn member_names(&self) -> Result<Vec<String>, Error> {
         let listed = self
-            .call("member_list", |client| async move {
-                client.cluster_client().member_list().await
+            .call("member_list", |link| async move {
+                link.client.cluster_client().member_list().await
             })
             .await?;
         let names = listed.members().iter().map(|member| member.name().to_owned());

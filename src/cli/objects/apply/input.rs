@@ -225,7 +225,7 @@ mod tests {
         let file = dir.path().join("in.yaml");
         fs::write(&file, text).unwrap();
         let path = file.display().to_string();
-        read(&[path.clone()]).map_err(|failure| failure.to_string().replace(&path, "in.yaml"))
+        read(std::slice::from_ref(&path)).map_err(|failure| failure.to_string().replace(&path, "in.yaml"))
     }
 
     fn node(name: &str) -> String {
