@@ -183,20 +183,18 @@ async fn tell(observer: &Observer, hints: &Hints) -> Result<(), Failure> {
             }
             told = seen;
         }
-        if !shown && told.is_complete(hints.kubeconfig.is_some()) {
+        let missing = told.missing(hints.kubeconfig.is_some());
+        if !shown && missing.is_empty() {
             shown = true;
             say("dev", &format!("up after {}", seconds(begun)))?;
             hints.show()?;
         }
         if !shown && said.elapsed() >= PROGRESS_INTERVAL {
             said = Instant::now();
-            let reasons = match told.not_ready.join("; ") {
-                none if none.is_empty() => String::new(),
-                reasons => format!(": {reasons}"),
-            };
+            let missing = missing.join("; ");
             say(
                 "controller",
-                &format!("still waiting ({}){reasons}", seconds(begun)),
+                &format!("still waiting ({}): {missing}", seconds(begun)),
             )?;
         }
         sleep(LOOK_INTERVAL).await;

@@ -100,15 +100,30 @@ impl Observer {
 }
 
 impl Observed {
-    /// Whether there is nothing left to wait for: a leader, every replica ready, and with Kubernetes the status
-    /// DONE after a pass that left everything in place.
-    pub fn is_complete(&self, kubernetes: bool) -> bool {
-        let done = self
-            .status
-            .as_ref()
-            .is_some_and(|status| status.state == State::Done);
-        let in_place = self.resources.is_some_and(|found| found.in_place == found.all);
-        self.leader.is_some() && self.not_ready.is_empty() && (!kubernetes || done && in_place)
+    /// What there is to wait for: a leader, every replica ready, and with Kubernetes the status DONE after a pass
+    /// that left everything in place. Empty once the cluster is up.
+    pub fn missing(&self, kubernetes: bool) -> Vec<String> {
+        let mut missing = self.not_ready.clone();
+        if self.leader.is_none() {
+            missing.push("no leader yet".to_owned());
+        }
+        if kubernetes {
+            match &self.status {
+                None => missing.push("no status yet".to_owned()),
+                Some(status) if status.state != State::Done => {
+                    missing.push(format!("status {}", status.state))
+                }
+                Some(_) => {}
+            }
+            match self.resources {
+                None => missing.push("no pass over the resources yet".to_owned()),
+                Some(Resources { in_place, all }) if in_place != all => {
+                    missing.push(format!("{} resources are not in place", all - in_place));
+                }
+                Some(_) => {}
+            }
+        }
+        missing
     }
 }
 
@@ -157,6 +172,38 @@ fn count_resources(metrics: &str) -> Option<Resources> {
 mod tests {
     use super::*;
     use crate::metrics::{Metrics, Outcome};
+    use crate::release::{Release, Version};
+
+    #[test]
+    fn a_cluster_is_up_only_when_nothing_is_missing() {
+        let release = Release::new(1, 2, 3);
+        let version = Version { release, git: None };
+        let mut observed = Observed {
+            leader: None,
+            resources: Some(Resources { in_place: 8, all: 9 }),
+            status: Some(Status::new(State::Working, version.clone(), release)),
+            not_ready: vec!["dev-2: etcd failed".to_owned()],
+        };
+        assert_eq!(
+            observed.missing(true),
+            [
+                "dev-2: etcd failed",
+                "no leader yet",
+                "status WORKING",
+                "1 resources are not in place"
+            ]
+        );
+        assert_eq!(observed.missing(false), ["dev-2: etcd failed", "no leader yet"]);
+        observed.not_ready.clear();
+        observed.leader = Some(Leader {
+            node_id: "dev-1".to_owned(),
+            term: 7,
+        });
+        assert_eq!(observed.missing(false), [""; 0]);
+        observed.status = Some(Status::new(State::Done, version, release));
+        observed.resources = Some(Resources { in_place: 9, all: 9 });
+        assert_eq!(observed.missing(true), [""; 0]);
+    }
 
     #[test]
     fn resources_are_counted_from_the_leaders_own_metrics() {
