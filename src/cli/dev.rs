@@ -1,12 +1,13 @@
 //! `quorate dev`: a whole cluster on this machine.
 
+use std::convert::Infallible;
 use std::env;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -28,10 +29,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Arguments of the command.
 #[derive(Args, Debug)]
+#[command(after_help = "It starts an etcd of its own: of the flags for etcd, only --prefix applies.")]
 pub struct DevArgs {
     /// Members of the etcd cluster: 1, or 3 to try the loss of one
-    #[arg(long, value_name = "N", default_value = "1", value_parser = ["1", "3"])]
-    pub members: String,
+    #[arg(long, value_enum, value_name = "N", default_value_t = Members::One)]
+    pub members: Members,
 
     /// Replicas of the controller: 3 to try failover
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
@@ -48,6 +50,26 @@ pub struct DevArgs {
     /// The bundle of Kubernetes resources [default: the one that is built in]
     #[arg(long, value_name = "DIR")]
     pub bundle: Option<PathBuf>,
+}
+
+/// Sizes of the etcd cluster.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Members {
+    /// Quick to start.
+    #[value(name = "1")]
+    One,
+    /// Survives the loss of one.
+    #[value(name = "3")]
+    Three,
+}
+
+impl Members {
+    fn count(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Three => 3,
+        }
+    }
 }
 
 /// Runs everything until a signal or the end of one of the processes, then stops everything.
@@ -67,7 +89,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             say("dev", &format!("{name}: stopping"))?;
             Ok(())
         }
-        Err(failure) = bring_up(&mut cluster, &args, &prefix) => Err(failure),
+        Err(failed) = bring_up(&mut cluster, &args, &prefix) => Err(failed),
     };
     // Whoever insists gets a quicker end: dropping the cluster kills it.
     let stopped = tokio::select! {
@@ -80,7 +102,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 }
 
 /// Starts everything and tells what happens to it; returns only with a failure.
-async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Result<(), Failure> {
+async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Result<Infallible, Failure> {
     let directory = cluster.directory();
     say(
         "dev",
@@ -122,13 +144,13 @@ async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Res
         logs: cluster.directory().path().to_owned(),
     };
     tokio::select! {
-        Err(told) = tell(&observer, &hints) => Err(told),
-        Err(ended) = cluster.unless_one_ends(std::future::pending::<Result<(), _>>()) => Err(failure(ended)),
+        failed = tell(&observer, &hints) => failed,
+        failed = cluster.unless_one_ends(pending()) => failed.map_err(failure),
     }
 }
 
 async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>, Failure> {
-    let members = if args.members == "3" { 3 } else { 1 };
+    let members = args.members.count();
     say("etcd", &format!("starting {}", counted(members, "member")))?;
     let begun = Instant::now();
     let endpoints = with_progress("etcd", cluster.start_etcd(members))
@@ -172,7 +194,7 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
 }
 
 /// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.
-async fn tell(observer: &Observer, hints: &Hints) -> Result<(), Failure> {
+async fn tell(observer: &Observer, hints: &Hints) -> Result<Infallible, Failure> {
     let (begun, mut said, mut told) = (Instant::now(), Instant::now(), Observed::default());
     let mut shown = false;
     loop {
