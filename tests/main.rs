@@ -1,1 +1,10 @@
-//! Tests against the real thing: etcd, kube-apiserver, the quorate binary.
+//! The integration tests, against real servers: one binary, so that its modules share one build and one link.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed expectation fails the test, which is its purpose"
+)]
+
+mod dev;
+mod support;

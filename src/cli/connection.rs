@@ -4,6 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::exit::Failure;
+use crate::etcd::{self, Class, Config, ConfigError, ConnectError, Etcd};
+use crate::metrics::Metrics;
+use crate::store::{Keys, Store};
+
 /// How to reach etcd, and below which prefix Quorate's keys lie.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "etcd")]
@@ -72,4 +77,78 @@ pub struct EtcdArgs {
         requires = "etcd_user"
     )]
     pub etcd_password_file: Option<PathBuf>,
+}
+
+impl EtcdArgs {
+    /// The configuration that these flags mean, without touching files or the network.
+    pub fn config(&self) -> Config {
+        let mut config = Config::new(self.etcd_endpoints.clone());
+        config.tls.ca.clone_from(&self.etcd_cacert);
+        config.tls.identity = self.etcd_cert.clone().zip(self.etcd_key.clone());
+        config.user = self.etcd_user.clone().zip(self.etcd_password_file.clone());
+        config
+    }
+
+    /// The keys below the prefix.
+    ///
+    /// # Errors
+    /// A usage failure if the prefix is malformed.
+    pub fn keys(&self) -> Result<Keys, Failure> {
+        let prefix = self
+            .prefix
+            .parse()
+            .map_err(|error| Failure::usage(format!("--prefix: {error}")))?;
+        Ok(Keys::new(prefix))
+    }
+}
+
+/// Connects a command to etcd, and proves by a linearizable read that it may work there.
+///
+/// # Errors
+/// A failure that says which endpoint or file is at fault and what to do.
+pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
+    let keys = args.keys()?;
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+    let etcd = Etcd::connect(args.config(), metrics)
+        .await
+        .map_err(|error| refused(&error))?;
+    etcd.get(&keys.status())
+        .await
+        .map_err(|error| unreadable(&error, &keys))?;
+    Ok(Store { etcd, keys })
+}
+
+/// A failed connection as a person reads it.
+pub fn refused(error: &ConnectError) -> Failure {
+    let failure = Failure::failed(error);
+    match error {
+        ConnectError::Config(
+            ConfigError::NoEndpoints | ConfigError::Endpoint(_) | ConfigError::Scheme(_),
+        ) => Failure::usage(error),
+        ConnectError::Config(_) => failure,
+        ConnectError::Setup(_) => failure.hint("check --etcd-cacert, --etcd-cert and --etcd-key"),
+        ConnectError::NoneAnswers(answers) => {
+            let any = |text: &str| answers.iter().any(|(_, error)| error.message().contains(text));
+            if any("certificate") || any("tls") || any("InvalidContentType") {
+                failure
+                    .hint("check --etcd-cacert, --etcd-cert and --etcd-key, and that the URLs say https://")
+            } else if answers.iter().any(|(_, error)| error.class == Class::Denied) {
+                failure.hint("check --etcd-user and the file of --etcd-password-file")
+            } else {
+                failure.hint("check --etcd-endpoints, and that etcd runs and can be reached from here")
+            }
+        }
+    }
+}
+
+fn unreadable(error: &etcd::Error, keys: &Keys) -> Failure {
+    let failure = Failure::failed(format!("cannot read {} in etcd: {error}", keys.prefix()));
+    match error.class {
+        Class::Denied => failure.hint(format!(
+            "the user needs read and write on the prefix {0}/: etcdctl role grant-permission ROLE --prefix=true readwrite {0}/",
+            keys.prefix()
+        )),
+        Class::Unavailable => failure.hint("does the cluster have a leader? etcdctl endpoint health --cluster"),
+        _ => failure,
+    }
 }

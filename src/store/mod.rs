@@ -1,1 +1,20 @@
-//! What lies in etcd: keys, objects, transactions, caches.
+//! What lies in etcd: keys, and caches that follow a range.
+
+mod cache;
+mod follow;
+pub mod keys;
+
+pub use cache::{Cache, Change};
+pub use follow::{Follower, Update};
+pub use keys::{Keys, Name, Prefix};
+
+use crate::etcd::Etcd;
+
+/// The connection and the keys below one prefix.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// Where it lies.
+    pub etcd: Etcd,
+    /// How its keys are called.
+    pub keys: Keys,
+}

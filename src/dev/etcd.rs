@@ -1,0 +1,355 @@
+//! An etcd cluster of one or more members.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use futures::future::{join_all, try_join_all};
+use serde::{Deserialize, Serialize};
+
+use super::pki::CertificateFiles;
+use super::process::{Program, Supervised, find_on_path};
+use super::{Error, http, ports};
+
+/// How long a cluster may take to elect its leader and serve. About a second on an idle machine.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a member may take to stop. It hands its leadership over first, if it can.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// How often a new cluster is tried on other ports when somebody took one of them.
+const PORT_ATTEMPTS: usize = 5;
+
+/// What the cluster should be like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of members.
+    pub members: usize,
+    /// Serve clients over TLS; none: plain HTTP.
+    pub tls: Option<Tls>,
+    /// Further flags of every member.
+    pub flags: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            members: 1,
+            tls: None,
+            flags: Vec::new(),
+        }
+    }
+}
+
+/// TLS towards clients. The members reach each other in the clear: they share a machine.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The authority that signs clients' certificates.
+    pub ca: PathBuf,
+    /// The servers' certificate.
+    pub server: CertificateFiles,
+    /// Whether clients must show a certificate.
+    pub client_certificates: bool,
+}
+
+/// What a later start on the same directory needs: members keep their peer addresses for good.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    /// Keeps members of different clusters apart, should one get a port that was another's.
+    token: String,
+    members: Vec<Ports>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Ports {
+    client: u16,
+    peer: u16,
+    /// Plain HTTP, for `/health` and `/metrics`, whatever clients must use.
+    metrics: u16,
+}
+
+/// A running cluster. Dropping it kills its members; [`stop`](Self::stop) is the orderly way.
+#[derive(Debug)]
+pub struct Etcd {
+    /// The members, in the order of their names.
+    pub members: Vec<Member>,
+}
+
+impl Etcd {
+    /// Starts a cluster with its data in `directory`, or goes on with the one that is there, on the same ports.
+    /// Returns once every member serves linearizable reads.
+    pub async fn start(directory: &Path, options: &Options) -> Result<Self, Error> {
+        let program = find_on_path("etcd").ok_or(Error::NotInstalled {
+            program: "etcd",
+            hint: "install the Debian package etcd-server, or put an etcd of version 3.4 or newer on $PATH",
+        })?;
+        fs::create_dir_all(directory).map_err(Error::write(directory))?;
+        let file = directory.join("cluster.json");
+        if file.exists() {
+            let record = read_record(&file)?;
+            if record.members.len() != options.members {
+                return Err(Error::OtherSize {
+                    path: directory.to_owned(),
+                    found: record.members.len(),
+                    wanted: options.members,
+                });
+            }
+            return Self::start_members(directory, &program, &record, options).await;
+        }
+        let mut attempt = 1;
+        loop {
+            let record = new_record(options.members)?;
+            match Self::start_members(directory, &program, &record, options).await {
+                Ok(cluster) => {
+                    // Written last: a first start that was cut short begins anew.
+                    let text = serde_json::to_string_pretty(&record).map_err(|source| Error::Malformed {
+                        path: file.clone(),
+                        source,
+                    })?;
+                    fs::write(&file, text).map_err(Error::write(&file))?;
+                    return Ok(cluster);
+                }
+                Err(error) if error.is_address_in_use() && attempt < PORT_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+            for index in 0..options.members {
+                let data = data_directory(directory, index);
+                if data.exists() {
+                    fs::remove_dir_all(&data).map_err(Error::write(&data))?;
+                }
+            }
+        }
+    }
+
+    async fn start_members(
+        directory: &Path,
+        program: &Path,
+        record: &Record,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let mut members = Vec::with_capacity(record.members.len());
+        for index in 0..record.members.len() {
+            let mut member = Member::describe(directory, program, record, index, options);
+            member.launch()?;
+            members.push(member);
+        }
+        try_join_all(members.iter_mut().map(Member::wait_healthy)).await?;
+        Ok(Self { members })
+    }
+
+    /// Client URLs of all members.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.members
+            .iter()
+            .map(|member| member.client_url.clone())
+            .collect()
+    }
+
+    /// Waits until a member ends by itself, and says which and how.
+    pub async fn failed(&mut self) -> Error {
+        let members = self
+            .members
+            .iter_mut()
+            .filter_map(|member| member.process.as_mut());
+        super::process::first_end(members).await
+    }
+
+    /// Stops all members at the same time; those that do not obey are killed.
+    pub async fn stop(&mut self) -> Result<(), Error> {
+        for stopped in join_all(self.members.iter_mut().map(Member::stop)).await {
+            stopped?;
+        }
+        Ok(())
+    }
+}
+
+/// One member of the cluster, running or not.
+#[derive(Debug)]
+pub struct Member {
+    /// `etcd-1`, …
+    pub name: String,
+    /// Where clients reach it.
+    pub client_url: String,
+    /// Where its peers reach it.
+    pub peer_url: String,
+    metrics_port: u16,
+    program: Program,
+    process: Option<Supervised>,
+}
+
+impl Member {
+    fn describe(directory: &Path, program: &Path, record: &Record, index: usize, options: &Options) -> Self {
+        let ports = record.members[index];
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        let name = member_name(index);
+        let client_url = format!("{scheme}://127.0.0.1:{}", ports.client);
+        let initial_cluster: Vec<String> = record
+            .members
+            .iter()
+            .enumerate()
+            .map(|(index, ports)| format!("{}={}", member_name(index), peer_url(*ports)))
+            .collect();
+        let mut args = vec![
+            format!("--name={name}"),
+            format!("--data-dir={}", data_directory(directory, index).display()),
+            format!("--listen-client-urls={client_url}"),
+            format!("--advertise-client-urls={client_url}"),
+            format!("--listen-peer-urls={}", peer_url(ports)),
+            format!("--initial-advertise-peer-urls={}", peer_url(ports)),
+            format!("--listen-metrics-urls=http://127.0.0.1:{}", ports.metrics),
+            format!("--initial-cluster={}", initial_cluster.join(",")),
+            format!("--initial-cluster-token={}", record.token),
+            // The default of 3.4 is another, older logger.
+            "--logger=zap".to_owned(),
+            "--log-outputs=stderr".to_owned(),
+        ];
+        if let Some(tls) = &options.tls {
+            args.push(format!("--cert-file={}", tls.server.cert.display()));
+            args.push(format!("--key-file={}", tls.server.key.display()));
+            args.push(format!("--trusted-ca-file={}", tls.ca.display()));
+            args.push(format!("--client-cert-auth={}", tls.client_certificates));
+        }
+        args.extend(options.flags.iter().cloned());
+        Self {
+            client_url,
+            peer_url: peer_url(ports),
+            metrics_port: ports.metrics,
+            program: Program {
+                path: program.to_owned(),
+                args: args.into_iter().map(Into::into).collect(),
+                env: Vec::new(),
+                hidden_env: "ETCD_",
+                log: directory.join(format!("{name}.log")),
+                name: name.clone(),
+            },
+            process: None,
+            name,
+        }
+    }
+
+    /// Its process id, while it runs.
+    pub fn pid(&self) -> Option<i32> {
+        self.process.as_ref().map(Supervised::pid)
+    }
+
+    /// Where its output goes.
+    pub fn log_file(&self) -> &Path {
+        &self.program.log
+    }
+
+    /// Starts its process and does not wait for it: a member without a quorum beside it cannot serve yet.
+    /// Nothing if it runs.
+    pub fn launch(&mut self) -> Result<(), Error> {
+        if self
+            .process
+            .as_mut()
+            .is_none_or(|process| process.status().is_some())
+        {
+            self.process = Some(self.program.start()?);
+        }
+        Ok(())
+    }
+
+    /// Starts it and waits until it serves linearizable reads.
+    pub async fn start(&mut self) -> Result<(), Error> {
+        self.launch()?;
+        self.wait_healthy().await
+    }
+
+    /// Waits until it serves linearizable reads. It must have been started.
+    pub async fn wait_healthy(&mut self) -> Result<(), Error> {
+        let port = self.metrics_port;
+        match &mut self.process {
+            Some(process) => process.wait_until(START_LIMIT, || healthy(port)).await,
+            None => Err(Error::NotStarted {
+                name: self.name.clone(),
+            }),
+        }
+    }
+
+    /// Whether it serves linearizable reads now.
+    pub async fn is_healthy(&self) -> bool {
+        self.process.is_some() && healthy(self.metrics_port).await.is_ok()
+    }
+
+    /// One counter or gauge (without labels) of its `/metrics`.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
+        let response = http::get(self.metrics_port, "/metrics").await.ok()?;
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+        response.body.lines().find_map(value)
+    }
+
+    /// Stops it in order, or kills it if it does not obey. None if it does not run.
+    pub async fn stop(&mut self) -> Result<Option<ExitStatus>, Error> {
+        match self.process.take() {
+            Some(mut process) => process.stop(STOP_LIMIT).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Kills it (SIGKILL). None if it does not run.
+    pub async fn kill(&mut self) -> Result<Option<ExitStatus>, Error> {
+        match self.process.take() {
+            Some(mut process) => process.kill().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Stops its execution (SIGSTOP): its connections stay, nothing answers.
+    pub fn pause(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.pause();
+        }
+    }
+
+    /// Goes on after [`pause`](Self::pause).
+    pub fn resume(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.resume();
+        }
+    }
+}
+
+/// etcd answers `/health` after a read that went through raft.
+async fn healthy(metrics_port: u16) -> Result<(), String> {
+    match http::get(metrics_port, "/health").await {
+        Ok(response) if response.status == 200 => Ok(()),
+        Ok(response) => Err(format!("/health: {} {}", response.status, response.body.trim())),
+        Err(error) => Err(format!("/health: {error}")),
+    }
+}
+
+fn new_record(members: usize) -> Result<Record, Error> {
+    let ports = || {
+        Ok(Ports {
+            client: ports::free_port()?,
+            peer: ports::free_port()?,
+            metrics: ports::free_port()?,
+        })
+    };
+    Ok(Record {
+        token: uuid::Uuid::new_v4().to_string(),
+        members: (0..members).map(|_| ports()).collect::<Result<_, _>>()?,
+    })
+}
+
+fn read_record(file: &Path) -> Result<Record, Error> {
+    let text = fs::read_to_string(file).map_err(Error::read(file))?;
+    serde_json::from_str(&text).map_err(|source| Error::Malformed {
+        path: file.to_owned(),
+        source,
+    })
+}
+
+fn member_name(index: usize) -> String {
+    format!("etcd-{}", index + 1)
+}
+
+fn data_directory(directory: &Path, index: usize) -> PathBuf {
+    directory.join(format!("{}.data", member_name(index)))
+}
+
+fn peer_url(ports: Ports) -> String {
+    format!("http://127.0.0.1:{}", ports.peer)
+}

@@ -1,0 +1,211 @@
+//! The connection: one balanced channel over the endpoints that answer, with a limit and a metric on every call.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use etcd_client::{Client, ConnectOptions};
+use tokio::sync::{Notify, watch};
+
+use super::config::{Config, ConfigError, Material};
+use super::endpoints;
+use super::error::{Class, Error};
+use crate::metrics::{Metrics, Request};
+
+/// The largest message taken from etcd, which itself sends up to 2 GiB: a page of large values, or the events
+/// of a large transaction.
+pub(super) const LARGEST_MESSAGE: usize = 64 << 20;
+
+/// A connection to an etcd cluster. Cheap to clone; all clones share one channel.
+#[derive(Clone)]
+pub struct Etcd(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    pub config: Config,
+    pub metrics: Metrics,
+    /// Replaced as a whole when certificates or the password change.
+    pub link: RwLock<Link>,
+    /// The endpoints in the balanced channel, for whoever connects to one member at a time.
+    pub live: watch::Sender<Vec<String>>,
+    /// Rung when a request went unanswered: the endpoints are looked at before their time.
+    pub suspect: Notify,
+    /// One client per endpoint, for questions to that very member.
+    pub single: Mutex<BTreeMap<String, Client>>,
+}
+
+#[derive(Clone)]
+pub(super) struct Link {
+    pub client: Client,
+    pub options: ConnectOptions,
+    pub material: Material,
+}
+
+impl std::fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Etcd({:?})", self.live_endpoints())
+    }
+}
+
+/// Why no connection came about.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The settings themselves are wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The settings do not make a client, for example a certificate that is none.
+    #[error("the etcd connection cannot be set up: {0}")]
+    Setup(Error),
+    /// No endpoint gave an answer.
+    #[error("no etcd endpoint answers:{}", list(.0))]
+    NoneAnswers(Vec<(String, Error)>),
+}
+
+impl ConnectError {
+    /// Whether trying again may help without anyone changing the settings.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Config(_) | Self::Setup(_) => false,
+            // A wrong certificate authority or password does not get better by waiting.
+            Self::NoneAnswers(answers) => answers.iter().any(|(_, error)| {
+                error.is_retryable() && !error.message().contains("invalid peer certificate")
+            }),
+        }
+    }
+}
+
+fn list(answers: &[(String, Error)]) -> String {
+    answers
+        .iter()
+        .map(|(endpoint, error)| format!("\n  {endpoint}: {}", error.message()))
+        .collect()
+}
+
+impl Etcd {
+    /// Connects to the endpoints that answer; at least one must.
+    ///
+    /// # Errors
+    /// [`ConnectError`], naming each endpoint and what became of it.
+    pub async fn connect(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
+        let material = config.load()?;
+        let options = config.connect_options(&material);
+        let configured = endpoints::configured(&config);
+        let mut single = BTreeMap::new();
+        let answers = endpoints::probe(&config, &options, &mut single, configured).await;
+        let live = endpoints::answering(&answers);
+        if live.is_empty() {
+            let failed: Vec<_> = answers
+                .into_iter()
+                .filter_map(|(endpoint, answer)| answer.err().map(|error| (endpoint, error)))
+                .collect();
+            return Err(
+                match failed.iter().find(|(_, error)| error.class == Class::Settings) {
+                    Some((_, error)) => ConnectError::Setup(error.clone()),
+                    None => ConnectError::NoneAnswers(failed),
+                },
+            );
+        }
+        let link = Link::open(&live, options, material)
+            .await
+            .map_err(ConnectError::Setup)?;
+        Ok(Self(Arc::new(Shared {
+            config,
+            metrics,
+            link: RwLock::new(link),
+            live: watch::Sender::new(live),
+            suspect: Notify::new(),
+            single: Mutex::new(single),
+        })))
+    }
+
+    /// The limits and endpoints that this connection was made with.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// The metrics that this connection counts into.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// The endpoints in use now.
+    pub fn live_endpoints(&self) -> Vec<String> {
+        self.0.live.borrow().clone()
+    }
+
+    pub(super) fn link(&self) -> Link {
+        // A panic while the lock was held left a whole Link behind: it is replaced in one assignment.
+        self.0.link.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// One request, with the limit of the configuration, counted and timed. A token that went stale is
+    /// renewed and the request, which was not applied, sent once more.
+    pub(super) async fn call<T, F, Fut>(&self, operation: &'static str, attempt: F) -> Result<T, Error>
+    where
+        F: Fn(Client) -> Fut,
+        Fut: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let result = self.attempt(operation, &attempt).await;
+        match result {
+            Err(error) if error.class == Class::StaleToken => {
+                self.renew_token().await?;
+                self.attempt(operation, &attempt).await
+            }
+            result => result,
+        }
+    }
+
+    async fn attempt<T, F, Fut>(&self, operation: &'static str, attempt: &F) -> Result<T, Error>
+    where
+        F: Fn(Client) -> Fut,
+        Fut: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let limit = self.0.config.request_timeout;
+        let client = self.link().client;
+        let started = Instant::now();
+        let result = match tokio::time::timeout(limit, attempt(client)).await {
+            Ok(result) => result.map_err(|error| Error::from_client(operation, error)),
+            Err(_) => Err(Error::timed_out(operation, limit)),
+        };
+        let code = result.as_ref().map_or_else(|error| error.code, |_| "Ok");
+        let seconds = started.elapsed().as_secs_f64();
+        self.0
+            .metrics
+            .etcd_request_seconds
+            .get_or_create(&Request { operation, code })
+            .observe(seconds);
+        if result
+            .as_ref()
+            .is_err_and(|error| error.class == Class::Unavailable)
+        {
+            self.0.suspect.notify_one();
+        }
+        result
+    }
+
+    pub(super) async fn renew_token(&self) -> Result<(), Error> {
+        let limit = self.0.config.request_timeout;
+        let client = self.link().client;
+        match tokio::time::timeout(limit, client.refresh_token()).await {
+            Ok(result) => result.map_err(|error| Error::from_client("authenticate", error)),
+            Err(_) => Err(Error::timed_out("authenticate", limit)),
+        }
+    }
+}
+
+impl Link {
+    pub async fn open(
+        endpoints: &[String],
+        options: ConnectOptions,
+        material: Material,
+    ) -> Result<Self, Error> {
+        let client = Client::connect(endpoints, Some(options.clone()))
+            .await
+            .map_err(|error| Error::from_client("connect", error))?;
+        Ok(Self {
+            client,
+            options,
+            material,
+        })
+    }
+}

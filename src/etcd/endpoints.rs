@@ -1,0 +1,177 @@
+//! Which endpoints are in the balanced channel: those that answer, out of the configured ones and the voters of
+//! the member list.
+//!
+//! An endpoint that refuses connections makes calls fail at random when it shares a balanced channel, so each is
+//! asked by itself first. The configured ones stay candidates for ever, as the way back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions};
+use futures::future::join_all;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::config::Config;
+use super::connect::{Etcd, Link};
+use super::error::Error;
+
+/// Between two looks that unanswered requests asked for.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// An endpoint and what it answered: whether the member behind it votes.
+pub(super) type Answer = (String, Result<bool, Error>);
+
+pub(super) fn configured(config: &Config) -> BTreeSet<String> {
+    config
+        .endpoints
+        .iter()
+        .filter_map(|endpoint| config.normalize(endpoint))
+        .collect()
+}
+
+pub(super) fn answering(answers: &[Answer]) -> Vec<String> {
+    let voting = answers.iter().filter(|(_, answer)| matches!(answer, Ok(true)));
+    voting.map(|(endpoint, _)| endpoint.clone()).collect()
+}
+
+/// Asks every candidate for its status, all at once, each within the connect and request limits.
+pub(super) async fn probe(
+    config: &Config,
+    options: &ConnectOptions,
+    clients: &mut BTreeMap<String, Client>,
+    candidates: BTreeSet<String>,
+) -> Vec<Answer> {
+    clients.retain(|endpoint, _| candidates.contains(endpoint));
+    let limit = config.connect_timeout + config.request_timeout / 2;
+    let asked = candidates.into_iter().map(|endpoint| {
+        let known = clients.get(&endpoint).cloned();
+        async move {
+            let ask = async {
+                let mut client = match known {
+                    Some(client) => client,
+                    None => Client::connect([&endpoint], Some(options.clone())).await?,
+                };
+                let status = client.status().await?;
+                Ok((client, !status.is_learner()))
+            };
+            let answer = match tokio::time::timeout(limit, ask).await {
+                Ok(answer) => answer.map_err(|error| Error::from_client("status", error)),
+                Err(_) => Err(Error::timed_out("status", limit)),
+            };
+            (endpoint, answer)
+        }
+    });
+    join_all(asked)
+        .await
+        .into_iter()
+        .map(|(endpoint, answer)| match answer {
+            Ok((client, votes)) => {
+                clients.insert(endpoint.clone(), client);
+                (endpoint, Ok(votes))
+            }
+            Err(error) => {
+                // Its next question goes over a fresh connection, not one that may be black-holed.
+                clients.remove(&endpoint);
+                (endpoint, Err(error))
+            }
+        })
+        .collect()
+}
+
+impl Etcd {
+    /// Keeps the endpoints, the certificates and the password current until cancelled.
+    pub async fn follow_endpoints(&self, stop: CancellationToken) {
+        let shared = &self.0;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(shared.config.endpoint_interval) => {}
+                () = shared.suspect.notified() => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.look_at_endpoints() => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            }
+        }
+    }
+
+    async fn look_at_endpoints(&self) {
+        let config = &self.0.config;
+        let mut link = self.link();
+        let material = match config.load() {
+            Ok(material) => material,
+            Err(error) => {
+                warn!("keeping the etcd credentials in use: {error}");
+                link.material.clone()
+            }
+        };
+        let renewed = material != link.material;
+        if renewed {
+            link.options = config.connect_options(&material);
+            self.single_clients().clear();
+        }
+        let mut candidates = configured(config);
+        if config.sync_endpoints {
+            candidates.extend(self.voters().await);
+        }
+        let mut clients = self.single_clients().clone();
+        let answers = probe(config, &link.options, &mut clients, candidates).await;
+        *self.single_clients() = clients;
+        let live = answering(&answers);
+        if live.is_empty() {
+            // Nothing better is known: the channel keeps what it has and reconnects by itself.
+            return;
+        }
+        let before = self.live_endpoints();
+        if renewed {
+            match Link::open(&live, link.options, material).await {
+                Ok(fresh) => {
+                    *self.0.link.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+                    info!("etcd credentials changed on disk: connected anew");
+                }
+                Err(error) => {
+                    warn!("etcd credentials changed on disk, but do not work: {error}");
+                    return;
+                }
+            }
+        } else if live != before {
+            for gone in before.iter().filter(|endpoint| !live.contains(endpoint)) {
+                let _ = link.client.remove_endpoint(gone).await;
+            }
+            for fresh in live.iter().filter(|endpoint| !before.contains(endpoint)) {
+                let _ = link.client.add_endpoint(fresh).await;
+            }
+        }
+        if live != before {
+            info!(endpoints = ?live, "etcd endpoints changed");
+            self.0.live.send_replace(live);
+        }
+    }
+
+    /// Client URLs of the started voters; none where the list cannot be had. Good enough for where to connect,
+    /// not for what to change: the list is not read linearizably.
+    async fn voters(&self) -> Vec<String> {
+        let listed = self
+            .call("member_list", |client| async move {
+                client.cluster_client().member_list().await
+            })
+            .await;
+        let Ok(listed) = listed else { return Vec::new() };
+        let voters = listed.members().iter().filter(|member| !member.is_learner());
+        voters
+            .flat_map(|member| member.client_urls())
+            .filter_map(|url| self.0.config.normalize(url))
+            .collect()
+    }
+
+    fn single_clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Client>> {
+        // Any state of the map is a good one: it is a cache.
+        self.0.single.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,74 @@
+//! The proof of leadership that every write of the leader carries (INV-1).
+
+use super::connect::Etcd;
+use super::error::Error;
+use super::kv::Revision;
+use super::session::Window;
+use super::txn::{Committed, Txn, TxnError};
+
+/// Leadership of one term. Only the election makes one; who holds it may write as the leader while the election
+/// key exists with the create revision that the term was won with.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    key: Vec<u8>,
+    term: Revision,
+    window: Window,
+}
+
+impl Fence {
+    pub(super) fn new(key: Vec<u8>, term: Revision, window: Window) -> Self {
+        Self { key, term, window }
+    }
+
+    /// The create revision of the election key: grows with every term.
+    pub fn term(&self) -> Revision {
+        self.term
+    }
+
+    /// When calls that etcd cannot fence may start, and must end (INV-2, INV-3).
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+}
+
+/// Why a fenced transaction did not commit. The three are told apart because three different things follow.
+#[derive(Debug, thiserror::Error)]
+pub enum FencedError {
+    /// The term is over; nothing was written, and nothing ever will be under this fence.
+    #[error("leadership is lost (term {0})")]
+    LostLeadership(Revision),
+    /// A compare other than the fence did not hold; nothing was written. Read again, then decide.
+    #[error("something that was read has changed meanwhile")]
+    Conflict,
+    /// No answer: it may have been written. Never repeated blindly: read again, then decide.
+    #[error("the outcome is unknown: {0}")]
+    Unknown(Error),
+    /// etcd refused it; nothing was written.
+    #[error(transparent)]
+    Failed(Error),
+}
+
+impl Etcd {
+    /// Commits `txn` if the term still holds.
+    ///
+    /// # Errors
+    /// [`FencedError`]; its variants say whether anything may have been written.
+    pub async fn fenced(&self, fence: &Fence, txn: Txn) -> Result<Committed, FencedError> {
+        if !fence.window.is_open() {
+            return Err(FencedError::LostLeadership(fence.term));
+        }
+        match self.commit(txn.first_created_at(&fence.key, fence.term)).await {
+            Ok(committed) => Ok(committed),
+            Err(TxnError::Conflict { first_key_created }) if first_key_created == fence.term => {
+                Err(FencedError::Conflict)
+            }
+            Err(TxnError::Conflict { .. }) => {
+                self.metrics().fenced_writes_refused.inc();
+                fence.window.close();
+                Err(FencedError::LostLeadership(fence.term))
+            }
+            Err(TxnError::Unknown(error)) => Err(FencedError::Unknown(error)),
+            Err(TxnError::Failed(error)) => Err(FencedError::Failed(error)),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The keep-alive of one lease, on a thread and a runtime of its own, so that no work can starve it.
+//!
+//! It talks to one member at a time and goes on to the next when an answer is late: a balanced channel could
+//! choose the same black-holed member again.
+
+use std::time::Instant;
+
+use etcd_client::{Client, LeaseKeepAliveStream, LeaseKeeper};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::window::{LeaseTimes, Pulse, Window};
+use crate::etcd::connect::Etcd;
+use crate::etcd::error::{Class, Error};
+use crate::etcd::kv::LeaseId;
+
+/// Stops the thread when dropped.
+pub(super) struct KeepAlive {
+    stop: CancellationToken,
+}
+
+impl KeepAlive {
+    pub fn start(
+        etcd: &Etcd,
+        lease: LeaseId,
+        times: LeaseTimes,
+        window: Window,
+        pulse: Pulse,
+    ) -> std::io::Result<Self> {
+        let stop = CancellationToken::new();
+        let round = Rounds {
+            etcd: etcd.clone(),
+            lease,
+            times,
+            window,
+            pulse,
+            next_endpoint: first_endpoint(lease),
+        };
+        let stopped = stop.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        std::thread::Builder::new()
+            .name("lease".to_owned())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    tokio::select! {
+                        () = stopped.cancelled() => {}
+                        () = round.run() => {}
+                    }
+                });
+            })?;
+        Ok(Self { stop })
+    }
+
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+impl Drop for KeepAlive {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Spreads the sessions of many replicas over the members.
+fn first_endpoint(lease: LeaseId) -> usize {
+    usize::from(lease.0.to_le_bytes()[0])
+}
+
+struct Rounds {
+    etcd: Etcd,
+    lease: LeaseId,
+    times: LeaseTimes,
+    window: Window,
+    pulse: Pulse,
+    next_endpoint: usize,
+}
+
+type Streams = (LeaseKeeper, LeaseKeepAliveStream);
+
+impl Rounds {
+    /// Until the lease is gone or its window closed; then the window is closed for good.
+    async fn run(mut self) {
+        let mut streams = None;
+        while self.window.is_open() {
+            // A wedged owner must not hold office for ever: without a pulse the lease runs out.
+            let pulse_age = self.pulse.age();
+            if pulse_age > self.times.margin + Pulse::INTERVAL {
+                warn!(lease = %self.lease, "not renewing the lease: no sign of life from the work for {pulse_age:?}");
+                tokio::time::sleep(self.times.retry).await;
+                continue;
+            }
+            let sent = Instant::now();
+            let limit = self.times.answer_limit;
+            match tokio::time::timeout(limit, self.round(&mut streams)).await {
+                Ok(Ok(())) => {
+                    if !self.window.extend(Instant::now(), self.times.deadline(sent)) {
+                        info!(lease = %self.lease, "the lease was renewed too late to count on it");
+                        return;
+                    }
+                    tokio::time::sleep(self.times.interval).await;
+                    continue;
+                }
+                Ok(Err(error)) if error.class == Class::LeaseNotFound => {
+                    warn!(lease = %self.lease, "the lease is gone");
+                    break;
+                }
+                Ok(Err(error)) => debug!(lease = %self.lease, "keep-alive failed: {error}"),
+                Err(_) => debug!(lease = %self.lease, "keep-alive not answered within {limit:?}"),
+            }
+            streams = None;
+            self.etcd.metrics().keepalive_failures.inc();
+            self.etcd.0.suspect.notify_one();
+            tokio::time::sleep(self.times.retry).await;
+        }
+        self.window.close();
+    }
+
+    /// One keep-alive, asked and answered.
+    async fn round(&mut self, streams: &mut Option<Streams>) -> Result<(), Error> {
+        match streams {
+            Some((keeper, answers)) => {
+                keeper.keep_alive().await.map_err(of_keep_alive)?;
+                match answers.message().await.map_err(of_keep_alive)? {
+                    Some(answer) if answer.ttl() > 0 => Ok(()),
+                    Some(_) => Err(Error::new(
+                        OPERATION,
+                        "NotFound",
+                        Class::LeaseNotFound,
+                        String::new(),
+                    )),
+                    None => {
+                        let text = "the stream ended".to_owned();
+                        Err(Error::new(OPERATION, "Unavailable", Class::Unavailable, text))
+                    }
+                }
+            }
+            None => {
+                // Opening the stream is a keep-alive itself.
+                *streams = Some(self.open().await?);
+                Ok(())
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Result<Streams, Error> {
+        let endpoints = self.etcd.live_endpoints();
+        let endpoint = endpoints
+            .get(self.next_endpoint % endpoints.len().max(1))
+            .cloned();
+        self.next_endpoint = self.next_endpoint.wrapping_add(1);
+        let options = self.etcd.link().options;
+        let opened = async {
+            let mut client = Client::connect(endpoint.as_slice(), Some(options)).await?;
+            client.lease_keep_alive(self.lease.0).await
+        };
+        opened.await.map_err(of_keep_alive)
+    }
+}
+
+const OPERATION: &str = "lease_keep_alive";
+
+fn of_keep_alive(error: etcd_client::Error) -> Error {
+    Error::from_client(OPERATION, error)
+}

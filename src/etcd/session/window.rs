@@ -1,0 +1,225 @@
+//! The time in which the owner of a lease may act, and the arithmetic behind it (INV-2).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+/// The times of one lease, all derived from the TTL that etcd granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTimes {
+    granted_ttl: Duration,
+    /// Between the local deadline and the earliest instant at which etcd may end the lease.
+    pub margin: Duration,
+    /// Between an answered keep-alive and the next.
+    pub interval: Duration,
+    /// For one keep-alive to be answered, the connection included.
+    pub answer_limit: Duration,
+    /// Between a keep-alive that failed and the next.
+    pub retry: Duration,
+}
+
+/// The granted TTL is too short to work with.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a lease of {0:?} is too short: at least {LEAST_TTL:?} are needed")]
+pub struct TimesError(Duration);
+
+/// Below this, one slow round trip ends a term.
+const LEAST_TTL: Duration = Duration::from_secs(1);
+
+impl LeaseTimes {
+    /// The times for a lease of this TTL.
+    ///
+    /// # Errors
+    /// [`TimesError`] below one second.
+    pub fn for_granted(granted_ttl: Duration) -> Result<Self, TimesError> {
+        if granted_ttl < LEAST_TTL {
+            return Err(TimesError(granted_ttl));
+        }
+        // The invariant is interval + answer_limit + retry < TTL − margin: one lost keep-alive must not end the
+        // session. 1/6 + 1/5 + 1/20 < 4/5, so that even a second one may be lost.
+        Ok(Self {
+            granted_ttl,
+            margin: granted_ttl / 5,
+            interval: granted_ttl / 6,
+            answer_limit: granted_ttl / 5,
+            retry: granted_ttl / 20,
+        })
+    }
+
+    /// Until when the owner may act, if a keep-alive sent at `sent` was answered: etcd counts from some later
+    /// instant. The time of the answer is no measure, as it may have been on its way for long.
+    pub fn deadline(&self, sent: Instant) -> Instant {
+        sent + self.granted_ttl - self.margin
+    }
+}
+
+/// Until when the owner of a session may act. Once closed, by the deadline or by hand, it stays closed.
+///
+/// On the monotonic clock: steps of the wall clock change nothing.
+#[derive(Clone, Debug)]
+pub struct Window(Arc<watch::Sender<Option<Instant>>>);
+
+impl Window {
+    /// Open until `deadline`.
+    pub fn open_until(deadline: Instant) -> Self {
+        Self(Arc::new(watch::Sender::new(Some(deadline))))
+    }
+
+    /// Whether calls in the session's name may start now.
+    pub fn is_open(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// How long they may still take; zero once closed.
+    pub fn remaining(&self) -> Duration {
+        self.remaining_at(Instant::now())
+    }
+
+    fn remaining_at(&self, now: Instant) -> Duration {
+        self.0
+            .borrow()
+            .map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(now))
+    }
+
+    /// Closes it for good.
+    pub fn close(&self) {
+        self.0.send_replace(None);
+    }
+
+    /// Resolves when it is closed.
+    pub async fn closed(&self) {
+        let mut deadlines = self.0.subscribe();
+        loop {
+            let deadline = *deadlines.borrow_and_update();
+            let Some(deadline) = deadline else { return };
+            if deadline <= Instant::now() {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(deadline.into()) => {}
+                _ = deadlines.changed() => {}
+            }
+        }
+    }
+
+    /// Moves the deadline; false if it had passed, in which case it is closed for good.
+    pub(super) fn extend(&self, now: Instant, deadline: Instant) -> bool {
+        let mut open = false;
+        self.0.send_modify(|current| {
+            open = current.is_some_and(|current| current > now);
+            *current = if open {
+                (*current).max(Some(deadline))
+            } else {
+                None
+            };
+        });
+        open
+    }
+}
+
+/// A sign of life of the runtime that does the work. Beaten by a task on it, read by threads beside it.
+#[derive(Clone, Debug)]
+pub struct Pulse {
+    start: Instant,
+    last_beat_millis: Arc<AtomicU64>,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            last_beat_millis: Arc::default(),
+        }
+    }
+}
+
+impl Pulse {
+    /// How often it is beaten.
+    pub const INTERVAL: Duration = Duration::from_millis(250);
+
+    /// Says that the runtime is alive now.
+    pub fn beat(&self) {
+        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_beat_millis.store(millis, Ordering::Relaxed);
+    }
+
+    /// Beats until dropped.
+    pub async fn beat_forever(self) {
+        loop {
+            self.beat();
+            tokio::time::sleep(Self::INTERVAL).await;
+        }
+    }
+
+    /// Since the last beat.
+    pub fn age(&self) -> Duration {
+        let last = Duration::from_millis(self.last_beat_millis.load(Ordering::Relaxed));
+        self.start.elapsed().saturating_sub(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lost_keep_alive_never_ends_a_session() {
+        for seconds in 1..=3600 {
+            let ttl = Duration::from_secs(seconds);
+            let times = LeaseTimes::for_granted(ttl).unwrap();
+            assert!(
+                times.interval + times.answer_limit + times.retry < ttl - times.margin,
+                "{ttl:?}"
+            );
+        }
+        assert!(LeaseTimes::for_granted(Duration::from_millis(999)).is_err());
+    }
+
+    #[test]
+    fn the_deadline_counts_from_sending_and_lies_before_etcds_own() {
+        let times = LeaseTimes::for_granted(Duration::from_secs(10)).unwrap();
+        let sent = Instant::now();
+        assert_eq!(times.deadline(sent), sent + Duration::from_secs(8));
+    }
+
+    #[test]
+    fn a_window_whose_deadline_passed_is_never_opened_again() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let window = Window::open_until(start + second);
+        assert!(window.extend(start, start + 2 * second));
+        assert_eq!(window.remaining_at(start), 2 * second);
+        assert!(
+            !window.extend(start + 3 * second, start + 9 * second),
+            "an answer that came too late"
+        );
+        assert!(!window.extend(start, start + 9 * second), "closed for good");
+        assert_eq!(window.remaining_at(start), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_answer_out_of_order_never_shortens_the_window() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let window = Window::open_until(start + 5 * second);
+        assert!(window.extend(start, start + 3 * second));
+        assert_eq!(window.remaining_at(start), 5 * second);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_the_end_is_woken_by_closing() {
+        let window = Window::open_until(Instant::now() + Duration::from_secs(3600));
+        let waiting = window.clone();
+        let ((), ()) = tokio::join!(waiting.closed(), async { window.close() });
+        assert!(!window.is_open());
+    }
+
+    #[tokio::test]
+    async fn the_window_closes_by_itself_at_its_deadline() {
+        let window = Window::open_until(Instant::now() + Duration::from_millis(20));
+        window.closed().await;
+        assert!(!window.is_open());
+    }
+}

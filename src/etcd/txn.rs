@@ -1,0 +1,203 @@
+//! Transactions: compares, then writes, with outcomes told apart.
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, TxnOp, TxnOpResponse};
+
+use super::connect::Etcd;
+use super::error::Error;
+use super::kv::{KeyRange, LeaseId, Revision, revision_of};
+
+/// Writes that are made all together, if all compares hold, or not at all.
+///
+/// etcd takes up to 128 compares and 128 writes (`--max-txn-ops`) and 1.5 MiB a request.
+#[derive(Clone, Debug, Default)]
+pub struct Txn {
+    first_key: Option<Vec<u8>>,
+    compares: Vec<Compare>,
+    writes: Vec<TxnOp>,
+}
+
+/// A transaction that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The revision of every write in it.
+    pub revision: Revision,
+}
+
+/// Why a transaction was not made, or may not have been.
+#[derive(Debug, thiserror::Error)]
+pub enum TxnError {
+    /// A compare did not hold; nothing was written.
+    #[error("something that was read has changed meanwhile")]
+    Conflict {
+        /// Create revision, at that moment, of the key named first; absent keys have [`Revision::ABSENT`].
+        first_key_created: Revision,
+    },
+    /// No answer: it may have been written.
+    #[error("the outcome is unknown: {0}")]
+    Unknown(Error),
+    /// etcd refused it; nothing was written.
+    #[error(transparent)]
+    Failed(Error),
+}
+
+impl Txn {
+    /// Without compares and writes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn when(mut self, key: &[u8], compare: Compare) -> Self {
+        self.first_key.get_or_insert_with(|| key.to_vec());
+        self.compares.push(compare);
+        self
+    }
+
+    /// The fence: put before every other compare, and the key whose state a refusal reports.
+    pub(super) fn first_created_at(mut self, key: &[u8], revision: Revision) -> Self {
+        self.first_key = Some(key.to_vec());
+        self.compares
+            .insert(0, Compare::create_revision(key, CompareOp::Equal, revision.0));
+        self
+    }
+
+    /// If the key does not exist.
+    #[must_use]
+    pub fn when_absent(self, key: &[u8]) -> Self {
+        self.when(key, Compare::create_revision(key, CompareOp::Equal, 0))
+    }
+
+    /// If the key came to be at this revision and has existed since.
+    #[must_use]
+    pub fn when_created_at(self, key: &[u8], revision: Revision) -> Self {
+        self.when(key, Compare::create_revision(key, CompareOp::Equal, revision.0))
+    }
+
+    /// If the key was last written at this revision; with [`Revision::ABSENT`], if it does not exist.
+    #[must_use]
+    pub fn when_unchanged(self, key: &[u8], mod_revision: Revision) -> Self {
+        self.when(key, Compare::mod_revision(key, CompareOp::Equal, mod_revision.0))
+    }
+
+    /// If the key exists.
+    #[must_use]
+    pub fn when_present(self, key: &[u8]) -> Self {
+        self.when(key, Compare::create_revision(key, CompareOp::Greater, 0))
+    }
+
+    /// If no key that is in the range now was written after this revision. Deletes do not show. Costs etcd a
+    /// read of the whole range.
+    #[must_use]
+    pub fn when_range_unwritten_since(self, range: &KeyRange, revision: Revision) -> Self {
+        let compare = Compare::mod_revision(range.start.clone(), CompareOp::Less, revision.next().0)
+            .with_range(range.end.clone());
+        self.when(&range.start, compare)
+    }
+
+    /// If the range holds no key. Costs etcd a read of the whole range.
+    #[must_use]
+    pub fn when_range_empty(self, range: &KeyRange) -> Self {
+        let compare =
+            Compare::create_revision(range.start.clone(), CompareOp::Equal, 0).with_range(range.end.clone());
+        self.when(&range.start, compare)
+    }
+
+    /// Writes a key. Takes it off its lease: see [`Txn::put_keeping_lease`].
+    #[must_use]
+    pub fn put(mut self, key: &[u8], value: impl Into<Vec<u8>>) -> Self {
+        self.writes.push(TxnOp::put(key, value, None));
+        self
+    }
+
+    /// Writes a key that ends with the lease.
+    #[must_use]
+    pub fn put_leased(mut self, key: &[u8], value: impl Into<Vec<u8>>, lease: LeaseId) -> Self {
+        self.writes.push(TxnOp::put(
+            key,
+            value,
+            Some(PutOptions::new().with_lease(lease.0)),
+        ));
+        self
+    }
+
+    /// Writes a key that exists, on whatever lease it is.
+    #[must_use]
+    pub fn put_keeping_lease(mut self, key: &[u8], value: impl Into<Vec<u8>>) -> Self {
+        self.writes.push(TxnOp::put(
+            key,
+            value,
+            Some(PutOptions::new().with_ignore_lease()),
+        ));
+        self
+    }
+
+    /// Deletes a key, if it exists.
+    #[must_use]
+    pub fn delete(mut self, key: &[u8]) -> Self {
+        self.writes.push(TxnOp::delete(key, None));
+        self
+    }
+
+    /// Deletes every key of a range.
+    #[must_use]
+    pub fn delete_range(mut self, range: &KeyRange) -> Self {
+        let options = DeleteOptions::new().with_range(range.end.clone());
+        self.writes
+            .push(TxnOp::delete(range.start.clone(), Some(options)));
+        self
+    }
+
+    /// How many writes it has.
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether it writes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+}
+
+impl Etcd {
+    /// Commits a transaction of someone who is not the leader: a command of an operator, a lease's owner.
+    ///
+    /// # Errors
+    /// [`TxnError`]; its variants say whether anything may have been written.
+    pub async fn unfenced(&self, txn: Txn) -> Result<Committed, TxnError> {
+        self.commit(txn).await
+    }
+
+    pub(super) async fn commit(&self, txn: Txn) -> Result<Committed, TxnError> {
+        let Txn {
+            first_key,
+            compares,
+            writes,
+        } = txn;
+        let mut request = etcd_client::Txn::new().when(compares).and_then(writes);
+        if let Some(key) = first_key {
+            request = request.or_else([TxnOp::get(key, None)]);
+        }
+        let response = self
+            .call("txn", |client| {
+                let request = request.clone();
+                async move { client.kv_client().txn(request).await }
+            })
+            .await
+            .map_err(|error| match error.outcome_unknown() {
+                true => TxnError::Unknown(error),
+                false => TxnError::Failed(error),
+            })?;
+        if response.succeeded() {
+            return Ok(Committed {
+                revision: revision_of(response.header()),
+            });
+        }
+        let first_key_created = match response.op_responses().first() {
+            Some(TxnOpResponse::Get(read)) => read
+                .kvs()
+                .first()
+                .map_or(Revision::ABSENT, |kv| Revision(kv.create_revision())),
+            _ => Revision::ABSENT,
+        };
+        Err(TxnError::Conflict { first_key_created })
+    }
+}

@@ -1,0 +1,205 @@
+//! A watch that goes on: over broken connections, silent ones and members cut off from their cluster.
+
+use std::time::Duration;
+
+use etcd_client::{WatchOptions, WatchStream};
+use tracing::{debug, warn};
+
+use super::connect::{Etcd, LARGEST_MESSAGE};
+use super::error::{Class, Error};
+use super::kv::{KeyRange, KeyValue, Revision};
+use crate::metrics::Reason;
+use crate::retry::Delays;
+
+/// A change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It was written.
+    Put(KeyValue),
+    /// It was deleted, or its lease ended.
+    Delete {
+        /// Which key.
+        key: Vec<u8>,
+        /// When.
+        revision: Revision,
+    },
+}
+
+impl Event {
+    /// When it happened.
+    pub fn revision(&self) -> Revision {
+        match self {
+            Self::Put(kv) => kv.mod_revision,
+            Self::Delete { revision, .. } => *revision,
+        }
+    }
+
+    /// The key that changed.
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Self::Put(kv) => &kv.key,
+            Self::Delete { key, .. } => key,
+        }
+    }
+}
+
+/// What a watch brings.
+#[derive(Debug)]
+pub enum Watched {
+    /// Changes, oldest first, none left out, none twice.
+    Events(Vec<Event>),
+    /// The revision to go on from is compacted: list anew, then watch from there.
+    Compacted,
+}
+
+/// A watch over a range. Never fails: it reopens, with growing delays, from where it was.
+pub struct Watcher {
+    etcd: Etcd,
+    range: KeyRange,
+    next: Revision,
+    stream: Option<WatchStream>,
+    asked_for_life: bool,
+    delays: Delays,
+}
+
+impl Watcher {
+    /// Watches from `from`, that revision's changes included. Nothing is sent before [`Watcher::next`] or
+    /// [`Watcher::open`].
+    pub fn new(etcd: &Etcd, range: KeyRange, from: Revision) -> Self {
+        Self {
+            etcd: etcd.clone(),
+            range,
+            next: from,
+            stream: None,
+            asked_for_life: false,
+            delays: Delays::etcd(),
+        }
+    }
+
+    /// Opens the watch now, so that it is served at once when the first change comes: one that is opened later
+    /// at a past revision waits for etcd's next sync, up to 100 ms.
+    pub async fn open(&mut self) {
+        if self.stream.is_none() {
+            match self.try_open().await {
+                Ok(stream) => self.stream = Some(stream),
+                Err(error) => debug!("opening a watch failed, to be tried again: {error}"),
+            }
+        }
+    }
+
+    /// The next changes. Safe to cancel: nothing is lost.
+    pub async fn next(&mut self) -> Watched {
+        loop {
+            let Some(stream) = &mut self.stream else {
+                match self.try_open().await {
+                    Ok(stream) => self.stream = Some(stream),
+                    Err(error) if error.class == Class::Compacted => return self.compacted(),
+                    Err(error) => {
+                        warn!("watching etcd failed, to be tried again: {error}");
+                        self.delays.wait().await;
+                    }
+                }
+                continue;
+            };
+            let silence = self.etcd.config().watch_silence;
+            match tokio::time::timeout(silence, stream.message()).await {
+                Ok(Ok(Some(response))) => {
+                    self.asked_for_life = false;
+                    if response.compact_revision() > 0 {
+                        return self.compacted();
+                    }
+                    if response.canceled() {
+                        let reason = response.cancel_reason().to_owned();
+                        warn!("etcd ended a watch, opening it anew: {reason}");
+                        if reason.contains("auth") || reason.contains("Unauthenticated") {
+                            // A wrong password shows at the next opening, which waits.
+                            let _ = self.etcd.renew_token().await;
+                        }
+                        self.reopen("canceled").await;
+                        continue;
+                    }
+                    let events: Vec<Event> = response.events().iter().filter_map(event_of).collect();
+                    // By the events alone: before etcd 3.4.25 the header of a progress notification could run
+                    // ahead of events still to come (etcd issue 15220).
+                    let Some(last) = events.last() else { continue };
+                    self.next = last.revision().next();
+                    self.delays.reset();
+                    return Watched::Events(events);
+                }
+                Ok(Ok(None)) => self.reopen("closed").await,
+                Ok(Err(error)) => {
+                    debug!("a watch broke: {error}");
+                    self.etcd.0.suspect.notify_one();
+                    self.reopen("error").await;
+                }
+                Err(_) if !self.asked_for_life && request_progress(stream, silence).await => {
+                    self.asked_for_life = true;
+                }
+                Err(_) => {
+                    self.etcd.0.suspect.notify_one();
+                    self.reopen("silent").await;
+                }
+            }
+        }
+    }
+
+    fn compacted(&mut self) -> Watched {
+        self.stream = None;
+        self.count("compacted");
+        Watched::Compacted
+    }
+
+    async fn reopen(&mut self, reason: &'static str) {
+        self.stream = None;
+        self.asked_for_life = false;
+        self.count(reason);
+        self.delays.wait().await;
+    }
+
+    fn count(&self, reason: &'static str) {
+        self.etcd
+            .metrics()
+            .watch_restarts
+            .get_or_create(&Reason { reason })
+            .inc();
+    }
+
+    async fn try_open(&self) -> Result<WatchStream, Error> {
+        let options = || {
+            WatchOptions::new()
+                .with_range(self.range.end.clone())
+                .with_start_revision(self.next.0)
+        };
+        self.etcd
+            .call("watch", |client| {
+                let (start, options) = (self.range.start.clone(), options());
+                async move {
+                    let mut watch = client.watch_client().max_decoding_message_size(LARGEST_MESSAGE);
+                    watch.watch(start, Some(options)).await
+                }
+            })
+            .await
+    }
+}
+
+/// Asks for a message. Whether it could be asked at all: a full send queue is a dead connection.
+async fn request_progress(stream: &mut WatchStream, limit: Duration) -> bool {
+    matches!(
+        tokio::time::timeout(limit, stream.request_progress()).await,
+        Ok(Ok(()))
+    )
+}
+
+fn event_of(event: &etcd_client::Event) -> Option<Event> {
+    let kv = event.kv()?;
+    // A deleted key has version 0, a written one at least 1. The client's `event_type()` is not used: it
+    // panics on a kind that it does not know.
+    Some(if kv.version() == 0 {
+        Event::Delete {
+            key: kv.key().to_vec(),
+            revision: Revision(kv.mod_revision()),
+        }
+    } else {
+        Event::Put(KeyValue::from_client(kv))
+    })
+}

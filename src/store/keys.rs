@@ -1,0 +1,289 @@
+//! The keys of etcd, built and taken apart here and nowhere else.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::etcd::KeyRange;
+
+/// The prefix of every key: begins with a slash, does not end with one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prefix(String);
+
+/// Why a text is not a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{0}\" cannot be a prefix: expected like /quorate or /team-a/quorate, with a slash first, none last, none doubled, and no spaces"
+)]
+pub struct BadPrefix(String);
+
+impl FromStr for Prefix {
+    type Err = BadPrefix;
+
+    fn from_str(text: &str) -> Result<Self, BadPrefix> {
+        let good = text.strip_prefix('/').is_some_and(|rest| {
+            rest.split('/')
+                .all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_graphic()))
+        });
+        if good {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(BadPrefix(text.to_owned()))
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of an object: an RFC 1123 subdomain, as in Kubernetes. Safe as an element of a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+/// Why a text is not a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{0}\" is not a name: expected an RFC 1123 subdomain (lower-case letters, digits, '-' and '.', first and last a letter or digit, at most 253 characters)"
+)]
+pub struct BadName(String);
+
+impl FromStr for Name {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        let label = |label: &str| {
+            let inner = label
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+            inner && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
+        };
+        // Lengths from RFC 1123 section 2.1, as Kubernetes applies them.
+        if text.len() <= 253 && text.split('.').all(label) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(BadName(text.to_owned()))
+        }
+    }
+}
+
+impl Name {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Builds every key below one prefix.
+#[derive(Clone, Debug)]
+pub struct Keys(Prefix);
+
+/// A key below `/nodes/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKey<'a> {
+    /// `/nodes/<name>`
+    Node(&'a str),
+    /// `/nodes/<name>/release`
+    Registration(&'a str),
+    /// Anything else there: nothing that this release knows.
+    Other,
+}
+
+impl Keys {
+    /// The keys below this prefix.
+    pub fn new(prefix: Prefix) -> Self {
+        Self(prefix)
+    }
+
+    /// The prefix.
+    pub fn prefix(&self) -> &Prefix {
+        &self.0
+    }
+
+    fn below(&self, rest: fmt::Arguments<'_>) -> Vec<u8> {
+        format!("{}{rest}", self.0).into_bytes()
+    }
+
+    /// `/nodes/<name>`: a `Node`.
+    pub fn node(&self, name: &Name) -> Vec<u8> {
+        self.below(format_args!("/nodes/{name}"))
+    }
+
+    /// `/nodes/<name>/release`: a `Registration`.
+    pub fn registration(&self, name: &Name) -> Vec<u8> {
+        self.below(format_args!("/nodes/{name}/release"))
+    }
+
+    /// All nodes and registrations: the range that the gate's transaction proves unchanged (INV-4).
+    pub fn nodes(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/nodes/")))
+    }
+
+    /// What a key of [`Keys::nodes`] is.
+    pub fn parse_node<'a>(&self, key: &'a [u8]) -> NodeKey<'a> {
+        let name = std::str::from_utf8(key)
+            .ok()
+            .and_then(|key| key.strip_prefix(self.0.0.as_str())?.strip_prefix("/nodes/"));
+        match name.map(|name| {
+            name.split_once('/')
+                .map_or((name, None), |(name, rest)| (name, Some(rest)))
+        }) {
+            Some((name, None)) if !name.is_empty() => NodeKey::Node(name),
+            Some((name, Some("release"))) if !name.is_empty() => NodeKey::Registration(name),
+            _ => NodeKey::Other,
+        }
+    }
+
+    /// `/alive/<name>`: a session id; there while the node is ready.
+    pub fn alive(&self, name: &Name) -> Vec<u8> {
+        self.below(format_args!("/alive/{name}"))
+    }
+
+    /// All of them.
+    pub fn all_alive(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/alive/")))
+    }
+
+    /// `/removed/<uid>`: a `RemovedNode`.
+    pub fn removed(&self, uid: &str) -> Vec<u8> {
+        self.below(format_args!("/removed/{uid}"))
+    }
+
+    /// `/kubernetes/reconciler/status`: a `KubernetesReconcilerStatus`.
+    pub fn status(&self) -> Vec<u8> {
+        self.below(format_args!("/kubernetes/reconciler/status"))
+    }
+
+    /// `/kubernetes/reconciler/status.json`: the same for people.
+    pub fn status_json(&self) -> Vec<u8> {
+        self.below(format_args!("/kubernetes/reconciler/status.json"))
+    }
+
+    /// `/kubernetes/reconciler/leader`: the election's prefix, as `etcdctl elect` takes it.
+    pub fn election(&self) -> String {
+        format!("{}/kubernetes/reconciler/leader", self.0)
+    }
+
+    /// `/kubernetes/reconciler/inventory/<group>/<kind>/<namespace or _>/<name>`: an `Applied`. The core group
+    /// is written `core`. Kubernetes allows no slash in any of the parts.
+    pub fn inventory(&self, group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Vec<u8> {
+        let group = if group.is_empty() { CORE_GROUP } else { group };
+        let namespace = namespace.unwrap_or(NO_NAMESPACE);
+        self.below(format_args!(
+            "/kubernetes/reconciler/inventory/{group}/{kind}/{namespace}/{name}"
+        ))
+    }
+
+    /// The whole inventory.
+    pub fn all_inventory(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/kubernetes/reconciler/inventory/")))
+    }
+
+    /// Group, kind, namespace and name of an inventory key.
+    pub fn parse_inventory<'a>(&self, key: &'a [u8]) -> Option<(&'a str, &'a str, Option<&'a str>, &'a str)> {
+        let parts = std::str::from_utf8(key)
+            .ok()?
+            .strip_prefix(self.0.0.as_str())?
+            .strip_prefix("/kubernetes/reconciler/inventory/")?;
+        let mut parts = parts.splitn(4, '/');
+        let (group, kind) = (parts.next()?, parts.next()?);
+        let (namespace, name) = (parts.next()?, parts.next()?);
+        let group = if group == CORE_GROUP { "" } else { group };
+        Some((
+            group,
+            kind,
+            (namespace != NO_NAMESPACE).then_some(namespace),
+            name,
+        ))
+    }
+}
+
+/// Stands for the core group, whose name is empty; no API group can be called so, as they hold a dot.
+const CORE_GROUP: &str = "core";
+
+/// Stands for the namespace of a cluster-scoped object; no namespace can be called so.
+const NO_NAMESPACE: &str = "_";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new("/team/quorate".parse().unwrap())
+    }
+
+    #[test]
+    fn the_keys_are_those_of_the_contract() {
+        let name: Name = "n1.example".parse().unwrap();
+        let text = |key: Vec<u8>| String::from_utf8(key).unwrap();
+        assert_eq!(text(keys().node(&name)), "/team/quorate/nodes/n1.example");
+        assert_eq!(
+            text(keys().registration(&name)),
+            "/team/quorate/nodes/n1.example/release"
+        );
+        assert_eq!(text(keys().alive(&name)), "/team/quorate/alive/n1.example");
+        assert_eq!(
+            text(keys().status()),
+            "/team/quorate/kubernetes/reconciler/status"
+        );
+        assert_eq!(
+            text(keys().status_json()),
+            "/team/quorate/kubernetes/reconciler/status.json"
+        );
+        assert_eq!(keys().election(), "/team/quorate/kubernetes/reconciler/leader");
+        assert_eq!(
+            text(keys().inventory("", "Secret", Some("kube-system"), "x")),
+            "/team/quorate/kubernetes/reconciler/inventory/core/Secret/kube-system/x"
+        );
+    }
+
+    #[test]
+    fn an_inventory_key_parses_back_to_what_built_it() {
+        for (group, kind, namespace, name) in [
+            ("", "Namespace", None, "a"),
+            ("", "ConfigMap", Some("default"), "b.c"),
+            (
+                "rbac.authorization.k8s.io",
+                "ClusterRole",
+                None,
+                "system:quorate:x",
+            ),
+        ] {
+            let key = keys().inventory(group, kind, namespace, name);
+            assert_eq!(keys().parse_inventory(&key), Some((group, kind, namespace, name)));
+        }
+        assert_eq!(
+            keys().parse_inventory(b"/other/kubernetes/reconciler/inventory/core/A/_/b"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_node_key_is_told_from_its_registration_and_from_what_is_unknown() {
+        assert_eq!(keys().parse_node(b"/team/quorate/nodes/a"), NodeKey::Node("a"));
+        assert_eq!(
+            keys().parse_node(b"/team/quorate/nodes/a/release"),
+            NodeKey::Registration("a")
+        );
+        assert_eq!(keys().parse_node(b"/team/quorate/nodes/a/later"), NodeKey::Other);
+        assert_eq!(keys().parse_node(b"/team/quorate/nodes/\xff"), NodeKey::Other);
+        assert_eq!(keys().parse_node(b"/team/quorate2/nodes/a"), NodeKey::Other);
+    }
+
+    #[test]
+    fn names_and_prefixes_that_would_make_other_keys_are_refused() {
+        for bad in ["", "A", "a/b", "-a", "a-", "a..b", "a b", "ä", &"a".repeat(254)] {
+            assert!(bad.parse::<Name>().is_err(), "{bad:?}");
+        }
+        for bad in ["", "/", "quorate", "/quorate/", "//q", "/a b"] {
+            assert!(bad.parse::<Prefix>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! etcd clusters, each in a directory of its own.
+
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::process::Command;
+
+use quorate::dev::etcd::{Etcd, Options, Tls};
+use quorate::dev::pki::{Authority, CertificateFiles};
+use tempfile::TempDir;
+
+/// A cluster, and the directory that goes with it. Everything of [`Etcd`] can be done to it.
+pub struct TestEtcd {
+    // Before the directory: its processes end before their files go.
+    cluster: Etcd,
+    /// How a client proves itself, where TLS is on.
+    pub tls: Option<ClientTls>,
+    directory: TempDir,
+}
+
+/// What a client of a TLS cluster needs.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// `--etcd-cacert`
+    pub ca: PathBuf,
+    /// `--etcd-cert` and `--etcd-key`
+    pub client: CertificateFiles,
+}
+
+/// A user of a cluster with passwords; may read and write below one prefix only.
+pub const USER: &str = "quorate";
+/// The user's password.
+pub const PASSWORD: &str = "correct horse";
+/// The administrator's password.
+const ROOT_PASSWORD: &str = "battery staple";
+
+impl TestEtcd {
+    /// One member, no TLS, no passwords.
+    pub async fn start() -> Self {
+        Self::with(1, &[]).await
+    }
+
+    /// A cluster of this many members, with these further flags.
+    pub async fn with(members: usize, flags: &[&str]) -> Self {
+        let options = Options {
+            members,
+            tls: None,
+            flags: flags.iter().map(ToString::to_string).collect(),
+        };
+        Self::in_directory(directory(), &options, None).await
+    }
+
+    /// One member that demands TLS with client certificates.
+    pub async fn with_tls() -> Self {
+        let directory = directory();
+        let authority = Authority::create(directory.path(), "etcd test").unwrap();
+        let client = ClientTls {
+            ca: authority.certificate_file(),
+            client: authority.client("quorate").unwrap(),
+        };
+        let options = Options {
+            members: 1,
+            tls: Some(Tls {
+                ca: authority.certificate_file(),
+                server: authority.server("etcd").unwrap(),
+                client_certificates: true,
+            }),
+            flags: Vec::new(),
+        };
+        Self::in_directory(directory, &options, Some(client)).await
+    }
+
+    /// One member that demands a password of [`USER`], whose role covers `prefix`. Tokens live for `token_ttl`
+    /// seconds.
+    pub async fn with_password(prefix: &str, token_ttl: u32) -> Self {
+        let ttl = format!("--auth-token-ttl={token_ttl}");
+        // The cheapest hash that etcd takes: these passwords protect nothing.
+        let etcd = Self::with(1, &["--auth-token=simple", &ttl, "--bcrypt-cost=4"]).await;
+        etcd.etcdctl(&["user", "add", &format!("root:{ROOT_PASSWORD}")]);
+        etcd.etcdctl(&["user", "grant-role", "root", "root"]);
+        etcd.etcdctl(&["user", "add", &format!("{USER}:{PASSWORD}")]);
+        etcd.etcdctl(&["role", "add", USER]);
+        etcd.etcdctl(&[
+            "role",
+            "grant-permission",
+            "--prefix=true",
+            USER,
+            "readwrite",
+            prefix,
+        ]);
+        etcd.etcdctl(&["user", "grant-role", USER, USER]);
+        etcd.etcdctl(&["auth", "enable"]);
+        etcd
+    }
+
+    async fn in_directory(directory: TempDir, options: &Options, tls: Option<ClientTls>) -> Self {
+        let cluster = Etcd::start(directory.path(), options)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        Self {
+            cluster,
+            tls,
+            directory,
+        }
+    }
+
+    /// Runs `etcdctl` on all members and returns its stdout. Panics where it fails.
+    pub fn etcdctl(&self, args: &[&str]) -> String {
+        self.try_etcdctl(args)
+            .unwrap_or_else(|error| panic!("etcdctl {args:?}: {error}"))
+    }
+
+    /// Runs `etcdctl` as the administrator of a cluster with passwords.
+    pub fn etcdctl_as_root(&self, args: &[&str]) -> String {
+        let user = format!("--user=root:{ROOT_PASSWORD}");
+        self.etcdctl(&[&[user.as_str()], args].concat())
+    }
+
+    /// Runs `etcdctl` on all members: its stdout, or its stderr where it fails.
+    pub fn try_etcdctl(&self, args: &[&str]) -> Result<String, String> {
+        let mut command = Command::new("etcdctl");
+        command
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints={}", self.endpoints().join(",")));
+        if let Some(ClientTls { ca, client }) = &self.tls {
+            command
+                .arg(format!("--cacert={}", ca.display()))
+                .arg(format!("--cert={}", client.cert.display()))
+                .arg(format!("--key={}", client.key.display()));
+        }
+        let output = command
+            .args(args)
+            .output()
+            .expect("etcdctl is installed (Debian package etcd-client)");
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+
+    /// The value of a key, if it is there.
+    pub fn get(&self, key: &str) -> Option<String> {
+        let value = self.etcdctl(&["get", "--print-value-only", key]);
+        let value = value.strip_suffix('\n').unwrap_or(&value);
+        (!value.is_empty()).then(|| value.to_owned())
+    }
+
+    /// All keys below a prefix, in order.
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
+        self.etcdctl(&["get", "--prefix", "--keys-only", prefix])
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The current revision.
+    pub fn revision(&self) -> i64 {
+        let answer = self.etcdctl(&["get", "--write-out=json", "revision-of-no-key"]);
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        answer["header"]["revision"].as_i64().unwrap()
+    }
+
+    /// Drops all revisions before the current one, as an operator or an automatic compaction would.
+    pub fn compact(&self) {
+        self.etcdctl(&["compaction", &self.revision().to_string()]);
+    }
+
+    /// Client URLs, comma-separated, as `--etcd-endpoints` takes them.
+    pub fn endpoints_flag(&self) -> String {
+        self.endpoints().join(",")
+    }
+
+    /// Its directory, for further files of a test.
+    pub fn directory(&self) -> &std::path::Path {
+        self.directory.path()
+    }
+}
+
+impl Deref for TestEtcd {
+    type Target = Etcd;
+
+    fn deref(&self) -> &Etcd {
+        &self.cluster
+    }
+}
+
+impl DerefMut for TestEtcd {
+    fn deref_mut(&mut self) -> &mut Etcd {
+        &mut self.cluster
+    }
+}
+
+fn directory() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("quorate-test-")
+        .tempdir()
+        .unwrap()
+}

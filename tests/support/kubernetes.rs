@@ -1,0 +1,117 @@
+//! kube-apiservers, each with its own etcd.
+
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+
+use quorate::dev::apiserver::{ApiServer, Options, User};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::etcd::TestEtcd;
+
+/// How many run at once: each takes some 250 MB, and its start a core for seconds.
+static PERMITS: Semaphore = Semaphore::const_new(2);
+
+/// A kube-apiserver and the etcd below it, which Quorate may use as well (under a prefix of its own). Everything
+/// of [`ApiServer`] can be done to it.
+///
+/// Each test has its own: bundles are mostly objects without a namespace, and tests that share those are tests
+/// that wait for each other.
+pub struct Kubernetes {
+    server: ApiServer,
+    /// The etcd that holds its objects, below `/kubernetes`.
+    pub etcd: TestEtcd,
+    directory: TempDir,
+    permit: SemaphorePermit<'static>,
+}
+
+impl Kubernetes {
+    /// Starts one.
+    pub async fn start() -> Self {
+        Self::with(Vec::new(), &[]).await
+    }
+
+    /// Starts one that knows these users besides its administrator, with these further flags.
+    pub async fn with(users: Vec<User>, flags: &[&str]) -> Self {
+        // The semaphore is never closed.
+        let permit = PERMITS.acquire().await.unwrap();
+        let directory = tempfile::Builder::new()
+            .prefix("quorate-test-")
+            .tempdir()
+            .unwrap();
+        let etcd = TestEtcd::start().await;
+        let options = Options {
+            etcd_endpoints: etcd.endpoints(),
+            users,
+            flags: flags.iter().map(ToString::to_string).collect(),
+        };
+        let server = ApiServer::start(directory.path(), &options)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        Self {
+            server,
+            etcd,
+            directory,
+            permit,
+        }
+    }
+
+    /// GET as the administrator: the object, or None where there is none.
+    pub async fn get(&self, path: &str) -> Option<Value> {
+        let response = self.request("GET", path, None).await.unwrap();
+        match response.status {
+            200 => Some(serde_json::from_str(&response.body).unwrap()),
+            404 => None,
+            status => panic!("GET {path}: {status} {}", response.body),
+        }
+    }
+
+    /// Any request with a JSON body as the administrator. Panics where it is refused.
+    pub async fn send(&self, method: &str, path: &str, body: &Value) -> Value {
+        let content_type = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let text = body.to_string();
+        let response = self
+            .request(method, path, Some((content_type, &text)))
+            .await
+            .unwrap();
+        assert!(
+            (200..300).contains(&response.status),
+            "{method} {path}: {} {}",
+            response.status,
+            response.body
+        );
+        serde_json::from_str(&response.body).unwrap()
+    }
+
+    /// A kubeconfig with a fresh token of a ServiceAccount, which must exist.
+    pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> PathBuf {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let answer = self.send("POST", &path, &request).await;
+        let token = answer["status"]["token"].as_str().unwrap();
+        self.write_kubeconfig(name, token).unwrap()
+    }
+
+    /// Its directory, for further files of a test.
+    pub fn directory(&self) -> &std::path::Path {
+        self.directory.path()
+    }
+}
+
+impl Deref for Kubernetes {
+    type Target = ApiServer;
+
+    fn deref(&self) -> &ApiServer {
+        &self.server
+    }
+}
+
+impl DerefMut for Kubernetes {
+    fn deref_mut(&mut self) -> &mut ApiServer {
+        &mut self.server
+    }
+}

@@ -1,0 +1,12 @@
+//! What the tests run against: real servers on free loopback ports, each with a directory of its own, all gone
+//! with the value that holds them.
+
+// Every test module uses its share of this.
+#![allow(
+    dead_code,
+    reason = "support is shared: a filtered or partial build uses part of it"
+)]
+
+pub mod etcd;
+pub mod kubernetes;
+pub mod wait;
