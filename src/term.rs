@@ -1,1 +1,86 @@
-//! What exists only while leading.
+//! A term: what exists only while leading, as one set of tasks that ends with it.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::etcd::Fence;
+use crate::etcd::election::Leadership;
+
+/// For the tasks of a term to end once they are cancelled, on the way out of the process.
+const STOP_LIMIT: Duration = Duration::from_secs(1);
+
+/// How a term ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to.
+    Stopped,
+    /// The lease was lost, or a task found that leadership is.
+    Lost,
+}
+
+/// Runs the tasks of a term until `stop`, the end of the window or of any task; then cancels and joins them, and
+/// only after that gives the lease back (INV-10).
+///
+/// Tasks that do not end in time: after a lost lease the process aborts, as a successor may be at work (INV-2). The
+/// time counts from the cancellation, so that a process that was paused does not abort for having been paused.
+pub async fn hold(
+    leadership: Leadership,
+    margin: Duration,
+    stop: &CancellationToken,
+    start: impl FnOnce(&Fence, &mut JoinSet<()>),
+) -> End {
+    let fence = leadership.fence().clone();
+    info!(term = %fence.term(), "leading");
+    let mut tasks = JoinSet::new();
+    start(&fence, &mut tasks);
+    let end = tokio::select! {
+        biased;
+        () = fence.window().closed() => End::Lost,
+        () = stop.cancelled() => End::Stopped,
+        ended = tasks.join_next() => {
+            if let Some(Err(panicked)) = ended {
+                error!("a task of the term failed: {panicked}");
+            }
+            End::Lost
+        }
+    };
+    match end {
+        End::Lost => warn!(term = %fence.term(), "no longer leading"),
+        End::Stopped => info!(term = %fence.term(), "stepping down"),
+    }
+    let deadline = AbortUnlessDone::after(if end == End::Lost { margin } else { STOP_LIMIT });
+    tasks.shutdown().await;
+    drop(deadline);
+    leadership.resign().await;
+    end
+}
+
+/// Aborts the process unless dropped in time. A thread of its own: the runtime may be what hangs.
+struct AbortUnlessDone {
+    _done: mpsc::Sender<()>,
+}
+
+impl AbortUnlessDone {
+    fn after(limit: Duration) -> Self {
+        let (done, waiting) = mpsc::channel::<()>();
+        let watchdog = move || {
+            if waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("tasks of a term that is over did not end within {limit:?}: aborting");
+                std::process::abort();
+            }
+        };
+        if let Err(error) = std::thread::Builder::new()
+            .name("term-watchdog".to_owned())
+            .spawn(watchdog)
+        {
+            // Without a watchdog nobody would end a hanging term.
+            eprintln!("cannot start the watchdog of a term that is over: {error}: aborting");
+            std::process::abort();
+        }
+        Self { _done: done }
+    }
+}

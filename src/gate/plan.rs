@@ -1,0 +1,310 @@
+//! The decisions of the gate. Pure.
+
+use std::fmt;
+
+use super::releases::Releases;
+use super::status::{State, Status};
+use crate::etcd::Revision;
+use crate::release::{Release, Version};
+
+/// What this replica runs: the bundle's version and its two minimums.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Written to the status once reconciled.
+    pub version: Version,
+    /// Before serving, the state must have been reconciled by at least this release.
+    pub min_reconciler: Release,
+    /// The least release that gets along with the state that this one reconciles.
+    pub min_apiserver: Release,
+}
+
+impl Own {
+    /// The status once everything is reconciled.
+    pub fn final_status(&self) -> Status {
+        Status::new(State::Done, self.version.clone(), self.min_apiserver)
+    }
+}
+
+/// How a new leader deals with the stored status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// There is none: reconcile, then create it. Until then nobody is admitted.
+    Create,
+    /// It is the final one: leave it, reconcile.
+    Leave,
+    /// It admits nobody that the new state excludes: say that work is under way.
+    Work(Status),
+    /// It admits releases that the new state excludes: first write this narrower one, when no such release runs.
+    Restrict(Status),
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create => f.write_str("there is no status yet: reconcile, then create it"),
+            Self::Leave => f.write_str("the status is up to date: leave it"),
+            Self::Work(_) => f.write_str("the status is compatible: set it to WORKING"),
+            Self::Restrict(to) => {
+                write!(f, "the status admits incompatible releases: restrict it to {to}")
+            }
+        }
+    }
+}
+
+/// Chooses by the stored status; `None` if it is absent or malformed.
+pub fn plan(stored: Option<&Status>, own: &Own) -> Plan {
+    let Some(stored) = stored else { return Plan::Create };
+    if stored.says_the_same_as(&own.final_status()) {
+        Plan::Leave
+    } else if own.version.release >= stored.version.release && stored.minimum_compatible >= own.min_apiserver
+    {
+        Plan::Work(stored.in_state(State::Working))
+    } else {
+        Plan::Restrict(stored.intersection(&own.version, own.min_apiserver))
+    }
+}
+
+/// A node that keeps the status from being restricted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    /// It runs a release that the new state excludes.
+    Below {
+        /// Node name.
+        node: String,
+        /// What it runs.
+        release: Release,
+        /// What it would have to run at least.
+        needs: Release,
+    },
+    /// It runs a newer release, which is to reconcile instead.
+    Above {
+        /// Node name.
+        node: String,
+        /// What it runs.
+        release: Release,
+    },
+    /// Its value cannot be parsed.
+    Unreadable {
+        /// Node name.
+        node: String,
+    },
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Below { node, release, needs } => write!(f, "node {node} at {release}, needs {needs}"),
+            Self::Above { node, release } => write!(f, "node {node} at {release}, which is newer"),
+            Self::Unreadable { node } => write!(f, "node {node}, whose record cannot be parsed"),
+        }
+    }
+}
+
+/// The blockers in one sentence; the first few by name.
+pub fn describe(blockers: &[Blocker]) -> String {
+    const NAMED: usize = 5;
+    let named: Vec<String> = blockers.iter().take(NAMED).map(Blocker::to_string).collect();
+    let rest = blockers.len().saturating_sub(NAMED);
+    let more = if rest > 0 {
+        format!("; and {rest} more")
+    } else {
+        String::new()
+    };
+    format!("waiting for {}{more}", named.join("; "))
+}
+
+/// Whether the status may be restricted now: the revision to prove it by, or who is in the way (INV-4).
+///
+/// # Errors
+/// Every blocker, least release first.
+pub fn may_restrict(releases: &Releases, own: &Own) -> Result<Revision, Vec<Blocker>> {
+    let mut blockers: Vec<Blocker> = releases
+        .outside
+        .iter()
+        .map(|(node, release)| {
+            let (node, release) = (node.clone(), *release);
+            if release < own.min_apiserver {
+                Blocker::Below {
+                    node,
+                    release,
+                    needs: own.min_apiserver,
+                }
+            } else {
+                Blocker::Above { node, release }
+            }
+        })
+        .collect();
+    blockers.sort_by_key(|blocker| match blocker {
+        Blocker::Below { release, .. } | Blocker::Above { release, .. } => *release,
+        Blocker::Unreadable { .. } => Release::default(),
+    });
+    let unreadable = releases
+        .unreadable
+        .iter()
+        .cloned()
+        .map(|node| Blocker::Unreadable { node });
+    blockers.extend(unreadable);
+    if blockers.is_empty() {
+        Ok(releases.revision)
+    } else {
+        Err(blockers)
+    }
+}
+
+/// Whether a release may serve.
+///
+/// # Errors
+/// Why not, for people.
+pub fn admits(status: &Status, release: Release, min_reconciler: Release) -> Result<(), String> {
+    // WORKING does not block: whoever gets along with both the state before and the one after may go on.
+    if release < status.minimum_compatible {
+        return Err(format!(
+            "release {release} is below the minimum compatible release {} of the reconciled state",
+            status.minimum_compatible
+        ));
+    }
+    if status.version.release < min_reconciler {
+        return Err(format!(
+            "the state was reconciled by {}, but {release} needs at least {min_reconciler}",
+            status.version
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn release(minor: u32) -> Release {
+        Release::new(0, minor, 0)
+    }
+
+    fn own(version: u32, min_apiserver: u32) -> Own {
+        Own {
+            version: release(version).into(),
+            min_reconciler: release(min_apiserver),
+            min_apiserver: release(min_apiserver),
+        }
+    }
+
+    fn stored(state: State, version: u32, minimum: u32) -> Status {
+        Status::new(state, release(version).into(), release(minimum))
+    }
+
+    #[test]
+    fn without_a_status_it_is_created_after_reconciling() {
+        assert_eq!(plan(None, &own(5, 3)), Plan::Create);
+    }
+
+    #[test]
+    fn the_final_status_is_left_alone() {
+        assert_eq!(plan(Some(&stored(State::Done, 5, 3)), &own(5, 3)), Plan::Leave);
+    }
+
+    #[test]
+    fn a_compatible_status_becomes_working_and_keeps_its_numbers() {
+        let plan_of = |status: &Status| plan(Some(status), &own(5, 3));
+        assert_eq!(
+            plan_of(&stored(State::Done, 4, 3)),
+            Plan::Work(stored(State::Working, 4, 3))
+        );
+        // Interrupted work of the same release.
+        assert_eq!(
+            plan_of(&stored(State::Working, 5, 3)),
+            Plan::Work(stored(State::Working, 5, 3))
+        );
+        // The stored state excludes more than the new one: nobody new gets in meanwhile.
+        assert_eq!(
+            plan_of(&stored(State::Done, 4, 4)),
+            Plan::Work(stored(State::Working, 4, 4))
+        );
+    }
+
+    #[test]
+    fn a_raised_minimum_and_a_rollback_restrict_to_the_intersection() {
+        let upgrade = plan(Some(&stored(State::Done, 4, 1)), &own(5, 3));
+        assert_eq!(upgrade, Plan::Restrict(stored(State::Working, 4, 3)));
+        let rollback = plan(Some(&stored(State::Done, 6, 4)), &own(5, 3));
+        assert_eq!(rollback, Plan::Restrict(stored(State::Working, 5, 4)));
+    }
+
+    #[test]
+    fn an_older_node_that_the_status_already_excludes_blocks_nothing() {
+        // minimum 3 is stored; a node at 1 may run, but is not admitted, so nothing has to be restricted.
+        assert!(matches!(
+            plan(Some(&stored(State::Done, 4, 3)), &own(5, 3)),
+            Plan::Work(_)
+        ));
+    }
+
+    #[test]
+    fn whoever_is_in_the_way_is_named_with_what_it_needs() {
+        let releases = Releases {
+            least: release(1),
+            greatest: release(6),
+            outside: vec![("b".to_owned(), release(6)), ("c2".to_owned(), release(1))],
+            unreadable: vec!["x".to_owned()],
+            revision: Revision(9),
+        };
+        let blockers = may_restrict(&releases, &own(5, 3)).unwrap_err();
+        assert_eq!(
+            describe(&blockers),
+            "waiting for node c2 at 0.1.0, needs 0.3.0; node b at 0.6.0, which is newer; \
+             node x, whose record cannot be parsed"
+        );
+        let free = Releases {
+            outside: Vec::new(),
+            unreadable: Vec::new(),
+            ..releases
+        };
+        assert_eq!(may_restrict(&free, &own(5, 3)), Ok(Revision(9)));
+    }
+
+    #[test]
+    fn a_waiter_is_told_which_of_the_two_rules_holds_it() {
+        let status = stored(State::Working, 4, 3);
+        assert_eq!(admits(&status, release(3), release(4)), Ok(()));
+        assert!(
+            admits(&status, release(2), release(1))
+                .unwrap_err()
+                .contains("below the minimum compatible")
+        );
+        assert!(
+            admits(&status, release(5), release(5))
+                .unwrap_err()
+                .contains("needs at least 0.5.0")
+        );
+    }
+
+    proptest! {
+        /// INV-4 in one line: once the plan allows reconciling, whatever the status then admits gets along with
+        /// both the stored state and the own one.
+        #[test]
+        fn no_plan_leaves_a_status_that_admits_what_either_state_excludes(
+            stored_version in 0u32..6, stored_minimum in 0u32..6, version in 0u32..6, minimum in 0u32..6,
+            candidate in 0u32..6, working in any::<bool>(),
+        ) {
+            prop_assume!(minimum <= version);
+            let own = own(version, minimum);
+            let state = if working { State::Working } else { State::Done };
+            let before = stored(state, stored_version, stored_minimum);
+            let during = match plan(Some(&before), &own) {
+                Plan::Create => unreachable!("there is a status"),
+                Plan::Leave => before.clone(),
+                Plan::Work(during) | Plan::Restrict(during) => during,
+            };
+            // Any release, with any minimum of its own for the reconciler.
+            for min_reconciler in 0..6 {
+                if admits(&during, release(candidate), release(min_reconciler)).is_ok() {
+                    prop_assert!(release(candidate) >= own.min_apiserver);
+                    prop_assert!(release(candidate) >= before.minimum_compatible);
+                    prop_assert!(own.version.release >= release(min_reconciler));
+                    prop_assert!(before.version.release >= release(min_reconciler));
+                }
+            }
+        }
+    }
+}

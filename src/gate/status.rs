@@ -1,0 +1,349 @@
+//! The status key: decoding with suspicion, encoding with what newer releases put there, and its legible twin.
+
+use std::fmt;
+
+use prost::Message as _;
+use serde::Serialize;
+
+use crate::etcd::Revision;
+use crate::proto::{KubernetesReconcilerStatus, kubernetes_reconciler_status};
+use crate::release::{Malformed, Release, Version};
+
+/// How far the reconciliation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The last one is complete.
+    Done,
+    /// One is under way.
+    Working,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "DONE",
+            Self::Working => "WORKING",
+        })
+    }
+}
+
+/// A well-formed status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// How far the reconciliation is.
+    pub state: State,
+    /// Who reconciled; while working, the least of before and after.
+    pub version: Version,
+    /// Releases below this one must not serve; while working, the greatest of before and after.
+    pub minimum_compatible: Release,
+    /// Fields of a newer release, as they were read: written back, so that a rewrite loses nothing (REQ-K-6).
+    unknown: Vec<u8>,
+}
+
+/// Why a value is no status. For a waiter one more reason to wait, for the leader as if there were none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StatusError {
+    /// Not this protobuf message.
+    #[error("the status cannot be decoded: {0}")]
+    Decode(String),
+    /// Neither DONE nor WORKING.
+    #[error("the status has the unknown state {0}")]
+    State(i32),
+    /// No version, or one out of range.
+    #[error("the version in the status is malformed: {0}")]
+    Version(Malformed),
+    /// No minimum compatible release, or one out of range.
+    #[error("the minimum compatible release in the status is {0}")]
+    Minimum(String),
+}
+
+impl Status {
+    /// A status of this release.
+    pub fn new(state: State, version: Version, minimum_compatible: Release) -> Self {
+        Self {
+            state,
+            version,
+            minimum_compatible,
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Reads a stored value. Whatever is missing or out of range is an error; unknown fields are not.
+    ///
+    /// # Errors
+    /// [`StatusError`], never a panic, whatever the bytes.
+    pub fn decode(value: &[u8]) -> Result<Self, StatusError> {
+        let message = KubernetesReconcilerStatus::decode(value)
+            .map_err(|error| StatusError::Decode(error.to_string()))?;
+        let state = match message.state() {
+            kubernetes_reconciler_status::State::Done => State::Done,
+            kubernetes_reconciler_status::State::Working => State::Working,
+            kubernetes_reconciler_status::State::Unknown => return Err(StatusError::State(message.state)),
+        };
+        let version = Version::from_proto(message.version.as_ref()).map_err(StatusError::Version)?;
+        let minimum = message
+            .minimum_compatible_release
+            .as_ref()
+            .ok_or(StatusError::Minimum("missing".to_owned()))?;
+        let minimum_compatible = Release::from_proto(Some(minimum))
+            .map_err(|error| StatusError::Minimum(format!("malformed: {error}")))?;
+        Ok(Self {
+            state,
+            version,
+            minimum_compatible,
+            unknown: unknown_fields(value),
+        })
+    }
+
+    /// As it is stored.
+    pub fn encode(&self) -> Vec<u8> {
+        let message = KubernetesReconcilerStatus {
+            state: match self.state {
+                State::Done => kubernetes_reconciler_status::State::Done,
+                State::Working => kubernetes_reconciler_status::State::Working,
+            } as i32,
+            version: Some(self.version.to_proto()),
+            minimum_compatible_release: Some(self.minimum_compatible.to_proto()),
+        };
+        let mut value = message.encode_to_vec();
+        value.extend_from_slice(&self.unknown);
+        value
+    }
+
+    /// This status in another state, unknown fields kept.
+    #[must_use]
+    pub fn in_state(&self, state: State) -> Self {
+        Self {
+            state,
+            ..self.clone()
+        }
+    }
+
+    /// What both this status and a reconciliation by `version` with `minimum` admit, while it is under way.
+    #[must_use]
+    pub fn intersection(&self, version: &Version, minimum: Release) -> Self {
+        Self {
+            state: State::Working,
+            version: if self.version.release < version.release {
+                &self.version
+            } else {
+                version
+            }
+            .clone(),
+            minimum_compatible: self.minimum_compatible.max(minimum),
+            unknown: self.unknown.clone(),
+        }
+    }
+
+    /// The same, without looking at fields of newer releases.
+    pub fn says_the_same_as(&self, other: &Self) -> bool {
+        self.state == other.state
+            && self.version == other.version
+            && self.minimum_compatible == other.minimum_compatible
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} by {}, minimum compatible release {}",
+            self.state, self.version, self.minimum_compatible
+        )
+    }
+}
+
+/// The last field number that this release writes or knows.
+const LAST_KNOWN_FIELD: u64 = 3;
+
+/// The top-level fields beyond the known ones, byte for byte. Only for bytes that decode.
+fn unknown_fields(value: &[u8]) -> Vec<u8> {
+    let mut unknown = Vec::new();
+    let mut rest = value;
+    while !rest.is_empty() {
+        let field = rest;
+        let Some((number, after)) = skip_field(rest) else {
+            break;
+        };
+        rest = after;
+        if number > LAST_KNOWN_FIELD {
+            unknown.extend_from_slice(&field[..field.len() - after.len()]);
+        }
+    }
+    unknown
+}
+
+/// The number of the first field, and what follows it. Wire types: protobuf.dev/programming-guides/encoding.
+fn skip_field(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (tag, rest) = varint(bytes)?;
+    let rest = match tag & 7 {
+        0 => varint(rest)?.1,
+        1 => rest.get(8..)?,
+        2 => {
+            let (length, rest) = varint(rest)?;
+            rest.get(usize::try_from(length).ok()?..)?
+        }
+        5 => rest.get(4..)?,
+        // Groups, long abandoned: not worth carrying.
+        _ => return None,
+    };
+    Some((tag >> 3, rest))
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    // Ten groups of seven bits hold 64.
+    let length = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)? + 1;
+    let (head, rest) = bytes.split_at(length);
+    let value = head
+        .iter()
+        .rev()
+        .fold(0u64, |value, byte| (value << 7) | u64::from(byte & 0x7f));
+    Some((value, rest))
+}
+
+/// `status.json`: the status for people, with who leads and whether a later pass failed. Never decided on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Legible {
+    /// `DONE` or `WORKING`; null while there is no status.
+    pub state: Option<String>,
+    /// Semver.
+    pub version: Option<String>,
+    /// `MAJOR.MINOR.PATCH`.
+    pub minimum_compatible_release: Option<String>,
+    /// Node id of the leader.
+    pub leader: String,
+    /// Its term.
+    pub term: i64,
+    /// Why the last pass failed, since when; null if it did not.
+    pub degraded: Option<Degraded>,
+}
+
+/// What is wrong with the reconciled state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct Degraded {
+    /// One word.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// RFC 3339, UTC; of the first pass that failed.
+    pub since: String,
+}
+
+impl Legible {
+    /// The status as people see it.
+    pub fn new(status: Option<&Status>, leader: &str, term: Revision, degraded: Option<Degraded>) -> Self {
+        Self {
+            state: status.map(|status| status.state.to_string()),
+            version: status.map(|status| status.version.to_string()),
+            minimum_compatible_release: status.map(|status| status.minimum_compatible.to_string()),
+            leader: leader.to_owned(),
+            term: term.0,
+            degraded,
+        }
+    }
+
+    /// Indented JSON with a final line break, as `etcdctl get --print-value-only` shows it best.
+    pub fn to_json(&self) -> String {
+        // A struct of strings and numbers always serializes; an empty object would be legible still.
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_else(|_| "{}".to_owned());
+        text.push('\n');
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn status() -> Status {
+        Status::new(
+            State::Done,
+            Version::from(Release::new(1, 2, 3)),
+            Release::new(0, 9, 0),
+        )
+    }
+
+    #[test]
+    fn the_bytes_are_those_that_another_implementation_reads() {
+        // state = 1; version { release { 1, 2, 3 } }; minimum { 0, 9, 0 }: written out by hand.
+        let expected: &[u8] = &[
+            0x08, 1, 0x12, 8, 0x0a, 6, 0x08, 1, 0x10, 2, 0x18, 3, 0x1a, 2, 0x10, 9,
+        ];
+        assert_eq!(status().encode(), expected);
+        assert_eq!(Status::decode(expected), Ok(status()));
+    }
+
+    #[test]
+    fn fields_of_a_newer_release_are_read_over_and_written_back() {
+        let mut value = status().encode();
+        let newer = [0x82, 0x01, 3, b'n', b'e', b'w', 0xa0, 0x01, 7];
+        value.extend_from_slice(&newer);
+        let read = Status::decode(&value).unwrap();
+        assert!(read.says_the_same_as(&status()));
+        assert!(read.in_state(State::Working).encode().ends_with(&newer));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let missing = |change: fn(&mut KubernetesReconcilerStatus)| {
+            let mut message = KubernetesReconcilerStatus::decode(&*status().encode()).unwrap();
+            change(&mut message);
+            Status::decode(&message.encode_to_vec()).unwrap_err().to_string()
+        };
+        assert!(missing(|m| m.state = 0).contains("state 0"));
+        assert!(missing(|m| m.state = 77).contains("state 77"));
+        assert!(missing(|m| m.version = None).contains("version"));
+        assert!(missing(|m| m.minimum_compatible_release = None).contains("missing"));
+        assert!(Status::decode(b"").is_err(), "emptied");
+        let negative = |m: &mut KubernetesReconcilerStatus| {
+            m.minimum_compatible_release = Some(crate::proto::version::Release {
+                major: -1,
+                minor: 0,
+                patch: 0,
+            });
+        };
+        assert!(missing(negative).contains("negative"));
+    }
+
+    #[test]
+    fn the_intersection_admits_no_more_than_either_side() {
+        let (old, new) = (Release::new(1, 0, 0), Release::new(2, 0, 0));
+        let stored = Status::new(State::Done, old.into(), Release::new(0, 5, 0));
+        let upgrade = stored.intersection(&new.into(), Release::new(1, 0, 0));
+        assert_eq!(
+            (upgrade.version.release, upgrade.minimum_compatible),
+            (old, Release::new(1, 0, 0))
+        );
+        let stored = Status::new(State::Done, new.into(), Release::new(1, 0, 0));
+        let rollback = stored.intersection(&old.into(), Release::new(0, 5, 0));
+        assert_eq!(
+            (rollback.version.release, rollback.minimum_compatible),
+            (old, Release::new(1, 0, 0))
+        );
+    }
+
+    #[test]
+    fn the_legible_status_has_the_published_fields() {
+        let text = Legible::new(Some(&status()), "n1", Revision(42), None).to_json();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "state": "DONE", "version": "1.2.3", "minimumCompatibleRelease": "0.9.0",
+                "leader": "n1", "term": 42, "degraded": null,
+            })
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_panic(value in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(status) = Status::decode(&value) {
+                prop_assert_eq!(Status::decode(&status.encode()), Ok(status));
+            }
+        }
+    }
+}
