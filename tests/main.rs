@@ -6,5 +6,6 @@
     reason = "a failed expectation fails the test, which is its purpose"
 )]
 
+mod deploy;
 mod dev;
 mod support;
