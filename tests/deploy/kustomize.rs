@@ -53,7 +53,15 @@ impl Deploy {
     /// The objects of a folder, as they would be applied.
     pub fn objects(&self, path: &str) -> Vec<Value> {
         let yaml = run(Command::new("kubectl").arg("kustomize").arg(self.folder(path)));
-        serde_saphyr::from_multiple(&yaml).unwrap_or_else(|error| panic!("{path}: {error}"))
+        let mut objects: Vec<Value> =
+            serde_saphyr::from_multiple(&yaml).unwrap_or_else(|error| panic!("{path}: {error}"));
+        // kustomize breaks base64 into lines, which Kubernetes skips and other readers do not.
+        for object in objects.iter_mut().filter(|object| object["kind"] == "Secret") {
+            for value in object["data"].as_object_mut().unwrap().values_mut() {
+                *value = value.as_str().unwrap().replace('\n', "").into();
+            }
+        }
+        objects
     }
 
     /// kubectl before 1.21 holds a kustomize that takes folders as `bases` alone; the newer ones warn of that word.
