@@ -252,9 +252,9 @@ impl ApiServer {
         &self.program.log
     }
 
-    /// Waits until it ends by itself, and says how.
-    pub async fn failed(&mut self) -> Error {
-        super::process::first_end(self.process.as_mut()).await
+    /// Its process, while it was not stopped or killed.
+    pub fn process(&mut self) -> Option<&mut Supervised> {
+        self.process.as_mut()
     }
 
     /// Stops it in order, or kills it if it does not obey. None if it does not run.

@@ -103,6 +103,26 @@ pub enum Error {
         /// Members asked for.
         wanted: usize,
     },
+    /// A data directory is something else.
+    #[error("{} is not a directory", path.display())]
+    NotADirectory {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// A data directory holds files, and none of an earlier run.
+    #[error("{} holds files that are not from an earlier run", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A data directory is used by another cluster.
+    #[error("{} is in use by process {holder}", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process that uses it.
+        holder: String,
+    },
     /// No loopback port could be had.
     #[error("no free port on 127.0.0.1")]
     Ports(#[source] io::Error),

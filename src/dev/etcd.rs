@@ -146,13 +146,11 @@ impl Etcd {
             .collect()
     }
 
-    /// Waits until a member ends by itself, and says which and how.
-    pub async fn failed(&mut self) -> Error {
-        let members = self
-            .members
+    /// The processes of the members that were started.
+    pub fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
+        self.members
             .iter_mut()
-            .filter_map(|member| member.process.as_mut());
-        super::process::first_end(members).await
+            .filter_map(|member| member.process.as_mut())
     }
 
     /// Stops all members at the same time; those that do not obey are killed.

@@ -6,11 +6,14 @@
 //! watches over a server must not depend on the code that is under test against it.
 
 pub mod apiserver;
+pub mod cluster;
+pub mod data_directory;
 pub mod error;
 pub mod etcd;
 pub mod http;
 pub mod pki;
 pub mod ports;
 pub mod process;
+pub mod replica;
 
 pub use error::Error;

@@ -9,4 +9,6 @@
 
 pub mod etcd;
 pub mod kubernetes;
+pub mod proxy;
+pub mod quorate;
 pub mod wait;

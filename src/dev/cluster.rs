@@ -1,0 +1,137 @@
+//! The processes of a development cluster, started one upon the other and stopped the other way round.
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use futures::future::join_all;
+
+use super::Error;
+use super::apiserver::{self, ApiServer};
+use super::data_directory::DataDirectory;
+use super::etcd::{self, Etcd};
+use super::process::{Supervised, first_end};
+use super::replica::{self, Replica};
+
+/// What runs so far. Dropping it kills everything; [`stop`](Self::stop) is the orderly way.
+#[derive(Debug)]
+pub struct Cluster {
+    replicas: Vec<Replica>,
+    apiserver: Option<ApiServer>,
+    etcd: Option<Etcd>,
+    // Last: its files go after the processes that use them.
+    directory: DataDirectory,
+}
+
+/// What every replica is started with.
+#[derive(Clone, Debug)]
+pub struct ReplicaSettings {
+    /// The `quorate` program.
+    pub binary: PathBuf,
+    /// How many.
+    pub count: usize,
+    /// Further flags.
+    pub flags: Vec<String>,
+}
+
+impl Cluster {
+    /// Nothing runs yet.
+    pub fn new(directory: DataDirectory) -> Self {
+        Self {
+            replicas: Vec::new(),
+            apiserver: None,
+            etcd: None,
+            directory,
+        }
+    }
+
+    /// Where its files are.
+    pub fn directory(&self) -> &DataDirectory {
+        &self.directory
+    }
+
+    /// The replicas that were started.
+    pub fn replicas(&self) -> &[Replica] {
+        &self.replicas
+    }
+
+    /// Starts etcd and waits until it serves; its client URLs.
+    pub async fn start_etcd(&mut self, members: usize) -> Result<Vec<String>, Error> {
+        let options = etcd::Options {
+            members,
+            ..etcd::Options::default()
+        };
+        let etcd = Etcd::start(&self.directory.path().join("etcd"), &options).await?;
+        Ok(self.etcd.insert(etcd).endpoints())
+    }
+
+    /// Starts a kube-apiserver on this etcd, waits until it is ready; its URL and its administrator's kubeconfig.
+    pub async fn start_apiserver(&mut self, etcd_endpoints: &[String]) -> Result<(String, PathBuf), Error> {
+        let options = apiserver::Options {
+            etcd_endpoints: etcd_endpoints.to_owned(),
+            ..apiserver::Options::default()
+        };
+        let directory = self.directory.path().join("kubernetes");
+        let server = self
+            .unless_one_ends(ApiServer::start(&directory, &options))
+            .await?;
+        let server = self.apiserver.insert(server);
+        Ok((server.url.clone(), server.kubeconfig()))
+    }
+
+    /// Starts the replicas `dev-1`, `dev-2`, … and does not wait for them.
+    pub fn start_replicas(
+        &mut self,
+        etcd_endpoints: &[String],
+        kubeconfig: Option<PathBuf>,
+        settings: &ReplicaSettings,
+    ) -> Result<(), Error> {
+        let directory = self.directory.path().join("replicas");
+        for number in 1..=settings.count {
+            let options = replica::Options {
+                binary: settings.binary.clone(),
+                node_id: format!("dev-{number}"),
+                etcd_endpoints: etcd_endpoints.to_owned(),
+                kubeconfig: kubeconfig.clone(),
+                flags: settings.flags.clone(),
+            };
+            self.replicas.push(Replica::start(&directory, options)?);
+        }
+        Ok(())
+    }
+
+    /// Waits for `work`, or until one of the processes ends by itself, which is an error.
+    pub async fn unless_one_ends<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            result = work => result,
+            ended = first_end(self.processes()) => Err(ended),
+        }
+    }
+
+    /// Stops the replicas, then the kube-apiserver, then etcd: none of them sees what it needs go away. Goes on
+    /// when one cannot be waited for, and returns the first such error. Then gives the directory free.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        let mut outcomes = Vec::new();
+        for stopped in join_all(self.replicas.iter_mut().map(Replica::stop)).await {
+            outcomes.push(stopped.map(|_| ()));
+        }
+        if let Some(server) = &mut self.apiserver {
+            outcomes.push(server.stop().await.map(|_| ()));
+        }
+        if let Some(etcd) = &mut self.etcd {
+            outcomes.push(etcd.stop().await);
+        }
+        outcomes.push(self.directory.close());
+        outcomes.into_iter().collect()
+    }
+
+    fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
+        let replicas = self.replicas.iter_mut().filter_map(Replica::process);
+        let apiserver = self.apiserver.iter_mut().filter_map(ApiServer::process);
+        let etcd = self.etcd.iter_mut().flat_map(Etcd::processes);
+        replicas.chain(apiserver).chain(etcd)
+    }
+}

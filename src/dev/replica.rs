@@ -1,0 +1,141 @@
+//! A replica of the controller: this program's `run` command as a child.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use super::http::{self, Response};
+use super::process::{Program, Supervised};
+use super::{Error, ports};
+
+/// How long it may take to stop: it exits within 3 s by itself, and the machine may be busy.
+const STOP_LIMIT: Duration = Duration::from_secs(6);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `quorate` program.
+    pub binary: PathBuf,
+    /// `--node-id`
+    pub node_id: String,
+    /// `--etcd-endpoints`
+    pub etcd_endpoints: Vec<String>,
+    /// `--kubeconfig`; none: `--no-kubernetes`
+    pub kubeconfig: Option<PathBuf>,
+    /// Further flags.
+    pub flags: Vec<String>,
+}
+
+/// One replica, running or not. Dropping it kills it; [`stop`](Self::stop) is the orderly way.
+#[derive(Debug)]
+pub struct Replica {
+    /// Its `--node-id`.
+    pub node_id: String,
+    /// The port of 127.0.0.1 where it serves health and metrics.
+    pub port: u16,
+    program: Program,
+    process: Option<Supervised>,
+}
+
+impl Replica {
+    /// Starts one, with its log in `directory`. Does not wait: see [`wait_until`](Self::wait_until).
+    pub fn start(directory: &Path, options: Options) -> Result<Self, Error> {
+        fs::create_dir_all(directory).map_err(Error::write(directory))?;
+        let Options {
+            binary,
+            node_id,
+            etcd_endpoints,
+            kubeconfig,
+            flags,
+        } = options;
+        let port = ports::free_port()?;
+        let mut args = vec![
+            "run".into(),
+            format!("--etcd-endpoints={}", etcd_endpoints.join(",")).into(),
+            format!("--node-id={node_id}").into(),
+            format!("--listen=127.0.0.1:{port}").into(),
+        ];
+        match kubeconfig {
+            Some(file) => args.extend(["--kubeconfig".into(), file.into_os_string()]),
+            None => args.push("--no-kubernetes".into()),
+        }
+        args.extend(flags.into_iter().map(Into::into));
+        let mut replica = Self {
+            port,
+            program: Program {
+                name: format!("replica {node_id}"),
+                path: binary,
+                args,
+                env: Vec::new(),
+                hidden_env: "QUORATE_",
+                log: directory.join(format!("{node_id}.log")),
+            },
+            process: None,
+            node_id,
+        };
+        replica.launch()?;
+        Ok(replica)
+    }
+
+    /// Starts its process again, on the same port and with the same flags. Nothing if it runs.
+    pub fn launch(&mut self) -> Result<(), Error> {
+        if self
+            .process
+            .as_mut()
+            .is_none_or(|process| process.status().is_some())
+        {
+            self.process = Some(self.program.start()?);
+        }
+        Ok(())
+    }
+
+    /// GET of one of its pages: `/readyz`, `/leaderz`, `/metrics`, …
+    pub async fn get(&self, path: &str) -> std::io::Result<Response> {
+        http::get(self.port, path).await
+    }
+
+    /// Waits until a page answers 200. The error shows the last answer, or how the process ended.
+    pub async fn wait_until(&mut self, page: &str, limit: Duration) -> Result<(), Error> {
+        let port = self.port;
+        let answers = || async move {
+            match http::get(port, page).await {
+                Ok(response) if response.status == 200 => Ok(()),
+                Ok(response) => Err(format!("{page}: {} {}", response.status, response.body.trim())),
+                Err(error) => Err(format!("{page}: {error}")),
+            }
+        };
+        match &mut self.process {
+            Some(process) => process.wait_until(limit, answers).await,
+            None => Err(Error::NotStarted {
+                name: self.program.name.clone(),
+            }),
+        }
+    }
+
+    /// Its process, while it was not stopped or killed.
+    pub fn process(&mut self) -> Option<&mut Supervised> {
+        self.process.as_mut()
+    }
+
+    /// Where its output goes.
+    pub fn log_file(&self) -> &Path {
+        &self.program.log
+    }
+
+    /// Stops it in order, or kills it if it does not obey. None if it does not run.
+    pub async fn stop(&mut self) -> Result<Option<ExitStatus>, Error> {
+        match self.process.take() {
+            Some(mut process) => process.stop(STOP_LIMIT).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Kills it (SIGKILL). None if it does not run.
+    pub async fn kill(&mut self) -> Result<Option<ExitStatus>, Error> {
+        match self.process.take() {
+            Some(mut process) => process.kill().await.map(Some),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The fault proxy does to connections what it says, or tests that use it prove nothing.
+
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::support::proxy::{Network, Proxy};
+use crate::support::wait::{SOON, eventually, same};
+
+/// Long enough for a byte to cross this machine, were it let through.
+const SHORT: Duration = Duration::from_millis(150);
+
+/// A client's and the server's end of one connection through a proxy.
+async fn connected() -> (Proxy, TcpStream, TcpStream) {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let proxy = Proxy::start(server.local_addr().unwrap().port());
+    let client = TcpStream::connect(proxy.address).await.unwrap();
+    let (server, _) = server.accept().await.unwrap();
+    (proxy, client, server)
+}
+
+async fn receive(stream: &mut TcpStream, wanted: &str) {
+    let mut received = vec![0; wanted.len()];
+    timeout(SOON, stream.read_exact(&mut received))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(String::from_utf8(received).unwrap(), wanted);
+}
+
+async fn receive_nothing(stream: &mut TcpStream) {
+    let read = timeout(SHORT, stream.read(&mut [0])).await;
+    assert!(read.is_err(), "received {read:?}");
+}
+
+#[tokio::test]
+async fn a_working_network_carries_both_ways_and_passes_the_end_on() {
+    let (proxy, mut client, mut server) = connected().await;
+    client.write_all(b"ask").await.unwrap();
+    receive(&mut server, "ask").await;
+    server.write_all(b"answer").await.unwrap();
+    receive(&mut client, "answer").await;
+    drop(client);
+    assert_eq!(timeout(SOON, server.read(&mut [0])).await.unwrap().unwrap(), 0);
+    assert_eq!((proxy.accepted_connections(), proxy.requested_bytes()), (1, 3));
+}
+
+#[tokio::test]
+async fn a_black_hole_holds_everything_back_until_it_heals() {
+    let (proxy, mut client, mut server) = connected().await;
+    proxy.set(Network::BlackHole);
+    client.write_all(b"ask").await.unwrap();
+    server.write_all(b"answer").await.unwrap();
+    receive_nothing(&mut server).await;
+    receive_nothing(&mut client).await;
+    proxy.set(Network::Passes);
+    receive(&mut server, "ask").await;
+    receive(&mut client, "answer").await;
+}
+
+#[tokio::test]
+async fn a_request_arrives_whose_reply_is_lost() {
+    let (proxy, mut client, mut server) = connected().await;
+    proxy.set(Network::LosesReplies);
+    client.write_all(b"ask").await.unwrap();
+    receive(&mut server, "ask").await;
+    eventually(SOON, "the request is counted", async || {
+        same(proxy.requested_bytes(), 3)
+    })
+    .await;
+    server.write_all(b"answer").await.unwrap();
+    receive_nothing(&mut client).await;
+    // The client learns of the end of the connection only, not of the answer.
+    proxy.set(Network::Resets);
+    let error = timeout(SOON, client.read(&mut [0])).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn a_reset_ends_open_connections_and_new_ones_until_it_is_over() {
+    let (proxy, mut client, mut server) = connected().await;
+    proxy.set(Network::Resets);
+    for stream in [&mut client, &mut server] {
+        let error = timeout(SOON, stream.read(&mut [0])).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    let mut next = TcpStream::connect(proxy.address).await.unwrap();
+    let ended = timeout(SOON, next.read(&mut [0])).await.unwrap();
+    assert!(ended.is_err(), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_slow_network_delivers_late() {
+    let (proxy, mut client, mut server) = connected().await;
+    proxy.set(Network::Delays(SHORT));
+    let begun = Instant::now();
+    client.write_all(b"ask").await.unwrap();
+    receive(&mut server, "ask").await;
+    assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_resets_its_clients() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let proxy = Proxy::start(port);
+    let mut client = TcpStream::connect(proxy.address).await.unwrap();
+    let ended = timeout(SOON, client.read(&mut [0])).await.unwrap();
+    assert!(ended.is_err(), "{ended:?}");
+}

@@ -1,0 +1,221 @@
+//! A TCP proxy in front of a server, whose network can be made to fail while it runs.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What the network does to every connection, those that are open and those that come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Works.
+    Passes,
+    /// Each piece arrives this much later.
+    Delays(Duration),
+    /// Nothing arrives any more, in either direction, and nobody is told. What was on its way arrives when the
+    /// network works again, as TCP would send it once more.
+    BlackHole,
+    /// Requests arrive, replies do not.
+    LosesReplies,
+    /// Connections are reset, new ones as soon as they are made.
+    Resets,
+    /// There is no proxy any more: it has ended, and with it everything.
+    Gone,
+}
+
+/// A proxy that runs on a thread of its own, so that a test that blocks does not hold it up. Ends when dropped.
+pub struct Proxy {
+    /// Where it listens.
+    pub address: SocketAddr,
+    network: watch::Sender<Network>,
+    requested: Arc<AtomicU64>,
+    accepted: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// In front of a port of 127.0.0.1; the network works.
+    pub fn start(port: u16) -> Self {
+        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (network, seen) = watch::channel(Network::Passes);
+        let (requested, accepted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let counters = (requested.clone(), accepted.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(serve(listener, target, seen, counters));
+        });
+        Self {
+            address,
+            network,
+            requested,
+            accepted,
+            thread: Some(thread),
+        }
+    }
+
+    /// In front of a client URL such as etcd's.
+    pub fn in_front_of(url: &str) -> Self {
+        let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
+        Self::start(port.unwrap_or_else(|| panic!("no port in {url}")))
+    }
+
+    /// Its URL, for a server without TLS.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Changes what the network does, at once and for all connections.
+    pub fn set(&self, network: Network) {
+        self.network.send_replace(network);
+    }
+
+    /// Bytes that clients sent and the server was given.
+    pub fn requested_bytes(&self) -> u64 {
+        self.requested.load(Ordering::SeqCst)
+    }
+
+    /// Connections that clients have made so far.
+    pub fn accepted_connections(&self) -> u64 {
+        self.accepted.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.network.send_replace(Network::Gone);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the proxy must not go unnoticed, nor hide the panic of the test.
+            if thread.join().is_err() && !std::thread::panicking() {
+                panic!("the proxy panicked");
+            }
+        }
+    }
+}
+
+type Counters = (Arc<AtomicU64>, Arc<AtomicU64>);
+
+async fn serve(
+    listener: std::net::TcpListener,
+    target: SocketAddr,
+    mut network: watch::Receiver<Network>,
+    (requested, accepted): Counters,
+) {
+    let listener = TcpListener::from_std(listener).unwrap();
+    let mut connections = JoinSet::new();
+    let gone = network.clone();
+    loop {
+        tokio::select! {
+            _ = network.wait_for(|network| *network == Network::Gone) => return,
+            Some(ended) = connections.join_next() => ended.unwrap(),
+            connection = listener.accept() => {
+                let (client, _) = connection.unwrap();
+                accepted.fetch_add(1, Ordering::SeqCst);
+                connections.spawn(connect(client, target, gone.clone(), requested.clone()));
+            }
+        }
+    }
+}
+
+/// One client's connection, until it ends or is reset.
+async fn connect(
+    client: TcpStream,
+    target: SocketAddr,
+    mut network: watch::Receiver<Network>,
+    requested: Arc<AtomicU64>,
+) {
+    // A server that is down: its refusal cannot be passed on, a reset is the nearest.
+    let server = if *network.borrow() == Network::Resets {
+        None
+    } else {
+        TcpStream::connect(target).await.ok()
+    };
+    let Some(server) = server else {
+        let _ = client.set_zero_linger();
+        return;
+    };
+    // Delays must come from the setting alone.
+    let _ = client.set_nodelay(true);
+    let _ = server.set_nodelay(true);
+    let (mut client_in, mut client_out) = client.into_split();
+    let (mut server_in, mut server_out) = server.into_split();
+    let requests = pump(
+        &mut client_in,
+        &mut server_out,
+        Direction::Request,
+        network.clone(),
+        Some(requested),
+    );
+    let replies = pump(
+        &mut server_in,
+        &mut client_out,
+        Direction::Reply,
+        network.clone(),
+        None,
+    );
+    tokio::select! {
+        _ = network.wait_for(|network| *network == Network::Resets) => {
+            for end in [client_out, server_out] {
+                let _ = end.as_ref().set_zero_linger();
+                // Dropping it would announce an orderly end first.
+                end.forget();
+            }
+        }
+        ((), ()) = async { tokio::join!(requests, replies) } => {}
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Request,
+    Reply,
+}
+
+/// Carries bytes one way until the sender closes, then closes the other side.
+async fn pump(
+    from: &mut OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
+    direction: Direction,
+    mut network: watch::Receiver<Network>,
+    count: Option<Arc<AtomicU64>>,
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let read = from.read(&mut buffer).await.unwrap_or(0);
+        // An end of the connection travels through the network like anything else.
+        let state = *network.borrow();
+        if let Network::Delays(delay) = state {
+            tokio::time::sleep(delay).await;
+        }
+        let passes = |network: &Network| match network {
+            Network::Passes | Network::Delays(_) => true,
+            Network::LosesReplies => direction == Direction::Request,
+            Network::BlackHole | Network::Resets | Network::Gone => false,
+        };
+        if network.wait_for(passes).await.is_err() {
+            return;
+        }
+        if read == 0 {
+            let _ = to.shutdown().await;
+            return;
+        }
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+        if let Some(count) = &count {
+            count.fetch_add(read as u64, Ordering::SeqCst);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The real `quorate` program: commands that end, and replicas that run on.
+
+use std::ffi::OsStr;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use quorate::dev::replica::{Options, Replica};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::etcd::{ClientTls, TestEtcd};
+use super::kubernetes::Kubernetes;
+use super::wait::{SOON, eventually};
+
+/// The program under test.
+pub fn binary() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_quorate"))
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its exit code; panics for one that died of a signal.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// Its stdout, where it succeeded. Panics where it did not.
+    #[track_caller]
+    pub fn expect_done(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.stdout
+    }
+
+    /// Its stderr, where it failed with this code. Panics otherwise.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> String {
+        assert_eq!(self.code, code, "{self:?}");
+        self.stderr
+    }
+}
+
+/// Runs a command without any `QUORATE_…` variable and waits until it ends. Panics if that takes longer than a
+/// minute.
+pub async fn quorate<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Finished {
+    quorate_with(args, None, &[]).await
+}
+
+/// [`quorate`] with something on stdin and further variables.
+pub async fn quorate_with<I: IntoIterator<Item: AsRef<OsStr>>>(
+    args: I,
+    stdin: Option<&str>,
+    variables: &[(&str, &str)],
+) -> Finished {
+    use std::process::Stdio;
+    use tokio::io::AsyncWriteExt;
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("QUORATE_") {
+            command.env_remove(name);
+        }
+    }
+    let mut child = command
+        .args(args)
+        .envs(variables.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // A command that does not read it may have closed it already.
+    let _ = input.write_all(stdin.unwrap_or_default().as_bytes()).await;
+    drop(input);
+    let output = timeout(Duration::from_secs(60), child.wait_with_output())
+        .await
+        .expect("the command ends within a minute")
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let stderr = text(&output.stderr);
+    Finished {
+        code: output
+            .status
+            .code()
+            .unwrap_or_else(|| panic!("{}: {stderr}", output.status)),
+        stdout: text(&output.stdout),
+        stderr,
+    }
+}
+
+/// How to start replicas of the program under test.
+#[derive(Clone, Debug, Default)]
+pub struct Launch {
+    endpoints: Vec<String>,
+    kubeconfig: Option<PathBuf>,
+    flags: Vec<String>,
+}
+
+impl Launch {
+    /// Replicas on this etcd, with its TLS if it has any, without Kubernetes.
+    pub fn on(etcd: &TestEtcd) -> Self {
+        let launch = Self {
+            endpoints: etcd.endpoints(),
+            ..Self::default()
+        };
+        match &etcd.tls {
+            None => launch,
+            Some(ClientTls { ca, client }) => launch
+                .flag(format!("--etcd-cacert={}", ca.display()))
+                .flag(format!("--etcd-cert={}", client.cert.display()))
+                .flag(format!("--etcd-key={}", client.key.display())),
+        }
+    }
+
+    /// Replicas that keep resources in this kube-apiserver, as its administrator, and use the etcd below it.
+    pub fn on_kubernetes(kubernetes: &Kubernetes) -> Self {
+        Self::on(&kubernetes.etcd).kubeconfig(kubernetes.kubeconfig())
+    }
+
+    /// Through other URLs, such as a proxy's.
+    pub fn endpoints(self, endpoints: Vec<String>) -> Self {
+        Self { endpoints, ..self }
+    }
+
+    /// As the user of this kubeconfig.
+    pub fn kubeconfig(self, file: PathBuf) -> Self {
+        Self {
+            kubeconfig: Some(file),
+            ..self
+        }
+    }
+
+    /// With one more flag, as `--name=value`.
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// With this bundle.
+    pub fn bundle(self, directory: &Path) -> Self {
+        self.flag(format!("--bundle={}", directory.display()))
+    }
+
+    /// Starts one.
+    pub fn start(&self, node_id: &str) -> TestReplica {
+        let directory = tempfile::Builder::new()
+            .prefix("quorate-test-")
+            .tempdir()
+            .unwrap();
+        let options = Options {
+            binary: binary(),
+            node_id: node_id.to_owned(),
+            etcd_endpoints: self.endpoints.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            flags: self.flags.clone(),
+        };
+        let replica = Replica::start(directory.path(), options).unwrap_or_else(|error| panic!("{error}"));
+        TestReplica { replica, directory }
+    }
+
+    /// Starts several.
+    pub fn start_all(&self, node_ids: &[&str]) -> Replicas {
+        Replicas(node_ids.iter().map(|id| self.start(id)).collect())
+    }
+}
+
+/// A replica, and the directory that goes with it. Everything of [`Replica`] can be done to it.
+pub struct TestReplica {
+    replica: Replica,
+    directory: TempDir,
+}
+
+impl TestReplica {
+    /// Waits until `/readyz` answers 200.
+    pub async fn wait_ready(&mut self) {
+        self.expect_page("/readyz").await;
+    }
+
+    /// Waits until this replica leads.
+    pub async fn wait_leading(&mut self) {
+        self.expect_page("/leaderz").await;
+    }
+
+    async fn expect_page(&mut self, page: &str) {
+        let waited = self.replica.wait_until(page, SOON).await;
+        waited.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Status code of a page; None where nobody answers.
+    pub async fn status_of(&self, page: &str) -> Option<u16> {
+        self.get(page).await.ok().map(|response| response.status)
+    }
+
+    /// Whether it says that it leads.
+    pub async fn leads(&self) -> bool {
+        self.status_of("/leaderz").await == Some(200)
+    }
+
+    /// A sample of `/metrics` by its full name with labels, as in `quorate_resources{result="applied"}`.
+    pub async fn metric(&self, sample: &str) -> Option<f64> {
+        let body = self.get("/metrics").await.ok()?.body;
+        let value = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
+        body.lines().find_map(value)
+    }
+
+    /// Everything that it logged since it was started last.
+    pub fn log(&mut self) -> String {
+        match self.replica.process() {
+            Some(process) => process.output().unwrap(),
+            None => std::fs::read_to_string(self.log_file()).unwrap(),
+        }
+    }
+
+    /// Waits until its log contains `text`.
+    pub async fn wait_for_log(&mut self, text: &str) {
+        let what = format!("{} logs {text:?}", self.node_id);
+        eventually(SOON, &what, async || {
+            let log = self.log();
+            if log.contains(text) { Ok(()) } else { Err(log) }
+        })
+        .await;
+    }
+
+    /// SIGTERM, SIGSTOP and SIGCONT do not wait; see [`Replica::stop`] and [`Replica::kill`] for those that do.
+    pub fn terminate(&mut self) {
+        self.running().terminate();
+    }
+
+    /// SIGSTOP.
+    pub fn pause(&mut self) {
+        self.running().pause();
+    }
+
+    /// SIGCONT.
+    pub fn resume(&mut self) {
+        self.running().resume();
+    }
+
+    /// Waits until it ends by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let what = format!("{} ends", self.node_id);
+        let ended = timeout(SOON, self.running().exited()).await;
+        ended
+            .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+            .unwrap()
+    }
+
+    fn running(&mut self) -> &mut quorate::dev::process::Supervised {
+        self.replica.process().expect("the replica was not stopped")
+    }
+}
+
+impl Deref for TestReplica {
+    type Target = Replica;
+
+    fn deref(&self) -> &Replica {
+        &self.replica
+    }
+}
+
+impl DerefMut for TestReplica {
+    fn deref_mut(&mut self) -> &mut Replica {
+        &mut self.replica
+    }
+}
+
+/// Several replicas of one cluster.
+pub struct Replicas(pub Vec<TestReplica>);
+
+impl Replicas {
+    /// Waits until exactly one of them leads; its index, and when that was seen.
+    pub async fn leader(&self) -> (usize, Instant) {
+        eventually(SOON, "one replica leads", async || {
+            let mut leading = Vec::new();
+            for (index, replica) in self.0.iter().enumerate() {
+                if replica.leads().await {
+                    leading.push(index);
+                }
+            }
+            match leading[..] {
+                [leader] => Ok((leader, Instant::now())),
+                _ => Err(format!("{leading:?} lead")),
+            }
+        })
+        .await
+    }
+}
+
+/// `status.json` below the prefix, if it is there.
+pub fn legible_status(etcd: &TestEtcd, prefix: &str) -> Option<Value> {
+    let text = etcd.get(&format!("{prefix}/kubernetes/reconciler/status.json"))?;
+    Some(serde_json::from_str(&text).unwrap())
+}
