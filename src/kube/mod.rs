@@ -1,1 +1,9 @@
-//! The Kubernetes API: client, discovery, server-side apply, events. The only place that names `kube`.
+//! tmp
+#![allow(missing_docs)]
+#[derive(Clone)]
+pub struct KubeClient;
+impl KubeClient {
+    pub async fn connect(_: Option<&std::path::Path>) -> Result<Self, String> {
+        Ok(Self)
+    }
+}
