@@ -7,5 +7,6 @@
 )]
 
 mod architecture;
+mod deploy;
 mod dev;
 mod support;
