@@ -7,4 +7,5 @@
 )]
 
 mod dev;
+mod objects;
 mod support;

@@ -12,6 +12,7 @@ use crate::etcd::{Error, KeyRange, Pulse, Revision, Session, Txn, TxnError, Watc
 use crate::proto::Registration;
 use crate::release::Version;
 use crate::retry::Delays;
+use crate::store::object::time;
 use crate::store::{Name, Store};
 
 /// A registration that stands.
@@ -142,6 +143,8 @@ async fn register(store: &Store, who: &Registrant, session: &Session) -> Result<
     let record = Registration {
         version: Some(who.version.to_proto()),
         process: who.process.clone(),
+        // For people; nothing is decided by it.
+        registered_at: Some(time::to_proto(jiff::Timestamp::now())),
     };
     let txn = Txn::new()
         .when_absent(&key)
