@@ -10,7 +10,7 @@ use super::{Cluster, keys, node};
 use crate::support::quorate::Finished;
 
 /// How many objects are written before the one at stake: time enough to come in between.
-const BEFORE: usize = 400;
+const BEFORE: usize = 200;
 
 /// Applies a document to `n1` after many others. As soon as the first of these is written (so all are read and
 /// planned), somebody else changes `n1`.
@@ -49,7 +49,7 @@ async fn a_spec_that_somebody_else_changed_is_a_conflict_and_theirs_stays() {
     let drained = |node: &mut Node| node.spec.as_mut().unwrap().set_availability(Availability::Drain);
     let outcome = overtaken(&cluster, APPLY, &document, drained).await;
     assert!(
-        outcome.stdout.contains("node/before-399 created"),
+        outcome.stdout.contains("node/before-199 created"),
         "the others are written"
     );
     let error = outcome.expect_code(5);

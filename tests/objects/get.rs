@@ -6,6 +6,7 @@ use quorate::release::{Release, Version};
 use serde_json::{Value, json};
 
 use super::{Cluster, keys, node};
+use crate::support::quorate::Launch;
 
 /// 2026-03-01T12:00:00Z; far enough in the past that ages are days or more and do not change during a test.
 const CREATED: i64 = 1_772_366_400;
@@ -233,6 +234,29 @@ r2     1.2.3     yes      p2        {age}
         (nodes.stdout.as_str(), nodes.stderr.as_str()),
         ("", "no nodes found below /quorate\n")
     );
+}
+
+#[tokio::test]
+async fn a_running_replica_is_listed_as_the_leader_and_with_the_node_of_its_name() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&node("r1", "{}")).await;
+    let mut replica = Launch::on(&cluster.etcd).start("r1");
+    replica.wait_leading().await;
+    let row = cluster
+        .run(&["get", "replicas", "--no-headers"])
+        .await
+        .expect_done();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[..3], ["r1", env!("CARGO_PKG_VERSION"), "yes"], "{row}");
+    assert!(cells[4].ends_with('s'), "registered seconds ago: {row}");
+    let words = cluster.run(&["describe", "node", "r1"]).await.expect_done();
+    let registration = words.split_once("Registration:\n").expect("it is registered").1;
+    assert!(
+        registration.contains(&format!("Process:  {}", cells[3])),
+        "{words}"
+    );
+    let words = cluster.run(&["describe", "replica", "r1"]).await.expect_done();
+    assert!(words.contains("Leader:            yes\n"), "{words}");
 }
 
 #[tokio::test]
