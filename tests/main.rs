@@ -9,4 +9,5 @@
 mod architecture;
 mod deploy;
 mod dev;
+mod objects;
 mod support;

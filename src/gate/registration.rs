@@ -153,6 +153,7 @@ async fn register(store: &Store, who: &Registrant, session: &Session) -> Result<
     let record = Registration {
         version: Some(who.version.to_proto()),
         process: who.process.clone(),
+        // For people; nothing is decided by it.
         registered_at: Some(time::to_proto(jiff::Timestamp::now())),
     };
     let before = found.map_or(Revision::ABSENT, |found| found.mod_revision);

@@ -3,10 +3,10 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use super::kinds::{Target, TargetParser};
+use super::kinds::{Target, TargetParser, not_found};
 use super::view::View;
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::output::{Description, NONE, Reader, one_line, or_none, print};
 use crate::etcd::KeyValue;
 use crate::proto::{Condition, Metadata};
@@ -34,13 +34,12 @@ pub struct DescribeArgs {
 /// A failure with exit code 3 if a named object does not exist.
 pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, names) = args.target.resolve(&args.names).map_err(Failure::usage)?;
-    let words = kind.words();
     let store = connect(etcd).await?;
     let all = if names.is_empty() {
         // Everything that describing one object reads, for all of them.
         let view = View::read(&store, &kind.ranges(&store.keys, None)).await?;
         if !view.iter().any(|kv| kind.name(&store.keys, &kv.key).is_some()) {
-            eprintln!("no {} found below {}", words.plural, store.keys.prefix());
+            eprintln!("no {} found below {}", kind.words().plural, store.keys.prefix());
         }
         Some(view)
     } else {
@@ -59,7 +58,7 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                 let view = View::read(&store, &kind.ranges(&store.keys, Some(name))).await?;
                 match view.get(&kind.key(&store.keys, name)) {
                     Some(kv) => texts.push(kind.describe(&view, name.as_str(), kv, now)),
-                    None => missing.push(format!("{}/{name}", words.singular)),
+                    None => missing.push(name),
                 }
             }
         }
@@ -67,13 +66,7 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     if print(&texts.join("\n"))? == Reader::Gone || missing.is_empty() {
         return Ok(());
     }
-    Err(
-        Failure::new(Exit::NotFound, format!("{} not found", missing.join(", "))).hint(format!(
-            "quorate get {} lists what there is below {}",
-            words.plural,
-            store.keys.prefix()
-        )),
-    )
+    Err(not_found(kind, &missing, &store.keys))
 }
 
 /// The lines about metadata that every kind has.

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::kinds::{Concerns, Kind, Shown, Target, TargetParser};
+use super::kinds::{Concerns, Kind, Shown, Target, TargetParser, not_found};
 use super::view::{LiveView, View};
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::output::{Column, Format, Reader, Table, one_line, print, warn};
 use crate::store::object::label::Selector;
 use crate::store::object::text::{to_json, to_yaml};
@@ -119,32 +119,30 @@ impl Selection {
 async fn list(store: &Store, selection: &Selection, mut printer: Printer) -> Result<(), Failure> {
     let view = View::read(store, &selection.ranges(store)).await?;
     let now = Timestamp::now();
-    let words = selection.kind.words();
     let mut missing = Vec::new();
-    let keys: Vec<Vec<u8>> = if selection.names.is_empty() {
-        view.iter().map(|kv| kv.key.clone()).collect()
-    } else {
-        let (found, absent): (Vec<&Name>, Vec<&Name>) = selection
-            .names
-            .iter()
-            .partition(|name| view.get(&selection.kind.key(&store.keys, name)).is_some());
-        missing.extend(absent);
-        found
-            .into_iter()
-            .map(|name| selection.kind.key(&store.keys, name))
-            .collect()
-    };
+    let mut keys = Vec::new();
+    if selection.names.is_empty() {
+        keys.extend(view.iter().map(|kv| kv.key.clone()));
+    }
+    for name in &selection.names {
+        let key = selection.kind.key(&store.keys, name);
+        match view.get(&key) {
+            Some(_) => keys.push(key),
+            None => missing.push(name),
+        }
+    }
     let shown: Vec<(String, Shown)> = keys
         .iter()
         .filter_map(|key| selection.pick(&view, key, now))
         .collect();
     if shown.is_empty() && missing.is_empty() {
-        eprintln!("no {} found below {}", words.plural, store.keys.prefix());
+        let plural = selection.kind.words().plural;
+        eprintln!("no {plural} found below {}", store.keys.prefix());
     }
-    let malformed: Vec<&str> = shown
+    let malformed: Vec<String> = shown
         .iter()
         .filter(|(_, shown)| shown.malformed.is_some())
-        .map(|(name, _)| name.as_str())
+        .map(|(name, _)| printer.id(name))
         .collect();
     // Documents are one object or one list, also where nothing was found; a table of nothing is empty.
     let single = selection.names.len() == 1;
@@ -152,22 +150,19 @@ async fn list(store: &Store, selection: &Selection, mut printer: Printer) -> Res
         printer.list(&shown, single, view.revision().0)?;
     }
     if !missing.is_empty() {
-        let missing: Vec<String> = missing
-            .iter()
-            .map(|name| format!("{}/{name}", words.singular))
-            .collect();
-        return Err(
-            Failure::new(Exit::NotFound, format!("{} not found", missing.join(", "))).hint(format!(
-                "quorate get {} lists what there is below {}",
-                words.plural,
-                store.keys.prefix()
-            )),
-        );
+        return Err(not_found(selection.kind, &missing, &store.keys));
     }
-    if !selection.names.is_empty() && !malformed.is_empty() {
-        return Err(Failure::failed(format!("malformed: {}", malformed.join(", "))));
+    if selection.names.is_empty() || malformed.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let failure = Failure::failed(format!(
+        "{} cannot be read (see the warning)",
+        malformed.join(", ")
+    ));
+    Err(match selection.kind.deleted() {
+        Some(_) => failure.hint("delete it with --force and apply it again, or have its writer mend it"),
+        None => failure.hint("only its writer can mend it"),
+    })
 }
 
 async fn watch(store: &Store, selection: &Selection, mut printer: Printer) -> Result<(), Failure> {

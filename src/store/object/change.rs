@@ -235,7 +235,7 @@ fn check_identity<O: Object>(header: &Header, stored: &O, mod_revision: Revision
     let uid = stored.metadata().map_or("", |metadata| metadata.uid.as_str());
     if let Some(expected) = header.uid.as_deref().filter(|expected| *expected != uid) {
         return Err(Rejection::Conflict(format!(
-            "metadata.uid is {expected}, but the object of this name has {uid}: it was deleted and created anew"
+            "metadata.uid is {expected:?}, but the object of this name has {uid:?}: it was deleted and created anew"
         )));
     }
     if let Some(expected) = header

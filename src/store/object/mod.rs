@@ -56,7 +56,7 @@ pub enum Malformed {
         message: String,
     },
     /// The value belongs to another key.
-    #[error("the key says {key}, but metadata.name is \"{name}\"")]
+    #[error("the key says {key}, but metadata.name is {name:?}")]
     Name {
         /// The name in the key.
         key: String,

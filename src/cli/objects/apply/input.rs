@@ -14,6 +14,9 @@ use crate::store::object::change::Codec;
 use crate::store::object::fields::{Fault, nearest};
 use crate::store::object::{API_VERSION, text};
 
+/// What `-` is called in messages.
+const STDIN: &str = "standard input";
+
 /// A document without a fault of its own.
 pub struct Manifest {
     /// What kind of object it is.
@@ -67,6 +70,10 @@ pub fn read(sources: &[String]) -> Result<Vec<Manifest>, Failure> {
         )));
     }
     if manifests.is_empty() {
+        let sources: Vec<&str> = sources
+            .iter()
+            .map(|source| if source == "-" { STDIN } else { source })
+            .collect();
         return Err(Failure::usage(format!("no documents in {}", sources.join(", "))));
     }
     Ok(manifests)
@@ -83,7 +90,7 @@ fn texts(sources: &[String]) -> Result<Vec<(String, String)>, Failure> {
             std::io::stdin()
                 .read_to_string(&mut text)
                 .map_err(|error| Failure::usage(format!("cannot read standard input: {error}")))?;
-            texts.push(("standard input".to_owned(), text));
+            texts.push((STDIN.to_owned(), text));
             continue;
         }
         let path = PathBuf::from(source);

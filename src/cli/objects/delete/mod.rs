@@ -107,11 +107,11 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         let exit = failures.first().map_or(Exit::Done, |(_, failure)| failure.exit);
         let lines: Vec<String> = failures
             .iter()
-            .map(|(name, failure)| format!("  {}/{name}: {failure}", words.singular))
+            .map(|(name, failure)| format!("{}/{name}: {failure}", words.singular).replace('\n', "\n  "))
             .collect();
         match failures.is_empty() {
             true => Ok(()),
-            false => Err(Failure::new(exit, format!("{summary}\n{}", lines.join("\n")))),
+            false => Err(Failure::new(exit, format!("{summary}\n  {}", lines.join("\n  ")))),
         }
     };
     told(failures, "nothing was deleted")?;

@@ -7,6 +7,7 @@ use prost::Message;
 
 use super::{Deletable, Deletion};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::one_line;
 use crate::etcd::{KeyValue, Txn};
 use crate::proto::{Node, RemovedNode, Role};
 use crate::store::object::{Malformed, decode, time};
@@ -136,7 +137,7 @@ fn deletion(store: &Store, name: &Name, stored: &KeyValue, facts: &Facts<'_>, fo
         "down"
     };
     let record = match recorded {
-        true => format!("its uid {uid} is recorded as removed"),
+        true => format!("its uid {} is recorded as removed", one_line(uid)),
         false => "it has no readable uid, so none is recorded as removed".to_owned(),
     };
     Deletion {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::delete::Deletable;
 use super::view::View;
+use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::Column;
 use crate::etcd::{KeyRange, KeyValue};
 use crate::store::object::change::Codec;
@@ -133,6 +134,20 @@ pub fn find(word: &str) -> Result<&'static dyn Kind, String> {
         "\"{}\" is no kind of object{meant}; there are {}",
         word.escape_debug(),
         all.join(", ")
+    ))
+}
+
+/// The failure of a question about objects that are not there.
+pub fn not_found(kind: &dyn Kind, names: &[&Name], keys: &Keys) -> Failure {
+    let words = kind.words();
+    let ids: Vec<String> = names
+        .iter()
+        .map(|name| format!("{}/{name}", words.singular))
+        .collect();
+    Failure::new(Exit::NotFound, format!("{} not found", ids.join(", "))).hint(format!(
+        "quorate get {} lists what there is below {}",
+        words.plural,
+        keys.prefix()
     ))
 }
 
