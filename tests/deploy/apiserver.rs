@@ -8,7 +8,7 @@ use super::kustomize::{Deploy, name_of, run};
 use crate::support::kubernetes::Kubernetes;
 
 /// Applies what the overlay holds; the kinds that this server does not serve are left out and returned.
-async fn apply(kubernetes: &Kubernetes, deploy: &Deploy, overlay: &str) -> (Vec<Value>, Vec<Value>) {
+pub async fn apply(kubernetes: &Kubernetes, deploy: &Deploy, overlay: &str) -> (Vec<Value>, Vec<Value>) {
     let versions = kubernetes.get("/apis").await.unwrap().to_string();
     let (served, unserved): (Vec<Value>, Vec<Value>) =
         deploy.objects(overlay).into_iter().partition(|object| {

@@ -1,17 +1,23 @@
 //! The etcd of the overlay `bundled-etcd`, run on this machine with exactly its flags and certificates.
 
 use std::process::Command;
-use std::time::Duration;
 
 use quorate::dev::process::{Program, Supervised, find_on_path};
 use quorate::dev::{http, ports};
 use serde_json::Value;
 
 use super::kustomize::{Deploy, run};
+use crate::support::wait::SOON;
 
 const MEMBERS: usize = 3;
 
-/// Ports of 127.0.0.1 that stand for the pods' addresses.
+/// The three members as processes.
+pub struct BundledEtcd {
+    members: Vec<Supervised>,
+    ports: Vec<Ports>,
+}
+
+/// Ports of 127.0.0.1 that stand for a pod's addresses.
 #[derive(Clone, Copy)]
 struct Ports {
     client: u16,
@@ -19,59 +25,128 @@ struct Ports {
     metrics: u16,
 }
 
-/// The flags of the StatefulSet, with this machine's addresses and folders in the place of the pods'.
+impl BundledEtcd {
+    /// Starts what the StatefulSet among `objects` says, and waits until every probe of it succeeds.
+    pub async fn start(deploy: &Deploy, objects: &[Value]) -> Self {
+        let stateful_set = objects
+            .iter()
+            .find(|object| object["kind"] == "StatefulSet")
+            .unwrap();
+        assert_eq!(stateful_set["spec"]["replicas"], MEMBERS);
+        let container = &stateful_set["spec"]["template"]["spec"]["containers"][0];
+        let ports: Vec<Ports> = (0..MEMBERS)
+            .map(|_| Ports {
+                client: ports::free_port().unwrap(),
+                peer: ports::free_port().unwrap(),
+                metrics: ports::free_port().unwrap(),
+            })
+            .collect();
+        let members: Vec<Supervised> = (0..MEMBERS)
+            .map(|member| {
+                let program = Program {
+                    name: format!("etcd {member}"),
+                    path: find_on_path("etcd").expect("etcd is installed (Debian package etcd-server)"),
+                    args: flags(deploy, container, member, &ports)
+                        .into_iter()
+                        .map(Into::into)
+                        .collect(),
+                    env: Vec::new(),
+                    hidden_env: "ETCD_",
+                    log: deploy.folder(&format!("etcd-{member}.log")),
+                };
+                program.start().unwrap()
+            })
+            .collect();
+        let mut etcd = Self { members, ports };
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            etcd.expect_probe(&container[probe]["httpGet"]).await;
+        }
+        etcd
+    }
+
+    async fn expect_probe(&mut self, probe: &Value) {
+        assert_eq!(probe["port"], "metrics");
+        let path = probe["path"].as_str().unwrap();
+        for (member, ports) in self.members.iter_mut().zip(&self.ports) {
+            let answered = member.wait_until(SOON, || answers(ports.metrics, path)).await;
+            answered.unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+
+    /// `text` with the members' client URLs in the place of their names in the cluster.
+    pub fn with_client_addresses(&self, text: &str) -> String {
+        with_addresses(text, &self.ports)
+    }
+
+    /// Runs etcdctl with a certificate of the overlay, or none.
+    fn etcdctl(&self, deploy: &Deploy, certificate: Option<&str>, args: &[&str]) -> Command {
+        let tls = deploy.folder("overlays/bundled-etcd").join("tls");
+        let file = |name: String| tls.join(name).display().to_string();
+        let urls: Vec<String> = self
+            .ports
+            .iter()
+            .map(|ports| format!("https://127.0.0.1:{}", ports.client))
+            .collect();
+        let mut command = Command::new("etcdctl");
+        command
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints={}", urls.join(",")))
+            .arg(format!("--cacert={}", file("ca.crt".to_owned())))
+            .arg("--command-timeout=3s");
+        if let Some(name) = certificate {
+            command
+                .arg(format!("--cert={}", file(format!("{name}.crt"))))
+                .arg(format!("--key={}", file(format!("{name}.key"))));
+        }
+        command.args(args);
+        command
+    }
+
+    /// Stops all members in order.
+    pub async fn stop(mut self) {
+        for member in &mut self.members {
+            member.stop(SOON).await.unwrap();
+        }
+    }
+}
+
+/// The members' names in the cluster replaced by this machine's addresses.
+fn with_addresses(text: &str, ports: &[Ports]) -> String {
+    let mut text = text.to_owned();
+    for (member, ports) in ports.iter().enumerate() {
+        let name = format!("quorate-etcd-{member}.quorate-etcd.quorate-system.svc");
+        text = text
+            .replace(&format!("{name}:2379"), &format!("127.0.0.1:{}", ports.client))
+            .replace(&format!("{name}:2380"), &format!("127.0.0.1:{}", ports.peer));
+    }
+    assert!(
+        !text.contains("quorate-system"),
+        "an address was left over: {text}"
+    );
+    text
+}
+
+/// The flags of the StatefulSet for a member, with this machine's addresses and folders in the place of the pods'.
 fn flags(deploy: &Deploy, container: &Value, member: usize, ports: &[Ports]) -> Vec<String> {
     let tls = deploy.folder("overlays/bundled-etcd").join("tls");
     let own = ports[member];
-    let mut flags = Vec::new();
-    for flag in container["args"].as_array().unwrap() {
-        let mut flag = flag
-            .as_str()
-            .unwrap()
-            .replace("$(POD_NAME)", &format!("quorate-etcd-{member}"))
-            .replace("0.0.0.0:2379", &format!("127.0.0.1:{}", own.client))
-            .replace("0.0.0.0:2380", &format!("127.0.0.1:{}", own.peer))
-            .replace("0.0.0.0:2381", &format!("127.0.0.1:{}", own.metrics))
-            .replace(
-                "/var/lib/etcd",
-                &deploy.folder(&format!("data-{member}")).display().to_string(),
-            )
-            .replace("/etc/etcd/tls/tls.", &tls.join("member.").display().to_string())
-            .replace("/etc/etcd/tls/ca.crt", &tls.join("ca.crt").display().to_string());
-        for (other, ports) in ports.iter().enumerate() {
-            let name = format!("quorate-etcd-{other}.quorate-etcd.quorate-system.svc");
-            flag = flag
-                .replace(&format!("{name}:2379"), &format!("127.0.0.1:{}", ports.client))
-                .replace(&format!("{name}:2380"), &format!("127.0.0.1:{}", ports.peer));
-        }
-        assert!(
-            !flag.contains("quorate-system"),
-            "an address was left over: {flag}"
-        );
-        flags.push(flag);
-    }
-    flags
-}
-
-fn etcdctl(deploy: &Deploy, certificate: Option<&str>, ports: &[Ports], args: &[&str]) -> Command {
-    let tls = deploy.folder("overlays/bundled-etcd").join("tls");
-    let endpoints: Vec<String> = ports
-        .iter()
-        .map(|ports| format!("https://127.0.0.1:{}", ports.client))
-        .collect();
-    let mut command = Command::new("etcdctl");
-    command
-        .env("ETCDCTL_API", "3")
-        .arg(format!("--endpoints={}", endpoints.join(",")))
-        .arg(format!("--cacert={}", tls.join("ca.crt").display()))
-        .arg("--command-timeout=3s");
-    if let Some(name) = certificate {
-        command
-            .arg(format!("--cert={}", tls.join(format!("{name}.crt")).display()))
-            .arg(format!("--key={}", tls.join(format!("{name}.key")).display()));
-    }
-    command.args(args);
-    command
+    let text = |path: std::path::PathBuf| path.display().to_string();
+    let args = container["args"].as_array().unwrap();
+    args.iter()
+        .map(|flag| {
+            let flag = flag
+                .as_str()
+                .unwrap()
+                .replace("$(POD_NAME)", &format!("quorate-etcd-{member}"))
+                .replace("0.0.0.0:2379", &format!("127.0.0.1:{}", own.client))
+                .replace("0.0.0.0:2380", &format!("127.0.0.1:{}", own.peer))
+                .replace("0.0.0.0:2381", &format!("127.0.0.1:{}", own.metrics))
+                .replace("/var/lib/etcd", &text(deploy.folder(&format!("data-{member}"))))
+                .replace("/etc/etcd/tls/tls.", &text(tls.join("member.")))
+                .replace("/etc/etcd/tls/ca.crt", &text(tls.join("ca.crt")));
+            with_addresses(&flag, ports)
+        })
+        .collect()
 }
 
 async fn answers(port: u16, path: &str) -> Result<(), String> {
@@ -85,61 +160,17 @@ async fn answers(port: u16, path: &str) -> Result<(), String> {
 #[tokio::test]
 async fn the_bundled_etcd_forms_a_cluster_that_only_its_own_certificates_open() {
     let deploy = Deploy::prepared();
-    let objects = deploy.objects("overlays/bundled-etcd");
-    let stateful_set = objects
-        .iter()
-        .find(|object| object["kind"] == "StatefulSet")
-        .unwrap();
-    assert_eq!(stateful_set["spec"]["replicas"], MEMBERS);
-    let container = &stateful_set["spec"]["template"]["spec"]["containers"][0];
-    let ports: Vec<Ports> = (0..MEMBERS)
-        .map(|_| Ports {
-            client: ports::free_port().unwrap(),
-            peer: ports::free_port().unwrap(),
-            metrics: ports::free_port().unwrap(),
-        })
-        .collect();
-    let mut members: Vec<Supervised> = (0..MEMBERS)
-        .map(|member| {
-            let program = Program {
-                name: format!("etcd {member}"),
-                path: find_on_path("etcd").expect("etcd is installed (Debian package etcd-server)"),
-                args: flags(&deploy, container, member, &ports)
-                    .into_iter()
-                    .map(Into::into)
-                    .collect(),
-                env: Vec::new(),
-                hidden_env: "ETCD_",
-                log: deploy.folder(&format!("etcd-{member}.log")),
-            };
-            program.start().unwrap()
-        })
-        .collect();
-
-    for (member, ports) in members.iter_mut().zip(&ports) {
-        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-            let probe = &container[probe]["httpGet"];
-            assert_eq!(probe["port"], "metrics");
-            let path = probe["path"].as_str().unwrap();
-            let limit = Duration::from_secs(60);
-            member
-                .wait_until(limit, || answers(ports.metrics, path))
-                .await
-                .unwrap_or_else(|error| panic!("{error}"));
-        }
-    }
-    let list = run(&mut etcdctl(&deploy, Some("client"), &ports, &["member", "list"]));
+    let etcd = BundledEtcd::start(&deploy, &deploy.objects("overlays/bundled-etcd")).await;
+    let list = run(&mut etcd.etcdctl(&deploy, Some("client"), &["member", "list"]));
     assert_eq!(list.matches("started").count(), MEMBERS, "{list}");
-    run(&mut etcdctl(&deploy, Some("client"), &ports, &["put", "a", "b"]));
+    run(&mut etcd.etcdctl(&deploy, Some("client"), &["put", "a", "b"]));
 
-    let refused = etcdctl(&deploy, None, &ports, &["get", "a"]).output().unwrap();
+    let refused = etcd.etcdctl(&deploy, None, &["get", "a"]).output().unwrap();
     assert!(
         !refused.status.success(),
         "a client without a certificate came in"
     );
-    for member in &mut members {
-        member.stop(Duration::from_secs(10)).await.unwrap();
-    }
+    etcd.stop().await;
 }
 
 #[test]

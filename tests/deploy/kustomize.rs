@@ -70,7 +70,7 @@ impl Deploy {
             let file = self.folder(overlay).join("kustomization.yaml");
             let text = fs::read_to_string(&file).unwrap();
             let (folders, rest): (Vec<&str>, Vec<&str>) =
-                text.lines().partition(|line| line.starts_with("  - ../"));
+                text.lines().partition(|line| line.starts_with("  - ../../"));
             let text = format!("{}\nbases:\n{}\n", rest.join("\n"), folders.join("\n"));
             fs::write(&file, text).unwrap();
         }

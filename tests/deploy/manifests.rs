@@ -206,3 +206,26 @@ fn every_setting_in_the_manifests_is_one_that_quorate_run_reads() {
         }
     }
 }
+
+#[test]
+fn pods_name_the_generated_settings_and_secrets_of_their_overlay() {
+    let deploy = Deploy::prepared();
+    for overlay in OVERLAYS {
+        let objects = deploy.objects(overlay);
+        let exists = |kind: &str, name: &Value| {
+            objects
+                .iter()
+                .any(|object| object["kind"] == kind && object["metadata"]["name"] == *name)
+        };
+        for (owner, pod) in pod_specs(&objects) {
+            for volume in pod["volumes"].as_array().unwrap() {
+                if let Some(secret) = volume.pointer("/secret/secretName") {
+                    assert!(exists("Secret", secret), "{overlay}: {owner}: {secret}");
+                }
+            }
+            if let Some(settings) = pod.pointer("/containers/0/envFrom/0/configMapRef/name") {
+                assert!(exists("ConfigMap", settings), "{overlay}: {owner}: {settings}");
+            }
+        }
+    }
+}
