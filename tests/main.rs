@@ -6,5 +6,8 @@
     reason = "a failed expectation fails the test, which is its purpose"
 )]
 
+mod architecture;
+mod deploy;
 mod dev;
+mod objects;
 mod support;

@@ -1,14 +1,409 @@
 //! `quorate dev`: a whole cluster on this machine.
 
-use clap::Args;
+use std::convert::Infallible;
+use std::env;
+use std::future::{Future, pending};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use super::exit::Failure;
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::connection::EtcdArgs;
+use super::exit::{Exit, Failure};
+use crate::dev::cluster::{Cluster, ReplicaSettings};
+use crate::dev::data_directory::DataDirectory;
+use crate::dev::observe::{Observed, Observer};
+use crate::dev::{Error, apiserver};
+use crate::etcd::{Config, Etcd};
+use crate::metrics::Metrics;
+use crate::store::{Keys, Prefix, Store};
+
+/// How often a step that takes long says that it is still under way.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often the cluster is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Arguments of the command.
 #[derive(Args, Debug)]
-pub struct DevArgs {}
+#[command(after_help = "It starts an etcd of its own: of the flags for etcd, only --prefix applies.")]
+pub struct DevArgs {
+    /// Members of the etcd cluster: 1, or 3 to try the loss of one
+    #[arg(long, value_enum, value_name = "N", default_value_t = Members::One)]
+    pub members: Members,
 
-/// Runs the command.
-pub async fn run(_args: DevArgs) -> Result<(), Failure> {
-    Err(Failure::failed("not yet"))
+    /// Replicas of the controller: 3 to try failover
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub replicas: u8,
+
+    /// Where to keep everything, also for the next run [default: a temporary directory, removed at the end]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+
+    /// Run without a kube-apiserver
+    #[arg(long)]
+    pub no_kubernetes: bool,
+
+    /// The bundle of Kubernetes resources [default: the one that is built in]
+    #[arg(long, value_name = "DIR")]
+    pub bundle: Option<PathBuf>,
+}
+
+/// Sizes of the etcd cluster.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Members {
+    /// Quick to start.
+    #[value(name = "1")]
+    One,
+    /// Survives the loss of one.
+    #[value(name = "3")]
+    Three,
+}
+
+impl Members {
+    fn count(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Three => 3,
+        }
+    }
+}
+
+/// Runs everything until a signal or the end of one of the processes, then stops everything.
+///
+/// Of the etcd flags only the prefix applies: this etcd is its own.
+pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let prefix: Prefix = etcd.prefix.parse().map_err(Failure::usage)?;
+    let directory = match &args.data_dir {
+        Some(path) => DataDirectory::open(path),
+        None => DataDirectory::temporary(),
+    };
+    let mut cluster = Cluster::new(directory.map_err(failure)?);
+    let ended = tokio::select! {
+        biased;
+        name = signals.next() => {
+            say("dev", &format!("{name}: stopping"))?;
+            Ok(())
+        }
+        Err(failed) = bring_up(&mut cluster, &args, &prefix) => Err(failed),
+    };
+    // Whoever insists gets a quicker end: dropping the cluster kills it.
+    let stopped = tokio::select! {
+        biased;
+        name = signals.next() => Err(Failure::failed(format!("{name} again: killed everything"))),
+        stopped = cluster.stop() => stopped.map_err(failure),
+    };
+    ended.and(stopped)?;
+    say("dev", "everything is stopped")
+}
+
+/// Starts everything and tells what happens to it; returns only with a failure.
+async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Result<Infallible, Failure> {
+    let directory = cluster.directory();
+    say(
+        "dev",
+        &format!(
+            "data and logs are in {}{}",
+            directory.path().display(),
+            if directory.is_temporary() {
+                ", removed at the end"
+            } else {
+                ""
+            }
+        ),
+    )?;
+    let endpoints = start_etcd(cluster, args).await?;
+    let kubeconfig = if args.no_kubernetes {
+        None
+    } else {
+        start_apiserver(cluster, &endpoints).await?
+    };
+    let settings = replica_settings(args, prefix)?;
+    say(
+        "controller",
+        &format!("starting {}", counted(settings.count, "replica")),
+    )?;
+    cluster
+        .start_replicas(&endpoints, kubeconfig.clone(), &settings)
+        .map_err(failure)?;
+    let store = Store {
+        etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
+            .await
+            .map_err(Failure::failed)?,
+        keys: Keys::new(prefix.clone()),
+    };
+    let observer = Observer::new(store, cluster.replicas());
+    let hints = Hints {
+        endpoints: endpoints.join(","),
+        kubeconfig,
+        prefix: prefix.to_string(),
+        logs: cluster.directory().path().to_owned(),
+    };
+    tokio::select! {
+        failed = tell(&observer, &hints) => failed,
+        failed = cluster.unless_one_ends(pending()) => failed.map_err(failure),
+    }
+}
+
+async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>, Failure> {
+    let members = args.members.count();
+    say("etcd", &format!("starting {}", counted(members, "member")))?;
+    let begun = Instant::now();
+    let endpoints = with_progress("etcd", cluster.start_etcd(members))
+        .await?
+        .map_err(failure)?;
+    say(
+        "etcd",
+        &format!("serves on {} ({})", endpoints.join(","), seconds(begun)),
+    )?;
+    Ok(endpoints)
+}
+
+/// The administrator's kubeconfig, or none where no kube-apiserver is installed.
+async fn start_apiserver(cluster: &mut Cluster, endpoints: &[String]) -> Result<Option<PathBuf>, Failure> {
+    let step = "kube-apiserver";
+    let Some(binary) = apiserver::find() else {
+        say(step, "none found: going on without Kubernetes resources")?;
+        say(step, &format!("to have one: {}", apiserver::HINT))?;
+        return Ok(None);
+    };
+    say(step, &format!("starting {}", binary.display()))?;
+    let begun = Instant::now();
+    let (url, kubeconfig) = with_progress(step, cluster.start_apiserver(endpoints))
+        .await?
+        .map_err(failure)?;
+    say(step, &format!("ready on {url} ({})", seconds(begun)))?;
+    Ok(Some(kubeconfig))
+}
+
+fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, Failure> {
+    let mut flags = vec![format!("--prefix={prefix}")];
+    if let Some(bundle) = &args.bundle {
+        flags.push(format!("--bundle={}", bundle.display()));
+    }
+    Ok(ReplicaSettings {
+        binary: env::current_exe()
+            .map_err(|error| Failure::failed(format!("cannot find this program itself: {error}")))?,
+        count: usize::from(args.replicas),
+        flags,
+    })
+}
+
+/// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.
+async fn tell(observer: &Observer, hints: &Hints) -> Result<Infallible, Failure> {
+    let (begun, mut said, mut told) = (Instant::now(), Instant::now(), Observed::default());
+    let mut shown = false;
+    loop {
+        let seen = observer.look().await;
+        if seen != told {
+            if tell_changes(&told, &seen)? {
+                said = Instant::now();
+            }
+            told = seen;
+        }
+        let missing = told.missing(hints.kubeconfig.is_some());
+        if !shown && missing.is_empty() {
+            shown = true;
+            say("dev", &format!("up after {}", seconds(begun)))?;
+            hints.show()?;
+        }
+        if !shown && said.elapsed() >= PROGRESS_INTERVAL {
+            said = Instant::now();
+            let missing = missing.join("; ");
+            say(
+                "controller",
+                &format!("still waiting ({}): {missing}", seconds(begun)),
+            )?;
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Whether there was anything to say.
+fn tell_changes(before: &Observed, now: &Observed) -> Result<bool, Failure> {
+    let mut lines = Vec::new();
+    if now.leader != before.leader {
+        lines.push(match &now.leader {
+            Some(leader) => format!("leader {}, term {}", leader.node_id, leader.term),
+            None => "no leader".to_owned(),
+        });
+    }
+    if now.resources != before.resources
+        && let Some(resources) = now.resources
+    {
+        lines.push(format!(
+            "resources applied {}/{}",
+            resources.in_place, resources.all
+        ));
+    }
+    if now.status != before.status {
+        lines.push(match &now.status {
+            Some(status) => format!("status {}, version {}", status.state, status.version),
+            None => "no status".to_owned(),
+        });
+    }
+    for line in &lines {
+        say("controller", line)?;
+    }
+    Ok(!lines.is_empty())
+}
+
+/// The commands to look at the cluster.
+struct Hints {
+    endpoints: String,
+    kubeconfig: Option<PathBuf>,
+    prefix: String,
+    logs: PathBuf,
+}
+
+impl Hints {
+    fn show(&self) -> Result<(), Failure> {
+        let Self {
+            endpoints, prefix, ..
+        } = self;
+        let mut text = String::from("\nLook at it:\n");
+        let program = env::args_os().next().unwrap_or_else(|| "quorate".into());
+        let program = quoted(Path::new(&program));
+        text += &format!("  {program} status --etcd-endpoints {endpoints} --prefix {prefix}\n");
+        text += &format!("  etcdctl --endpoints {endpoints} get --prefix {prefix}/ --keys-only\n");
+        if let Some(kubeconfig) = &self.kubeconfig {
+            let status = format!("{prefix}/kubernetes/reconciler/status.json");
+            text += &format!("  etcdctl --endpoints {endpoints} get --print-value-only {status}\n");
+            let kubeconfig = quoted(kubeconfig);
+            text += &format!(
+                "  kubectl --kubeconfig {kubeconfig} get clusterroles,storageclasses,csidrivers,runtimeclasses -l quorate.dev/bundle\n"
+            );
+        }
+        let logs = quoted(&self.logs);
+        text += &format!("  tail -f {logs}/replicas/*.log\n\nCtrl-C stops everything.\n");
+        write_out(&text)
+    }
+}
+
+/// Says every few seconds that a step is still under way.
+async fn with_progress<T>(step: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
+    let begun = Instant::now();
+    let mut ticks = interval(PROGRESS_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick comes at once.
+    ticks.tick().await;
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut work => return Ok(result),
+            _ = ticks.tick() => say(step, &format!("still starting ({})", seconds(begun)))?,
+        }
+    }
+}
+
+/// Whatever asks this process to end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// The name of the next one.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "Ctrl-C",
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
+}
+
+/// One line on stdout, as it happens. Nobody reading any more is a reason to stop.
+fn say(step: &str, text: &str) -> Result<(), Failure> {
+    write_out(&format!("{step:<16}{text}\n"))
+}
+
+fn write_out(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(|error| Failure::failed(format!("cannot write to stdout: {error}")))
+}
+
+fn seconds(since: Instant) -> String {
+    format!("{:.1} s", since.elapsed().as_secs_f64())
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    if text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "/._-+,=:@".contains(c))
+    {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// With the cause behind it, the exit code, and what to do.
+fn failure(error: Error) -> Failure {
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        message += &format!(": {cause}");
+        source = cause.source();
+    }
+    match error {
+        Error::NotADirectory { .. } => Failure::usage(message),
+        Error::Foreign { .. } => Failure::new(Exit::Refused, message)
+            .hint("--data-dir takes a new or empty directory, or one of an earlier `quorate dev`"),
+        Error::InUse { .. } => {
+            Failure::new(Exit::Refused, message).hint("stop that one, or give another --data-dir")
+        }
+        Error::OtherSize { found, .. } => Failure::new(Exit::Refused, message)
+            .hint(format!("give --members {found}, or another --data-dir")),
+        Error::Ended { .. } | Error::NotServing { .. } => {
+            Failure::failed(message).hint("with --data-dir DIR the whole logs are kept")
+        }
+        Error::NotInstalled { .. }
+        | Error::Start { .. }
+        | Error::NotStarted { .. }
+        | Error::Wait { .. }
+        | Error::Write { .. }
+        | Error::Read { .. }
+        | Error::Malformed { .. }
+        | Error::Ports(_)
+        | Error::Certificate { .. } => Failure::failed(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_shown_so_that_a_shell_takes_it_as_one_word() {
+        assert_eq!(quoted(Path::new("/tmp/a-1.b")), "/tmp/a-1.b");
+        assert_eq!(quoted(Path::new("/tmp/my data")), "'/tmp/my data'");
+        assert_eq!(quoted(Path::new("/tmp/it's")), r"'/tmp/it'\''s'");
+    }
 }

@@ -87,7 +87,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
     runtime.block_on(async {
         match command {
             Command::Run(args) => run::run(args, &etcd).await,
-            Command::Dev(args) => dev::run(args).await,
+            Command::Dev(args) => dev::run(args, &etcd).await,
             Command::WaitReady(args) => wait_ready::run(args, &etcd).await,
             Command::Status(args) => status::run(args, &etcd).await,
             Command::Get(args) => objects::get::run(args, &etcd).await,

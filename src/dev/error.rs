@@ -27,22 +27,17 @@ pub enum Error {
         source: io::Error,
     },
     /// A process ended that should have gone on.
-    #[error("{name} ended ({status}); its log is {}, the last lines are:\n{last_lines}", log.display())]
+    #[error("{name} ended ({status}); the last lines of its log are:\n{last_lines}")]
     Ended {
         /// What the process is called here.
         name: String,
         /// How it ended.
         status: ExitStatus,
-        /// Where its output is.
-        log: PathBuf,
         /// The end of its output, indented.
         last_lines: String,
     },
     /// A process runs, but did not begin to serve.
-    #[error(
-        "{name} does not serve after {waited:?} ({seen}); its log is {}, the last lines are:\n{last_lines}",
-        log.display()
-    )]
+    #[error("{name} does not serve after {waited:?} ({seen}); the last lines of its log are:\n{last_lines}")]
     NotServing {
         /// What the process is called here.
         name: String,
@@ -50,8 +45,6 @@ pub enum Error {
         waited: Duration,
         /// The last answer.
         seen: String,
-        /// Where its output is.
-        log: PathBuf,
         /// The end of its output, indented.
         last_lines: String,
     },

@@ -11,6 +11,7 @@ pub mod data_directory;
 pub mod error;
 pub mod etcd;
 pub mod http;
+pub mod observe;
 pub mod pki;
 pub mod ports;
 pub mod process;

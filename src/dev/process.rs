@@ -226,7 +226,6 @@ impl Supervised {
         Error::Ended {
             name: self.program.name.clone(),
             status,
-            log: self.program.log.clone(),
             last_lines: self.last_lines(),
         }
     }
@@ -252,7 +251,6 @@ impl Supervised {
                     name: self.program.name.clone(),
                     waited: limit,
                     seen,
-                    log: self.program.log.clone(),
                     last_lines: self.last_lines(),
                 });
             }

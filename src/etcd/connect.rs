@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub config: Config,
     pub metrics: Metrics,
     /// Replaced as a whole when certificates or the password change.
-    pub link: RwLock<Link>,
+    pub link: RwLock<Arc<Link>>,
     /// The endpoints in the balanced channel, for whoever connects to one member at a time.
     pub live: watch::Sender<Vec<String>>,
     /// Rung when a request went unanswered: the endpoints are looked at before their time.
@@ -34,7 +34,6 @@ pub(super) struct Shared {
     pub single: Mutex<BTreeMap<String, Client>>,
 }
 
-#[derive(Clone)]
 pub(super) struct Link {
     pub client: Client,
     pub options: ConnectOptions,
@@ -111,7 +110,7 @@ impl Etcd {
         Ok(Self(Arc::new(Shared {
             config,
             metrics,
-            link: RwLock::new(link),
+            link: RwLock::new(Arc::new(link)),
             live: watch::Sender::new(live),
             suspect: Notify::new(),
             single: Mutex::new(single),
@@ -133,7 +132,7 @@ impl Etcd {
         self.0.live.borrow().clone()
     }
 
-    pub(super) fn link(&self) -> Link {
+    pub(super) fn link(&self) -> Arc<Link> {
         // A panic while the lock was held left a whole Link behind: it is replaced in one assignment.
         self.0.link.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -142,7 +141,7 @@ impl Etcd {
     /// renewed and the request, which was not applied, sent once more.
     pub(super) async fn call<T, F, Fut>(&self, operation: &'static str, attempt: F) -> Result<T, Error>
     where
-        F: Fn(Client) -> Fut,
+        F: Fn(Arc<Link>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let result = self.attempt(operation, &attempt).await;
@@ -157,13 +156,13 @@ impl Etcd {
 
     async fn attempt<T, F, Fut>(&self, operation: &'static str, attempt: &F) -> Result<T, Error>
     where
-        F: Fn(Client) -> Fut,
+        F: Fn(Arc<Link>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let limit = self.0.config.request_timeout;
-        let client = self.link().client;
+        let link = self.link();
         let started = Instant::now();
-        let result = match tokio::time::timeout(limit, attempt(client)).await {
+        let result = match tokio::time::timeout(limit, attempt(link)).await {
             Ok(result) => result.map_err(|error| Error::from_client(operation, error)),
             Err(_) => Err(Error::timed_out(operation, limit)),
         };
@@ -185,8 +184,8 @@ impl Etcd {
 
     pub(super) async fn renew_token(&self) -> Result<(), Error> {
         let limit = self.0.config.request_timeout;
-        let client = self.link().client;
-        match tokio::time::timeout(limit, client.refresh_token()).await {
+        let link = self.link();
+        match tokio::time::timeout(limit, link.client.refresh_token()).await {
             Ok(result) => result.map_err(|error| Error::from_client("authenticate", error)),
             Err(_) => Err(Error::timed_out("authenticate", limit)),
         }

@@ -171,10 +171,13 @@ impl Watcher {
                 .with_start_revision(self.next.0)
         };
         self.etcd
-            .call("watch", |client| {
+            .call("watch", |link| {
                 let (start, options) = (self.range.start.clone(), options());
                 async move {
-                    let mut watch = client.watch_client().max_decoding_message_size(LARGEST_MESSAGE);
+                    let mut watch = link
+                        .client
+                        .watch_client()
+                        .max_decoding_message_size(LARGEST_MESSAGE);
                     watch.watch(start, Some(options)).await
                 }
             })

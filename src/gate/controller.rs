@@ -12,6 +12,7 @@ use crate::etcd::{Fence, FencedError, KeyRange, Revision, Txn, Watched, Watcher}
 use crate::failpoint;
 use crate::retry::Delays;
 use crate::store::Store;
+use crate::store::object::time;
 
 /// Whoever keeps the resources in place. Called only while the gate allows it, inside the fence's window.
 pub trait Reconcile: Send + Sync {
@@ -389,15 +390,10 @@ impl StatusKey {
 
 /// What is wrong now, and since when: an ongoing trouble keeps its beginning.
 fn degraded(before: Option<Degraded>, reason: &str, message: &str) -> Option<Degraded> {
-    let since = before.map_or_else(now, |before| before.since);
+    let since = before.map_or_else(|| time::rfc3339(jiff::Timestamp::now()), |before| before.since);
     Some(Degraded {
         reason: reason.to_owned(),
         message: message.to_owned(),
         since,
     })
-}
-
-/// RFC 3339 in UTC, to the second.
-fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

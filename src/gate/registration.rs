@@ -8,10 +8,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::etcd::session::SessionError;
-use crate::etcd::{Error, KeyRange, Pulse, Revision, Session, Txn, TxnError, Watcher, Window};
+use crate::etcd::{Error, KeyRange, KeyValue, Pulse, Revision, Session, Txn, TxnError, Watcher, Window};
 use crate::proto::Registration;
 use crate::release::Version;
 use crate::retry::Delays;
+use crate::store::object::time;
 use crate::store::{Name, Store};
 
 /// A registration that stands.
@@ -111,26 +112,32 @@ enum RegisterError {
     Taken,
 }
 
-/// Resolves once no other process holds the id.
+/// Resolves once no other process holds the id. The own record of a lease that was lost is no hindrance.
 async fn wait_until_free(store: &Store, who: &Registrant) -> Result<(), RegisterError> {
     let key = store.keys.registration(&who.node);
     let (mut found, revision) = store.etcd.get(&key).await?;
-    if let Some(other) = &found {
-        let process = Registration::decode(&*other.value)
-            .map(|other| other.process)
-            .unwrap_or_default();
-        warn!(
-            "node id {} is in use by another process ({process}): waiting until it is gone; if that one is still \
-             running, give this one another --node-id",
-            who.node
-        );
-    }
     let mut watcher = Watcher::new(&store.etcd, KeyRange::key(key.clone()), revision.next());
-    while found.is_some() {
+    let mut told = false;
+    while let Some(other) = found.as_ref().map(holder).filter(|other| *other != who.process) {
+        if !told {
+            warn!(
+                "node id {} is in use by another process ({other}): waiting until it is gone; if that one is still \
+                 running, give this one another --node-id",
+                who.node
+            );
+            told = true;
+        }
         watcher.next().await;
         found = store.etcd.get(&key).await?.0;
     }
     Ok(())
+}
+
+/// The process that wrote a registration; empty if that cannot be parsed, which is no process of this release.
+fn holder(found: &KeyValue) -> String {
+    Registration::decode(&*found.value)
+        .map(|registration| registration.process)
+        .unwrap_or_default()
 }
 
 #[expect(
@@ -139,13 +146,21 @@ async fn wait_until_free(store: &Store, who: &Registrant) -> Result<(), Register
 )]
 async fn register(store: &Store, who: &Registrant, session: &Session) -> Result<Revision, RegisterError> {
     let key = store.keys.registration(&who.node);
+    let found = store.etcd.get(&key).await?.0;
+    if found.as_ref().is_some_and(|found| holder(found) != who.process) {
+        return Err(RegisterError::Taken);
+    }
     let record = Registration {
         version: Some(who.version.to_proto()),
         process: who.process.clone(),
+        // For people; nothing is decided by it.
+        registered_at: Some(time::to_proto(jiff::Timestamp::now())),
     };
-    let txn = Txn::new()
-        .when_absent(&key)
-        .put_leased(&key, record.encode_to_vec(), session.lease());
+    let before = found.map_or(Revision::ABSENT, |found| found.mod_revision);
+    let txn =
+        Txn::new()
+            .when_unchanged(&key, before)
+            .put_leased(&key, record.encode_to_vec(), session.lease());
     match store.etcd.unfenced(txn).await {
         Ok(committed) => Ok(committed.revision),
         // It may have been written: the key itself says whether it was, and by whom.

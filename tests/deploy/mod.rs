@@ -1,0 +1,7 @@
+//! What `deploy/` ships: the manifests, the images' recipe, the etcd that comes along, the permissions.
+
+mod apiserver;
+mod bundled_etcd;
+mod dockerfile;
+mod kustomize;
+mod manifests;

@@ -1,0 +1,355 @@
+//! `quorate dev`, as a person starts it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use quorate::dev::process::{Program, Supervised, find_on_path};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::support::quorate::{binary, quorate};
+use crate::support::wait::{SOON, eventually};
+
+/// A whole cluster comes up within this, on a machine that is busy with other tests.
+const UP: Duration = Duration::from_secs(90);
+
+/// One `quorate dev`, and a directory for its temporary files that nothing else uses.
+struct Dev {
+    process: Supervised,
+    temporary: TempDir,
+    /// Every process that was seen below it.
+    children: BTreeSet<i32>,
+}
+
+impl Dev {
+    fn start(args: &[&str]) -> Self {
+        Self::with(args, &[])
+    }
+
+    fn with(args: &[&str], variables: &[(&str, OsString)]) -> Self {
+        let temporary = tempfile::Builder::new()
+            .prefix("quorate-test-")
+            .tempdir()
+            .unwrap();
+        let files = temporary.path().join("tmp");
+        std::fs::create_dir(&files).unwrap();
+        let mut env = vec![("TMPDIR".to_owned(), files.into_os_string())];
+        env.extend(
+            variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone())),
+        );
+        let program = Program {
+            name: "quorate dev".to_owned(),
+            path: binary(),
+            args: [&["dev"], args].concat().into_iter().map(Into::into).collect(),
+            env,
+            hidden_env: "QUORATE_",
+            log: temporary.path().join("output"),
+        };
+        Self {
+            process: program.start().unwrap(),
+            temporary,
+            children: BTreeSet::new(),
+        }
+    }
+
+    fn output(&self) -> String {
+        self.process.output().unwrap()
+    }
+
+    async fn wait_for(&mut self, text: &str) {
+        let what = format!("quorate dev prints {text:?}");
+        eventually(UP, &what, async || {
+            self.children.extend(children_of(self.process.pid()));
+            let output = self.output();
+            if output.contains(text) {
+                return Ok(());
+            }
+            assert!(self.process.status().is_none(), "it ended: {output}");
+            Err(output)
+        })
+        .await;
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.process.pid()).unwrap(), signal).unwrap();
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        let ended = tokio::time::timeout(SOON, self.process.exited()).await;
+        ended
+            .unwrap_or_else(|_| panic!("it does not end: {}", self.output()))
+            .unwrap()
+    }
+
+    /// The process of this name below it.
+    fn child(&self, name: &str) -> i32 {
+        let named = |pid: &i32| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains(name)
+        };
+        children_of(self.process.pid()).into_iter().find(named).unwrap()
+    }
+
+    /// Panics if a process, a listening port or a temporary file of the whole run is still there.
+    async fn assert_nothing_is_left(&self) {
+        assert!(!self.children.is_empty(), "no child was seen");
+        for pid in &self.children {
+            assert!(!runs(*pid), "process {pid} is left");
+        }
+        let ports = ports_in(&self.output());
+        assert!(!ports.is_empty(), "no port was printed");
+        for port in ports {
+            let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+            assert!(connected.is_err(), "port {port} is still served");
+        }
+        assert_eq!(
+            files_in(&self.temporary.path().join("tmp")),
+            Vec::<PathBuf>::new()
+        );
+    }
+}
+
+fn runs(pid: i32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A killed parent's children are reaped by whoever adopts them; until then they are zombies that run no more.
+    !state.is_empty() && !state.contains(") Z ")
+}
+
+fn children_of(parent: i32) -> Vec<i32> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &i32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // After the name, which may hold anything: state, parent.
+            let after_name = stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned());
+            after_name.is_some_and(|rest| rest.split(' ').nth(1) == Some(&parent.to_string()))
+        })
+        .collect()
+}
+
+fn ports_in(text: &str) -> BTreeSet<u16> {
+    text.split("127.0.0.1:")
+        .skip(1)
+        .filter_map(|rest| {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..digits].parse().ok()
+        })
+        .collect()
+}
+
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[tokio::test]
+async fn it_comes_up_with_kubernetes_and_ctrl_c_leaves_nothing_behind() {
+    let mut dev = Dev::start(&[]);
+    dev.wait_for("Ctrl-C stops everything").await;
+    let output = dev.output();
+    for line in [
+        "etcd            serves on http://127.0.0.1:",
+        "kube-apiserver  ready on https://127.0.0.1:",
+        "controller      leader dev-1, term ",
+        "controller      status DONE, version ",
+        "  etcdctl --endpoints http://127.0.0.1:",
+        "  kubectl --kubeconfig /",
+        " status --etcd-endpoints http://127.0.0.1:",
+    ] {
+        assert!(output.contains(line), "{line:?} is missing:\n{output}");
+    }
+    let applied = output
+        .lines()
+        .filter_map(|line| line.split_once("resources applied ")?.1.split_once('/'))
+        .next_back();
+    assert!(
+        applied.is_some_and(|(in_place, all)| in_place == all && in_place != "0"),
+        "{output}"
+    );
+    assert_eq!(dev.children.len(), 3, "etcd, kube-apiserver, one replica");
+    dev.signal(Signal::INT);
+    assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
+    dev.assert_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn three_members_and_three_replicas_come_up_without_kubernetes() {
+    let mut dev = Dev::start(&["--members=3", "--replicas=3", "--no-kubernetes"]);
+    dev.wait_for("Ctrl-C stops everything").await;
+    assert_eq!(dev.children.len(), 6, "three members and three replicas");
+    let output = dev.output();
+    assert!(!output.contains("kube-apiserver"), "{output}");
+    assert!(output.contains("leader dev-"), "{output}");
+    dev.signal(Signal::TERM);
+    assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
+    dev.assert_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn a_signal_while_it_starts_stops_what_has_started() {
+    let mut dev = Dev::start(&["--members=3"]);
+    dev.wait_for("starting 3 members").await;
+    eventually(SOON, "a child runs", async || {
+        dev.children.extend(children_of(dev.process.pid()));
+        if dev.children.is_empty() {
+            Err("none")
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    dev.signal(Signal::INT);
+    assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
+    for pid in &dev.children {
+        assert!(!runs(*pid), "process {pid} is left");
+    }
+    assert_eq!(files_in(&dev.temporary.path().join("tmp")), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_child_that_dies_ends_the_run_and_is_named_with_its_last_lines() {
+    let mut dev = Dev::start(&["--no-kubernetes"]);
+    dev.wait_for("Ctrl-C stops everything").await;
+    kill_process(Pid::from_raw(dev.child("--node-id=dev-1")).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(dev.ended().await.code(), Some(1));
+    let output = dev.output();
+    assert!(
+        output.contains(
+            "error: replica dev-1 ended (signal: 9 (SIGKILL)); the last lines of its log are:\n    "
+        ),
+        "{output}"
+    );
+    dev.assert_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn not_even_sigkill_leaves_a_child_behind() {
+    let mut dev = Dev::start(&["--no-kubernetes"]);
+    dev.wait_for("Ctrl-C stops everything").await;
+    assert_eq!(dev.children.len(), 2, "etcd and one replica");
+    dev.signal(Signal::KILL);
+    dev.ended().await;
+    eventually(SOON, "the children are gone", async || {
+        match dev.children.iter().find(|pid| runs(**pid)) {
+            Some(pid) => Err(format!("process {pid} runs")),
+            None => Ok(()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_data_directory_is_gone_on_with_and_used_by_one_run_at_a_time() {
+    let parent = tempfile::tempdir().unwrap();
+    let data = parent.path().join("my data");
+    let flag = format!("--data-dir={}", data.display());
+    let args = ["--no-kubernetes", &flag];
+    let mut first = Dev::start(&args);
+    first.wait_for("Ctrl-C stops everything").await;
+
+    let refused = quorate(["dev", &flag]).await.expect_code(4);
+    assert!(
+        refused.contains(&format!("is in use by process {}", first.process.pid())),
+        "{refused}"
+    );
+
+    first.signal(Signal::INT);
+    assert_eq!(first.ended().await.code(), Some(0));
+    first.assert_nothing_is_left().await;
+    let endpoint = |dev: &Dev| {
+        let output = dev.output();
+        let line = output
+            .lines()
+            .find_map(|line| line.split_once("serves on "))
+            .unwrap();
+        line.1.split(' ').next().unwrap().to_owned()
+    };
+    let before = endpoint(&first);
+
+    let refused = quorate(["dev", "--members=3", &flag]).await.expect_code(4);
+    assert!(refused.contains("an etcd cluster of 1, not of 3"), "{refused}");
+    assert!(refused.contains("--members 1"), "{refused}");
+
+    let mut second = Dev::start(&args);
+    second.wait_for("Ctrl-C stops everything").await;
+    assert_eq!(endpoint(&second), before);
+    assert!(data.join("replicas/dev-1.log").exists());
+    second.signal(Signal::INT);
+    assert_eq!(second.ended().await.code(), Some(0));
+}
+
+/// A directory that stands in for `$PATH`, with links to these programs only.
+fn path_with(programs: &[&str]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for program in programs {
+        let file = find_on_path(program).unwrap();
+        std::os::unix::fs::symlink(file, directory.path().join(program)).unwrap();
+    }
+    directory
+}
+
+#[tokio::test]
+async fn without_a_kube_apiserver_it_says_so_and_runs_the_rest() {
+    let path = path_with(&["etcd", "setpriv"]);
+    let nothing = tempfile::tempdir().unwrap();
+    let variables = [
+        ("PATH", path.path().into()),
+        ("KUBEBUILDER_ASSETS", "".into()),
+        ("XDG_CACHE_HOME", nothing.path().into()),
+    ];
+    let mut dev = Dev::with(&[], &variables);
+    dev.wait_for("Ctrl-C stops everything").await;
+    let output = dev.output();
+    assert!(output.contains("kube-apiserver  none found"), "{output}");
+    assert!(output.contains(".ci/kube-apiserver"), "{output}");
+    assert!(!output.contains("kubectl"), "{output}");
+    assert_eq!(dev.children.len(), 2, "etcd and one replica");
+    dev.signal(Signal::HUP);
+    assert_eq!(dev.ended().await.code(), Some(0));
+    dev.assert_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn without_etcd_it_names_the_package() {
+    let path = path_with(&["setpriv"]);
+    let mut dev = Dev::with(&[], &[("PATH", path.path().into())]);
+    assert_eq!(dev.ended().await.code(), Some(1));
+    let output = dev.output();
+    assert!(output.contains("etcd is not installed"), "{output}");
+    assert!(output.contains("Debian package etcd-server"), "{output}");
+    assert_eq!(files_in(&dev.temporary.path().join("tmp")), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn bad_input_is_named_and_nothing_is_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    let not_a_directory = format!("--data-dir={}", file.display());
+    let foreign = format!("--data-dir={}", directory.path().display());
+    for (flag, code, named) in [
+        ("--members=2", 64, "--members"),
+        ("--replicas=0", 64, "--replicas"),
+        ("--replicas=10", 64, "--replicas"),
+        ("--prefix=quorate", 64, "cannot be a prefix"),
+        ("--bundle=/nonexistent", 64, "/nonexistent"),
+        (not_a_directory.as_str(), 64, "is not a directory"),
+        (
+            foreign.as_str(),
+            4,
+            "holds files that are not from an earlier run",
+        ),
+    ] {
+        let finished = quorate(["dev", flag]).await;
+        assert_eq!(finished.stdout, "", "{flag}");
+        let message = finished.expect_code(code);
+        assert!(message.contains(named), "{flag}: {message}");
+    }
+    assert_eq!(files_in(directory.path()), [file]);
+}
