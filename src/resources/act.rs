@@ -105,7 +105,11 @@ impl Actor<'_> {
                 Step::Apply { uid, .. } => Precondition::Uid(uid),
                 other => return Self::no_longer(other, observed.as_ref()),
             };
-            match self.kube.apply(resource, object, &manifest.body, precondition).await {
+            match self
+                .kube
+                .apply(resource, object, &manifest.body, precondition)
+                .await
+            {
                 Ok(meta) => return Self::applied(&step, observed.as_ref(), &meta),
                 Err(error) => match (&error.cause, &step) {
                     (Cause::Conflict(_), _) => {}
@@ -221,7 +225,11 @@ impl Actor<'_> {
         if !self.window.is_open() {
             return Ok(Some(Acted::failed("leadership is lost")));
         }
-        match self.kube.apply(resource, object, &manifest.body, Precondition::Absent).await {
+        match self
+            .kube
+            .apply(resource, object, &manifest.body, Precondition::Absent)
+            .await
+        {
             Ok(meta) => Ok(Some(Acted::done(Outcome::Recreated, &meta))),
             Err(error) if matches!(error.cause, Cause::Conflict(_)) => Ok(None),
             Err(error) => Err(error),
@@ -300,9 +308,16 @@ impl Actor<'_> {
         let deadline = tokio::time::Instant::now() + within;
         let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(250));
         loop {
-            let read = self.kube.get(resource, object).await.map_err(|error| error.to_string())?;
+            let read = self
+                .kube
+                .get(resource, object)
+                .await
+                .map_err(|error| error.to_string())?;
             let conditions = conditions(read.as_ref());
-            if conditions.get("Established").is_some_and(|(status, _)| *status == "True") {
+            if conditions
+                .get("Established")
+                .is_some_and(|(status, _)| *status == "True")
+            {
                 return Ok(());
             }
             if tokio::time::Instant::now() >= deadline {
@@ -324,16 +339,23 @@ fn conditions(read: Option<&serde_json::Value>) -> BTreeMap<&str, (&str, &str)> 
         .flatten()
         .filter_map(|condition| {
             let text = |field: &str| condition[field].as_str();
-            Some((text("type")?, (text("status")?, text("message").unwrap_or_default())))
+            Some((
+                text("type")?,
+                (text("status")?, text("message").unwrap_or_default()),
+            ))
         })
         .collect()
 }
 
 fn held_back(observed: Option<&Meta>) -> String {
-    let finalizers = observed.map(|meta| meta.finalizers.join(", ")).unwrap_or_default();
+    let finalizers = observed
+        .map(|meta| meta.finalizers.join(", "))
+        .unwrap_or_default();
     match finalizers.is_empty() {
         true => "is being deleted; it is created anew once it is gone".to_owned(),
-        false => format!("is being deleted, held by its finalizers ({finalizers}); it is created anew once it is gone"),
+        false => format!(
+            "is being deleted, held by its finalizers ({finalizers}); it is created anew once it is gone"
+        ),
     }
 }
 

@@ -77,7 +77,11 @@ impl Reconciler {
         metrics: Metrics,
         settings: Settings,
     ) -> Self {
-        let wanted = bundle.manifests.iter().map(|manifest| manifest.object.clone()).collect();
+        let wanted = bundle
+            .manifests
+            .iter()
+            .map(|manifest| manifest.object.clone())
+            .collect();
         Self {
             kube,
             bundle,
@@ -109,7 +113,10 @@ impl Reconciler {
         if let Err(stopped) = stopped {
             report.stop(stopped);
         }
-        let held_back = report.objects().keys().filter_map(|object| self.memory.due(object));
+        let held_back = report
+            .objects()
+            .keys()
+            .filter_map(|object| self.memory.due(object));
         self.due = held_back.filter(|due| *due > started).min();
         report.record(&self.metrics, started.elapsed().as_secs_f64());
         report
@@ -124,7 +131,11 @@ impl Reconciler {
                 return;
             }
             let now = Instant::now();
-            if changes.objects.iter().any(|(object, change)| self.concerns(object, change, now)) {
+            if changes
+                .objects
+                .iter()
+                .any(|(object, change)| self.concerns(object, change, now))
+            {
                 return;
             }
             let due = self.due;
@@ -230,19 +241,11 @@ impl Reconciler {
             bundle: &bundle.name,
             gone_within: self.settings.gone_within,
         };
-        let actor = &actor;
-        let mut acting = stream::iter(todo)
-            .map(|todo| async move {
-                let subject = Subject {
-                    manifest: todo.manifest,
-                    resource: &todo.resource,
-                    observed: todo.observed.as_ref(),
-                    inventory_uid: todo.inventory_uid.as_deref(),
-                };
-                let acted = actor.put_in_place(&subject, todo.step).await;
-                (todo.manifest, todo.observed, acted)
-            })
-            .buffer_unordered(self.settings.in_flight);
+        let mut writes = Vec::with_capacity(todo.len());
+        for todo in todo {
+            writes.push(put_in_place(&actor, todo));
+        }
+        let mut acting = stream::iter(writes).buffer_unordered(self.settings.in_flight);
         let mut written = Vec::new();
         let mut down = None;
         while let Some((manifest, observed, acted)) = acting.next().await {
@@ -322,18 +325,21 @@ impl Reconciler {
             bundle: &self.bundle.name,
             gone_within: self.settings.gone_within,
         };
-        let (actor, within, established) = (&actor, self.settings.established_within, &self.established);
-        let mut waiting = stream::iter(&definitions)
-            .filter(|manifest| std::future::ready(!established.contains(&manifest.object)))
-            .filter_map(|manifest| {
-                let seen = world.look_up(&self.discovery, &manifest.object, &manifest.version);
-                std::future::ready(seen.ok().map(|(resource, _)| (*manifest, resource)))
-            })
-            .map(|(manifest, resource)| async move {
-                let taken_up = actor.wait_established(resource, &manifest.object, within).await;
-                (manifest, taken_up)
-            })
-            .buffer_unordered(self.settings.in_flight);
+        let mut waits = Vec::new();
+        for manifest in &definitions {
+            if self.established.contains(&manifest.object) {
+                continue;
+            }
+            if let Ok((resource, _)) = world.look_up(&self.discovery, &manifest.object, &manifest.version) {
+                waits.push(await_established(
+                    &actor,
+                    resource,
+                    manifest,
+                    self.settings.established_within,
+                ));
+            }
+        }
+        let mut waiting = stream::iter(waits).buffer_unordered(self.settings.in_flight);
         let mut newly = Vec::new();
         while let Some((manifest, taken_up)) = waiting.next().await {
             match taken_up {
@@ -380,16 +386,21 @@ impl Reconciler {
             .collect();
         let deadline = tokio::time::Instant::now() + self.settings.established_within;
         let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(250));
-        let versions: BTreeMap<(&str, &str), HashSet<&str>> = late.iter().fold(BTreeMap::new(), |mut all, target| {
-            let version = (target.object.group.as_str(), target.version.as_str());
-            all.entry(version).or_default().insert(target.object.kind.as_str());
-            all
-        });
+        let versions: BTreeMap<(&str, &str), HashSet<&str>> =
+            late.iter().fold(BTreeMap::new(), |mut all, target| {
+                let version = (target.object.group.as_str(), target.version.as_str());
+                all.entry(version)
+                    .or_default()
+                    .insert(target.object.kind.as_str());
+                all
+            });
         for ((group, version), kinds) in versions {
             loop {
                 match self.kube.served(group, version).await {
                     Ok(served) => {
-                        let complete = kinds.iter().all(|kind| served.iter().any(|found| found.kind == *kind));
+                        let complete = kinds
+                            .iter()
+                            .all(|kind| served.iter().any(|found| found.kind == *kind));
                         self.discovery.learn(group, version, served);
                         if complete {
                             break;
@@ -501,13 +512,29 @@ fn entry(manifest: &Manifest, uid: &str) -> Entry {
     }
 }
 
+async fn put_in_place<'a>(actor: &Actor<'_>, todo: Todo<'a>) -> (&'a Manifest, Option<kube::Meta>, Acted) {
+    let subject = Subject {
+        manifest: todo.manifest,
+        resource: &todo.resource,
+        observed: todo.observed.as_ref(),
+        inventory_uid: todo.inventory_uid.as_deref(),
+    };
+    let acted = actor.put_in_place(&subject, todo.step).await;
+    (todo.manifest, todo.observed, acted)
+}
+
+async fn await_established<'a>(
+    actor: &Actor<'_>,
+    resource: &Resource,
+    manifest: &'a Manifest,
+    within: Duration,
+) -> (&'a Manifest, Result<(), String>) {
+    let taken_up = actor.wait_established(resource, &manifest.object, within).await;
+    (manifest, taken_up)
+}
+
 /// Keeps what the next pass has to know of it.
-fn remember(
-    memory: &mut Memory,
-    object: &ObjectRef,
-    observed: Option<&kube::Meta>,
-    acted: Acted,
-) -> Outcome {
+fn remember(memory: &mut Memory, object: &ObjectRef, observed: Option<&kube::Meta>, acted: Acted) -> Outcome {
     let now = Instant::now();
     if let Some(in_sync) = acted.in_sync {
         memory.settled(object, in_sync);

@@ -67,7 +67,12 @@ impl InTerm {
     /// An Event when trouble begins, changes or ends. None that the API server could not take anyway.
     async fn tell(&mut self, fence: &Fence, report: &Report) {
         let trouble = (!report.is_success()).then(|| report.summary());
-        if trouble == self.told || matches!(report.stopped(), Some(Stopped::ApiServer(_) | Stopped::LostLeadership)) {
+        if trouble == self.told
+            || matches!(
+                report.stopped(),
+                Some(Stopped::ApiServer(_) | Stopped::LostLeadership)
+            )
+        {
             return;
         }
         let notice = match &trouble {

@@ -85,19 +85,25 @@ impl Inventory {
     ///
     /// # Errors
     /// [`FencedError`]; the batches before the failed one are written.
-    pub async fn record(&mut self, fence: &Fence, entries: Vec<(ObjectRef, Entry)>) -> Result<(), FencedError> {
+    pub async fn record(
+        &mut self,
+        fence: &Fence,
+        entries: Vec<(ObjectRef, Entry)>,
+    ) -> Result<(), FencedError> {
         let new = entries
             .into_iter()
             .filter(|(object, entry)| self.get(object) != Some(entry))
             .collect::<Vec<_>>();
         for batch in new.chunks(BATCH) {
-            let txn = batch.iter().fold(Txn::new(), |txn, (object, Entry { version, uid })| {
-                let applied = Applied {
-                    version: version.clone(),
-                    uid: uid.clone(),
-                };
-                txn.put(&self.key(object), applied.encode_to_vec())
-            });
+            let txn = batch
+                .iter()
+                .fold(Txn::new(), |txn, (object, Entry { version, uid })| {
+                    let applied = Applied {
+                        version: version.clone(),
+                        uid: uid.clone(),
+                    };
+                    txn.put(&self.key(object), applied.encode_to_vec())
+                });
             self.commit(fence, txn).await?;
             if let Some(entries) = &mut self.entries {
                 entries.extend(batch.iter().cloned());
@@ -112,7 +118,9 @@ impl Inventory {
     /// [`FencedError`]; the batches before the failed one are dropped.
     pub async fn forget(&mut self, fence: &Fence, objects: &[ObjectRef]) -> Result<(), FencedError> {
         for batch in objects.chunks(BATCH) {
-            let txn = batch.iter().fold(Txn::new(), |txn, object| txn.delete(&self.key(object)));
+            let txn = batch
+                .iter()
+                .fold(Txn::new(), |txn, object| txn.delete(&self.key(object)));
             self.commit(fence, txn).await?;
             if let Some(entries) = &mut self.entries {
                 entries.retain(|object, _| !batch.contains(object));
@@ -121,7 +129,15 @@ impl Inventory {
         Ok(())
     }
 
-    fn key(&self, ObjectRef { group, kind, namespace, name }: &ObjectRef) -> Vec<u8> {
+    fn key(
+        &self,
+        ObjectRef {
+            group,
+            kind,
+            namespace,
+            name,
+        }: &ObjectRef,
+    ) -> Vec<u8> {
         self.store.keys.inventory(group, kind, namespace.as_deref(), name)
     }
 

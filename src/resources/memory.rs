@@ -64,7 +64,11 @@ impl Memory {
         Remembered {
             in_sync: known.in_sync.as_ref(),
             mend_after: known.fight.as_ref().map(|fight| fight.last + fight.wait),
-            retry_after: known.failure.as_ref().filter(unchanged).map(|failure| failure.until),
+            retry_after: known
+                .failure
+                .as_ref()
+                .filter(unchanged)
+                .map(|failure| failure.until),
         }
     }
 
@@ -80,7 +84,9 @@ impl Memory {
 
     /// Whether it is as it was left, as far as this change shows.
     pub(super) fn is_in_sync(&self, object: &ObjectRef, now: &InSync) -> bool {
-        self.0.get(object).is_some_and(|known| known.in_sync.as_ref() == Some(now))
+        self.0
+            .get(object)
+            .is_some_and(|known| known.in_sync.as_ref() == Some(now))
     }
 
     /// Whether it is held back now: a change of it is no reason to look at it before it is due.
@@ -204,7 +210,10 @@ mod tests {
         }
         assert!(waits[0] >= FIGHT_FIRST.mul_f64(0.75), "{waits:?}");
         assert!(waits[6] > waits[0] * 8, "{waits:?}");
-        assert!(waits.iter().all(|wait| *wait <= FIGHT_MOST.mul_f64(1.25)), "{waits:?}");
+        assert!(
+            waits.iter().all(|wait| *wait <= FIGHT_MOST.mul_f64(1.25)),
+            "{waits:?}"
+        );
         assert!(waits[19] >= FIGHT_MOST.mul_f64(0.75), "{waits:?}");
         assert_eq!(memory.opponent(&object()), Some("fighter"));
     }

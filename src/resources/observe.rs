@@ -79,7 +79,7 @@ impl World {
                 .iter()
                 .find_map(|target| discovery.known(&group, &target.version, &kind).flatten());
             if let Some(resource) = served {
-                lists.push((resource.clone(), only_namespace(&targets)));
+                lists.push(list(kube, resource.clone(), only_namespace(&targets)));
                 continue;
             }
             let failed = targets
@@ -90,12 +90,7 @@ impl World {
             discovery.forget(&group);
             world.kinds.insert((group, kind), seen);
         }
-        let mut listing = stream::iter(lists)
-            .map(|(resource, namespace)| async move {
-                let listed = kube.list(&resource, namespace.as_deref(), LABEL).await;
-                (resource, namespace, listed)
-            })
-            .buffer_unordered(in_flight);
+        let mut listing = stream::iter(lists).buffer_unordered(in_flight);
         while let Some((resource, namespace, listed)) = listing.next().await {
             let kind = (resource.group.clone(), resource.kind.clone());
             let seen = match listed {
@@ -198,12 +193,11 @@ async fn discover(
         })
         .map(|target| (target.object.group.clone(), target.version.clone()))
         .collect();
-    let mut asking = stream::iter(wanted)
-        .map(|(group, version)| async move {
-            let served = kube.served(&group, &version).await;
-            (group, version, served)
-        })
-        .buffer_unordered(in_flight);
+    let mut asks = Vec::new();
+    for (group, version) in wanted {
+        asks.push(ask(kube, group, version));
+    }
+    let mut asking = stream::iter(asks).buffer_unordered(in_flight);
     let mut unknown = HashMap::new();
     while let Some((group, version, served)) = asking.next().await {
         match served {
@@ -217,8 +211,28 @@ async fn discover(
     Ok(unknown)
 }
 
+async fn ask(
+    kube: &KubeClient,
+    group: String,
+    version: String,
+) -> (String, String, Result<Vec<Resource>, kube::Error>) {
+    let served = kube.served(&group, &version).await;
+    (group, version, served)
+}
+
+async fn list(
+    kube: &KubeClient,
+    resource: Resource,
+    namespace: Option<String>,
+) -> (Resource, Option<String>, Result<Listed, kube::Error>) {
+    let listed = kube.list(&resource, namespace.as_deref(), LABEL).await;
+    (resource, namespace, listed)
+}
+
 fn only_namespace(targets: &[&Target]) -> Option<String> {
     let mut namespaces = targets.iter().map(|target| target.object.namespace.as_ref());
     let first = namespaces.next().flatten()?;
-    namespaces.all(|other| other == Some(first)).then(|| first.clone())
+    namespaces
+        .all(|other| other == Some(first))
+        .then(|| first.clone())
 }

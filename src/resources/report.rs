@@ -104,7 +104,10 @@ impl Report {
 
     /// How many objects ended so.
     pub fn count(&self, word: &str) -> usize {
-        self.objects.values().filter(|outcome| outcome.word() == word).count()
+        self.objects
+            .values()
+            .filter(|outcome| outcome.word() == word)
+            .count()
     }
 
     /// Whether everything that the bundle holds is in place.

@@ -82,7 +82,9 @@ impl Watches {
                 continue;
             }
             let watch = kube.watch(resource, namespace.as_deref(), LABEL, resource_version);
-            let task = self.tasks.spawn(follow_one(kind.clone(), watch, self.shared.clone()));
+            let task = self
+                .tasks
+                .spawn(follow_one(kind.clone(), watch, self.shared.clone()));
             let running = Running {
                 namespace: namespace.clone(),
                 task,
