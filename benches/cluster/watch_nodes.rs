@@ -245,10 +245,11 @@ async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Sa
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         while let Ok(Some(response)) = stream.message().await {
-            let revision = response
-                .events()
-                .last()
-                .and_then(|event| Some(event.kv()?.mod_revision()));
+            // The answer to the creation of the watch brings none.
+            let Some(kv) = response.events().last().and_then(|event| event.kv()) else {
+                continue;
+            };
+            let revision = kv.mod_revision();
             if sender.send((Instant::now(), revision)).is_err() {
                 return;
             }
@@ -289,7 +290,7 @@ async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Sa
             .context("no task")??;
         let (published_revision, published_at) = publication.context("watch-nodes ended")?;
         ensure!(
-            of == revision && Some(published_revision) == revision,
+            Some(of) == revision && Some(published_revision) == revision,
             "a watch brought another change"
         );
         raw.push_time(arrived - begun);
