@@ -7,4 +7,7 @@
 )]
 
 mod dev;
+mod election;
+mod etcd;
+mod gate;
 mod support;

@@ -1,0 +1,1 @@
+//! Candidates by the library: who waits, who leads, who goes.
