@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use quorate::etcd::election::{Candidate, CampaignError, Leadership, campaign, candidates};
+use quorate::etcd::election::{CampaignError, Candidate, Leadership, campaign, candidates};
 use quorate::etcd::{Etcd, Pulse};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -21,13 +21,20 @@ async fn standing(etcd: &Etcd) -> Vec<Candidate> {
 }
 
 async fn names(etcd: &Etcd) -> Vec<String> {
-    standing(etcd).await.into_iter().map(|candidate| candidate.name).collect()
+    standing(etcd)
+        .await
+        .into_iter()
+        .map(|candidate| candidate.name)
+        .collect()
 }
 
 /// Waits until these stand for election, the leader first.
 async fn wait_for_candidates(etcd: &Etcd, wanted: &[&str]) {
     eventually(SOON, "the candidates", async || {
-        same(names(etcd).await, wanted.iter().map(ToString::to_string).collect())
+        same(
+            names(etcd).await,
+            wanted.iter().map(ToString::to_string).collect(),
+        )
     })
     .await;
 }
@@ -40,8 +47,14 @@ fn campaigning(etcd: &Etcd, name: &'static str, pulse: &Pulse) -> JoinSet<Result
     campaign
 }
 
-async fn outcome(campaign: &mut JoinSet<Result<Leadership, CampaignError>>) -> Result<Leadership, CampaignError> {
-    timeout(SOON, campaign.join_next()).await.unwrap().unwrap().unwrap()
+async fn outcome(
+    campaign: &mut JoinSet<Result<Leadership, CampaignError>>,
+) -> Result<Leadership, CampaignError> {
+    timeout(SOON, campaign.join_next())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -58,8 +71,16 @@ async fn a_waiting_candidate_whose_lease_is_revoked_does_not_lead() {
     // The leader goes at once, before the candidate can have noticed by its keep-alive.
     first.resign().await;
     let ended = outcome(&mut second).await;
-    assert!(matches!(ended, Err(CampaignError::CandidacyLost)), "{:?}", ended.err());
-    assert_eq!(names(&client).await, [""; 0], "nothing is left that could win later");
+    assert!(
+        matches!(ended, Err(CampaignError::CandidacyLost)),
+        "{:?}",
+        ended.err()
+    );
+    assert_eq!(
+        names(&client).await,
+        [""; 0],
+        "nothing is left that could win later"
+    );
 }
 
 #[tokio::test]
@@ -74,7 +95,11 @@ async fn a_candidate_whose_key_is_deleted_gives_its_lease_back() {
     let lease = standing(&client).await[1].lease.unwrap();
     etcd.etcdctl(&["del", &format!("{}/{lease}", store(&client).keys.election())]);
     let ended = outcome(&mut second).await;
-    assert!(matches!(ended, Err(CampaignError::CandidacyLost)), "{:?}", ended.err());
+    assert!(
+        matches!(ended, Err(CampaignError::CandidacyLost)),
+        "{:?}",
+        ended.err()
+    );
     let leases = etcd.etcdctl(&["lease", "list"]);
     assert!(!leases.contains(&lease.to_string()), "{leases}");
 }
@@ -98,7 +123,10 @@ async fn a_candidate_that_withdraws_leaves_nothing_behind() {
     assert!(matches!(ended, Err(CampaignError::Withdrawn)));
     assert_eq!(names(&client).await, ["first"]);
     first.resign().await;
-    assert_eq!(etcd.etcdctl(&["lease", "list"]).lines().next(), Some("found 0 leases"));
+    assert_eq!(
+        etcd.etcdctl(&["lease", "list"]).lines().next(),
+        Some("found 0 leases")
+    );
 }
 
 #[tokio::test]
@@ -118,18 +146,33 @@ async fn a_compaction_while_a_candidate_was_disconnected_neither_ends_it_nor_mak
     etcd.compact();
     proxy.set(Network::Resets);
     let restarts = |reason: &str| {
-        metric(&through, &format!(r#"quorate_watch_restarts_total{{reason="{reason}"}}"#))
+        metric(
+            &through,
+            &format!(r#"quorate_watch_restarts_total{{reason="{reason}"}}"#),
+        )
     };
-    eventually(SOON, "the watch breaks", async || same(restarts("error") > 0.0, true)).await;
+    eventually(SOON, "the watch breaks", async || {
+        same(restarts("error") > 0.0, true)
+    })
+    .await;
     proxy.set(Network::Passes);
     eventually(SOON, "the watch meets the compaction", async || {
         same(restarts("compacted") > 0.0, true)
     })
     .await;
-    let opened = || metric(&through, r#"quorate_etcd_request_seconds_count{operation="watch",code="Ok"}"#);
+    let opened = || {
+        metric(
+            &through,
+            r#"quorate_etcd_request_seconds_count{operation="watch",code="Ok"}"#,
+        )
+    };
     let before = opened();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(opened() - before < 5.0, "{} watches opened in a second", opened() - before);
+    assert!(
+        opened() - before < 5.0,
+        "{} watches opened in a second",
+        opened() - before
+    );
     first.resign().await;
     let second = outcome(&mut second).await.unwrap();
     assert_eq!(names(&client).await, ["second"]);

@@ -36,7 +36,10 @@ async fn a_stale_leaders_write_is_refused_at_the_current_revision() {
     let stale = lead(&client, "stale", &pulse).await.unwrap();
     etcd.etcdctl(&["del", &key_of(&etcd, &stale)]);
     let fresh = lead(&client, "fresh", &pulse).await.unwrap();
-    client.fenced(fresh.fence(), Txn::new().put(b"/f", "fresh")).await.unwrap();
+    client
+        .fenced(fresh.fence(), Txn::new().put(b"/f", "fresh"))
+        .await
+        .unwrap();
     // It has read everything that there is, and its lease lives: only the fence stands between.
     let (read, _) = client.get(b"/f").await.unwrap();
     assert!(stale.fence().window().is_open());
@@ -51,7 +54,10 @@ async fn a_stale_leaders_write_is_refused_at_the_current_revision() {
     assert_eq!(value(&client, "/f").await.unwrap(), b"fresh");
     assert!(!stale.fence().window().is_open(), "it knows now");
     assert_eq!(metric(&client, "quorate_fenced_writes_refused_total"), 1.0);
-    client.fenced(fresh.fence(), Txn::new().put(b"/f", "again")).await.unwrap();
+    client
+        .fenced(fresh.fence(), Txn::new().put(b"/f", "again"))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -61,7 +67,9 @@ async fn a_conflict_does_not_end_the_term() {
     let mut beating = JoinSet::new();
     let leader = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
     put(&client, "/f", "others").await;
-    let txn = Txn::new().when_unchanged(b"/f", Revision::ABSENT).put(b"/f", "leader");
+    let txn = Txn::new()
+        .when_unchanged(b"/f", Revision::ABSENT)
+        .put(b"/f", "leader");
     let refused = client.fenced(leader.fence(), txn).await;
     assert!(matches!(refused, Err(FencedError::Conflict)), "{refused:?}");
     assert_eq!(value(&client, "/f").await.unwrap(), b"others");
@@ -100,10 +108,18 @@ async fn a_leader_cut_off_stops_before_etcd_lets_its_key_go_and_sends_nothing_af
     timeout(SOON, leader.fence().window().closed()).await.unwrap();
     assert!(value(&client, &key).await.is_some(), "the window closes first");
     proxy.set(Network::Passes);
-    let sent = || metric(&through, r#"quorate_etcd_request_seconds_count{operation="txn",code="Ok"}"#);
+    let sent = || {
+        metric(
+            &through,
+            r#"quorate_etcd_request_seconds_count{operation="txn",code="Ok"}"#,
+        )
+    };
     let before = sent();
     let refused = through.fenced(leader.fence(), Txn::new().put(b"/f", "1")).await;
-    assert!(matches!(refused, Err(FencedError::LostLeadership(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(FencedError::LostLeadership(_))),
+        "{refused:?}"
+    );
     assert_eq!(sent(), before, "not even asked");
     assert_eq!(value(&client, "/f").await, None);
 }

@@ -97,7 +97,11 @@ impl Random {
 fn seed() -> u64 {
     match std::env::var("TEST_SEED") {
         Ok(seed) => seed.parse().unwrap(),
-        Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos().into(),
+        Err(_) => SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .subsec_nanos()
+            .into(),
     }
 }
 
@@ -132,7 +136,9 @@ async fn any_interleaving_of_writes_compactions_and_broken_connections_ends_in_w
             20..24 => {
                 // Two keys at one revision, of which none may be seen alone for good.
                 let other = format!("/c/{}", random.below(8) + 8);
-                let txn = Txn::new().put(key.as_bytes(), step.to_string()).delete(other.as_bytes());
+                let txn = Txn::new()
+                    .put(key.as_bytes(), step.to_string())
+                    .delete(other.as_bytes());
                 commit(&client, txn).await.unwrap();
             }
             24..28 => tokio::time::sleep(Duration::from_millis(random.below(40))).await,

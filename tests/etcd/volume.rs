@@ -110,5 +110,8 @@ async fn a_list_whose_revision_is_compacted_away_under_way_begins_anew() {
     .await
     .unwrap();
     assert_eq!(cache.len(), 14_999);
-    assert!(cache.get(b"/many/00000").is_none(), "what the first attempt showed is void");
+    assert!(
+        cache.get(b"/many/00000").is_none(),
+        "what the first attempt showed is void"
+    );
 }
