@@ -12,8 +12,10 @@ pub mod inventory;
 pub mod kinds;
 mod memory;
 mod observe;
+pub mod permissions;
 pub mod plan;
 pub mod report;
+pub mod upgrade;
 mod watches;
 
 pub use bundle::{BadBundle, Bundle};
