@@ -7,6 +7,7 @@
 mod act;
 pub mod bundle;
 pub mod controller;
+pub mod difference;
 mod in_term;
 pub mod inventory;
 pub mod kinds;
@@ -14,6 +15,7 @@ mod memory;
 mod observe;
 pub mod permissions;
 pub mod plan;
+pub mod preview;
 pub mod report;
 pub mod upgrade;
 mod watches;
