@@ -44,7 +44,10 @@ impl Error {
     pub(super) fn from_client(operation: &'static str, error: etcd_client::Error) -> Self {
         use etcd_client::Error as E;
         match error {
-            E::GRpcStatus(status) => Self::from_status(operation, status.code(), status.message(), &status),
+            E::GRpcStatus(status) => {
+                let (code, message) = (status.code(), status.message());
+                Self::from_status(operation, code, message, std::error::Error::source(&status))
+            }
             E::TransportError(error) => {
                 Self::new(operation, "Unavailable", Class::Unavailable, with_sources(&error))
             }
@@ -71,12 +74,15 @@ impl Error {
         operation: &'static str,
         code: Code,
         message: &str,
-        status: &(dyn std::error::Error + 'static),
+        source: Option<&(dyn std::error::Error + 'static)>,
     ) -> Self {
-        let text = if message.is_empty() || message == "transport error" {
-            with_sources(status)
-        } else {
-            message.to_owned()
+        // The transport's own texts say nothing without their causes.
+        let text = match source {
+            Some(source) if matches!(message, "" | "transport error" | "operation was canceled") => {
+                with_sources(source)
+            }
+            _ if message.is_empty() => code_name(code).to_owned(),
+            _ => message.to_owned(),
         };
         Self::new(operation, code_name(code), classify(code, message), text)
     }
