@@ -308,7 +308,7 @@ async fn a_watch_whose_token_died_with_a_restart_goes_on() {
     etcd.members[0].start().await.unwrap();
     etcd.etcdctl_as_root(&["put", "/q/a", "1"]);
     tokio::time::timeout(SOON, async {
-        while cache.len() < 1 {
+        while cache.is_empty() {
             cache.next(|_| {}).await;
         }
     })
