@@ -13,4 +13,5 @@ mod election;
 mod etcd;
 mod gate;
 mod objects;
+mod resources;
 mod support;
