@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::env;
 use std::future::{Future, pending};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -19,7 +19,12 @@ use crate::dev::observe::{Observed, Observer};
 use crate::dev::{Error, apiserver};
 use crate::etcd::{Config, Etcd};
 use crate::metrics::Metrics;
+use crate::resources::Bundle;
 use crate::store::{Keys, Prefix, Store};
+
+mod hints;
+
+use hints::Hints;
 
 /// How often a step that takes long says that it is still under way.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
@@ -77,7 +82,11 @@ impl Members {
 /// Of the etcd flags only the prefix applies: this etcd is its own.
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
-    let prefix: Prefix = etcd.prefix.parse().map_err(Failure::usage)?;
+    let keys = etcd.keys()?;
+    if let Some(bundle) = &args.bundle {
+        // Each replica reads it; what is wrong with it is better said once, and first.
+        Bundle::load(bundle).map_err(|error| Failure::usage(format!("--bundle: {error}")))?;
+    }
     let directory = match &args.data_dir {
         Some(path) => DataDirectory::open(path),
         None => DataDirectory::temporary(),
@@ -89,7 +98,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             say("dev", &format!("{name}: stopping"))?;
             Ok(())
         }
-        Err(failed) = bring_up(&mut cluster, &args, &prefix) => Err(failed),
+        Err(failed) = bring_up(&mut cluster, &args, keys) => Err(failed),
     };
     // Whoever insists gets a quicker end: dropping the cluster kills it.
     let stopped = tokio::select! {
@@ -102,7 +111,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 }
 
 /// Starts everything and tells what happens to it; returns only with a failure.
-async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Result<Infallible, Failure> {
+async fn bring_up(cluster: &mut Cluster, args: &DevArgs, keys: Keys) -> Result<Infallible, Failure> {
     let directory = cluster.directory();
     say(
         "dev",
@@ -122,7 +131,7 @@ async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Res
     } else {
         start_apiserver(cluster, &endpoints).await?
     };
-    let settings = replica_settings(args, prefix)?;
+    let settings = replica_settings(args, keys.prefix())?;
     say(
         "controller",
         &format!("starting {}", counted(settings.count, "replica")),
@@ -130,19 +139,19 @@ async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Res
     cluster
         .start_replicas(&endpoints, kubeconfig.clone(), &settings)
         .map_err(failure)?;
+    let hints = Hints {
+        endpoints: endpoints.join(","),
+        kubeconfig,
+        prefix: keys.prefix().to_string(),
+        data: cluster.directory().path().to_owned(),
+    };
     let store = Store {
         etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
             .await
             .map_err(Failure::failed)?,
-        keys: Keys::new(prefix.clone()),
+        keys,
     };
     let observer = Observer::new(store, cluster.replicas());
-    let hints = Hints {
-        endpoints: endpoints.join(","),
-        kubeconfig,
-        prefix: prefix.to_string(),
-        logs: cluster.directory().path().to_owned(),
-    };
     tokio::select! {
         failed = tell(&observer, &hints) => failed,
         failed = cluster.unless_one_ends(pending()) => failed.map_err(failure),
@@ -209,7 +218,7 @@ async fn tell(observer: &Observer, hints: &Hints) -> Result<Infallible, Failure>
         if !shown && missing.is_empty() {
             shown = true;
             say("dev", &format!("up after {}", seconds(begun)))?;
-            hints.show()?;
+            write_out(&hints.text())?;
         }
         if !shown && said.elapsed() >= PROGRESS_INTERVAL {
             said = Instant::now();
@@ -250,38 +259,6 @@ fn tell_changes(before: &Observed, now: &Observed) -> Result<bool, Failure> {
         say("controller", line)?;
     }
     Ok(!lines.is_empty())
-}
-
-/// The commands to look at the cluster.
-struct Hints {
-    endpoints: String,
-    kubeconfig: Option<PathBuf>,
-    prefix: String,
-    logs: PathBuf,
-}
-
-impl Hints {
-    fn show(&self) -> Result<(), Failure> {
-        let Self {
-            endpoints, prefix, ..
-        } = self;
-        let mut text = String::from("\nLook at it:\n");
-        let program = env::args_os().next().unwrap_or_else(|| "quorate".into());
-        let program = quoted(Path::new(&program));
-        text += &format!("  {program} status --etcd-endpoints {endpoints} --prefix {prefix}\n");
-        text += &format!("  etcdctl --endpoints {endpoints} get --prefix {prefix}/ --keys-only\n");
-        if let Some(kubeconfig) = &self.kubeconfig {
-            let status = format!("{prefix}/kubernetes/reconciler/status.json");
-            text += &format!("  etcdctl --endpoints {endpoints} get --print-value-only {status}\n");
-            let kubeconfig = quoted(kubeconfig);
-            text += &format!(
-                "  kubectl --kubeconfig {kubeconfig} get clusterroles,storageclasses,csidrivers,runtimeclasses -l quorate.dev/bundle\n"
-            );
-        }
-        let logs = quoted(&self.logs);
-        text += &format!("  tail -f {logs}/replicas/*.log\n\nCtrl-C stops everything.\n");
-        write_out(&text)
-    }
 }
 
 /// Says every few seconds that a step is still under way.
@@ -351,19 +328,6 @@ fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    if text
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "/._-+,=:@".contains(c))
-    {
-        text
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
 /// With the cause behind it, the exit code, and what to do.
 fn failure(error: Error) -> Failure {
     let mut message = error.to_string();
@@ -393,17 +357,5 @@ fn failure(error: Error) -> Failure {
         | Error::Malformed { .. }
         | Error::Ports(_)
         | Error::Certificate { .. } => Failure::failed(message),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_shown_so_that_a_shell_takes_it_as_one_word() {
-        assert_eq!(quoted(Path::new("/tmp/a-1.b")), "/tmp/a-1.b");
-        assert_eq!(quoted(Path::new("/tmp/my data")), "'/tmp/my data'");
-        assert_eq!(quoted(Path::new("/tmp/it's")), r"'/tmp/it'\''s'");
     }
 }
