@@ -24,13 +24,16 @@ use crate::store::{Keys, Prefix, Store};
 
 mod hints;
 
-use hints::Hints;
+use hints::{Hints, Kubectl};
 
 /// How often a step that takes long says that it is still under way.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How often the cluster is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A signal this long after the first one is meant as another one.
+const INSISTENCE: Duration = Duration::from_secs(1);
 
 /// Arguments of the command.
 #[derive(Args, Debug)]
@@ -83,10 +86,13 @@ impl Members {
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let keys = etcd.keys()?;
-    if let Some(bundle) = &args.bundle {
-        // Each replica reads it; what is wrong with it is better said once, and first.
-        Bundle::load(bundle).map_err(|error| Failure::usage(format!("--bundle: {error}")))?;
-    }
+    // Each replica reads it; what is wrong with it is better said once, and first.
+    let bundle = match &args.bundle {
+        Some(directory) => {
+            Bundle::load(directory).map_err(|error| Failure::usage(format!("--bundle: {error}")))?
+        }
+        None => Bundle::builtin(),
+    };
     let directory = match &args.data_dir {
         Some(path) => DataDirectory::open(path),
         None => DataDirectory::temporary(),
@@ -98,20 +104,33 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             say("dev", &format!("{name}: stopping"))?;
             Ok(())
         }
-        Err(failed) = bring_up(&mut cluster, &args, keys) => Err(failed),
+        Err(failed) = bring_up(&mut cluster, &args, keys, &bundle) => Err(failed),
     };
     // Whoever insists gets a quicker end: dropping the cluster kills it.
     let stopped = tokio::select! {
         biased;
-        name = signals.next() => Err(Failure::failed(format!("{name} again: killed everything"))),
+        insisted = insists() => insisted,
         stopped = cluster.stop() => stopped.map_err(failure),
     };
     ended.and(stopped)?;
     say("dev", "everything is stopped")
 }
 
+/// Fails at the next signal. The first one may come twice, from the terminal and from whoever runs this process:
+/// only a later one insists.
+async fn insists() -> Result<(), Failure> {
+    sleep(INSISTENCE).await;
+    let name = Signals::new()?.next().await;
+    Err(Failure::failed(format!("{name} again: killed everything")))
+}
+
 /// Starts everything and tells what happens to it; returns only with a failure.
-async fn bring_up(cluster: &mut Cluster, args: &DevArgs, keys: Keys) -> Result<Infallible, Failure> {
+async fn bring_up(
+    cluster: &mut Cluster,
+    args: &DevArgs,
+    keys: Keys,
+    bundle: &Bundle,
+) -> Result<Infallible, Failure> {
     let directory = cluster.directory();
     say(
         "dev",
@@ -141,7 +160,7 @@ async fn bring_up(cluster: &mut Cluster, args: &DevArgs, keys: Keys) -> Result<I
         .map_err(failure)?;
     let hints = Hints {
         endpoints: endpoints.join(","),
-        kubeconfig,
+        kubectl: kubeconfig.map(|kubeconfig| Kubectl::new(kubeconfig, bundle)),
         prefix: keys.prefix().to_string(),
         data: cluster.directory().path().to_owned(),
     };
@@ -214,7 +233,7 @@ async fn tell(observer: &Observer, hints: &Hints) -> Result<Infallible, Failure>
             }
             told = seen;
         }
-        let missing = told.missing(hints.kubeconfig.is_some());
+        let missing = told.missing(hints.kubectl.is_some());
         if !shown && missing.is_empty() {
             shown = true;
             say("dev", &format!("up after {}", seconds(begun)))?;
