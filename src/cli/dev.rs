@@ -131,6 +131,7 @@ async fn bring_up(
     keys: Keys,
     bundle: &Bundle,
 ) -> Result<Infallible, Failure> {
+    let begun = Instant::now();
     let directory = cluster.directory();
     say(
         "dev",
@@ -172,7 +173,7 @@ async fn bring_up(
     };
     let observer = Observer::new(store, cluster.replicas());
     tokio::select! {
-        failed = tell(&observer, &hints) => failed,
+        failed = tell(&observer, &hints, begun) => failed,
         failed = cluster.unless_one_ends(pending()) => failed.map_err(failure),
     }
 }
@@ -222,8 +223,8 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
 }
 
 /// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.
-async fn tell(observer: &Observer, hints: &Hints) -> Result<Infallible, Failure> {
-    let (begun, mut said, mut told) = (Instant::now(), Instant::now(), Observed::default());
+async fn tell(observer: &Observer, hints: &Hints, begun: Instant) -> Result<Infallible, Failure> {
+    let (mut said, mut told) = (Instant::now(), Observed::default());
     let mut shown = false;
     loop {
         let seen = observer.look().await;
