@@ -1,1 +1,344 @@
 //! One replica: the task tree of `quorate run`.
+//!
+//! ```text
+//! replica
+//! ├── pulse            says that this runtime is alive (livez, lease renewal)
+//! ├── endpoints        keeps etcd's endpoints and credentials current
+//! ├── registration     keeps this process's release under /nodes/<id>/release
+//! ├── watch-nodes      sums up the releases that run
+//! ├── watch-leader     follows the election keys
+//! ├── readiness        judges the status after every registration
+//! └── campaign         while this is the highest release
+//!     └── term         while elected: the gate's controller
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::etcd::election::{CampaignError, campaign};
+use crate::etcd::{Fence, KeyRange, LeaseTimes, Pulse, Revision};
+use crate::gate::controller::{GateController, Reconcile, Times};
+use crate::gate::judge::Waiter;
+use crate::gate::plan::Own;
+use crate::gate::readiness::Readiness;
+use crate::gate::registration::{Registered, Registrant, keep_registered};
+use crate::gate::releases::Releases;
+use crate::gate::watch_nodes::watch_nodes;
+use crate::retry::Delays;
+use crate::store::{Cache, Name, Store};
+use crate::term;
+
+/// For all tasks to end after a stop; what is left then ends with the process.
+const STOP_LIMIT: Duration = Duration::from_millis(2500);
+
+/// What a replica is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Unique among the replicas.
+    pub node: Name,
+    /// What it runs.
+    pub own: Own,
+    /// TTL of the election's and the registration's lease.
+    pub lease_ttl: Duration,
+    /// The waits of the gate.
+    pub times: Times,
+}
+
+/// What the probes ask. All clones see the same replica.
+#[derive(Clone, Debug, Default)]
+pub struct Vitals {
+    /// Whether the work runtime lives.
+    pub pulse: Pulse,
+    /// Whether it may serve.
+    pub readiness: Readiness,
+    leading: Arc<watch::Sender<Option<Fence>>>,
+    leader: Arc<watch::Sender<Option<String>>>,
+}
+
+impl Vitals {
+    /// Whether this replica leads at this instant.
+    pub fn leads(&self) -> bool {
+        self.leading
+            .borrow()
+            .as_ref()
+            .is_some_and(|fence| fence.window().is_open())
+    }
+
+    /// Until the local deadline of the term; zero without one.
+    pub fn lease_margin(&self) -> Duration {
+        self.leading
+            .borrow()
+            .as_ref()
+            .map_or(Duration::ZERO, |fence| fence.window().remaining())
+    }
+
+    /// Node id of who leads, as far as is known here.
+    pub fn leader(&self) -> Option<String> {
+        self.leader.borrow().clone()
+    }
+}
+
+/// A part of the replica ended that never should.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} ended unexpectedly")]
+pub struct PartFailed(String);
+
+/// Runs a replica until stopped. `resources` makes what reconciles during one term; `None` without Kubernetes, where
+/// no status is written or waited for.
+///
+/// # Errors
+/// [`PartFailed`] if a task panicked; everything else is retried inside.
+pub async fn run<R, M>(
+    store: Store,
+    settings: Settings,
+    resources: Option<M>,
+    vitals: Vitals,
+    stop: CancellationToken,
+) -> Result<(), PartFailed>
+where
+    R: Reconcile + 'static,
+    M: Fn(&Fence) -> R + Send + Sync + 'static,
+{
+    let mut parts: JoinSet<&'static str> = JoinSet::new();
+    let (registered_sender, registered) = watch::channel(None);
+    let (releases_sender, releases) = watch::channel(None);
+
+    let (beating, metrics, stopped) = (vitals.clone(), store.etcd.metrics().clone(), stop.clone());
+    parts.spawn(async move {
+        while !stopped.is_cancelled() {
+            beating.pulse.beat();
+            metrics
+                .lease_margin_seconds
+                .set(beating.lease_margin().as_secs_f64());
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = tokio::time::sleep(Pulse::INTERVAL) => {}
+            }
+        }
+        "pulse"
+    });
+
+    let (etcd, stopped) = (store.etcd.clone(), stop.clone());
+    parts.spawn(async move {
+        etcd.follow_endpoints(stopped).await;
+        "endpoints"
+    });
+
+    let registrant = Registrant {
+        node: settings.node.clone(),
+        version: settings.own.version.clone(),
+        process: uuid::Uuid::new_v4().to_string(),
+        ttl: settings.lease_ttl,
+    };
+    let (registering, pulse, stopped) = (store.clone(), vitals.pulse.clone(), stop.clone());
+    parts.spawn(async move {
+        keep_registered(&registering, &registrant, &pulse, &registered_sender, stopped).await;
+        "registration"
+    });
+
+    let (watching, own, stopped) = (store.clone(), settings.own.clone(), stop.clone());
+    parts.spawn(async move {
+        watch_nodes(&watching, &own, releases_sender, stopped).await;
+        "watch-nodes"
+    });
+
+    let (watching, leader, stopped) = (store.clone(), vitals.leader.clone(), stop.clone());
+    parts.spawn(async move {
+        watch_leader(&watching, &leader, stopped).await;
+        "watch-leader"
+    });
+
+    let waiter = resources.is_some().then_some(Waiter {
+        release: settings.own.version.release,
+        min_reconciler: settings.own.min_reconciler,
+    });
+    let (judging, readiness) = (store.clone(), vitals.readiness.clone());
+    let (registrations, stopped) = (registered.clone(), stop.clone());
+    parts.spawn(async move {
+        readiness.keep(&judging, waiter, registrations, stopped).await;
+        "readiness"
+    });
+
+    let candidate = Candidate {
+        store,
+        settings,
+        resources,
+        vitals,
+        releases,
+        registered,
+        stop: stop.clone(),
+    };
+    parts.spawn(async move {
+        candidate.stand().await;
+        "campaign"
+    });
+
+    let failed = tokio::select! {
+        // First: a part that ends because it was asked to has not failed.
+        biased;
+        () = stop.cancelled() => None,
+        ended = parts.join_next() => Some(match ended {
+            Some(Ok(part)) => part.to_owned(),
+            Some(Err(panicked)) => panicked.to_string(),
+            None => "everything".to_owned(),
+        }),
+    };
+    stop.cancel();
+    let drained = async { while parts.join_next().await.is_some() {} };
+    if tokio::time::timeout(STOP_LIMIT, drained).await.is_err() {
+        warn!("not everything ended within {STOP_LIMIT:?}");
+    }
+    failed.map_or(Ok(()), |part| Err(PartFailed(part)))
+}
+
+/// Follows the election keys: the oldest one is the leader's.
+async fn watch_leader(store: &Store, leader: &watch::Sender<Option<String>>, stop: CancellationToken) {
+    let range = KeyRange::prefix(format!("{}/", store.keys.election()));
+    let mut cache: Cache<(Revision, String)> = Cache::new(&store.etcd, range, |kv| {
+        (
+            kv.create_revision,
+            String::from_utf8_lossy(&kv.value).into_owned(),
+        )
+    });
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = cache.next(|_| {}) => {}
+        }
+        if cache.is_complete() {
+            let oldest = cache
+                .iter()
+                .map(|(_, candidate)| candidate)
+                .min_by_key(|(entered, _)| *entered);
+            let name = oldest.map(|(_, name)| name.clone());
+            leader.send_if_modified(|current| std::mem::replace(current, name.clone()) != name);
+        }
+    }
+}
+
+struct Candidate<M> {
+    store: Store,
+    settings: Settings,
+    resources: Option<M>,
+    vitals: Vitals,
+    releases: watch::Receiver<Option<Releases>>,
+    registered: watch::Receiver<Option<Registered>>,
+    stop: CancellationToken,
+}
+
+impl<R, M> Candidate<M>
+where
+    R: Reconcile + 'static,
+    M: Fn(&Fence) -> R + Send + Sync + 'static,
+{
+    /// Stands for election whenever this is the highest release among the controllers, until stopped.
+    async fn stand(mut self) {
+        let mut delays = Delays::etcd();
+        loop {
+            let entitled = self.entitled();
+            tokio::select! {
+                // First, so that nothing begins anew on the way out (INV-10).
+                biased;
+                () = self.stop.cancelled() => return,
+                () = entitled => {}
+            }
+            let began = Instant::now();
+            // Ends the candidacy, and the term, when a newer release shows up.
+            let withdraw = self.stop.child_token();
+            let mut releases = self.releases.clone();
+            let own = self.settings.own.version.release;
+            let surpassed = async {
+                // An error means that watch-nodes ended, which ends the replica.
+                let newer = releases.wait_for(|seen| seen.as_ref().is_some_and(|seen| seen.greatest > own));
+                if let Ok(seen) = newer.await {
+                    let greatest = seen.as_ref().map_or(own, |seen| seen.greatest);
+                    info!("a controller of release {greatest} is there: {own} does not stand for election");
+                }
+                withdraw.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = surpassed => {}
+                ended = self.stand_once(&withdraw) => {
+                    match ended {
+                        Ok(term::End::Stopped) | Err(CampaignError::Withdrawn) => continue,
+                        // What lasted for some time was a success; terms that end as they begin must not make
+                        // this loop hot (INV-9).
+                        Ok(term::End::Lost) if began.elapsed() > self.settings.lease_ttl => delays.reset(),
+                        Ok(term::End::Lost) => {}
+                        Err(error) => warn!("the candidacy ended, standing again: {error}"),
+                    }
+                    tokio::select! {
+                        () = self.stop.cancelled() => return,
+                        () = delays.wait() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Resolves once this process is registered and no controller has a higher release.
+    fn entitled(&mut self) -> impl Future<Output = ()> + Send + use<R, M> {
+        let (mut registered, mut releases) = (self.registered.clone(), self.releases.clone());
+        let own = self.settings.own.version.release;
+        async move {
+            let registered = registered.wait_for(Option::is_some).await.map(drop);
+            let highest = releases
+                .wait_for(|seen| seen.as_ref().is_some_and(|seen| seen.greatest <= own))
+                .await
+                .map(drop);
+            if registered.is_err() || highest.is_err() {
+                // A part that ended ends the replica; there is nothing to stand for meanwhile.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    async fn stand_once(&self, withdraw: &CancellationToken) -> Result<term::End, CampaignError> {
+        let Settings { node, lease_ttl, .. } = &self.settings;
+        let pulse = &self.vitals.pulse;
+        let etcd = &self.store.etcd;
+        let election = self.store.keys.election();
+        let leadership = campaign(etcd, &election, node.as_str(), *lease_ttl, pulse, withdraw).await?;
+        let fence = leadership.fence().clone();
+        let metrics = etcd.metrics();
+        metrics.leader_transitions.inc();
+        metrics.leader.set(1);
+        self.vitals.leading.send_replace(Some(fence));
+        // The margin of the TTL asked for: never more than that of the one granted.
+        let margin = LeaseTimes::for_granted(*lease_ttl).map_or(Duration::from_secs(1), |times| times.margin);
+        let end = term::hold(leadership, margin, withdraw, |fence, tasks| {
+            self.start_term(fence, tasks)
+        })
+        .await;
+        metrics.leader.set(0);
+        self.vitals.leading.send_replace(None);
+        Ok(end)
+    }
+
+    fn start_term(&self, fence: &Fence, tasks: &mut JoinSet<()>) {
+        match &self.resources {
+            Some(resources) => {
+                let controller = GateController {
+                    store: self.store.clone(),
+                    fence: fence.clone(),
+                    node: self.settings.node.to_string(),
+                    own: self.settings.own.clone(),
+                    releases: self.releases.clone(),
+                    resources: resources(fence),
+                    times: self.settings.times,
+                };
+                tasks.spawn(controller.run());
+            }
+            // Without Kubernetes the gate has nothing to hold; a term with no task would end at once.
+            None => {
+                tasks.spawn(std::future::pending());
+            }
+        }
+    }
+}

@@ -6,5 +6,11 @@
     reason = "a failed expectation fails the test, which is its purpose"
 )]
 
+mod architecture;
+mod deploy;
 mod dev;
+mod election;
+mod etcd;
+mod gate;
+mod objects;
 mod support;

@@ -1,1 +1,292 @@
-//! Tables and documents: `-o table|wide|json|yaml|name`.
+//! Tables and documents: `-o table|wide|json|yaml|name`, and standard output that may be closed early.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+
+use super::exit::Failure;
+
+/// How `get` shows objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A line an object, the columns that matter most
+    #[default]
+    Table,
+    /// A line an object, every column
+    Wide,
+    /// Documents, as `apply` takes them
+    Json,
+    /// Documents, as `apply` takes them
+    Yaml,
+    /// KIND/NAME, as `delete` and `describe` take it
+    Name,
+}
+
+/// A column of a kind's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its title, in capitals.
+    pub title: &'static str,
+    /// Shown with `-o wide` only.
+    pub wide: bool,
+}
+
+impl Column {
+    /// Always shown.
+    pub const fn new(title: &'static str) -> Self {
+        Self { title, wide: false }
+    }
+
+    /// Shown with `-o wide` only.
+    pub const fn wide(title: &'static str) -> Self {
+        Self { title, wide: true }
+    }
+}
+
+/// Between two columns.
+const GAP: usize = 3;
+
+/// Lays out rows in columns. Rows that come later keep to the widths that the earlier ones needed, where they fit.
+#[derive(Debug, Default)]
+pub struct Table {
+    widths: Vec<usize>,
+}
+
+impl Table {
+    /// The rows as text, a line each, no spaces at the end of a line.
+    pub fn lay_out(&mut self, rows: &[Vec<String>]) -> String {
+        for row in rows {
+            self.widths.resize(self.widths.len().max(row.len()), 0);
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = (*width).max(columns(cell));
+            }
+        }
+        let mut text = String::new();
+        for row in rows {
+            let mut line = String::new();
+            for (width, cell) in self.widths.iter().zip(row) {
+                line.push_str(cell);
+                line.extend(std::iter::repeat_n(' ', width + GAP - columns(cell)));
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Columns of the terminal that a cell takes.
+fn columns(cell: &str) -> usize {
+    cell.chars().count()
+}
+
+/// What stands in a cell that has no value.
+pub const NONE: &str = "<none>";
+
+/// The text, or [`NONE`] if it is empty.
+pub fn or_none(text: &str) -> &str {
+    if text.is_empty() { NONE } else { text }
+}
+
+/// `yes` or `no`.
+pub fn yes_no(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+/// `a=1,b=2`, or [`NONE`].
+pub fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
+    let pairs: Vec<String> = pairs
+        .into_iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    or_none(&pairs.join(",")).to_owned()
+}
+
+/// A stored text that goes to a terminal on one line: control characters are made visible, so that no stored value
+/// can move the cursor or forge a line.
+pub fn one_line(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| match c {
+            c if c.is_control() => c.escape_default().collect::<Vec<_>>(),
+            c => vec![c],
+        })
+        .collect()
+}
+
+/// Whether anybody still reads what is written to standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Go on.
+    Listening,
+    /// Whatever read it, `head` for example, has enough: done, and no failure.
+    Gone,
+}
+
+/// Writes text to standard output at once.
+///
+/// # Errors
+/// A failure if it cannot be written, except because nobody reads it any more.
+pub fn print(text: &str) -> Result<Reader, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(Reader::Listening),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(Failure::failed(format!(
+            "cannot write to standard output: {error}"
+        ))),
+    }
+}
+
+/// A warning on standard error.
+pub fn warn(text: &str) {
+    eprintln!("warning: {text}");
+}
+
+/// A description: `Name:   value` lines in sections, as `kubectl describe` lays them out.
+#[derive(Debug, Default)]
+pub struct Description {
+    lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+enum Line {
+    Field {
+        depth: usize,
+        name: String,
+        value: String,
+    },
+    Text {
+        depth: usize,
+        text: String,
+    },
+}
+
+impl Description {
+    /// A line `name: value` at this depth of indentation.
+    pub fn field(&mut self, depth: usize, name: &str, value: impl Into<String>) -> &mut Self {
+        self.lines.push(Line::Field {
+            depth,
+            name: format!("{name}:"),
+            value: one_line(&value.into()),
+        });
+        self
+    }
+
+    /// A line of text.
+    pub fn text(&mut self, depth: usize, text: impl Into<String>) -> &mut Self {
+        self.lines.push(Line::Text {
+            depth,
+            text: text.into(),
+        });
+        self
+    }
+
+    /// A name with one line for each pair, or [`NONE`].
+    pub fn pairs<'a>(
+        &mut self,
+        name: &str,
+        pairs: impl IntoIterator<Item = (&'a String, &'a String)>,
+    ) -> &mut Self {
+        let mut title = name;
+        for (key, value) in pairs {
+            self.field(0, title, format!("{key}={value}"));
+            title = "";
+        }
+        if title == name {
+            self.field(0, name, NONE);
+        }
+        self
+    }
+
+    /// All lines, the values of one depth below each other.
+    pub fn render(&self) -> String {
+        let width = |depth: usize| {
+            let names = self.lines.iter().filter_map(|line| match line {
+                Line::Field {
+                    depth: at,
+                    name,
+                    value,
+                } if *at == depth && !value.is_empty() => Some(columns(name)),
+                _ => None,
+            });
+            names.max().unwrap_or(0) + 2
+        };
+        let depths = self.lines.iter().map(|line| match line {
+            Line::Field { depth, .. } | Line::Text { depth, .. } => *depth,
+        });
+        let widths: Vec<usize> = (0..=depths.max().unwrap_or(0)).map(width).collect();
+        let mut text = String::new();
+        for line in &self.lines {
+            let (depth, content) = match line {
+                Line::Field { depth, name, value } => {
+                    let name = if name == ":" { "" } else { name };
+                    let width = widths.get(*depth).copied().unwrap_or(0);
+                    (*depth, format!("{name:width$}{value}"))
+                }
+                Line::Text { depth, text } => (*depth, text.clone()),
+            };
+            let indented = format!("{}{content}", "  ".repeat(depth));
+            text.push_str(indented.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cells: &[&str]) -> Vec<String> {
+        cells.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_lines_end_without_spaces() {
+        let text = Table::default().lay_out(&[
+            row(&["NAME", "ROLE", "AGE"]),
+            row(&["n1", "manager", "3d4h"]),
+            row(&["länger", "", ""]),
+        ]);
+        assert_eq!(text, "NAME     ROLE      AGE\nn1       manager   3d4h\nlänger\n");
+    }
+
+    #[test]
+    fn rows_that_come_later_keep_to_the_columns() {
+        let mut table = Table::default();
+        table.lay_out(&[row(&["NAME", "AGE"]), row(&["long-name", "1s"])]);
+        assert_eq!(table.lay_out(&[row(&["n", "2s"])]), "n           2s\n");
+        assert_eq!(
+            table.lay_out(&[row(&["a-longer-name", "3s"])]),
+            "a-longer-name   3s\n"
+        );
+        assert_eq!(table.lay_out(&[row(&["n", "4s"])]), "n               4s\n");
+    }
+
+    #[test]
+    fn control_characters_of_a_stored_text_are_made_visible() {
+        assert_eq!(one_line("a\x1b[2J\nb\tä"), "a\\u{1b}[2J\\nb\\tä");
+    }
+
+    #[test]
+    fn a_description_aligns_its_values_by_depth() {
+        let labels = std::collections::BTreeMap::from([
+            ("a".to_owned(), "1".to_owned()),
+            ("b".to_owned(), "2".to_owned()),
+        ]);
+        let mut description = Description::default();
+        description.field(0, "Name", "n1").pairs("Labels", &labels);
+        description
+            .field(0, "Spec", "")
+            .field(1, "Desired Role", "worker");
+        description.text(0, "Conditions: none");
+        assert_eq!(
+            description.render(),
+            "Name:    n1\nLabels:  a=1\n         b=2\nSpec:\n  Desired Role:  worker\nConditions: none\n"
+        );
+        let empty = std::collections::BTreeMap::new();
+        let mut description = Description::default();
+        description.pairs("Labels", &empty);
+        assert_eq!(description.render(), "Labels:  <none>\n");
+    }
+}

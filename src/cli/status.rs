@@ -1,15 +1,189 @@
 //! `quorate status`: leader, gate and replicas at a glance.
 
-use clap::Args;
+use std::time::Duration;
 
-use super::connection::EtcdArgs;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
+use super::output::{Description, NONE, Reader, print};
+use crate::etcd::Watcher;
+use crate::gate::overview::Overview;
+use crate::store::Store;
 
-/// Arguments of the command.
+/// Arguments of `quorate status`.
 #[derive(Args, Debug)]
-pub struct StatusArgs {}
+pub struct StatusArgs {
+    /// Go on showing it whenever it changes, until interrupted
+    #[arg(short, long)]
+    pub watch: bool,
 
-/// Runs the command.
-pub async fn run(_args: StatusArgs, _etcd: &EtcdArgs) -> Result<(), Failure> {
-    Err(Failure::failed("not yet"))
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = StatusFormat::Text, value_name = "FORMAT")]
+    pub output: StatusFormat,
+}
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatusFormat {
+    /// For people
+    Text,
+    /// One JSON object; with --watch one a line
+    Json,
+}
+
+/// With `--watch`, changes that come in bursts are shown once.
+const BURST: Duration = Duration::from_millis(200);
+
+/// Shows the overview; with `--watch` whenever it changes.
+///
+/// # Errors
+/// A failure if etcd does not answer; while watching, it is waited for.
+pub async fn run(args: StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let store = connection::connect(etcd).await?;
+    let read = || async { Overview::read(&store).await.map_err(Failure::failed) };
+    if !args.watch {
+        print(&render(&read().await?, &args))?;
+        return Ok(());
+    }
+    let mut changes = Changes::new(&store).await?;
+    let mut shown = None;
+    loop {
+        let overview = Overview::read(&store).await;
+        match overview {
+            Ok(overview) if shown.as_ref() != Some(&overview) => {
+                let again = if shown.is_some() && args.output == StatusFormat::Text {
+                    "\n"
+                } else {
+                    ""
+                };
+                if print(&format!("{again}{}", render(&overview, &args)))? == Reader::Gone {
+                    return Ok(());
+                }
+                shown = Some(overview);
+            }
+            Ok(_) => {}
+            Err(error) => super::output::warn(&error.to_string()),
+        }
+        changes.next().await;
+        tokio::time::sleep(BURST).await;
+    }
+}
+
+/// Wakes whoever shows the overview. What it brings is not used: the overview is read anew.
+struct Changes {
+    reconciler: Watcher,
+    nodes: Watcher,
+}
+
+impl Changes {
+    async fn new(store: &Store) -> Result<Self, Failure> {
+        let (_, revision) = store
+            .etcd
+            .get(&store.keys.status())
+            .await
+            .map_err(Failure::failed)?;
+        let reconciler = store.keys.reconciler();
+        Ok(Self {
+            reconciler: Watcher::new(&store.etcd, reconciler, revision.next()),
+            nodes: Watcher::new(&store.etcd, store.keys.nodes(), revision.next()),
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.reconciler.next() => {}
+            _ = self.nodes.next() => {}
+        }
+    }
+}
+
+fn render(overview: &Overview, args: &StatusArgs) -> String {
+    match args.output {
+        StatusFormat::Text => text(overview),
+        StatusFormat::Json if args.watch => format!("{}\n", document(overview)),
+        StatusFormat::Json => format!("{:#}\n", document(overview)),
+    }
+}
+
+fn text(overview: &Overview) -> String {
+    let mut lines = Description::default();
+    match overview.leader() {
+        Some(leader) => lines.field(0, "Leader", format!("{} (term {})", leader.name, leader.entered)),
+        None => lines.field(0, "Leader", NONE),
+    };
+    match &overview.status {
+        None => lines.field(
+            0,
+            "Status",
+            "none yet: nothing was reconciled, nobody is admitted",
+        ),
+        Some(Err(malformed)) => lines.field(0, "Status", format!("malformed: {malformed}")),
+        Some(Ok(status)) => lines
+            .field(0, "Status", status.state.to_string())
+            .field(0, "Reconciled by", status.version.to_string())
+            .field(0, "Minimum release", status.minimum_compatible.to_string()),
+    };
+    lines.field(
+        0,
+        "Resources",
+        format!("{}/{} applied", overview.applied, overview.inventory),
+    );
+    if let Some(degraded) = &overview.degraded {
+        lines.field(
+            0,
+            "Degraded",
+            format!(
+                "{} since {}: {}",
+                degraded.reason, degraded.since, degraded.message
+            ),
+        );
+    }
+    if overview.replicas.is_empty() {
+        lines.field(0, "Replicas", NONE);
+    }
+    let mut title = "Replicas";
+    for (name, version) in &overview.replicas {
+        let version = version
+            .as_ref()
+            .map_or("unreadable".to_owned(), ToString::to_string);
+        let role = match overview
+            .candidates
+            .iter()
+            .position(|candidate| candidate.name == *name)
+        {
+            Some(0) => "leader",
+            Some(_) => "standby",
+            None => "not standing for election",
+        };
+        lines.field(0, title, format!("{name} at {version}, {role}"));
+        title = "";
+    }
+    lines.render()
+}
+
+fn document(overview: &Overview) -> Value {
+    let status = match &overview.status {
+        Some(Ok(status)) => json!({
+            "state": status.state.to_string(),
+            "version": status.version.to_string(),
+            "minimumCompatibleRelease": status.minimum_compatible.to_string(),
+        }),
+        Some(Err(malformed)) => json!({ "malformed": malformed.to_string() }),
+        None => Value::Null,
+    };
+    let replicas: Vec<Value> = overview
+        .replicas
+        .iter()
+        .map(|(name, version)| json!({ "name": name, "version": version.as_ref().map(ToString::to_string) }))
+        .collect();
+    json!({
+        "leader": overview.leader().map(|leader| json!({ "name": leader.name, "term": leader.entered.0 })),
+        "candidates": overview.candidates.iter().map(|candidate| &candidate.name).collect::<Vec<_>>(),
+        "status": status,
+        "degraded": overview.degraded,
+        "resources": { "applied": overview.applied, "inventory": overview.inventory },
+        "replicas": replicas,
+    })
 }

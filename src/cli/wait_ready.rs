@@ -1,15 +1,95 @@
 //! `quorate wait-ready`: block until the reconciled state admits a release.
 
+use std::time::Duration;
+
 use clap::Args;
 
-use super::connection::EtcdArgs;
-use super::exit::Failure;
+use super::connection::{self, EtcdArgs};
+use super::exit::{Exit, Failure};
+use crate::gate::judge::{Waiter, wait_ready};
+use crate::release::Release;
+use crate::resources::Bundle;
 
-/// Arguments of the command.
+/// Arguments of `quorate wait-ready`.
 #[derive(Args, Debug)]
-pub struct WaitReadyArgs {}
+#[command(
+    after_long_help = "A start-up check for others: it registers nothing, so that nobody waits for whoever ran it. \
+A process whose release must hold back an upgrade is a replica (quorate run), or a node that is flagged as controller.\n\n\
+Each reason to wait is printed to stdout once, when it comes up.\n\n\
+Exit codes: 0 ready, 1 error, 2 timed out, 64 usage."
+)]
+pub struct WaitReadyArgs {
+    /// Give up after this long (30s, 5m, 1h30m) [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<Duration>,
 
-/// Runs the command.
-pub async fn run(_args: WaitReadyArgs, _etcd: &EtcdArgs) -> Result<(), Failure> {
-    Err(Failure::failed("not yet"))
+    /// The release that is to start [default: the built-in bundle's]
+    #[arg(long, value_name = "RELEASE")]
+    pub release: Option<Release>,
+
+    /// The least release that must have reconciled the state [default: the built-in bundle's]
+    #[arg(long, value_name = "RELEASE")]
+    pub min_reconciler_release: Option<Release>,
+}
+
+/// Parses a duration as Kubernetes writes it.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let span: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| format!("\"{text}\" is not a duration: expected like 30s, 5m or 1h30m"))?;
+    Duration::try_from(span).map_err(|_| format!("\"{text}\" is negative"))
+}
+
+/// Waits; prints each reason to wait, and at last that it is ready.
+///
+/// # Errors
+/// A failure if etcd cannot be reached at the start, or the time is over.
+pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let builtin = Bundle::builtin();
+    let waiter = Waiter {
+        release: args.release.unwrap_or(builtin.version().release),
+        min_reconciler: args
+            .min_reconciler_release
+            .unwrap_or(builtin.min_reconciler_release),
+    };
+    if waiter.min_reconciler > waiter.release {
+        return Err(Failure::usage(format!(
+            "--min-reconciler-release {} is above --release {}: no state could ever admit it",
+            waiter.min_reconciler, waiter.release
+        )));
+    }
+    let ready = async {
+        let store = connection::connect(etcd).await?;
+        wait_ready(&store, waiter, |reason| println!("waiting: {reason}")).await;
+        println!("ready: the reconciled state admits release {}", waiter.release);
+        Ok(())
+    };
+    match args.timeout {
+        None => ready.await,
+        Some(limit) => tokio::time::timeout(limit, ready).await.unwrap_or_else(|_| {
+            Err(Failure::new(
+                Exit::TimedOut,
+                format!("release {} is not admitted after {limit:?}", waiter.release),
+            )
+            .hint("quorate status shows what the state is waiting for"))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_in_kubernetes() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["", "10", "-5s", "soon"] {
+            assert!(duration(bad).unwrap_err().contains(bad), "{bad}");
+        }
+    }
 }

@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub config: Config,
     pub metrics: Metrics,
     /// Replaced as a whole when certificates or the password change.
-    pub link: RwLock<Link>,
+    pub link: RwLock<Arc<Link>>,
     /// The endpoints in the balanced channel, for whoever connects to one member at a time.
     pub live: watch::Sender<Vec<String>>,
     /// Rung when a request went unanswered: the endpoints are looked at before their time.
@@ -34,7 +34,6 @@ pub(super) struct Shared {
     pub single: Mutex<BTreeMap<String, Client>>,
 }
 
-#[derive(Clone)]
 pub(super) struct Link {
     pub client: Client,
     pub options: ConnectOptions,
@@ -67,11 +66,26 @@ impl ConnectError {
         match self {
             Self::Config(_) | Self::Setup(_) => false,
             // A wrong certificate authority or password does not get better by waiting.
-            Self::NoneAnswers(answers) => answers.iter().any(|(_, error)| {
-                error.is_retryable() && !error.message().contains("invalid peer certificate")
-            }),
+            Self::NoneAnswers(answers) => answers
+                .iter()
+                .any(|(_, error)| error.is_retryable() && !is_about_certificates(error)),
         }
     }
+}
+
+/// Whether TLS failed for who the two sides are: the texts of rustls for the server's certificate and for the alerts
+/// by which a server refuses the client's.
+fn is_about_certificates(error: &Error) -> bool {
+    const ALERTS: [&str; 6] = [
+        "BadCertificate",
+        "UnsupportedCertificate",
+        "CertificateExpired",
+        "CertificateUnknown",
+        "CertificateRequired",
+        "UnknownCA",
+    ];
+    let text = error.message();
+    text.contains("invalid peer certificate") || ALERTS.iter().any(|alert| text.contains(alert))
 }
 
 fn list(answers: &[(String, Error)]) -> String {
@@ -111,7 +125,7 @@ impl Etcd {
         Ok(Self(Arc::new(Shared {
             config,
             metrics,
-            link: RwLock::new(link),
+            link: RwLock::new(Arc::new(link)),
             live: watch::Sender::new(live),
             suspect: Notify::new(),
             single: Mutex::new(single),
@@ -133,7 +147,7 @@ impl Etcd {
         self.0.live.borrow().clone()
     }
 
-    pub(super) fn link(&self) -> Link {
+    pub(super) fn link(&self) -> Arc<Link> {
         // A panic while the lock was held left a whole Link behind: it is replaced in one assignment.
         self.0.link.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -142,7 +156,7 @@ impl Etcd {
     /// renewed and the request, which was not applied, sent once more.
     pub(super) async fn call<T, F, Fut>(&self, operation: &'static str, attempt: F) -> Result<T, Error>
     where
-        F: Fn(Client) -> Fut,
+        F: Fn(Arc<Link>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let result = self.attempt(operation, &attempt).await;
@@ -157,13 +171,13 @@ impl Etcd {
 
     async fn attempt<T, F, Fut>(&self, operation: &'static str, attempt: &F) -> Result<T, Error>
     where
-        F: Fn(Client) -> Fut,
+        F: Fn(Arc<Link>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let limit = self.0.config.request_timeout;
-        let client = self.link().client;
+        let link = self.link();
         let started = Instant::now();
-        let result = match tokio::time::timeout(limit, attempt(client)).await {
+        let result = match tokio::time::timeout(limit, attempt(link)).await {
             Ok(result) => result.map_err(|error| Error::from_client(operation, error)),
             Err(_) => Err(Error::timed_out(operation, limit)),
         };
@@ -185,8 +199,8 @@ impl Etcd {
 
     pub(super) async fn renew_token(&self) -> Result<(), Error> {
         let limit = self.0.config.request_timeout;
-        let client = self.link().client;
-        match tokio::time::timeout(limit, client.refresh_token()).await {
+        let link = self.link();
+        match tokio::time::timeout(limit, link.client.refresh_token()).await {
             Ok(result) => result.map_err(|error| Error::from_client("authenticate", error)),
             Err(_) => Err(Error::timed_out("authenticate", limit)),
         }

@@ -5,23 +5,23 @@
 //! asked by itself first. The configured ones stay candidates for ever, as the way back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions};
+use etcd_client::{Client, ConnectOptions, StatusResponse};
 use futures::future::join_all;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::config::Config;
 use super::connect::{Etcd, Link};
-use super::error::Error;
+use super::error::{Class, Error};
 
 /// Between two looks that unanswered requests asked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// An endpoint and what it answered: whether the member behind it votes.
-pub(super) type Answer = (String, Result<bool, Error>);
+/// An endpoint, and whether the member behind it can serve.
+pub(super) type Answer = (String, Result<(), Error>);
 
 pub(super) fn configured(config: &Config) -> BTreeSet<String> {
     config
@@ -32,8 +32,28 @@ pub(super) fn configured(config: &Config) -> BTreeSet<String> {
 }
 
 pub(super) fn answering(answers: &[Answer]) -> Vec<String> {
-    let voting = answers.iter().filter(|(_, answer)| matches!(answer, Ok(true)));
-    voting.map(|(endpoint, _)| endpoint.clone()).collect()
+    let serving = answers.iter().filter(|(_, answer)| answer.is_ok());
+    serving.map(|(endpoint, _)| endpoint.clone()).collect()
+}
+
+/// Whether a member that gave its status serves requests: a learner refuses most, one that is cut off from its
+/// cluster all.
+fn serves(status: &StatusResponse) -> Result<(), Error> {
+    let refuse = |why: &str| {
+        Err(Error::new(
+            "status",
+            "Unavailable",
+            Class::Unavailable,
+            why.to_owned(),
+        ))
+    };
+    if status.is_learner() {
+        refuse("the member is a learner, which serves no requests")
+    } else if status.leader() == 0 {
+        refuse("the member sees no raft leader")
+    } else {
+        Ok(())
+    }
 }
 
 /// Asks every candidate for its status, all at once, each within the connect and request limits.
@@ -49,15 +69,19 @@ pub(super) async fn probe(
         let known = clients.get(&endpoint).cloned();
         async move {
             let ask = async {
-                let mut client = match known {
-                    Some(client) => client,
-                    None => Client::connect([&endpoint], Some(options.clone())).await?,
-                };
-                let status = client.status().await?;
-                Ok((client, !status.is_learner()))
+                let mut answer = ask_status(&endpoint, options, known).await;
+                // Under TLS 1.3 a server refuses a client's certificate after the handshake, by an alert that
+                // races the end of the connection: only the alert tells why.
+                for _ in 0..TLS_ATTEMPTS {
+                    if !answer.as_ref().is_err_and(|error| error.code == "Cancelled") {
+                        break;
+                    }
+                    answer = ask_status(&endpoint, options, None).await;
+                }
+                answer
             };
             let answer = match tokio::time::timeout(limit, ask).await {
-                Ok(answer) => answer.map_err(|error| Error::from_client("status", error)),
+                Ok(answer) => answer,
                 Err(_) => Err(Error::timed_out("status", limit)),
             };
             (endpoint, answer)
@@ -67,9 +91,9 @@ pub(super) async fn probe(
         .await
         .into_iter()
         .map(|(endpoint, answer)| match answer {
-            Ok((client, votes)) => {
+            Ok((client, serves)) => {
                 clients.insert(endpoint.clone(), client);
-                (endpoint, Ok(votes))
+                (endpoint, serves)
             }
             Err(error) => {
                 // Its next question goes over a fresh connection, not one that may be black-holed.
@@ -78,6 +102,26 @@ pub(super) async fn probe(
             }
         })
         .collect()
+}
+
+/// How often an endpoint that ends the connection instead of answering is asked again; about every second of these
+/// meets the alert.
+const TLS_ATTEMPTS: usize = 8;
+
+async fn ask_status(
+    endpoint: &str,
+    options: &ConnectOptions,
+    known: Option<Client>,
+) -> Result<(Client, Result<(), Error>), Error> {
+    let ask = async {
+        let mut client = match known {
+            Some(client) => client,
+            None => Client::connect([endpoint], Some(options.clone())).await?,
+        };
+        let status = client.status().await?;
+        Ok((client, serves(&status)))
+    };
+    ask.await.map_err(|error| Error::from_client("status", error))
 }
 
 impl Etcd {
@@ -103,7 +147,7 @@ impl Etcd {
 
     async fn look_at_endpoints(&self) {
         let config = &self.0.config;
-        let mut link = self.link();
+        let link = self.link();
         let material = match config.load() {
             Ok(material) => material,
             Err(error) => {
@@ -112,16 +156,18 @@ impl Etcd {
             }
         };
         let renewed = material != link.material;
-        if renewed {
-            link.options = config.connect_options(&material);
+        let options = if renewed {
             self.single_clients().clear();
-        }
+            config.connect_options(&material)
+        } else {
+            link.options.clone()
+        };
         let mut candidates = configured(config);
         if config.sync_endpoints {
             candidates.extend(self.voters().await);
         }
         let mut clients = self.single_clients().clone();
-        let answers = probe(config, &link.options, &mut clients, candidates).await;
+        let answers = probe(config, &options, &mut clients, candidates).await;
         *self.single_clients() = clients;
         let live = answering(&answers);
         if live.is_empty() {
@@ -130,9 +176,9 @@ impl Etcd {
         }
         let before = self.live_endpoints();
         if renewed {
-            match Link::open(&live, link.options, material).await {
+            match Link::open(&live, options, material).await {
                 Ok(fresh) => {
-                    *self.0.link.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+                    *self.0.link.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
                     info!("etcd credentials changed on disk: connected anew");
                 }
                 Err(error) => {
@@ -158,8 +204,8 @@ impl Etcd {
     /// not for what to change: the list is not read linearizably.
     async fn voters(&self) -> Vec<String> {
         let listed = self
-            .call("member_list", |client| async move {
-                client.cluster_client().member_list().await
+            .call("member_list", |link| async move {
+                link.client.cluster_client().member_list().await
             })
             .await;
         let Ok(listed) = listed else { return Vec::new() };

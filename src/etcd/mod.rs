@@ -10,6 +10,7 @@ mod endpoints;
 mod error;
 mod fence;
 mod kv;
+mod members;
 pub mod session;
 mod txn;
 mod watch;

@@ -177,9 +177,9 @@ impl Etcd {
             request = request.or_else([TxnOp::get(key, None)]);
         }
         let response = self
-            .call("txn", |client| {
+            .call("txn", |link| {
                 let request = request.clone();
-                async move { client.kv_client().txn(request).await }
+                async move { link.client.kv_client().txn(request).await }
             })
             .await
             .map_err(|error| match error.outcome_unknown() {

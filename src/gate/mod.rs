@@ -5,6 +5,7 @@
 
 pub mod controller;
 pub mod judge;
+pub mod overview;
 pub mod plan;
 pub mod readiness;
 pub mod registration;

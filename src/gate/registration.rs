@@ -12,6 +12,7 @@ use crate::etcd::{Error, KeyRange, Pulse, Revision, Session, Txn, TxnError, Watc
 use crate::proto::Registration;
 use crate::release::Version;
 use crate::retry::Delays;
+use crate::store::object::time;
 use crate::store::{Name, Store};
 
 /// A registration that stands.
@@ -46,31 +47,14 @@ pub async fn keep_registered(
     stop: CancellationToken,
 ) {
     let mut delays = Delays::etcd();
-    while !stop.is_cancelled() {
-        tokio::select! {
+    loop {
+        let registered = tokio::select! {
+            biased;
             () = stop.cancelled() => return,
-            free = wait_until_free(store, who) => {
-                if let Err(error) = free {
-                    warn!("cannot register node {}, to be tried again: {error}", who.node);
-                    delays.wait().await;
-                    continue;
-                }
-            }
-        }
-        let session = tokio::select! {
-            () = stop.cancelled() => return,
-            session = Session::open(&store.etcd, who.ttl, pulse) => session,
+            registered = register(store, who, pulse) => registered,
         };
-        let session = match session {
-            Ok(session) => session,
-            Err(error) => {
-                warn!("cannot register node {}, to be tried again: {error}", who.node);
-                delays.wait().await;
-                continue;
-            }
-        };
-        match register(store, who, &session).await {
-            Ok(revision) => {
+        match registered {
+            Ok((session, revision)) => {
                 delays.reset();
                 info!(%revision, "registered node {} at release {}", who.node, who.version);
                 let registered = Registered {
@@ -89,9 +73,8 @@ pub async fn keep_registered(
             }
             Err(error) => {
                 warn!("cannot register node {}, to be tried again: {error}", who.node);
-                session.close().await;
                 tokio::select! {
-                    () = stop.cancelled() => {}
+                    () = stop.cancelled() => return,
                     () = delays.wait() => {}
                 }
             }
@@ -111,41 +94,76 @@ enum RegisterError {
     Taken,
 }
 
-/// Resolves once no other process holds the id.
-async fn wait_until_free(store: &Store, who: &Registrant) -> Result<(), RegisterError> {
+/// Waits for the id to be free, takes a lease and writes the record. A lease that is not used in the end is given
+/// back; where this is cancelled, it ends by itself.
+async fn register(
+    store: &Store,
+    who: &Registrant,
+    pulse: &Pulse,
+) -> Result<(Session, Revision), RegisterError> {
+    let replaced = wait_until_free(store, who).await?;
+    let session = Session::open(&store.etcd, who.ttl, pulse).await?;
+    match write_record(store, who, &session, replaced).await {
+        Ok(revision) => Ok((session, revision)),
+        Err(error) => {
+            session.close().await;
+            Err(error)
+        }
+    }
+}
+
+/// Resolves once no other process holds the id; with the mod revision of what may be replaced. That is a record of
+/// this very process on a lease that it gave up while etcd was out of reach: to wait for its end would keep this
+/// replica unready for no reason.
+async fn wait_until_free(store: &Store, who: &Registrant) -> Result<Revision, RegisterError> {
     let key = store.keys.registration(&who.node);
-    let (mut found, revision) = store.etcd.get(&key).await?;
-    if let Some(other) = &found {
-        let process = Registration::decode(&*other.value)
-            .map(|other| other.process)
+    let mut watcher: Option<Watcher> = None;
+    loop {
+        let (found, revision) = store.etcd.get(&key).await?;
+        let Some(found) = found else {
+            return Ok(Revision::ABSENT);
+        };
+        let process = Registration::decode(&*found.value)
+            .map(|found| found.process)
             .unwrap_or_default();
-        warn!(
-            "node id {} is in use by another process ({process}): waiting until it is gone; if that one is still \
-             running, give this one another --node-id",
-            who.node
-        );
+        if process == who.process {
+            return Ok(found.mod_revision);
+        }
+        if watcher.is_none() {
+            warn!(
+                "node id {} is in use by another process ({process}): waiting until it is gone; if that one is \
+                 still running, give this one another --node-id",
+                who.node
+            );
+        }
+        watcher
+            .get_or_insert_with(|| Watcher::new(&store.etcd, KeyRange::key(key.clone()), revision.next()))
+            .next()
+            .await;
     }
-    let mut watcher = Watcher::new(&store.etcd, KeyRange::key(key.clone()), revision.next());
-    while found.is_some() {
-        watcher.next().await;
-        found = store.etcd.get(&key).await?.0;
-    }
-    Ok(())
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "a process writes its own record: no term is needed for it"
 )]
-async fn register(store: &Store, who: &Registrant, session: &Session) -> Result<Revision, RegisterError> {
+async fn write_record(
+    store: &Store,
+    who: &Registrant,
+    session: &Session,
+    replaced: Revision,
+) -> Result<Revision, RegisterError> {
     let key = store.keys.registration(&who.node);
     let record = Registration {
         version: Some(who.version.to_proto()),
         process: who.process.clone(),
+        // For people; nothing is decided by it.
+        registered_at: Some(time::to_proto(jiff::Timestamp::now())),
     };
-    let txn = Txn::new()
-        .when_absent(&key)
-        .put_leased(&key, record.encode_to_vec(), session.lease());
+    let txn =
+        Txn::new()
+            .when_unchanged(&key, replaced)
+            .put_leased(&key, record.encode_to_vec(), session.lease());
     match store.etcd.unfenced(txn).await {
         Ok(committed) => Ok(committed.revision),
         // It may have been written: the key itself says whether it was, and by whom.

@@ -1,1 +1,27 @@
 //! The base set of Kubernetes resources: bundle, plan, reconciliation.
+//!
+//! A pass observes (one list a kind), plans (`plan`, pure, one object at a time) and acts (server-side apply, deletion
+//! with preconditions). What was ever written is in the inventory, in etcd; what is remembered between passes ends with
+//! the term.
+
+mod act;
+pub mod bundle;
+pub mod controller;
+pub mod difference;
+mod in_term;
+pub mod inventory;
+pub mod kinds;
+mod memory;
+mod observe;
+pub mod permissions;
+pub mod plan;
+pub mod preview;
+pub mod report;
+pub mod upgrade;
+mod watches;
+
+pub use bundle::{BadBundle, Bundle};
+pub use controller::{Reconciler, Settings};
+pub use in_term::{InTerm, Subject};
+pub use inventory::Inventory;
+pub use report::{Outcome, Report};

@@ -19,10 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::metrics::Metrics;
 
-mod heartbeat;
 mod pages;
-
-pub use heartbeat::Heartbeat;
 
 /// How long [`Server::stop`] lets requests under way finish. A probe is answered from memory, in well under a
 /// millisecond; only a client that stopped reading or writing takes longer, and a replica has 3 s to exit.

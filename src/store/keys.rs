@@ -151,6 +151,14 @@ impl Keys {
         KeyRange::prefix(self.below(format_args!("/alive/")))
     }
 
+    /// The name in a key of [`Keys::all_alive`].
+    pub fn parse_alive<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key)
+            .ok()?
+            .strip_prefix(self.0.0.as_str())?
+            .strip_prefix("/alive/")
+    }
+
     /// `/removed/<uid>`: a `RemovedNode`.
     pub fn removed(&self, uid: &str) -> Vec<u8> {
         self.below(format_args!("/removed/{uid}"))
@@ -166,9 +174,19 @@ impl Keys {
         self.below(format_args!("/kubernetes/reconciler/status.json"))
     }
 
+    /// Everything about the reconciler: status, election, inventory.
+    pub fn reconciler(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/kubernetes/reconciler/")))
+    }
+
     /// `/kubernetes/reconciler/leader`: the election's prefix, as `etcdctl elect` takes it.
     pub fn election(&self) -> String {
         format!("{}/kubernetes/reconciler/leader", self.0)
+    }
+
+    /// The candidates' keys: the one that came to be first is the leader's.
+    pub fn candidates(&self) -> KeyRange {
+        KeyRange::prefix(format!("{}/", self.election()))
     }
 
     /// `/kubernetes/reconciler/inventory/<group>/<kind>/<namespace or _>/<name>`: an `Applied`. The core group
@@ -275,6 +293,13 @@ mod tests {
         assert_eq!(keys().parse_node(b"/team/quorate/nodes/a/later"), NodeKey::Other);
         assert_eq!(keys().parse_node(b"/team/quorate/nodes/\xff"), NodeKey::Other);
         assert_eq!(keys().parse_node(b"/team/quorate2/nodes/a"), NodeKey::Other);
+    }
+
+    #[test]
+    fn the_name_of_an_alive_node_is_read_from_its_key() {
+        let name: Name = "n1".parse().unwrap();
+        assert_eq!(keys().parse_alive(&keys().alive(&name)), Some("n1"));
+        assert_eq!(keys().parse_alive(&keys().node(&name)), None);
     }
 
     #[test]

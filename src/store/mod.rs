@@ -1,8 +1,9 @@
-//! What lies in etcd: keys, and caches that follow a range.
+//! What lies in etcd: keys, objects, and caches that follow a range.
 
 mod cache;
 mod follow;
 pub mod keys;
+pub mod object;
 
 pub use cache::{Cache, Change};
 pub use follow::{Follower, Update};

@@ -1,6 +1,8 @@
-//! Commands over objects: get, describe, apply, delete. A further kind is one entry in the table of kinds.
+//! Objects on the command line: `get`, `describe`, `apply`, `delete`, and the table of kinds.
 
 pub mod apply;
 pub mod delete;
 pub mod describe;
 pub mod get;
+pub mod kinds;
+mod view;

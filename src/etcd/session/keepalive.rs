@@ -151,7 +151,7 @@ impl Rounds {
             .get(self.next_endpoint % endpoints.len().max(1))
             .cloned();
         self.next_endpoint = self.next_endpoint.wrapping_add(1);
-        let options = self.etcd.link().options;
+        let options = self.etcd.link().options.clone();
         let opened = async {
             let mut client = Client::connect(endpoint.as_slice(), Some(options)).await?;
             client.lease_keep_alive(self.lease.0).await

@@ -1,0 +1,315 @@
+//! From files to checked documents. All faults of all of them are told at once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::cli::exit::Failure;
+use crate::cli::objects::kinds::{KINDS, Kind};
+use crate::store::Name;
+use crate::store::object::change::Codec;
+use crate::store::object::fields::{Fault, nearest};
+use crate::store::object::{API_VERSION, text};
+
+/// What `-` is called in messages.
+const STDIN: &str = "standard input";
+
+/// A document without a fault of its own.
+pub struct Manifest {
+    /// What kind of object it is.
+    pub kind: &'static dyn Kind,
+    /// How that is read and written.
+    pub codec: &'static dyn Codec,
+    /// The object's name.
+    pub name: Name,
+    /// All of it.
+    pub document: Value,
+    /// Where it stands, for messages: `nodes.yaml: document 2 (Node n1)`.
+    pub origin: String,
+}
+
+impl Manifest {
+    /// `node/n1`
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.kind.words().singular, self.name)
+    }
+}
+
+/// Reads and checks every document of these files, directories and, for `-`, standard input.
+///
+/// # Errors
+/// Usage (64) for everything that is wrong with the files or the documents; nothing has happened then.
+pub fn read(sources: &[String]) -> Result<Vec<Manifest>, Failure> {
+    let mut faults = Vec::new();
+    let mut manifests = Vec::new();
+    for (source, text) in texts(sources)? {
+        match text::parse(&text) {
+            Ok(documents) => {
+                for (place, document) in numbered(documents) {
+                    match check(&source, &place, document) {
+                        Ok(manifest) => manifests.push(manifest),
+                        Err(mut found) => faults.append(&mut found),
+                    }
+                }
+            }
+            Err(error) => faults.push(format!("{source}: {error}")),
+        }
+    }
+    faults.extend(repeated(&manifests));
+    if !faults.is_empty() {
+        let count = match faults.len() {
+            1 => "1 fault".to_owned(),
+            many => format!("{many} faults"),
+        };
+        return Err(Failure::usage(format!(
+            "{count}, nothing was written\n  {}",
+            faults.join("\n  ")
+        )));
+    }
+    if manifests.is_empty() {
+        let sources: Vec<&str> = sources
+            .iter()
+            .map(|source| if source == "-" { STDIN } else { source })
+            .collect();
+        return Err(Failure::usage(format!("no documents in {}", sources.join(", "))));
+    }
+    Ok(manifests)
+}
+
+fn texts(sources: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let unreadable = |path: &Path, error: &std::io::Error| {
+        Failure::usage(format!("cannot read {}: {error}", path.display()))
+    };
+    let mut texts = Vec::new();
+    for source in sources {
+        if source == "-" {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|error| Failure::usage(format!("cannot read standard input: {error}")))?;
+            texts.push((STDIN.to_owned(), text));
+            continue;
+        }
+        let path = PathBuf::from(source);
+        let mut files = vec![path.clone()];
+        if path.is_dir() {
+            let entries = fs::read_dir(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            files = entries
+                .map_err(|error| unreadable(&path, &error))?
+                .iter()
+                .map(fs::DirEntry::path)
+                .filter(|file| is_manifest(file))
+                .collect();
+            // The file system's order is none; this one is the same everywhere.
+            files.sort();
+        }
+        for file in files {
+            let text = fs::read_to_string(&file).map_err(|error| unreadable(&file, &error))?;
+            texts.push((file.display().to_string(), text));
+        }
+    }
+    Ok(texts)
+}
+
+fn is_manifest(file: &Path) -> bool {
+    let extension = file.extension().and_then(|extension| extension.to_str());
+    file.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))
+}
+
+/// Documents with their place in the text. The items of a `List`, as `get -o yaml` prints it, count one by one.
+fn numbered(documents: Vec<Value>) -> Vec<(String, Value)> {
+    let mut numbered = Vec::new();
+    for (index, document) in documents.into_iter().enumerate() {
+        let place = format!("document {}", index + 1);
+        match document {
+            Value::Object(mut list) if list.get("kind").and_then(Value::as_str) == Some("List") => match list
+                .remove("items")
+            {
+                Some(Value::Array(items)) => {
+                    let items = items.into_iter().enumerate();
+                    numbered
+                        .extend(items.map(|(index, item)| (format!("{place}, item {}", index + 1), item)));
+                }
+                other => {
+                    list.extend(other.map(|items| ("items".to_owned(), items)));
+                    numbered.push((place, Value::Object(list)));
+                }
+            },
+            document => numbered.push((place, document)),
+        }
+    }
+    numbered
+}
+
+fn check(source: &str, place: &str, document: Value) -> Result<Manifest, Vec<String>> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let named = text(document.get("metadata").and_then(|metadata| metadata.get("name")));
+    let kind_word = text(document.get("kind"));
+    let origin = match (&kind_word, &named) {
+        (Some(kind), Some(name)) => {
+            let (kind, name) = (kind.escape_debug(), name.escape_debug());
+            format!("{source}: {place} ({kind} {name})")
+        }
+        (Some(kind), None) => format!("{source}: {place} ({})", kind.escape_debug()),
+        (None, _) => format!("{source}: {place}"),
+    };
+    let told = |faults: Vec<Fault>| faults.iter().map(|fault| format!("{origin}: {fault}")).collect();
+    let kind = kind_of(&document, kind_word.as_deref()).map_err(|fault| told(vec![fault]))?;
+    let Some(codec) = kind.applied() else {
+        let message = format!(
+            "{} objects are written by Quorate alone and cannot be applied",
+            kind.words().kind
+        );
+        return Err(told(vec![Fault::new("kind", message)]));
+    };
+    let mut faults = Vec::new();
+    let header = codec.check(&document, &mut faults);
+    match header.name {
+        Some(name) if faults.is_empty() => Ok(Manifest {
+            kind,
+            codec,
+            name,
+            document,
+            origin,
+        }),
+        _ => Err(told(faults)),
+    }
+}
+
+fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static dyn Kind, Fault> {
+    let applied = || KINDS.iter().filter(|kind| kind.applied().is_some());
+    let names = || applied().map(|kind| kind.words().kind);
+    let all = names().collect::<Vec<_>>().join(", ");
+    let Some(word) = word else {
+        return Err(match document {
+            Value::Object(map) if map.contains_key("kind") => Fault::new(
+                "kind",
+                format!("expected a string, one of {all} (apiVersion {API_VERSION})"),
+            ),
+            Value::Object(_) => Fault::new("kind", format!("missing; expected one of {all}")),
+            _ => Fault::new("", format!("expected an object with kind, one of {all}")),
+        });
+    };
+    KINDS
+        .iter()
+        .find(|kind| kind.words().kind == word)
+        .copied()
+        .ok_or_else(|| {
+            let meant = nearest(word, names())
+                .map(|meant| format!(" (did you mean {meant}?)"))
+                .unwrap_or_default();
+            Fault::new(
+                "kind",
+                format!("\"{}\" is not one of {all}{meant}", word.escape_debug()),
+            )
+        })
+}
+
+/// One object in two documents: which of them is meant to hold cannot be said.
+fn repeated(manifests: &[Manifest]) -> Vec<String> {
+    let mut first: BTreeMap<String, &str> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for manifest in manifests {
+        match first.get(&manifest.id()) {
+            Some(earlier) => faults.push(format!("{}: the same object as in {earlier}", manifest.origin)),
+            None => {
+                first.insert(manifest.id(), &manifest.origin);
+            }
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<Vec<Manifest>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("in.yaml");
+        fs::write(&file, text).unwrap();
+        let path = file.display().to_string();
+        read(std::slice::from_ref(&path)).map_err(|failure| failure.to_string().replace(&path, "in.yaml"))
+    }
+
+    fn node(name: &str) -> String {
+        format!("apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: {name}}}\n")
+    }
+
+    #[test]
+    fn faults_of_all_documents_are_told_with_document_kind_and_name() {
+        let text = [
+            node("n1"),
+            node("n1"),
+            node("n2") + "spec: {desiredRol: worker}",
+            "kind: Nod\n".to_owned(),
+            "apiVersion: quorate.dev/v1\nkind: Replica\nmetadata: {name: r}\n".to_owned(),
+            "[1]\n".to_owned(),
+            "apiVersion: quorate.dev/v1\nkind: Node\n".to_owned(),
+        ]
+        .join("\n---\n");
+        assert_eq!(
+            read_text(&text).err().unwrap(),
+            "6 faults, nothing was written\n  \
+             in.yaml: document 3 (Node n2): spec.desiredRol: unknown field (did you mean desiredRole?)\n  \
+             in.yaml: document 4 (Nod): kind: \"Nod\" is not one of Node (did you mean Node?)\n  \
+             in.yaml: document 5 (Replica r): kind: Replica objects are written by Quorate alone and cannot be applied\n  \
+             in.yaml: document 6: expected an object with kind, one of Node\n  \
+             in.yaml: document 7 (Node): metadata: missing\n  \
+             in.yaml: document 2 (Node n1): the same object as in in.yaml: document 1 (Node n1)"
+        );
+    }
+
+    #[test]
+    fn a_list_as_get_prints_it_is_read_item_by_item() {
+        let list = "{\"apiVersion\":\"quorate.dev/v1\",\"kind\":\"List\",\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[\
+                    {\"apiVersion\":\"quorate.dev/v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}},\
+                    {\"apiVersion\":\"quorate.dev/v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n2\",\"x\":1}}]}";
+        let error = read_text(list).err().unwrap();
+        assert_eq!(
+            error,
+            "1 fault, nothing was written\n  in.yaml: document 1, item 2 (Node n2): metadata.x: unknown field"
+        );
+        let manifests = read_text(&list.replace(",\"x\":1", "")).unwrap_or_else(|error| panic!("{error}"));
+        let ids: Vec<String> = manifests.iter().map(Manifest::id).collect();
+        assert_eq!(ids, ["node/n1", "node/n2"]);
+    }
+
+    #[test]
+    fn a_directory_is_read_in_the_order_of_its_names_and_other_files_are_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("b.yaml", node("n2")),
+            ("a.yml", node("n1")),
+            (
+                "c.json",
+                "{\"apiVersion\":\"quorate.dev/v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n3\"}}"
+                    .to_owned(),
+            ),
+            ("README.md", "not: [a manifest".to_owned()),
+        ] {
+            fs::write(dir.path().join(file), text).unwrap();
+        }
+        let manifests = read(&[dir.path().display().to_string()]).unwrap_or_else(|error| panic!("{error}"));
+        let ids: Vec<String> = manifests.iter().map(Manifest::id).collect();
+        assert_eq!(ids, ["node/n1", "node/n2", "node/n3"]);
+    }
+
+    #[test]
+    fn no_documents_and_no_file_are_errors_that_name_the_source() {
+        assert!(
+            read_text("# nothing\n")
+                .err()
+                .unwrap()
+                .contains("no documents in in.yaml")
+        );
+        let error = read(&["/does/not/exist.yaml".to_owned()])
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(error.starts_with("cannot read /does/not/exist.yaml: "), "{error}");
+    }
+}

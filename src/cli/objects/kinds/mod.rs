@@ -1,0 +1,280 @@
+//! The kinds: what `get`, `describe`, `apply` and `delete` know of each. A further kind is a file here and a line in
+//! [`KINDS`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use clap::builder::{PossibleValue, TypedValueParser};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::delete::Deletable;
+use super::view::View;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::Column;
+use crate::etcd::{KeyRange, KeyValue};
+use crate::store::object::change::Codec;
+use crate::store::object::fields::nearest;
+use crate::store::{Keys, Name};
+
+mod nodes;
+mod replicas;
+
+/// Every kind.
+pub static KINDS: &[&dyn Kind] = &[&nodes::Nodes, &replicas::Replicas];
+
+/// What a kind is called.
+#[derive(Debug)]
+pub struct Words {
+    /// `Node`, as in a document's `kind`.
+    pub kind: &'static str,
+    /// `node`, as in `node/n1`.
+    pub singular: &'static str,
+    /// `nodes`.
+    pub plural: &'static str,
+    /// Shorter ones.
+    pub short: &'static [&'static str],
+}
+
+/// A kind of object, as the commands see it.
+pub trait Kind: Sync {
+    /// What it is called.
+    fn words(&self) -> &'static Words;
+
+    /// The ranges that show all objects of this kind, or the one of this name.
+    fn ranges(&self, keys: &Keys, name: Option<&Name>) -> Vec<KeyRange>;
+
+    /// The key of the object of this name.
+    fn key(&self, keys: &Keys, name: &Name) -> Vec<u8>;
+
+    /// The name in a key, if it is the key of an object of this kind.
+    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str>;
+
+    /// Which objects a key of the ranges is about.
+    fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns;
+
+    /// The columns of the table.
+    fn columns(&self) -> &'static [Column];
+
+    /// An object as it is listed.
+    fn show(&self, view: &View, name: &str, stored: &KeyValue, now: Timestamp) -> Shown;
+
+    /// An object in full and in words.
+    fn describe(&self, view: &View, name: &str, stored: &KeyValue, now: Timestamp) -> String;
+
+    /// How `apply` writes it, if it does.
+    fn applied(&self) -> Option<&'static dyn Codec>;
+
+    /// How `delete` deletes it, if it does.
+    fn deleted(&self) -> Option<&'static dyn Deletable>;
+}
+
+impl fmt::Debug for dyn Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words().kind)
+    }
+}
+
+/// Which objects a change is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Concerns {
+    /// The one with this key.
+    One(Vec<u8>),
+    /// Every one, or it cannot be said which.
+    All,
+    /// None.
+    Nothing,
+}
+
+/// An object as it is listed.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Its labels, for selectors.
+    pub labels: BTreeMap<String, String>,
+    /// What `-o json` and `-o yaml` show.
+    pub document: Value,
+    /// A cell for each column.
+    pub cells: Vec<String>,
+    /// Why the stored value is not shown as what it should be.
+    pub malformed: Option<String>,
+}
+
+impl Shown {
+    /// What stands in the place of an object whose stored value is malformed (INV-8).
+    fn malformed(document: Value, name: &str, columns: &[Column], malformed: String) -> Self {
+        let mut cells = vec![crate::cli::output::one_line(name), "<malformed>".to_owned()];
+        cells.resize(columns.len(), String::new());
+        Self {
+            labels: BTreeMap::new(),
+            document,
+            cells,
+            malformed: Some(malformed),
+        }
+    }
+}
+
+/// The kind that a person means: `node`, `nodes`, `Node`, `no`.
+///
+/// # Errors
+/// A sentence that names all kinds.
+pub fn find(word: &str) -> Result<&'static dyn Kind, String> {
+    let lower = word.to_lowercase();
+    let called = |words: &Words| {
+        [words.singular, words.plural].contains(&lower.as_str()) || words.short.contains(&lower.as_str())
+    };
+    if let Some(kind) = KINDS.iter().find(|kind| called(kind.words())) {
+        return Ok(*kind);
+    }
+    let plurals = || KINDS.iter().map(|kind| kind.words().plural);
+    let meant = nearest(word, plurals())
+        .map(|meant| format!(" (did you mean {meant}?)"))
+        .unwrap_or_default();
+    let all: Vec<&str> = plurals().collect();
+    Err(format!(
+        "\"{}\" is no kind of object{meant}; there are {}",
+        word.escape_debug(),
+        all.join(", ")
+    ))
+}
+
+/// The failure of a question about objects that are not there.
+pub fn not_found(kind: &dyn Kind, names: &[&Name], keys: &Keys) -> Failure {
+    let words = kind.words();
+    let ids: Vec<String> = names
+        .iter()
+        .map(|name| format!("{}/{name}", words.singular))
+        .collect();
+    Failure::new(Exit::NotFound, format!("{} not found", ids.join(", "))).hint(format!(
+        "quorate get {} lists what there is below {}",
+        words.plural,
+        keys.prefix()
+    ))
+}
+
+/// The first argument of the object commands: `KIND` or `KIND/NAME`.
+#[derive(Clone, Debug)]
+pub struct Target {
+    kind: &'static dyn Kind,
+    name: Option<Name>,
+}
+
+impl Target {
+    /// The kind, and all names: this argument's own and the others', each of which may be `KIND/NAME` again.
+    ///
+    /// # Errors
+    /// A sentence about the first argument that does not fit.
+    pub fn resolve(&self, others: &[String]) -> Result<(&'static dyn Kind, Vec<Name>), String> {
+        let mut names: Vec<Name> = self.name.iter().cloned().collect();
+        for other in others {
+            let name = match other.split_once('/') {
+                Some(_) => {
+                    let target = parse(other)?;
+                    let (expected, found) = (self.kind.words().kind, target.kind.words().kind);
+                    if expected != found {
+                        return Err(format!(
+                            "\"{other}\" is a {found}; one command takes one kind ({expected})"
+                        ));
+                    }
+                    target.name
+                }
+                None => Some(other.parse::<Name>().map_err(|error| error.to_string())?),
+            };
+            names.extend(name.filter(|name| !names.contains(name)));
+        }
+        Ok((self.kind, names))
+    }
+}
+
+fn parse(text: &str) -> Result<Target, String> {
+    let (word, name) = match text.split_once('/') {
+        Some((word, name)) => (word, Some(name)),
+        None => (text, None),
+    };
+    Ok(Target {
+        kind: find(word)?,
+        name: name
+            .map(str::parse::<Name>)
+            .transpose()
+            .map_err(|error| error.to_string())?,
+    })
+}
+
+/// Reads a [`Target`] from the command line, and tells completions the kinds.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetParser;
+
+impl TypedValueParser for TargetParser {
+    type Value = Target;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Target, clap::Error> {
+        TypedValueParser::parse_ref(&(|text: &str| parse(text)), command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(KINDS.iter().map(|kind| {
+            let words = kind.words();
+            PossibleValue::new(words.plural)
+                .alias(words.singular)
+                .aliases(words.short)
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_found_by_each_of_its_words() {
+        for word in ["node", "nodes", "Node", "no", "NODES"] {
+            assert_eq!(find(word).unwrap().words().kind, "Node", "{word}");
+        }
+        assert_eq!(find("rep").unwrap().words().kind, "Replica");
+        let error = find("noeds").unwrap_err();
+        assert_eq!(
+            error,
+            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, replicas"
+        );
+    }
+
+    #[test]
+    fn no_word_means_two_kinds() {
+        let mut words: Vec<&str> = KINDS
+            .iter()
+            .flat_map(|kind| {
+                let words = kind.words();
+                [words.singular, words.plural]
+                    .into_iter()
+                    .chain(words.short.iter().copied())
+            })
+            .collect();
+        words.sort_unstable();
+        let all = words.len();
+        words.dedup();
+        assert_eq!(words.len(), all);
+    }
+
+    #[test]
+    fn names_come_bare_or_with_their_kind_and_once() {
+        let resolve = |first: &str, others: &[&str]| {
+            let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+            let (_, names) = parse(first)?.resolve(&others)?;
+            Ok::<_, String>(names.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(resolve("nodes", &[]).unwrap(), Vec::<String>::new());
+        assert_eq!(resolve("node", &["b", "a", "b"]).unwrap(), ["b", "a"]);
+        assert_eq!(resolve("node/a", &["no/b"]).unwrap(), ["a", "b"]);
+        assert!(
+            resolve("node/a", &["replica/b"])
+                .unwrap_err()
+                .contains("one kind")
+        );
+        assert!(resolve("node/", &[]).is_err());
+        assert!(resolve("node", &["A"]).is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! Nodes, as the commands show them.
+
+use jiff::Timestamp;
+
+use super::{Concerns, Kind, Shown, Words};
+use crate::cli::objects::delete::{Deletable, nodes::DeleteNode};
+use crate::cli::objects::describe;
+use crate::cli::objects::view::View;
+use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
+use crate::etcd::{KeyRange, KeyValue};
+use crate::proto::Node;
+use crate::store::object::change::{Codec, Of};
+use crate::store::object::{Object, decode, malformed_document, node, replica, time};
+use crate::store::{Keys, Name, keys::NodeKey};
+
+/// The kind.
+pub struct Nodes;
+
+static WORDS: Words = Words {
+    kind: Node::KIND,
+    singular: "node",
+    plural: "nodes",
+    short: &["no"],
+};
+
+static CODEC: Of<Node> = Of::new();
+
+const COLUMNS: &[Column] = &[
+    Column::new("NAME"),
+    Column::new("ROLE"),
+    Column::new("DESIRED"),
+    Column::new("READY"),
+    Column::new("AVAILABILITY"),
+    Column::new("RELEASE"),
+    Column::new("CONTROLLER"),
+    Column::new("AGE"),
+    Column::wide("UID"),
+    Column::wide("LABELS"),
+    Column::wide("CSI"),
+];
+
+fn is_ready(view: &View, name: &str) -> bool {
+    let name = name.parse::<Name>().ok();
+    name.is_some_and(|name| view.get(&view.keys.alive(&name)).is_some())
+}
+
+impl Kind for Nodes {
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn ranges(&self, keys: &Keys, name: Option<&Name>) -> Vec<KeyRange> {
+        match name {
+            None => vec![keys.nodes(), keys.all_alive()],
+            Some(name) => vec![
+                KeyRange::key(keys.node(name)),
+                KeyRange::key(keys.alive(name)),
+                KeyRange::key(keys.registration(name)),
+            ],
+        }
+    }
+
+    fn key(&self, keys: &Keys, name: &Name) -> Vec<u8> {
+        keys.node(name)
+    }
+
+    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
+        match keys.parse_node(key) {
+            NodeKey::Node(name) => Some(name),
+            NodeKey::Registration(_) | NodeKey::Other => None,
+        }
+    }
+
+    fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns {
+        if let NodeKey::Node(_) = keys.parse_node(key) {
+            return Concerns::One(key.to_vec());
+        }
+        match keys.parse_alive(key).map(str::parse::<Name>) {
+            Some(Ok(name)) => Concerns::One(keys.node(&name)),
+            _ => Concerns::Nothing,
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
+        let node: Node = match decode(name, &kv.value) {
+            Ok(node) => node,
+            Err(malformed) => {
+                let document = malformed_document(Node::KIND, name, kv.mod_revision, &malformed);
+                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
+            }
+        };
+        let ready = is_ready(view, name);
+        let metadata = node.metadata.clone().unwrap_or_default();
+        let spec = node.spec.unwrap_or_default();
+        let status = node.status.clone().unwrap_or_default();
+        let plugins: Vec<&str> = status.csi.iter().map(|csi| csi.plugin.as_str()).collect();
+        let cells = vec![
+            one_line(name),
+            or_none(&node::role_word(status.role)).to_owned(),
+            or_none(&node::role_word(spec.desired_role)).to_owned(),
+            yes_no(ready).to_owned(),
+            or_none(&node::availability_word(spec.availability)).to_owned(),
+            node::release_word(&node).unwrap_or_else(|| NONE.to_owned()),
+            yes_no(status.controller).to_owned(),
+            time::from_proto(metadata.creation_time.as_ref())
+                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
+            one_line(or_none(&metadata.uid)),
+            one_line(&pairs(&metadata.labels)),
+            one_line(or_none(&plugins.join(","))),
+        ];
+        Shown {
+            labels: metadata.labels,
+            document: node::to_document(&node, kv.mod_revision, ready),
+            cells,
+            malformed: None,
+        }
+    }
+
+    fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
+        let mut description = Description::default();
+        description.field(0, "Name", name).field(0, "Kind", Node::KIND);
+        match decode::<Node>(name, &kv.value) {
+            Ok(node) => describe_node(&mut description, view, &node, kv, now),
+            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
+        }
+        describe_registration(&mut description, view, name, now);
+        description.render()
+    }
+
+    fn applied(&self) -> Option<&'static dyn Codec> {
+        Some(&CODEC)
+    }
+
+    fn deleted(&self) -> Option<&'static dyn Deletable> {
+        Some(&DeleteNode)
+    }
+}
+
+fn describe_node(description: &mut Description, view: &View, node: &Node, kv: &KeyValue, now: Timestamp) {
+    let metadata = node.metadata.clone().unwrap_or_default();
+    let spec = node.spec.unwrap_or_default();
+    let status = node.status.clone().unwrap_or_default();
+    describe::metadata(description, &metadata, kv, now);
+    description
+        .field(0, "Role", or_none(&node::role_word(status.role)))
+        .field(0, "Desired Role", or_none(&node::role_word(spec.desired_role)))
+        .field(
+            0,
+            "Availability",
+            or_none(&node::availability_word(spec.availability)),
+        );
+    let ready = if is_ready(view, &metadata.name) {
+        "yes"
+    } else {
+        "no (down: its session has ended, or it never had one)"
+    };
+    let controller = match (status.controller, node::release_word(node)) {
+        (true, Some(_)) => "yes (its release counts in the gate)",
+        (true, None) => "yes (without a release it does not count in the gate)",
+        (false, _) => "no",
+    };
+    description
+        .field(0, "Ready", ready)
+        .field(
+            0,
+            "Release",
+            node::release_word(node).unwrap_or_else(|| NONE.to_owned()),
+        )
+        .field(0, "Controller", controller);
+    if status.csi.is_empty() {
+        description.field(0, "CSI Plugins", NONE);
+    } else {
+        description.field(0, "CSI Plugins", "");
+        for csi in &status.csi {
+            description.field(1, &one_line(&csi.plugin), format!("node id {}", csi.node_id));
+            if !csi.topology.is_empty() {
+                description.field(1, "", format!("topology {}", pairs(&csi.topology)));
+            }
+        }
+    }
+    describe::conditions(description, &status.conditions, now);
+}
+
+fn describe_registration(description: &mut Description, view: &View, name: &str, now: Timestamp) {
+    let key = name
+        .parse::<Name>()
+        .ok()
+        .map(|name| view.keys.registration(&name));
+    let Some(kv) = key.and_then(|key| view.get(&key)) else {
+        description.field(
+            0,
+            "Registration",
+            format!("{NONE} (no replica of this name runs)"),
+        );
+        return;
+    };
+    description.field(0, "Registration", "");
+    match replica::decode(name, &kv.value) {
+        Ok(replica) => {
+            description
+                .field(1, "Version", replica.version.to_string())
+                .field(1, "Process", &replica.process);
+            if let Some(since) = replica.registered_at {
+                description.field(1, "Since", describe::since(since, now));
+            }
+        }
+        Err(malformed) => {
+            description.field(1, "Malformed", malformed.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+use super::*;
+use crate::etcd::{LeaseId, Revision};
+use crate::proto::condition::Status;
+use crate::proto::{Condition, CsiNode, Metadata, NodeSpec, NodeStatus, Registration, Role};
+use crate::release::{Release, Version};
+use crate::store::object::text::to_yaml;
+
+const NOW: &str = "2026-03-04T16:00:00Z";
+
+fn keys() -> Keys {
+    Keys::new("/quorate".parse().unwrap())
+}
+
+fn at(seconds: i64) -> Option<prost_types::Timestamp> {
+    Some(prost_types::Timestamp { seconds, nanos: 0 })
+}
+
+fn put(view: &mut View, key: Vec<u8>, value: Vec<u8>) {
+    let kv = KeyValue {
+        key: key.clone(),
+        value,
+        create_revision: Revision(3),
+        mod_revision: Revision(7),
+        lease: Some(LeaseId(0x1f)),
+    };
+    view.set(&key, Some(&kv));
+}
+
+fn message(message: &impl prost::Message) -> Vec<u8> {
+    message.encode_to_vec()
+}
+
+/// Node n1 with all that a node can have; n2 is garbage; n3 has the value of another.
+fn view() -> View {
+    let name = |name: &str| name.parse::<Name>().unwrap();
+    let node = Node {
+        metadata: Some(Metadata {
+            name: "n1".to_owned(),
+            uid: "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11".to_owned(),
+            labels: [("zone", "a"), ("rack", "7")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            creation_time: at(1_772_366_400),
+            generation: 2,
+        }),
+        spec: Some(NodeSpec {
+            desired_role: Role::Manager.into(),
+            availability: crate::proto::node_spec::Availability::Drain.into(),
+        }),
+        status: Some(NodeStatus {
+            role: Role::Worker.into(),
+            release: Some(Release::new(1, 2, 0).to_proto()),
+            controller: true,
+            csi: vec![CsiNode {
+                plugin: "hostpath.csi.k8s.io".to_owned(),
+                node_id: "csi-n1".to_owned(),
+                topology: [("zone".to_owned(), "a".to_owned())].into(),
+            }],
+            conditions: vec![Condition {
+                r#type: "RoleChangeBlocked".to_owned(),
+                status: Status::True.into(),
+                reason: "QuorumRisk".to_owned(),
+                message: "2 of 3 voters are healthy".to_owned(),
+                last_transition_time: at(1_772_622_000),
+                observed_generation: 2,
+            }],
+        }),
+    };
+    let registration = Registration {
+        version: Some(Version::from(Release::new(1, 2, 0)).to_proto()),
+        process: "p-1".to_owned(),
+        registered_at: at(1_772_639_970),
+    };
+    let mut view = View::new(keys());
+    put(&mut view, keys().node(&name("n1")), message(&node));
+    put(
+        &mut view,
+        keys().registration(&name("n1")),
+        message(&registration),
+    );
+    put(&mut view, keys().alive(&name("n1")), b"session".to_vec());
+    put(&mut view, keys().node(&name("n2")), vec![0xff, 0xff]);
+    put(&mut view, keys().node(&name("n3")), message(&node));
+    view
+}
+
+fn shown(name: &str) -> Shown {
+    let view = view();
+    let kv = view.get(&keys().node(&name.parse().unwrap())).unwrap();
+    Nodes.show(&view, name, kv, NOW.parse().unwrap())
+}
+
+fn described(name: &str) -> String {
+    let view = view();
+    let kv = view.get(&keys().node(&name.parse().unwrap())).unwrap();
+    Nodes.describe(&view, name, kv, NOW.parse().unwrap())
+}
+
+#[test]
+fn a_node_is_listed_with_a_cell_for_each_column() {
+    let cells = shown("n1").cells;
+    assert_eq!(
+        cells,
+        [
+            "n1",
+            "worker",
+            "manager",
+            "yes",
+            "drain",
+            "1.2.0",
+            "yes",
+            "3d4h",
+            "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11",
+            "rack=7,zone=a",
+            "hostpath.csi.k8s.io"
+        ]
+    );
+    assert_eq!(cells.len(), COLUMNS.len());
+}
+
+#[test]
+fn the_document_of_a_node_is_that_of_the_contract() {
+    assert_eq!(
+        to_yaml(&shown("n1").document),
+        "\
+apiVersion: quorate.dev/v1
+kind: Node
+metadata:
+  creationTimestamp: \"2026-03-01T12:00:00Z\"
+  generation: 2
+  labels:
+    rack: \"7\"
+    zone: a
+  name: n1
+  resourceVersion: \"7\"
+  uid: 6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11
+spec:
+  availability: drain
+  desiredRole: manager
+status:
+  conditions:
+  - lastTransitionTime: \"2026-03-04T11:00:00Z\"
+    message: 2 of 3 voters are healthy
+    observedGeneration: 2
+    reason: QuorumRisk
+    status: \"True\"
+    type: RoleChangeBlocked
+  controller: true
+  csi:
+  - nodeID: csi-n1
+    plugin: hostpath.csi.k8s.io
+    topology:
+      zone: a
+  ready: true
+  release: \"1.2.0\"
+  role: worker
+"
+    );
+}
+
+#[test]
+fn a_description_says_everything_in_words() {
+    assert_eq!(
+        described("n1"),
+        "\
+Name:              n1
+Kind:              Node
+Labels:            rack=7
+                   zone=a
+UID:               6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11
+Created:           2026-03-01T12:00:00Z (3d4h ago)
+Generation:        2
+Resource Version:  7
+Role:              worker
+Desired Role:      manager
+Availability:      drain
+Ready:             yes
+Release:           1.2.0
+Controller:        yes (its release counts in the gate)
+CSI Plugins:
+  hostpath.csi.k8s.io:  node id csi-n1
+                        topology zone=a
+Conditions:
+  RoleChangeBlocked:    True (QuorumRisk)
+                        2 of 3 voters are healthy
+                        since 2026-03-04T11:00:00Z (5h ago), observed at generation 2
+Registration:
+  Version:              1.2.0
+  Process:              p-1
+  Since:                2026-03-04T15:59:30Z (30s ago)
+"
+    );
+}
+
+#[test]
+fn a_malformed_value_is_shown_as_such_and_described_with_the_reason() {
+    for (name, reason) in [
+        ("n2", "the value is no Node message"),
+        ("n3", "the key says n3, but metadata.name is \"n1\""),
+    ] {
+        let shown = shown(name);
+        assert_eq!(shown.cells[..2], [name, "<malformed>"]);
+        assert!(shown.malformed.unwrap().contains(reason));
+        let condition = &shown.document["status"]["conditions"][0];
+        assert_eq!(condition["type"], "Malformed");
+        assert!(condition["message"].as_str().unwrap().contains(reason));
+        assert!(described(name).contains(reason));
+    }
+}
+
+#[test]
+fn a_key_below_alive_concerns_its_node_and_a_registration_none() {
+    let name: Name = "n1".parse().unwrap();
+    let node = Concerns::One(keys().node(&name));
+    assert_eq!(Nodes.concerns(&keys(), &keys().node(&name)), node);
+    assert_eq!(Nodes.concerns(&keys(), &keys().alive(&name)), node);
+    assert_eq!(
+        Nodes.concerns(&keys(), &keys().registration(&name)),
+        Concerns::Nothing
+    );
+}

@@ -1,0 +1,109 @@
+//! What commands read from etcd to show objects: a few ranges, as they are now or followed.
+
+use std::collections::BTreeMap;
+
+use futures::future::select_all;
+
+use crate::cli::exit::Failure;
+use crate::etcd::{Etcd, KeyRange, KeyValue, Revision};
+use crate::store::{Cache, Keys, Store};
+
+/// The keys of some ranges.
+#[derive(Debug)]
+pub struct View {
+    /// How keys are called.
+    pub keys: Keys,
+    entries: BTreeMap<Vec<u8>, KeyValue>,
+    revision: Revision,
+}
+
+impl View {
+    /// Without any key.
+    pub fn new(keys: Keys) -> Self {
+        Self {
+            keys,
+            entries: BTreeMap::new(),
+            revision: Revision::ABSENT,
+        }
+    }
+
+    /// Reads ranges. Each is at one revision, but not all at the same: good enough to look at, not to decide by.
+    ///
+    /// # Errors
+    /// A failure if etcd did not answer.
+    pub async fn read(store: &Store, ranges: &[KeyRange]) -> Result<Self, Failure> {
+        let mut view = Self::new(store.keys.clone());
+        for range in ranges {
+            let (keys, revision) = store.etcd.list(range).await.map_err(Failure::failed)?;
+            view.revision = view.revision.max(revision);
+            view.entries
+                .extend(keys.into_iter().map(|kv| (kv.key.clone(), kv)));
+        }
+        Ok(view)
+    }
+
+    /// The newest revision that something was read at.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// One key.
+    pub fn get(&self, key: &[u8]) -> Option<&KeyValue> {
+        self.entries.get(key)
+    }
+
+    /// All keys, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &KeyValue> {
+        self.entries.values()
+    }
+
+    /// Takes in a key as it is now.
+    pub fn set(&mut self, key: &[u8], value: Option<&KeyValue>) {
+        match value {
+            Some(kv) => self.entries.insert(key.to_vec(), kv.clone()),
+            None => self.entries.remove(key),
+        };
+    }
+}
+
+/// A [`View`] that follows its ranges, over broken connections and compactions.
+pub struct LiveView {
+    /// As of now.
+    pub view: View,
+    caches: Vec<Cache<KeyValue>>,
+}
+
+impl LiveView {
+    /// Follows these ranges; nothing is read before [`LiveView::changes`].
+    pub fn new(etcd: &Etcd, keys: Keys, ranges: Vec<KeyRange>) -> Self {
+        let caches = ranges
+            .into_iter()
+            .map(|range| Cache::new(etcd, range, KeyValue::clone))
+            .collect();
+        Self {
+            view: View::new(keys),
+            caches,
+        }
+    }
+
+    /// The keys that changed, once all ranges are wholly known; the first time, all there are. May be empty.
+    pub async fn changes(&mut self) -> Vec<Vec<u8>> {
+        let mut changed = Vec::new();
+        loop {
+            let mut updates: Vec<Vec<(Vec<u8>, Option<KeyValue>)>> = vec![Vec::new(); self.caches.len()];
+            let steps = self.caches.iter_mut().zip(&mut updates).map(|(cache, updates)| {
+                Box::pin(cache.next(|change| {
+                    updates.push((change.key.to_vec(), change.after.cloned()));
+                }))
+            });
+            select_all(steps).await;
+            for (key, value) in updates.into_iter().flatten() {
+                self.view.set(&key, value.as_ref());
+                changed.push(key);
+            }
+            if self.caches.iter().all(Cache::is_complete) {
+                return changed;
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The state of everything at a glance, as `quorate status` and `quorate dev` show it. Nothing is decided on it.
+
+use prost::Message as _;
+use serde::Deserialize;
+
+use super::status::{Degraded, Status, StatusError};
+use crate::etcd::Error;
+use crate::etcd::election::{Candidate, candidates};
+use crate::proto::{Applied, Registration};
+use crate::release::Version;
+use crate::store::Store;
+use crate::store::keys::NodeKey;
+
+/// What etcd says of the controller. Its parts are read one after the other, not at one revision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overview {
+    /// Candidates, the leader first.
+    pub candidates: Vec<Candidate>,
+    /// The status key; `None` if it is absent.
+    pub status: Option<Result<Status, StatusError>>,
+    /// What the leader last said is wrong, from `status.json`.
+    pub degraded: Option<Degraded>,
+    /// Objects in the inventory that were applied.
+    pub applied: usize,
+    /// Objects in the inventory.
+    pub inventory: usize,
+    /// Registered replicas by name, with what they run; `None` where that cannot be parsed.
+    pub replicas: Vec<(String, Option<Version>)>,
+}
+
+/// The one part of `status.json` that is stored nowhere else.
+#[derive(Deserialize)]
+struct Twin {
+    degraded: Option<Degraded>,
+}
+
+impl Overview {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Error`] if etcd did not answer.
+    pub async fn read(store: &Store) -> Result<Self, Error> {
+        let Store { etcd, keys } = store;
+        let candidates = candidates(etcd, &keys.election()).await?;
+        let (status, _) = etcd.get(&keys.status()).await?;
+        let (twin, _) = etcd.get(&keys.status_json()).await?;
+        let degraded = twin
+            .and_then(|twin| serde_json::from_slice::<Twin>(&twin.value).ok())
+            .and_then(|twin| twin.degraded);
+        let (inventory, _) = etcd.list(&keys.all_inventory()).await?;
+        let applied = inventory
+            .iter()
+            .filter(|kv| Applied::decode(&*kv.value).is_ok_and(|applied| !applied.uid.is_empty()));
+        let mut replicas = Vec::new();
+        let mut nodes = etcd.pages(keys.nodes());
+        while let Some(page) = nodes.next().await? {
+            replicas.extend(page.iter().filter_map(|kv| {
+                let NodeKey::Registration(name) = keys.parse_node(&kv.key) else {
+                    return None;
+                };
+                let version = Registration::decode(&*kv.value)
+                    .ok()
+                    .and_then(|registration| Version::from_proto(registration.version.as_ref()).ok());
+                Some((name.to_owned(), version))
+            }));
+        }
+        Ok(Self {
+            candidates,
+            status: status.map(|status| Status::decode(&status.value)),
+            degraded,
+            applied: applied.count(),
+            inventory: inventory.len(),
+            replicas,
+        })
+    }
+
+    /// Who leads.
+    pub fn leader(&self) -> Option<&Candidate> {
+        self.candidates.first()
+    }
+}

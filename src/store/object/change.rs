@@ -1,0 +1,251 @@
+//! What applying a document does to what is stored: a pure decision, made before anything is written.
+
+use std::marker::PhantomData;
+
+use serde_json::Value;
+
+use super::fields::{Fault, Fields};
+use super::{Header, Malformed, Object, decode};
+use crate::etcd::Revision;
+use crate::store::keys::Name;
+
+/// A kind that `apply` writes.
+pub trait Appliable: Object {
+    /// What a document says beyond its header.
+    type Manifest;
+
+    /// Reads everything of a document but `apiVersion`, `kind` and `metadata`.
+    fn read(document: &mut Fields<'_, '_>) -> Self::Manifest;
+
+    /// A new object with this spec and the status that it begins with; the caller fills in the metadata.
+    ///
+    /// # Errors
+    /// What a new object may not be.
+    fn create(name: &str, manifest: &Self::Manifest) -> Result<Self, Rejection>;
+
+    /// Writes the spec of a stored object.
+    ///
+    /// # Errors
+    /// What may not be changed, or not be left out.
+    fn update(&mut self, name: &str, manifest: &Self::Manifest) -> Result<(), Rejection>;
+
+    /// Writes what the manifest gives of the reporter's part of the status.
+    fn report(&mut self, manifest: &Self::Manifest);
+
+    /// Whether both have the same spec; where not, the generation grows.
+    fn same_spec(&self, other: &Self) -> bool;
+
+    /// Whether both have the same reporter's part of the status.
+    fn same_report(&self, other: &Self) -> bool;
+}
+
+/// What `apply` writes of an object. Each part has one writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The spec and the labels: the operator.
+    Spec,
+    /// The reporter's part of the status.
+    Status,
+}
+
+/// What the decision needs from outside.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What is written.
+    pub part: Part,
+    /// The creation time of a new object.
+    pub now: jiff::Timestamp,
+    /// The uid of a new object.
+    pub uid: String,
+}
+
+/// A stored value and its mod revision.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a> {
+    /// The bytes.
+    pub value: &'a [u8],
+    /// When they were written.
+    pub mod_revision: Revision,
+}
+
+/// What is to be done. Every write compares the mod revision that the decision was made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Put this value, if there still is none.
+    Create(Vec<u8>),
+    /// Put this value, if the stored one is still the same.
+    Configure(Vec<u8>),
+    /// Nothing would change.
+    Nothing,
+}
+
+/// Why a document is not applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// The document is wrong, given what is stored.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Faulty(Vec<Fault>),
+    /// A rule forbids it.
+    #[error("refused by rule {rule}: {message}")]
+    Refused {
+        /// The rule's name.
+        rule: &'static str,
+        /// What it forbids here, and what to do instead.
+        message: String,
+    },
+    /// The document was made from something else than what is stored.
+    #[error("{0}")]
+    Conflict(String),
+    /// There is nothing to report on.
+    #[error("not found: a status is reported on an object that exists")]
+    NotFound,
+    /// What is stored cannot be read, so not be changed in part.
+    #[error("the stored value is malformed ({0}); delete it with --force and apply it again")]
+    Malformed(#[from] Malformed),
+}
+
+/// A kind as `apply` sees it: documents and stored bytes, whatever the message behind them.
+pub trait Codec: Sync {
+    /// The header of a document of this kind, with all faults of the whole document added to `faults`.
+    fn check(&self, document: &Value, faults: &mut Vec<Fault>) -> Header;
+
+    /// What applying `document` does to what is stored.
+    ///
+    /// # Errors
+    /// [`Rejection`]
+    fn plan(
+        &self,
+        document: &Value,
+        stored: Option<Stored<'_>>,
+        request: &Request,
+    ) -> Result<Step, Rejection>;
+
+    /// Whether two stored values have the same identity and the same `part`: then whoever wrote in between wrote
+    /// another part, which is no conflict.
+    fn same_part(&self, name: &str, before: &[u8], after: &[u8], part: Part) -> bool;
+}
+
+/// The [`Codec`] of a kind.
+#[derive(Debug)]
+pub struct Of<O>(PhantomData<fn() -> O>);
+
+impl<O> Of<O> {
+    /// There is one of each kind.
+    pub const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<O> Default for Of<O> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn read<O: Appliable>(document: &Value, faults: &mut Vec<Fault>) -> Option<(Header, O::Manifest)> {
+    Fields::document(document, faults, |fields| (Header::read(fields), O::read(fields)))
+}
+
+impl<O: Appliable> Codec for Of<O> {
+    fn check(&self, document: &Value, faults: &mut Vec<Fault>) -> Header {
+        read::<O>(document, faults)
+            .map(|(header, _)| header)
+            .unwrap_or_default()
+    }
+
+    fn plan(
+        &self,
+        document: &Value,
+        stored: Option<Stored<'_>>,
+        request: &Request,
+    ) -> Result<Step, Rejection> {
+        let mut faults = Vec::new();
+        let read = read::<O>(document, &mut faults).filter(|_| faults.is_empty());
+        let Some((header, manifest)) = read else {
+            return Err(Rejection::Faulty(faults));
+        };
+        let name = header.name.as_ref().map_or("", Name::as_str);
+        let Some(stored) = stored else {
+            return plan_create::<O>(name, &header, &manifest, request);
+        };
+        let before: O = decode(name, stored.value)?;
+        check_identity(&header, &before, stored.mod_revision)?;
+        let mut after = before.clone();
+        match request.part {
+            Part::Spec => {
+                after.update(name, &manifest)?;
+                if !after.same_spec(&before) {
+                    let metadata = after.metadata_mut();
+                    metadata.generation = metadata.generation.saturating_add(1);
+                }
+                if let Some(labels) = header.labels {
+                    after.metadata_mut().labels = labels;
+                }
+            }
+            Part::Status => after.report(&manifest),
+        }
+        Ok(if after == before {
+            Step::Nothing
+        } else {
+            Step::Configure(after.encode_to_vec())
+        })
+    }
+
+    fn same_part(&self, name: &str, before: &[u8], after: &[u8], part: Part) -> bool {
+        let (Ok(before), Ok(after)) = (decode::<O>(name, before), decode::<O>(name, after)) else {
+            return false;
+        };
+        let identity = |object: &O| object.metadata().map(|metadata| metadata.uid.clone());
+        let labels = |object: &O| object.metadata().map(|metadata| metadata.labels.clone());
+        identity(&before) == identity(&after)
+            && match part {
+                Part::Spec => before.same_spec(&after) && labels(&before) == labels(&after),
+                Part::Status => before.same_report(&after),
+            }
+    }
+}
+
+fn plan_create<O: Appliable>(
+    name: &str,
+    header: &Header,
+    manifest: &O::Manifest,
+    request: &Request,
+) -> Result<Step, Rejection> {
+    if request.part == Part::Status {
+        return Err(Rejection::NotFound);
+    }
+    if header.resource_version.is_some() || header.uid.is_some() {
+        return Err(Rejection::Conflict(
+            "the document has a uid or resourceVersion, but no such object exists (deleted meanwhile?); \
+             leave both out to create it"
+                .to_owned(),
+        ));
+    }
+    let mut object = O::create(name, manifest)?;
+    let metadata = object.metadata_mut();
+    name.clone_into(&mut metadata.name);
+    metadata.uid.clone_from(&request.uid);
+    metadata.labels = header.labels.clone().unwrap_or_default();
+    metadata.creation_time = Some(super::time::to_proto(request.now));
+    metadata.generation = 1;
+    Ok(Step::Create(object.encode_to_vec()))
+}
+
+fn check_identity<O: Object>(header: &Header, stored: &O, mod_revision: Revision) -> Result<(), Rejection> {
+    let uid = stored.metadata().map_or("", |metadata| metadata.uid.as_str());
+    if let Some(expected) = header.uid.as_deref().filter(|expected| *expected != uid) {
+        return Err(Rejection::Conflict(format!(
+            "metadata.uid is {expected:?}, but the object of this name has {uid:?}: it was deleted and created anew"
+        )));
+    }
+    if let Some(expected) = header
+        .resource_version
+        .filter(|expected| Revision(*expected) != mod_revision)
+    {
+        return Err(Rejection::Conflict(format!(
+            "metadata.resourceVersion is {expected}, but the object is at {mod_revision}: it was changed meanwhile; \
+             get it again, or leave resourceVersion out"
+        )));
+    }
+    Ok(())
+}

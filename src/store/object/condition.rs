@@ -1,0 +1,103 @@
+//! Conditions: what a part of the system found out about an object, as in Kubernetes.
+
+use serde_json::{Map, Value, json};
+
+use super::fields::Fields;
+use super::time;
+use crate::proto::Condition;
+use crate::proto::condition::Status;
+
+/// The words for a condition's status.
+const STATUSES: &[(&str, Status)] = &[
+    ("True", Status::True),
+    ("False", Status::False),
+    ("Unknown", Status::Unknown),
+];
+
+/// `True`, `False` or `Unknown`; a number that no release knows counts as unknown.
+pub fn status_word(condition: &Condition) -> &'static str {
+    let status = condition.status();
+    STATUSES
+        .iter()
+        .find(|(_, candidate)| *candidate == status)
+        .map_or("Unknown", |(word, _)| word)
+}
+
+/// The conditions as a part of a document.
+pub fn documents(conditions: &[Condition]) -> Value {
+    conditions.iter().map(document).collect()
+}
+
+fn document(condition: &Condition) -> Value {
+    let mut shown = Map::new();
+    shown.insert("type".to_owned(), json!(condition.r#type));
+    shown.insert("status".to_owned(), json!(status_word(condition)));
+    for (name, text) in [("reason", &condition.reason), ("message", &condition.message)] {
+        if !text.is_empty() {
+            shown.insert(name.to_owned(), json!(text));
+        }
+    }
+    if let Some(since) = time::from_proto(condition.last_transition_time.as_ref()) {
+        shown.insert("lastTransitionTime".to_owned(), json!(time::rfc3339(since)));
+    }
+    if condition.observed_generation != 0 {
+        shown.insert(
+            "observedGeneration".to_owned(),
+            json!(condition.observed_generation),
+        );
+    }
+    Value::Object(shown)
+}
+
+/// Checks a `conditions` list of a document. Nobody can set conditions; they stand in what `get -o yaml` printed.
+pub fn check(status: &mut Fields<'_, '_>) {
+    status.objects("conditions", |condition| {
+        condition.string("type");
+        condition.one_of("status", STATUSES);
+        condition.string("reason");
+        condition.string("message");
+        condition.parsed("lastTransitionTime", str::parse::<jiff::Timestamp>);
+        condition.integer("observedGeneration");
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_is_written_as_in_kubernetes_and_read_without_a_fault() {
+        let condition = Condition {
+            r#type: "RoleChangeBlocked".to_owned(),
+            status: Status::True.into(),
+            reason: "QuorumRisk".to_owned(),
+            message: "2 of 3 voters are healthy".to_owned(),
+            last_transition_time: Some(prost_types::Timestamp {
+                seconds: 1_772_366_400,
+                nanos: 0,
+            }),
+            observed_generation: 4,
+        };
+        let document = json!({"conditions": documents(&[condition])});
+        assert_eq!(
+            document,
+            json!({"conditions": [{
+                "type": "RoleChangeBlocked", "status": "True", "reason": "QuorumRisk",
+                "message": "2 of 3 voters are healthy", "lastTransitionTime": "2026-03-01T12:00:00Z",
+                "observedGeneration": 4,
+            }]})
+        );
+        let mut faults = Vec::new();
+        Fields::document(&document, &mut faults, check);
+        assert!(faults.is_empty(), "{faults:?}");
+    }
+
+    #[test]
+    fn a_status_number_of_a_later_release_is_unknown() {
+        let condition = Condition {
+            status: 9,
+            ..Condition::default()
+        };
+        assert_eq!(status_word(&condition), "Unknown");
+    }
+}

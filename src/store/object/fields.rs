@@ -1,0 +1,351 @@
+//! A reader of documents that knows where it is and goes on after a fault, so that all of them are told at once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// One thing that is wrong with a document, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The field, `spec.desiredRole` or `status.csi[0].plugin`; empty for the document itself.
+    pub path: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl Fault {
+    /// A fault of the field at `path`.
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.path, self.message)
+        }
+    }
+}
+
+/// One object of a document: every field that is asked for is a known one, the others are faults.
+#[derive(Debug)]
+pub struct Fields<'v, 'f> {
+    path: String,
+    map: &'v Map<String, Value>,
+    known: Vec<&'static str>,
+    faults: &'f mut Vec<Fault>,
+}
+
+impl<'v, 'f> Fields<'v, 'f> {
+    /// Reads the whole document `value` with `read`, collecting into `faults`. `None` if it is no object.
+    pub fn document<R>(
+        value: &'v Value,
+        faults: &'f mut Vec<Fault>,
+        read: impl FnOnce(&mut Fields<'v, '_>) -> R,
+    ) -> Option<R> {
+        Self::at(String::new(), value, faults, read)
+    }
+
+    fn at<R>(
+        path: String,
+        value: &'v Value,
+        faults: &mut Vec<Fault>,
+        read: impl FnOnce(&mut Fields<'v, '_>) -> R,
+    ) -> Option<R> {
+        let Value::Object(map) = value else {
+            faults.push(Fault::new(
+                path,
+                format!("expected an object, found {}", found(value)),
+            ));
+            return None;
+        };
+        let mut fields = Fields {
+            path,
+            map,
+            known: Vec::new(),
+            faults,
+        };
+        let result = read(&mut fields);
+        fields.refuse_unknown();
+        Some(result)
+    }
+
+    fn refuse_unknown(&mut self) {
+        for name in self
+            .map
+            .keys()
+            .filter(|name| !self.known.contains(&name.as_str()))
+        {
+            let message = match nearest(name, self.known.iter().copied()) {
+                Some(meant) => format!("unknown field (did you mean {meant}?)"),
+                None => "unknown field".to_owned(),
+            };
+            self.faults.push(Fault::new(join(&self.path, name), message));
+        }
+    }
+
+    /// The value of a field; `None` if it is left out or null.
+    pub fn value(&mut self, name: &'static str) -> Option<&'v Value> {
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Whether a field is there, be it as null.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.map.contains_key(name)
+    }
+
+    /// Records a fault of a field.
+    pub fn fault(&mut self, name: &str, message: impl Into<String>) {
+        let path = join(&self.path, name);
+        self.faults.push(Fault::new(path, message));
+    }
+
+    /// Records that a field which must be there is not.
+    pub fn missing(&mut self, name: &str) {
+        self.fault(name, "missing");
+    }
+
+    fn typed<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        read: impl FnOnce(&'v Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.value(name)?;
+        let result = read(value);
+        if result.is_none() {
+            self.fault(name, expected_found(expected, value));
+        }
+        result
+    }
+
+    /// A text.
+    pub fn string(&mut self, name: &'static str) -> Option<&'v str> {
+        self.typed(name, "a string", Value::as_str)
+    }
+
+    /// True or false.
+    pub fn boolean(&mut self, name: &'static str) -> Option<bool> {
+        self.typed(name, "true or false", Value::as_bool)
+    }
+
+    /// A whole number.
+    pub fn integer(&mut self, name: &'static str) -> Option<i64> {
+        self.typed(name, "a whole number", Value::as_i64)
+    }
+
+    /// A text that `parse` understands; its error is the fault.
+    pub fn parsed<T, E: fmt::Display>(
+        &mut self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let text = self.string(name)?;
+        match parse(text) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.fault(name, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub fn one_of<T: Copy>(&mut self, name: &'static str, words: &[(&'static str, T)]) -> Option<T> {
+        let text = self.string(name)?;
+        let chosen = words
+            .iter()
+            .find(|(word, _)| *word == text)
+            .map(|(_, value)| *value);
+        if chosen.is_none() {
+            let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let meant = nearest(text, names.iter().copied())
+                .map(|word| format!(" (did you mean {word}?)"))
+                .unwrap_or_default();
+            self.fault(
+                name,
+                format!("\"{text}\" is not one of {}{meant}", names.join(", ")),
+            );
+        }
+        chosen
+    }
+
+    /// An object, read field by field.
+    pub fn object<R>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&mut Fields<'v, '_>) -> R,
+    ) -> Option<R> {
+        let value = self.value(name)?;
+        Fields::at(join(&self.path, name), value, self.faults, read)
+    }
+
+    /// A list of objects. An element that is no object is a fault and left out.
+    pub fn objects<R>(
+        &mut self,
+        name: &'static str,
+        mut read: impl FnMut(&mut Fields<'v, '_>) -> R,
+    ) -> Option<Vec<R>> {
+        let elements = self.typed(name, "a list", Value::as_array)?;
+        let path = join(&self.path, name);
+        let read_all = elements
+            .iter()
+            .enumerate()
+            .filter_map(|(index, value)| {
+                Fields::at(format!("{path}[{index}]"), value, self.faults, &mut read)
+            })
+            .collect();
+        Some(read_all)
+    }
+
+    /// A map from text to text. An entry that is no text is a fault and left out.
+    pub fn strings(&mut self, name: &'static str) -> Option<BTreeMap<String, String>> {
+        let entries = self.typed(name, "an object", Value::as_object)?;
+        let path = join(&self.path, name);
+        let mut strings = BTreeMap::new();
+        for (key, value) in entries {
+            match value.as_str() {
+                Some(text) => {
+                    strings.insert(key.clone(), text.to_owned());
+                }
+                None => self
+                    .faults
+                    .push(Fault::new(join(&path, key), expected_found("a string", value))),
+            }
+        }
+        Some(strings)
+    }
+}
+
+/// The candidate that a misspelt word most likely stands for.
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .map(|candidate| {
+            let alike =
+                strsim::normalized_damerau_levenshtein(&word.to_lowercase(), &candidate.to_lowercase());
+            (candidate, alike)
+        })
+        // More than half of the letters in place; below that, suggestions mislead.
+        .filter(|(_, alike)| *alike > 0.5)
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))
+        .map(|(candidate, _)| candidate)
+}
+
+/// `path.name`; a name with dots or slashes (a label's) in brackets, so that the path stays readable.
+pub fn join(path: &str, name: &str) -> String {
+    let plain = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    match (path.is_empty(), plain) {
+        (true, true) => name.to_owned(),
+        (_, true) => format!("{path}.{name}"),
+        (_, false) => format!("{path}[\"{}\"]", name.escape_debug()),
+    }
+}
+
+fn expected_found(expected: &str, value: &Value) -> String {
+    let quotes = if expected == "a string" && (value.is_number() || value.is_boolean()) {
+        " (put it in quotes)"
+    } else {
+        ""
+    };
+    format!("expected {expected}, found {}{quotes}", found(value))
+}
+
+fn found(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => format!("the number {number}"),
+        Value::String(text) => format!("the string \"{}\"", text.escape_debug()),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn faults(value: &Value, read: impl FnOnce(&mut Fields<'_, '_>)) -> Vec<String> {
+        let mut faults = Vec::new();
+        Fields::document(value, &mut faults, read);
+        faults.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_unknown_field_is_named_with_its_path_and_its_likely_meaning() {
+        let value = json!({"spec": {"desiredRol": "worker", "zzz": 1}});
+        let faults = faults(&value, |fields| {
+            fields.object("spec", |spec| {
+                spec.string("desiredRole");
+                spec.string("availability");
+            });
+        });
+        assert_eq!(
+            faults,
+            [
+                "spec.desiredRol: unknown field (did you mean desiredRole?)",
+                "spec.zzz: unknown field"
+            ]
+        );
+    }
+
+    #[test]
+    fn each_wrong_type_is_told_and_reading_goes_on() {
+        let value = json!({
+            "text": 1.5, "flag": "yes", "count": "3", "map": {"a": 1, "b/c": true, "d": "fine"},
+            "list": [{"x": 1}, 7], "object": [], "word": "actve"
+        });
+        let faults = faults(&value, |fields| {
+            fields.string("text");
+            fields.boolean("flag");
+            fields.integer("count");
+            assert_eq!(fields.strings("map").unwrap().len(), 1);
+            fields.objects("list", |element| element.string("x").map(str::to_owned));
+            fields.object("object", |_| ());
+            fields.one_of("word", &[("active", 1), ("pause", 2)]);
+        });
+        assert_eq!(
+            faults,
+            [
+                "text: expected a string, found the number 1.5 (put it in quotes)",
+                "flag: expected true or false, found the string \"yes\"",
+                "count: expected a whole number, found the string \"3\"",
+                "map.a: expected a string, found the number 1 (put it in quotes)",
+                "map[\"b/c\"]: expected a string, found true (put it in quotes)",
+                "list[0].x: expected a string, found the number 1 (put it in quotes)",
+                "list[1]: expected an object, found the number 7",
+                "object: expected an object, found a list",
+                "word: \"actve\" is not one of active, pause (did you mean active?)",
+            ]
+        );
+    }
+
+    #[test]
+    fn null_counts_as_left_out_but_can_be_told_apart() {
+        let value = json!({"a": null});
+        let faults = faults(&value, |fields| {
+            assert_eq!(fields.string("a"), None);
+            assert!(fields.is_given("a") && !fields.is_given("b"));
+        });
+        assert!(faults.is_empty());
+    }
+
+    #[test]
+    fn a_document_that_is_no_object_is_a_fault_without_a_path() {
+        assert_eq!(faults(&json!([1]), |_| ()), ["expected an object, found a list"]);
+    }
+}

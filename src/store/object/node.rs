@@ -1,0 +1,297 @@
+//! The Node kind: what its document says, and who writes which part of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::change::{Appliable, Rejection};
+use super::fields::{Fault, Fields};
+use super::{Object, condition, document};
+use crate::etcd::Revision;
+use crate::proto::node_spec::Availability;
+use crate::proto::{CsiNode, Metadata, Node, NodeSpec, NodeStatus, Role};
+use crate::release::Release;
+
+const ROLES: &[(&str, Role)] = &[("worker", Role::Worker), ("manager", Role::Manager)];
+
+const AVAILABILITIES: &[(&str, Availability)] = &[
+    ("active", Availability::Active),
+    ("pause", Availability::Pause),
+    ("drain", Availability::Drain),
+];
+
+/// What a document says about a node.
+#[derive(Debug, Default)]
+pub struct Manifest {
+    desired_role: Option<Role>,
+    availability: Option<Availability>,
+    release: Given<Release>,
+    controller: Given<bool>,
+    csi: Given<Vec<CsiNode>>,
+}
+
+/// A field of a report: what is left out stays as it is, null clears.
+#[derive(Debug, Default)]
+enum Given<T> {
+    #[default]
+    LeftOut,
+    Cleared,
+    Value(T),
+}
+
+impl<T> Given<T> {
+    fn of(fields: &Fields<'_, '_>, name: &str, value: Option<T>) -> Self {
+        match value {
+            Some(value) => Self::Value(value),
+            None if fields.is_given(name) => Self::Cleared,
+            None => Self::LeftOut,
+        }
+    }
+}
+
+impl Object for Node {
+    const KIND: &'static str = "Node";
+
+    fn metadata(&self) -> Option<&Metadata> {
+        self.metadata.as_ref()
+    }
+
+    fn metadata_mut(&mut self) -> &mut Metadata {
+        self.metadata.get_or_insert_default()
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        let release = self.status.as_ref().and_then(|status| status.release.as_ref());
+        Release::from_proto(release)
+            .map(drop)
+            .map_err(|malformed| Fault::new("status.release", malformed.to_string()))
+    }
+}
+
+impl Appliable for Node {
+    type Manifest = Manifest;
+
+    fn read(document: &mut Fields<'_, '_>) -> Manifest {
+        let mut manifest = Manifest::default();
+        document.object("spec", |spec| {
+            manifest.desired_role = spec.one_of("desiredRole", ROLES);
+            manifest.availability = spec.one_of("availability", AVAILABILITIES);
+        });
+        document.object("status", |status| {
+            let release = status.parsed("release", str::parse::<Release>);
+            manifest.release = Given::of(status, "release", release);
+            let controller = status.boolean("controller");
+            manifest.controller = Given::of(status, "controller", controller);
+            let csi = read_csi(status);
+            manifest.csi = Given::of(status, "csi", csi);
+            // Written by others; here because `get -o yaml` prints them.
+            status.one_of("role", ROLES);
+            status.boolean("ready");
+            status.string("memberID");
+            condition::check(status);
+        });
+        manifest
+    }
+
+    fn create(_name: &str, manifest: &Manifest) -> Result<Self, Rejection> {
+        Ok(Self {
+            metadata: None,
+            spec: Some(NodeSpec {
+                desired_role: manifest.desired_role.unwrap_or(Role::Worker).into(),
+                availability: manifest.availability.unwrap_or(Availability::Active).into(),
+            }),
+            // A node becomes a manager by promotion alone, also one that is created as a desired manager.
+            status: Some(NodeStatus {
+                role: Role::Worker.into(),
+                ..NodeStatus::default()
+            }),
+        })
+    }
+
+    fn update(&mut self, name: &str, manifest: &Manifest) -> Result<(), Rejection> {
+        let spec = self.spec.get_or_insert_default();
+        let mut faults = Vec::new();
+        if manifest.desired_role.is_none() {
+            let message = format!(
+                "missing: node {name} exists (desired role: {}), and leaving the role out is no way to change it",
+                shown(&role_word(spec.desired_role))
+            );
+            faults.push(Fault::new("spec.desiredRole", message));
+        }
+        // What is left out of a spec has its default, but never silently takes a drained node back into use.
+        let current = spec.availability();
+        if manifest.availability.is_none() && matches!(current, Availability::Pause | Availability::Drain) {
+            let message = format!(
+                "missing: node {name} is set to {}, and leaving the availability out would set it to active",
+                availability_word(spec.availability)
+            );
+            faults.push(Fault::new("spec.availability", message));
+        }
+        let Some(desired_role) = manifest.desired_role.filter(|_| faults.is_empty()) else {
+            return Err(Rejection::Faulty(faults));
+        };
+        check_role_change(name, spec.desired_role, desired_role)?;
+        spec.desired_role = desired_role.into();
+        spec.availability = manifest.availability.unwrap_or(Availability::Active).into();
+        Ok(())
+    }
+
+    fn report(&mut self, manifest: &Manifest) {
+        let status = self.status.get_or_insert_default();
+        match &manifest.release {
+            Given::LeftOut => {}
+            Given::Cleared => status.release = None,
+            Given::Value(release) => status.release = Some(release.to_proto()),
+        }
+        match manifest.controller {
+            Given::LeftOut => {}
+            Given::Cleared => status.controller = false,
+            Given::Value(controller) => status.controller = controller,
+        }
+        match &manifest.csi {
+            Given::LeftOut => {}
+            Given::Cleared => status.csi.clear(),
+            Given::Value(csi) => status.csi.clone_from(csi),
+        }
+    }
+
+    fn same_spec(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    fn same_report(&self, other: &Self) -> bool {
+        let report = |node: &Self| {
+            let status = node.status.clone().unwrap_or_default();
+            (status.release, status.controller, status.csi)
+        };
+        report(self) == report(other)
+    }
+}
+
+/// Whether `apply` may change the desired role of an existing node. A role is changed with the checks of promotion and
+/// demotion (the last manager, the member list, quorum), and this release has nobody who carries a change out.
+fn check_role_change(name: &str, from: i32, to: Role) -> Result<(), Rejection> {
+    if from == i32::from(to) {
+        return Ok(());
+    }
+    Err(Rejection::Refused {
+        rule: "RoleChange",
+        message: format!(
+            "spec.desiredRole of node {name} is {} and stays so: this release does not promote or demote existing \
+             nodes (a new node may be created with either role)",
+            shown(&role_word(from))
+        ),
+    })
+}
+
+fn read_csi(status: &mut Fields<'_, '_>) -> Option<Vec<CsiNode>> {
+    let mut plugins = BTreeSet::new();
+    status.objects("csi", |csi| {
+        let mut text = |name: &'static str| match csi.string(name) {
+            Some("") => {
+                csi.fault(name, "must not be empty");
+                String::new()
+            }
+            Some(text) => text.to_owned(),
+            None => {
+                if !csi.is_given(name) {
+                    csi.missing(name);
+                }
+                String::new()
+            }
+        };
+        // An empty node id must reach no CSI call (INV-6), so none is taken in.
+        let (plugin, node_id) = (text("plugin"), text("nodeID"));
+        if !plugin.is_empty() && !plugins.insert(plugin.clone()) {
+            csi.fault("plugin", format!("{plugin} occurs twice"));
+        }
+        CsiNode {
+            plugin,
+            node_id,
+            topology: csi.strings("topology").unwrap_or_default(),
+        }
+    })
+}
+
+/// `worker`, `manager`, empty if unset, or the number of a role that only a later release knows.
+pub fn role_word(role: i32) -> String {
+    match Role::try_from(role) {
+        Ok(Role::Unspecified) => String::new(),
+        Ok(Role::Worker) => "worker".to_owned(),
+        Ok(Role::Manager) => "manager".to_owned(),
+        Err(_) => format!("unknown ({role})"),
+    }
+}
+
+/// `active`, `pause`, `drain`, empty if unset, or the number of one that only a later release knows.
+pub fn availability_word(availability: i32) -> String {
+    match Availability::try_from(availability) {
+        Ok(Availability::Unspecified) => String::new(),
+        Ok(Availability::Active) => "active".to_owned(),
+        Ok(Availability::Pause) => "pause".to_owned(),
+        Ok(Availability::Drain) => "drain".to_owned(),
+        Err(_) => format!("unknown ({availability})"),
+    }
+}
+
+fn shown(word: &str) -> &str {
+    if word.is_empty() { "unset" } else { word }
+}
+
+/// The release that the node's reporter wrote, if there is one.
+pub fn release_word(node: &Node) -> Option<String> {
+    let stored = node.status.as_ref()?.release.as_ref()?;
+    Release::from_proto(Some(stored))
+        .ok()
+        .map(|release| release.to_string())
+}
+
+/// The document of a node. `ready` comes from `/alive/<name>` and is not stored with the node.
+pub fn to_document(node: &Node, mod_revision: Revision, ready: bool) -> Value {
+    let spec = node.spec.unwrap_or_default();
+    let words = [
+        ("desiredRole", role_word(spec.desired_role)),
+        ("availability", availability_word(spec.availability)),
+    ];
+    let spec: Map<String, Value> = words
+        .into_iter()
+        .filter(|(_, word)| !word.is_empty())
+        .map(|(name, word)| (name.to_owned(), json!(word)))
+        .collect();
+
+    let stored = node.status.clone().unwrap_or_default();
+    let mut status = Map::new();
+    let role = role_word(stored.role);
+    if !role.is_empty() {
+        status.insert("role".to_owned(), json!(role));
+    }
+    status.insert("ready".to_owned(), json!(ready));
+    status.insert("controller".to_owned(), json!(stored.controller));
+    if let Some(release) = release_word(node) {
+        status.insert("release".to_owned(), json!(release));
+    }
+    if !stored.csi.is_empty() {
+        status.insert("csi".to_owned(), stored.csi.iter().map(csi_document).collect());
+    }
+    if !stored.conditions.is_empty() {
+        status.insert("conditions".to_owned(), condition::documents(&stored.conditions));
+    }
+    let parts = [("spec", spec), ("status", status)];
+    let parts = parts
+        .into_iter()
+        .map(|(name, fields)| (name.to_owned(), Value::Object(fields)))
+        .collect();
+    document(Node::KIND, node.metadata.as_ref(), mod_revision, parts)
+}
+
+fn csi_document(csi: &CsiNode) -> Value {
+    let mut shown = json!({"plugin": csi.plugin, "nodeID": csi.node_id});
+    if !csi.topology.is_empty() {
+        let topology: &BTreeMap<String, String> = &csi.topology;
+        shown["topology"] = json!(topology);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The Replica kind: a running controller, as its registration shows it. Read-only.
+
+use serde_json::{Map, Value, json};
+
+use super::fields::Fault;
+use super::{Malformed, time, with_header};
+use crate::etcd::Revision;
+use crate::proto::Registration;
+use crate::release::Version;
+
+/// `Replica`, as in a document's `kind`.
+pub const KIND: &str = "Replica";
+
+/// A registration that makes sense.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replica {
+    /// The replica's id, from the key.
+    pub name: String,
+    /// What it runs.
+    pub version: Version,
+    /// Tells two starts of one replica apart.
+    pub process: String,
+    /// When it registered.
+    pub registered_at: Option<jiff::Timestamp>,
+}
+
+/// Reads the registration of the replica `name`.
+///
+/// # Errors
+/// [`Malformed`] if it is no registration or its version is out of range.
+pub fn decode(name: &str, value: &[u8]) -> Result<Replica, Malformed> {
+    let stored: Registration =
+        prost::Message::decode(value).map_err(|error: prost::DecodeError| Malformed::Encoding {
+            kind: "Registration",
+            message: error.to_string(),
+        })?;
+    let version = Version::from_proto(stored.version.as_ref())
+        .map_err(|malformed| Malformed::Field(Fault::new("version", malformed.to_string())))?;
+    Ok(Replica {
+        name: name.to_owned(),
+        version,
+        process: stored.process,
+        registered_at: time::from_proto(stored.registered_at.as_ref()),
+    })
+}
+
+/// The document of a replica; `leader` comes from the election keys.
+pub fn to_document(replica: &Replica, mod_revision: Revision, leader: bool) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), json!(replica.name));
+    metadata.insert("resourceVersion".to_owned(), json!(mod_revision.to_string()));
+    let mut status = Map::new();
+    status.insert("release".to_owned(), json!(replica.version.release.to_string()));
+    status.insert("version".to_owned(), json!(replica.version.to_string()));
+    status.insert("process".to_owned(), json!(replica.process));
+    status.insert("leader".to_owned(), json!(leader));
+    if let Some(since) = replica.registered_at {
+        status.insert("registeredAt".to_owned(), json!(time::rfc3339(since)));
+    }
+    let parts = Map::from_iter([("status".to_owned(), Value::Object(status))]);
+    with_header(KIND, metadata, parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::release::Release;
+
+    #[test]
+    fn a_registration_without_a_version_is_malformed() {
+        let stored = Registration::default().encode_to_vec();
+        assert_eq!(
+            decode("r1", &stored).unwrap_err().to_string(),
+            "version: the version is missing"
+        );
+    }
+
+    #[test]
+    fn a_replica_shows_what_it_registered() {
+        let stored = Registration {
+            version: Some(Version::from(Release::new(1, 2, 3)).to_proto()),
+            process: "abc".to_owned(),
+            registered_at: Some(prost_types::Timestamp {
+                seconds: 1_772_366_400,
+                nanos: 0,
+            }),
+        };
+        let replica = decode("r1", &stored.encode_to_vec()).unwrap();
+        assert_eq!(
+            to_document(&replica, Revision(9), true),
+            json!({
+                "apiVersion": "quorate.dev/v1", "kind": "Replica",
+                "metadata": {"name": "r1", "resourceVersion": "9"},
+                "status": {
+                    "leader": true, "process": "abc", "registeredAt": "2026-03-01T12:00:00Z",
+                    "release": "1.2.3", "version": "1.2.3",
+                },
+            })
+        );
+    }
+}

@@ -1,0 +1,220 @@
+//! YAML and JSON: from text to documents and back.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// A text that is neither YAML nor JSON.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// The parser's words, with line and column.
+    #[error("not valid YAML: {0}")]
+    Yaml(String),
+    /// The parser's words, with line and column.
+    #[error("not valid JSON: {0}")]
+    Json(String),
+}
+
+/// All documents of a text: YAML documents, or JSON values one after another. Empty ones are left out.
+///
+/// # Errors
+/// [`Unreadable`] with the place of the first syntax error, which may also be a key that occurs twice.
+pub fn parse(text: &str) -> Result<Vec<Value>, Unreadable> {
+    // Flow-style YAML begins with a brace too; only the YAML parser knows what it is then.
+    let json = if text.trim_start().starts_with(['{', '[']) {
+        match parse_json(text) {
+            Ok(documents) => return Ok(documents),
+            Err(error) => Some(error),
+        }
+    } else {
+        None
+    };
+    parse_yaml(text).map_err(|error| match json {
+        // Quoted keys: meant as JSON, so its author is told where it stops being that.
+        Some(json) if text.contains("\":") => json,
+        _ => error,
+    })
+}
+
+fn parse_json(text: &str) -> Result<Vec<Value>, Unreadable> {
+    serde_json::Deserializer::from_str(text)
+        .into_iter::<Strict>()
+        .map(|document| document.map(|Strict(value)| value))
+        .collect::<Result<_, _>>()
+        .map_err(|error| Unreadable::Json(error.to_string()))
+}
+
+fn parse_yaml(text: &str) -> Result<Vec<Value>, Unreadable> {
+    let options = serde_saphyr::options! {
+        // YAML 1.2: `no` and `on` are words, as in `country: no`.
+        strict_booleans: true,
+        // The message has line and column; a drawn excerpt does not fit into a list of faults.
+        with_snippet: false,
+    };
+    let documents: Vec<Strict> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| Unreadable::Yaml(error.to_string()))?;
+    Ok(documents.into_iter().map(|Strict(value)| value).collect())
+}
+
+/// One document as YAML, with a newline at its end.
+pub fn to_yaml(document: &Value) -> String {
+    let options = serde_saphyr::ser_options! {
+        // Messages stay on one line, so that they can be searched for.
+        folded_wrap_chars: usize::MAX,
+    };
+    let mut text = String::new();
+    match serde_saphyr::to_fmt_writer_with_options(&mut text, document, options) {
+        Ok(()) => text,
+        // JSON is YAML, too. A `Value` has text keys only and a `String` takes everything, so this does not happen.
+        Err(_) => to_json(document),
+    }
+}
+
+/// One document as JSON, indented, with a newline at its end.
+pub fn to_json(document: &Value) -> String {
+    format!("{document:#}\n")
+}
+
+/// A JSON value in which no key occurs twice: `serde_json` alone would keep the last of them and say nothing.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(Strict)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Strict(element)) = elements.next_element()? {
+            list.push(element);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some((key, Strict(value))) = entries.next_entry::<String, Strict>()? {
+            if map.contains_key(&key) {
+                return Err(serde::de::Error::custom(format_args!(
+                    "key \"{key}\" occurs twice"
+                )));
+            }
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn yaml_documents_and_json_values_are_read_alike() {
+        let expected = vec![json!({"kind": "Node", "n": 1}), json!({"kind": "Node", "n": 2})];
+        for text in [
+            "kind: Node\nn: 1\n---\nkind: Node\nn: 2\n",
+            "---\nkind: Node\nn: 1\n---\n# nothing\n---\nkind: Node\nn: 2\n...\n",
+            "{\"kind\": \"Node\", \"n\": 1}\n{\"kind\": \"Node\", \"n\": 2}\n",
+            "{\n\t\"kind\": \"Node\",\n\t\"n\": 1\n}{\"kind\":\"Node\",\"n\":2}",
+            "{kind: Node, n: 1}\n---\n{kind: Node, n: 2}\n",
+        ] {
+            assert_eq!(parse(text), Ok(expected.clone()), "{text}");
+        }
+        assert_eq!(parse(""), Ok(vec![]));
+        assert_eq!(parse("# only a comment\n---\n"), Ok(vec![]));
+    }
+
+    #[test]
+    fn words_stay_words_and_numbers_numbers() {
+        assert_eq!(
+            parse("a: no\nb: 1.2.0\nc: 1.2\nd: true\ne: ~\nf: \"5\"\ng: 2024-01-01T00:00:00Z"),
+            Ok(vec![
+                json!({"a": "no", "b": "1.2.0", "c": 1.2, "d": true, "e": null, "f": "5", "g": "2024-01-01T00:00:00Z"})
+            ])
+        );
+    }
+
+    #[test]
+    fn a_syntax_error_is_told_with_its_place_and_in_its_own_language() {
+        let yaml = parse("kind: Node\nspec: [1, 2\n").unwrap_err().to_string();
+        assert!(
+            yaml.starts_with("not valid YAML: ") && yaml.contains("line"),
+            "{yaml}"
+        );
+        let json = parse("{\"kind\": \"Node\",\n \"spec\": {}\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            json.starts_with("not valid JSON: ") && json.contains("line 3"),
+            "{json}"
+        );
+    }
+
+    #[test]
+    fn a_key_that_occurs_twice_is_an_error_in_both_languages() {
+        for text in ["spec: {a: 1}\nspec: {a: 2}\n", "{\"spec\": 1, \"spec\": 2}"] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains("spec"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_as_yaml_reads_back_the_same() {
+        let long =
+            "a message that is far longer than eighty characters, with a colon: and a # and 'quotes' in it";
+        let document = json!({
+            "words": ["no", "1.2", "1.2.0", "true", "null", "", " padded ", "0x10", "1e3", "~", "2024-01-01"],
+            "lines": "two\nlines\n", "long": long, "empty": {}, "none": [], "nested": [{"a": {"b": 1}}], "n": null,
+        });
+        let text = to_yaml(&document);
+        assert_eq!(parse(&text), Ok(vec![document]), "{text}");
+        assert!(text.lines().any(|line| line.contains(long)), "{text}");
+    }
+}

@@ -1,0 +1,195 @@
+//! The etcd of the overlay `bundled-etcd`, run on this machine with exactly its flags and certificates.
+
+use std::process::Command;
+
+use quorate::dev::process::{Program, Supervised, find_on_path};
+use quorate::dev::{http, ports};
+use serde_json::Value;
+
+use super::kustomize::{Deploy, run};
+use crate::support::wait::SOON;
+
+const MEMBERS: usize = 3;
+
+/// The three members as processes.
+pub struct BundledEtcd {
+    members: Vec<Supervised>,
+    ports: Vec<Ports>,
+}
+
+/// Ports of 127.0.0.1 that stand for a pod's addresses.
+#[derive(Clone, Copy)]
+struct Ports {
+    client: u16,
+    peer: u16,
+    metrics: u16,
+}
+
+impl BundledEtcd {
+    /// Starts what the StatefulSet among `objects` says, and waits until every probe of it succeeds.
+    pub async fn start(deploy: &Deploy, objects: &[Value]) -> Self {
+        let stateful_set = objects
+            .iter()
+            .find(|object| object["kind"] == "StatefulSet")
+            .unwrap();
+        assert_eq!(stateful_set["spec"]["replicas"], MEMBERS);
+        let container = &stateful_set["spec"]["template"]["spec"]["containers"][0];
+        let ports: Vec<Ports> = (0..MEMBERS)
+            .map(|_| Ports {
+                client: ports::free_port().unwrap(),
+                peer: ports::free_port().unwrap(),
+                metrics: ports::free_port().unwrap(),
+            })
+            .collect();
+        let members: Vec<Supervised> = (0..MEMBERS)
+            .map(|member| {
+                let program = Program {
+                    name: format!("etcd {member}"),
+                    path: find_on_path("etcd").expect("etcd is installed (Debian package etcd-server)"),
+                    args: flags(deploy, container, member, &ports)
+                        .into_iter()
+                        .map(Into::into)
+                        .collect(),
+                    env: Vec::new(),
+                    hidden_env: "ETCD_",
+                    log: deploy.folder(&format!("etcd-{member}.log")),
+                };
+                program.start().unwrap()
+            })
+            .collect();
+        let mut etcd = Self { members, ports };
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            etcd.expect_probe(&container[probe]["httpGet"]).await;
+        }
+        etcd
+    }
+
+    async fn expect_probe(&mut self, probe: &Value) {
+        assert_eq!(probe["port"], "metrics");
+        let path = probe["path"].as_str().unwrap();
+        for (member, ports) in self.members.iter_mut().zip(&self.ports) {
+            let answered = member.wait_until(SOON, || answers(ports.metrics, path)).await;
+            answered.unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+
+    /// `text` with the members' client URLs in the place of their names in the cluster.
+    pub fn with_client_addresses(&self, text: &str) -> String {
+        with_addresses(text, &self.ports)
+    }
+
+    /// Runs etcdctl with a certificate of the overlay, or none.
+    fn etcdctl(&self, deploy: &Deploy, certificate: Option<&str>, args: &[&str]) -> Command {
+        let tls = deploy.folder("overlays/bundled-etcd").join("tls");
+        let file = |name: String| tls.join(name).display().to_string();
+        let urls: Vec<String> = self
+            .ports
+            .iter()
+            .map(|ports| format!("https://127.0.0.1:{}", ports.client))
+            .collect();
+        let mut command = Command::new("etcdctl");
+        command
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints={}", urls.join(",")))
+            .arg(format!("--cacert={}", file("ca.crt".to_owned())))
+            .arg("--command-timeout=3s");
+        if let Some(name) = certificate {
+            command
+                .arg(format!("--cert={}", file(format!("{name}.crt"))))
+                .arg(format!("--key={}", file(format!("{name}.key"))));
+        }
+        command.args(args);
+        command
+    }
+
+    /// Stops all members in order.
+    pub async fn stop(mut self) {
+        for member in &mut self.members {
+            member.stop(SOON).await.unwrap();
+        }
+    }
+}
+
+/// The members' names in the cluster replaced by this machine's addresses.
+fn with_addresses(text: &str, ports: &[Ports]) -> String {
+    let mut text = text.to_owned();
+    for (member, ports) in ports.iter().enumerate() {
+        let name = format!("quorate-etcd-{member}.quorate-etcd.quorate-system.svc");
+        text = text
+            .replace(&format!("{name}:2379"), &format!("127.0.0.1:{}", ports.client))
+            .replace(&format!("{name}:2380"), &format!("127.0.0.1:{}", ports.peer));
+    }
+    assert!(
+        !text.contains("quorate-system"),
+        "an address was left over: {text}"
+    );
+    text
+}
+
+/// The flags of the StatefulSet for a member, with this machine's addresses and folders in the place of the pods'.
+fn flags(deploy: &Deploy, container: &Value, member: usize, ports: &[Ports]) -> Vec<String> {
+    let tls = deploy.folder("overlays/bundled-etcd").join("tls");
+    let own = ports[member];
+    let text = |path: std::path::PathBuf| path.display().to_string();
+    let args = container["args"].as_array().unwrap();
+    args.iter()
+        .map(|flag| {
+            let flag = flag
+                .as_str()
+                .unwrap()
+                .replace("$(POD_NAME)", &format!("quorate-etcd-{member}"))
+                .replace("0.0.0.0:2379", &format!("127.0.0.1:{}", own.client))
+                .replace("0.0.0.0:2380", &format!("127.0.0.1:{}", own.peer))
+                .replace("0.0.0.0:2381", &format!("127.0.0.1:{}", own.metrics))
+                .replace("/var/lib/etcd", &text(deploy.folder(&format!("data-{member}"))))
+                .replace("/etc/etcd/tls/tls.", &text(tls.join("member.")))
+                .replace("/etc/etcd/tls/ca.crt", &text(tls.join("ca.crt")));
+            with_addresses(&flag, ports)
+        })
+        .collect()
+}
+
+async fn answers(port: u16, path: &str) -> Result<(), String> {
+    match http::get(port, path).await {
+        Ok(response) if response.status == 200 => Ok(()),
+        Ok(response) => Err(format!("{path}: {} {}", response.status, response.body)),
+        Err(error) => Err(format!("{path}: {error}")),
+    }
+}
+
+#[tokio::test]
+async fn the_bundled_etcd_forms_a_cluster_that_only_its_own_certificates_open() {
+    let deploy = Deploy::prepared();
+    let etcd = BundledEtcd::start(&deploy, &deploy.objects("overlays/bundled-etcd")).await;
+    let list = run(&mut etcd.etcdctl(&deploy, Some("client"), &["member", "list"]));
+    assert_eq!(list.matches("started").count(), MEMBERS, "{list}");
+    run(&mut etcd.etcdctl(&deploy, Some("client"), &["put", "a", "b"]));
+
+    let refused = etcd.etcdctl(&deploy, None, &["get", "a"]).output().unwrap();
+    assert!(
+        !refused.status.success(),
+        "a client without a certificate came in"
+    );
+    etcd.stop().await;
+}
+
+#[test]
+fn certificates_can_be_renewed_under_the_same_authority() {
+    let deploy = Deploy::prepared();
+    let folder = deploy.folder("overlays/bundled-etcd");
+    let read = |name: &str| std::fs::read_to_string(folder.join("tls").join(name)).unwrap();
+    let (authority, member) = (read("ca.crt"), read("member.crt"));
+    run(&mut Command::new(folder.join("make-certificates")));
+    assert_eq!(read("ca.crt"), authority, "old pods trust the new certificates");
+    assert_ne!(read("member.crt"), member, "it is a new certificate");
+    for (certificate, purpose) in [
+        ("member", "sslserver"),
+        ("member", "sslclient"),
+        ("client", "sslclient"),
+    ] {
+        run(Command::new("openssl")
+            .args(["verify", "-purpose", purpose, "-CAfile", "ca.crt"])
+            .arg(format!("{certificate}.crt"))
+            .current_dir(folder.join("tls")));
+    }
+}

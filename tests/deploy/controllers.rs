@@ -1,0 +1,323 @@
+//! The Deployment as it is shipped: its containers as processes on this machine, with their environment, on the etcd
+//! that comes along, under a token of the shipped ServiceAccount and nothing but the shipped permissions.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Secret;
+use quorate::dev::process::{Program, Supervised};
+use quorate::dev::{http, ports};
+use serde_json::{Value, json};
+
+use super::apiserver::apply;
+use super::audit::Audit;
+use super::bundled_etcd::BundledEtcd;
+use super::kustomize::Deploy;
+use crate::support::kubernetes::Kubernetes;
+use crate::support::quorate::binary;
+use crate::support::wait::{SOON, eventually, same};
+
+/// What the tests of this file share: everything but the controllers.
+struct Cluster {
+    deploy: Deploy,
+    objects: Vec<Value>,
+    etcd: BundledEtcd,
+    audit: Audit,
+    kubernetes: Kubernetes,
+    kubeconfig: PathBuf,
+    /// Where the Secret `etcd-tls` of the Deployment is mounted.
+    tls: PathBuf,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let deploy = Deploy::prepared();
+        let (audit, kubernetes) = Audit::of("system:serviceaccount:quorate-system:quorate").await;
+        apply(&kubernetes, &deploy, "overlays/bundled-etcd").await;
+        let objects = deploy.objects("overlays/bundled-etcd");
+        let etcd = BundledEtcd::start(&deploy, &objects).await;
+        let kubeconfig = kubernetes
+            .service_account_kubeconfig("quorate-system", "quorate")
+            .await;
+        let tls = deploy.folder("etcd-tls");
+        let pod = &deployment(&objects)["spec"]["template"]["spec"];
+        mount_secret(&objects, &pod["volumes"][0]["secret"]["secretName"], &tls);
+        Self {
+            deploy,
+            objects,
+            etcd,
+            audit,
+            kubernetes,
+            kubeconfig,
+            tls,
+        }
+    }
+
+    /// The container's environment, with this machine's files and addresses in the place of the pod's.
+    fn environment(&self, pod: &str, port: u16) -> BTreeMap<String, String> {
+        let container = &deployment(&self.objects)["spec"]["template"]["spec"]["containers"][0];
+        let mut environment = BTreeMap::new();
+        let settings = find(
+            &self.objects,
+            "ConfigMap",
+            &container["envFrom"][0]["configMapRef"]["name"],
+        );
+        for (name, value) in settings["data"].as_object().unwrap() {
+            environment.insert(name.clone(), value.as_str().unwrap().to_owned());
+        }
+        for entry in container["env"].as_array().unwrap() {
+            let value = match entry["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+                Some("metadata.name") => pod.to_owned(),
+                Some("metadata.namespace") => "quorate-system".to_owned(),
+                Some("metadata.uid") => format!("uid-of-{pod}"),
+                Some(other) => panic!("{other} is not known here"),
+                None => entry["value"].as_str().unwrap().replace("$(POD_NAME)", pod),
+            };
+            environment.insert(entry["name"].as_str().unwrap().to_owned(), value);
+        }
+        for value in environment.values_mut() {
+            *value = value
+                .replace("/etc/quorate/etcd-tls", &self.tls.display().to_string())
+                .replace("0.0.0.0:8080", &format!("127.0.0.1:{port}"));
+            if value.contains("quorate-etcd-0") {
+                *value = self.etcd.with_client_addresses(value);
+            }
+        }
+        // Stands for the token and the address that a pod finds mounted.
+        environment.insert(
+            "QUORATE_KUBECONFIG".to_owned(),
+            self.kubeconfig.display().to_string(),
+        );
+        environment
+    }
+
+    /// Starts the container of a pod and waits until its probes succeed; `settings` come on top of the shipped ones.
+    async fn start_pod(&self, pod: &str, settings: &[(&str, &Path)]) -> Pod {
+        let port = ports::free_port().unwrap();
+        let container = &deployment(&self.objects)["spec"]["template"]["spec"]["containers"][0];
+        let mut env: Vec<(String, OsString)> = self
+            .environment(pod, port)
+            .into_iter()
+            .map(|(name, value)| (name, value.into()))
+            .collect();
+        env.extend(
+            settings
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.as_os_str().to_owned())),
+        );
+        let program = Program {
+            name: pod.to_owned(),
+            path: binary(),
+            args: container["args"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|arg| arg.as_str().unwrap().into())
+                .collect(),
+            env,
+            hidden_env: "QUORATE_",
+            log: self.deploy.folder(&format!("{pod}.log")),
+        };
+        let mut pod = Pod {
+            process: program.start().unwrap(),
+            port,
+        };
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            pod.expect_page(container[probe]["httpGet"]["path"].as_str().unwrap())
+                .await;
+        }
+        pod
+    }
+
+    /// Objects that the controller keeps, by kind and name.
+    async fn kept(&self) -> BTreeMap<(String, String), Value> {
+        let mut kept = BTreeMap::new();
+        for resource in [
+            "rbac.authorization.k8s.io/v1/clusterroles",
+            "rbac.authorization.k8s.io/v1/clusterrolebindings",
+            "storage.k8s.io/v1/storageclasses",
+            "storage.k8s.io/v1/csidrivers",
+            "node.k8s.io/v1/runtimeclasses",
+        ] {
+            let list = self
+                .kubernetes
+                .get(&format!("/apis/{resource}?labelSelector=quorate.dev/bundle"))
+                .await
+                .unwrap();
+            for object in list["items"].as_array().unwrap() {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                kept.insert((resource.to_owned(), name.to_owned()), object.clone());
+            }
+        }
+        kept
+    }
+}
+
+struct Pod {
+    process: Supervised,
+    port: u16,
+}
+
+impl Pod {
+    async fn expect_page(&mut self, path: &str) {
+        let port = self.port;
+        let ask = || async move {
+            match http::get(port, path).await {
+                Ok(response) if response.status == 200 => Ok(()),
+                Ok(response) => Err(format!("{path}: {} {}", response.status, response.body)),
+                Err(error) => Err(format!("{path}: {error}")),
+            }
+        };
+        let answered = self.process.wait_until(SOON, ask).await;
+        answered.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    async fn stop(mut self) {
+        let status = self.process.stop(SOON).await.unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str, name: &Value) -> &'a Value {
+    objects
+        .iter()
+        .find(|object| object["kind"] == kind && object["metadata"]["name"] == *name)
+        .unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+fn deployment(objects: &[Value]) -> &Value {
+    find(objects, "Deployment", &"quorate".into())
+}
+
+/// Writes the files of a Secret, as the kubelet would.
+fn mount_secret(objects: &[Value], name: &Value, directory: &Path) {
+    fs::create_dir_all(directory).unwrap();
+    let secret: Secret = serde_json::from_value(find(objects, "Secret", name).clone()).unwrap();
+    for (file, content) in secret.data.unwrap() {
+        fs::write(directory.join(file), content.0).unwrap();
+    }
+}
+
+/// The built-in bundle as a next release might be: it leaves a file out, and two objects cannot be changed in place. No
+/// replica of the present release may serve once it has reconciled.
+fn next_release(directory: &Path) {
+    let builtin = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/resources/builtin");
+    fs::create_dir(directory).unwrap();
+    let description =
+        "name: builtin\nrelease: 99.0.0\nminReconcilerRelease: 0.1.0\nminApiserverRelease: 99.0.0\n";
+    fs::write(directory.join("bundle.yaml"), description).unwrap();
+    for (file, old, new) in [
+        (
+            "network-services.yaml",
+            "  kind: ClusterRole\n  name: quorate:network-services",
+            "  kind: ClusterRole\n  name: quorate:csi-provisioner",
+        ),
+        ("rbac.yaml", "", ""),
+        (
+            "storage.yaml",
+            "provisioner: csi.quorate.dev",
+            "provisioner: csi.quorate.dev\nparameters: {tier: fast}",
+        ),
+    ] {
+        let text = fs::read_to_string(builtin.join(file)).unwrap();
+        assert!(text.contains(old), "{file} no longer holds {old:?}");
+        fs::write(directory.join(file), text.replace(old, new)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn under_the_shipped_permissions_every_call_of_the_controllers_succeeds() {
+    let cluster = Cluster::start().await;
+    let mut first = cluster.start_pod("quorate-0", &[]).await;
+    first.expect_page("/leaderz").await;
+    let built_in = cluster.kept().await;
+    assert_eq!(built_in.len(), 11, "{:?}", built_in.keys());
+
+    // What an operator deletes comes back.
+    for (resource, name) in built_in.keys() {
+        let path = format!("/apis/{resource}/{name}");
+        cluster.kubernetes.send("DELETE", &path, &json!({})).await;
+    }
+    eventually(SOON, "everything is there again", async || {
+        let kept = cluster.kept().await;
+        match kept.keys().eq(built_in.keys()) {
+            true => Ok(()),
+            false => Err(format!("{:?}", kept.keys())),
+        }
+    })
+    .await;
+
+    // The next release waits for the last replica of this one to go, and says so.
+    let bundle = cluster.deploy.folder("next-release");
+    next_release(&bundle);
+    let mut second = cluster
+        .start_pod("quorate-1", &[("QUORATE_BUNDLE", &bundle)])
+        .await;
+    second.expect_page("/leaderz").await;
+    eventually(SOON, "an Event says what is waited for", async || {
+        let path = "/apis/events.k8s.io/v1/namespaces/quorate-system/events";
+        let events = cluster.kubernetes.get(path).await.unwrap();
+        match events["items"].as_array() {
+            Some(items)
+                if items
+                    .iter()
+                    .any(|event| event["regarding"]["name"] == "quorate-1") =>
+            {
+                Ok(())
+            }
+            _ => Err(events.to_string()),
+        }
+    })
+    .await;
+    first.stop().await;
+
+    // Then it removes the runtime classes and replaces two objects.
+    eventually(SOON, "the next release is in place", async || {
+        let kept = cluster.kept().await;
+        let seen = |resource: &str, name: &str, pointer: &str| {
+            let object = kept.get(&(resource.to_owned(), name.to_owned()));
+            object.and_then(|object| object.pointer(pointer)?.as_str())
+        };
+        let seen = (
+            seen(
+                "rbac.authorization.k8s.io/v1/clusterrolebindings",
+                "quorate:network-services",
+                "/roleRef/name",
+            ),
+            seen(
+                "storage.k8s.io/v1/storageclasses",
+                "quorate-local",
+                "/parameters/tier",
+            ),
+            kept.len(),
+        );
+        same(seen, (Some("quorate:csi-provisioner"), Some("fast"), 9)).map(drop)
+    })
+    .await;
+    second.stop().await;
+    cluster.etcd.stop().await;
+
+    let requests = cluster.audit.requests();
+    let refused: Vec<_> = requests
+        .iter()
+        .filter(|request| [401, 403].contains(&request.code))
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    for (verb, target) in [
+        ("list", "clusterroles"),
+        ("watch", "clusterroles"),
+        ("patch", "clusterroles"),
+        ("delete", "runtimeclasses"),
+        ("delete", "clusterrolebindings"),
+        ("create", "events"),
+    ] {
+        assert!(
+            requests
+                .iter()
+                .any(|request| request.verb == verb && request.target == target),
+            "no {verb} of {target} among {requests:#?}"
+        );
+    }
+}

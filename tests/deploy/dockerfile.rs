@@ -1,0 +1,138 @@
+//! The recipe of the images. No image is built here; everything that it names is looked up.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::kustomize::{Deploy, pod_specs, run, shipped};
+
+/// Logical lines: comments gone, continued lines joined.
+fn instructions() -> Vec<Vec<String>> {
+    let text = fs::read_to_string(shipped().join("Dockerfile")).unwrap();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .collect();
+    lines
+        .join("\n")
+        .replace("\\\n", " ")
+        .lines()
+        .map(|line| line.split_whitespace().map(str::to_owned).collect())
+        .collect()
+}
+
+/// `(from, sources, target)` of every COPY; `from` is the stage that it copies from.
+fn copies() -> Vec<(Option<String>, Vec<String>, String)> {
+    instructions()
+        .into_iter()
+        .filter(|words| words[0] == "COPY")
+        .map(|words| {
+            let from = words[1].strip_prefix("--from=").map(str::to_owned);
+            let mut paths = words[1 + usize::from(from.is_some())..].to_vec();
+            let target = paths.pop().unwrap();
+            (from, paths, target)
+        })
+        .collect()
+}
+
+#[test]
+fn what_the_dockerfile_copies_exists_and_is_in_the_build_context() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let context = fs::read_to_string(shipped().join("Dockerfile.dockerignore")).unwrap();
+    let (mut own, mut stages) = (0, Vec::new());
+    for words in instructions() {
+        if words[0] == "FROM" {
+            stages.push(words.last().unwrap().clone());
+        }
+    }
+    for (from, sources, _) in copies() {
+        match from {
+            Some(stage) => assert!(stages.contains(&stage), "no stage {stage}"),
+            None => {
+                for source in sources {
+                    assert!(root.join(&source).exists(), "{source} does not exist");
+                    let allowed = context.lines().any(|line| line == format!("!{source}"));
+                    assert!(allowed, "{source} is kept out of the build context");
+                    own += 1;
+                }
+            }
+        }
+    }
+    assert!(own >= 5, "the parser saw {own} files");
+}
+
+#[test]
+fn what_the_dockerfile_copies_is_a_whole_package_to_cargo() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let context = tempfile::tempdir().unwrap();
+    for (from, sources, _) in copies() {
+        if from.is_none() {
+            for source in sources {
+                run(Command::new("cp")
+                    .arg("-r")
+                    .arg(root.join(&source))
+                    .arg(context.path()));
+            }
+        }
+    }
+    let package = run(Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--no-deps",
+            "--locked",
+            "--offline",
+            "--format-version=1",
+        ])
+        .current_dir(context.path()));
+    let package: serde_json::Value = serde_json::from_str(&package).unwrap();
+    let targets = package["packages"][0]["targets"].as_array().unwrap();
+    assert!(
+        targets
+            .iter()
+            .any(|target| target["name"] == "quorate" && target["kind"][0] == "bin")
+    );
+}
+
+#[test]
+fn the_images_run_as_the_user_of_the_manifests_and_start_what_was_copied() {
+    let instructions = instructions();
+    let all = |name: &str| -> Vec<String> {
+        instructions
+            .iter()
+            .filter(|words| words[0] == name)
+            .map(|words| words[1..].join(" "))
+            .collect()
+    };
+    let deploy = Deploy::prepared();
+    let objects = deploy.objects("overlays/bundled-etcd");
+    let pods = pod_specs(&objects);
+    let stages = all("USER");
+    assert_eq!(stages.len(), pods.len(), "an image for every pod");
+    for (owner, pod) in pods {
+        let context = &pod["securityContext"];
+        let user = format!("{}:{}", context["runAsUser"], context["runAsGroup"]);
+        assert!(
+            stages.iter().all(|stage| *stage == user),
+            "{owner} runs as {user}, {stages:?}"
+        );
+    }
+    let targets: Vec<String> = copies().into_iter().map(|(_, _, target)| target).collect();
+    let entry_points = all("ENTRYPOINT");
+    assert_eq!(entry_points.last().unwrap(), "[\"/usr/local/bin/quorate\"]");
+    assert!(targets.iter().any(|target| target == "/usr/local/bin/quorate"));
+}
+
+#[test]
+fn the_manifests_name_images_of_this_release() {
+    let deploy = Deploy::prepared();
+    let objects = deploy.objects("overlays/bundled-etcd");
+    let images: Vec<&str> = pod_specs(&objects)
+        .into_iter()
+        .map(|(_, pod)| pod["containers"][0]["image"].as_str().unwrap())
+        .collect();
+    let release = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        images,
+        [format!("quorate:{release}"), format!("quorate-etcd:{release}")]
+    );
+}

@@ -1,0 +1,127 @@
+//! `kubectl kustomize` on a copy of `deploy/`, with the files that an operator puts beside the overlays.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use quorate::dev::pki::Authority;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Every folder that can be applied.
+pub const OVERLAYS: [&str; 2] = ["overlays/external-etcd", "overlays/bundled-etcd"];
+
+/// `deploy/` of this repository.
+pub fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
+}
+
+/// A copy of `deploy/` with certificates in place, in a directory of its own.
+pub struct Deploy {
+    directory: TempDir,
+}
+
+impl Deploy {
+    /// Copies, and does what the overlays' heads tell an operator to do.
+    pub fn prepared() -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("quorate-test-")
+            .tempdir()
+            .unwrap();
+        copy(&shipped(), directory.path());
+        let deploy = Self { directory };
+
+        let tls = deploy.folder("overlays/external-etcd").join("tls");
+        fs::create_dir_all(&tls).unwrap();
+        let authority = Authority::create(&tls, "etcd").unwrap();
+        let client = authority.client("tls").unwrap();
+        assert_eq!(client.cert, tls.join("tls.crt"));
+
+        let script = deploy.folder("overlays/bundled-etcd").join("make-certificates");
+        run(&mut Command::new(script));
+        if kubectl_minor() < 21 {
+            deploy.write_folders_as_bases();
+        }
+        deploy
+    }
+
+    /// A folder of the copy, by its path below `deploy/`.
+    pub fn folder(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path)
+    }
+
+    /// The objects of a folder, as they would be applied.
+    pub fn objects(&self, path: &str) -> Vec<Value> {
+        let yaml = run(Command::new("kubectl").arg("kustomize").arg(self.folder(path)));
+        let mut objects: Vec<Value> =
+            serde_saphyr::from_multiple(&yaml).unwrap_or_else(|error| panic!("{path}: {error}"));
+        // kustomize breaks base64 into lines, which Kubernetes skips and other readers do not.
+        for object in objects.iter_mut().filter(|object| object["kind"] == "Secret") {
+            for value in object["data"].as_object_mut().unwrap().values_mut() {
+                *value = value.as_str().unwrap().replace('\n', "").into();
+            }
+        }
+        objects
+    }
+
+    /// kubectl before 1.21 holds a kustomize that takes folders as `bases` alone; the newer ones warn of that word.
+    fn write_folders_as_bases(&self) {
+        for overlay in OVERLAYS {
+            let file = self.folder(overlay).join("kustomization.yaml");
+            let text = fs::read_to_string(&file).unwrap();
+            let (folders, rest): (Vec<&str>, Vec<&str>) =
+                text.lines().partition(|line| line.starts_with("  - ../../"));
+            let text = format!("{}\nbases:\n{}\n", rest.join("\n"), folders.join("\n"));
+            fs::write(&file, text).unwrap();
+        }
+    }
+}
+
+/// `Deployment quorate`, for messages.
+pub fn name_of(object: &Value) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("?");
+    format!("{} {}", text("/kind"), text("/metadata/name"))
+}
+
+/// The pod templates among objects, with the names of their owners.
+pub fn pod_specs(objects: &[Value]) -> Vec<(String, &Value)> {
+    objects
+        .iter()
+        .filter_map(|object| Some((name_of(object), object.pointer("/spec/template/spec")?)))
+        .collect()
+}
+
+/// Runs a command and returns its stdout. Panics with its stderr where it fails.
+pub fn run(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn kubectl_minor() -> u32 {
+    let version = run(Command::new("kubectl").args(["version", "--client", "-o", "json"]));
+    let version: Value = serde_json::from_str(&version).unwrap();
+    let minor = version["clientVersion"]["minor"].as_str().unwrap();
+    minor.trim_end_matches('+').parse().unwrap()
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_name() == "tls" {
+            // An operator's own, if there are any.
+        } else if entry.file_type().unwrap().is_dir() {
+            fs::create_dir(&target).unwrap();
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}

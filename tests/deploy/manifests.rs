@@ -1,0 +1,231 @@
+//! The manifests by themselves: well-formed to the last field, and as safe as they say.
+
+use clap::CommandFactory as _;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::kustomize::{Deploy, OVERLAYS, name_of, pod_specs};
+
+/// A field that the type does not know is lost on the way through it.
+fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde_json::Error> {
+    serde_json::to_value(serde_json::from_value::<T>(object.clone())?)
+}
+
+fn typed(object: &Value) -> Result<Value, serde_json::Error> {
+    let of = |field: &str| object[field].as_str().unwrap_or_default();
+    match (of("apiVersion"), of("kind")) {
+        ("v1", "Namespace") => through::<Namespace>(object),
+        ("v1", "ServiceAccount") => through::<ServiceAccount>(object),
+        ("v1", "Service") => through::<Service>(object),
+        ("v1", "ConfigMap") => through::<ConfigMap>(object),
+        ("v1", "Secret") => through::<Secret>(object),
+        ("apps/v1", "Deployment") => through::<Deployment>(object),
+        ("apps/v1", "StatefulSet") => through::<StatefulSet>(object),
+        ("policy/v1", "PodDisruptionBudget") => through::<PodDisruptionBudget>(object),
+        ("networking.k8s.io/v1", "NetworkPolicy") => through::<NetworkPolicy>(object),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole") => through::<ClusterRole>(object),
+        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => through::<ClusterRoleBinding>(object),
+        ("rbac.authorization.k8s.io/v1", "Role") => through::<Role>(object),
+        ("rbac.authorization.k8s.io/v1", "RoleBinding") => through::<RoleBinding>(object),
+        (version, kind) => panic!("{version} {kind} is not checked: add its type here"),
+    }
+}
+
+/// The path of the first field that is not the same in both.
+fn first_difference(one: &Value, other: &Value) -> Option<String> {
+    let below = |name: String, one: &Value, other: &Value| {
+        first_difference(one, other).map(|path| format!("{name}{path}"))
+    };
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            one.keys()
+                .chain(other.keys())
+                .find_map(|key| match (one.get(key), other.get(key)) {
+                    (Some(one), Some(other)) => below(format!(".{key}"), one, other),
+                    _ => Some(format!(".{key}")),
+                })
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            let pairs = one.iter().zip(other).enumerate();
+            pairs
+                .into_iter()
+                .find_map(|(index, (one, other))| below(format!("[{index}]"), one, other))
+        }
+        (one, other) => (one != other).then(String::new),
+    }
+}
+
+#[test]
+fn every_manifest_is_of_its_type_with_no_field_unknown() {
+    let deploy = Deploy::prepared();
+    for folder in ["base"].iter().chain(&OVERLAYS) {
+        let objects = deploy.objects(folder);
+        assert!(!objects.is_empty(), "{folder} is empty");
+        for object in &objects {
+            let name = name_of(object);
+            let through = typed(object).unwrap_or_else(|error| panic!("{folder}: {name}: {error}"));
+            assert_eq!(first_difference(object, &through), None, "{folder}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_misspelt_field_does_not_pass_as_typed() {
+    let deploy = Deploy::prepared();
+    for mut object in deploy.objects("overlays/bundled-etcd") {
+        if object["kind"] != "PodDisruptionBudget" {
+            continue;
+        }
+        object["spec"]["maxUnavailabel"] = 1.into();
+        let difference = first_difference(&object, &typed(&object).unwrap());
+        assert_eq!(difference.as_deref(), Some(".spec.maxUnavailabel"));
+    }
+}
+
+#[test]
+fn every_object_lies_in_the_namespace_or_is_of_the_cluster() {
+    let deploy = Deploy::prepared();
+    for overlay in OVERLAYS {
+        for object in deploy.objects(overlay) {
+            let cluster_wide = ["Namespace", "ClusterRole", "ClusterRoleBinding"];
+            let namespace = match object["kind"].as_str() {
+                Some(kind) if cluster_wide.contains(&kind) => Value::Null,
+                _ => "quorate-system".into(),
+            };
+            assert_eq!(
+                object["metadata"]["namespace"],
+                namespace,
+                "{overlay}: {}",
+                name_of(&object)
+            );
+        }
+    }
+}
+
+#[test]
+fn every_pod_meets_the_restricted_pod_security_standard() {
+    let deploy = Deploy::prepared();
+    for overlay in OVERLAYS {
+        let objects = deploy.objects(overlay);
+        for (owner, pod) in pod_specs(&objects) {
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{owner}");
+            assert_eq!(
+                pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault",
+                "{owner}"
+            );
+            for field in ["hostNetwork", "hostPID", "hostIPC"] {
+                assert_eq!(pod[field], Value::Null, "{owner}: {field}");
+            }
+            for volume in pod["volumes"].as_array().unwrap() {
+                assert_eq!(volume["hostPath"], Value::Null, "{owner}");
+            }
+            for container in pod["containers"].as_array().unwrap() {
+                let context = &container["securityContext"];
+                assert_eq!(context["allowPrivilegeEscalation"], false, "{owner}");
+                assert_eq!(context["readOnlyRootFilesystem"], true, "{owner}");
+                assert_eq!(context["capabilities"]["drop"][0], "ALL", "{owner}");
+                assert_eq!(context["capabilities"]["add"], Value::Null, "{owner}");
+                assert_eq!(context["privileged"], Value::Null, "{owner}");
+            }
+        }
+    }
+}
+
+#[test]
+fn disruption_budgets_services_and_policies_select_the_pods_that_they_name() {
+    let deploy = Deploy::prepared();
+    let objects = deploy.objects("overlays/bundled-etcd");
+    let labels: Vec<&Value> = objects
+        .iter()
+        .filter_map(|object| object.pointer("/spec/template/metadata/labels"))
+        .collect();
+    assert_eq!(labels.len(), 2, "the controllers and etcd");
+    let selects = |selector: &Value, labels: &Value| {
+        let selector = selector.as_object().unwrap();
+        selector
+            .iter()
+            .all(|(name, value)| labels.get(name) == Some(value))
+    };
+    for object in &objects {
+        let pointer = match object["kind"].as_str().unwrap() {
+            "Deployment" | "StatefulSet" | "PodDisruptionBudget" => "/spec/selector/matchLabels",
+            "NetworkPolicy" => "/spec/podSelector/matchLabels",
+            "Service" => "/spec/selector",
+            _ => continue,
+        };
+        let selector = object.pointer(pointer).unwrap();
+        let selected = labels.iter().filter(|labels| selects(selector, labels)).count();
+        assert_eq!(selected, 1, "{}", name_of(object));
+    }
+}
+
+#[test]
+fn every_setting_in_the_manifests_is_one_that_quorate_run_reads() {
+    let command = quorate::cli::Cli::command();
+    let run = command.find_subcommand("run").unwrap();
+    let known: Vec<&str> = command
+        .get_arguments()
+        .chain(run.get_arguments())
+        .filter_map(|argument| argument.get_env()?.to_str())
+        .collect();
+
+    let deploy = Deploy::prepared();
+    for overlay in OVERLAYS {
+        let objects = deploy.objects(overlay);
+        let mut settings: Vec<String> = Vec::new();
+        for object in &objects {
+            if let Some(data) = object["data"]
+                .as_object()
+                .filter(|_| object["kind"] == "ConfigMap")
+            {
+                settings.extend(data.keys().cloned());
+            }
+        }
+        for (_, pod) in pod_specs(&objects) {
+            let env = pod["containers"][0]["env"].as_array().unwrap();
+            settings.extend(env.iter().map(|entry| entry["name"].as_str().unwrap().to_owned()));
+        }
+        settings.retain(|name| name.starts_with("QUORATE_"));
+        for setting in ["QUORATE_ETCD_ENDPOINTS", "QUORATE_NODE_ID", "QUORATE_LISTEN"] {
+            assert!(
+                settings.iter().any(|name| name == setting),
+                "{overlay}: {setting} is missing"
+            );
+        }
+        for setting in &settings {
+            assert!(
+                known.contains(&setting.as_str()),
+                "{overlay}: no flag reads {setting}; known: {known:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn pods_name_the_generated_settings_and_secrets_of_their_overlay() {
+    let deploy = Deploy::prepared();
+    for overlay in OVERLAYS {
+        let objects = deploy.objects(overlay);
+        let exists = |kind: &str, name: &Value| {
+            objects
+                .iter()
+                .any(|object| object["kind"] == kind && object["metadata"]["name"] == *name)
+        };
+        for (owner, pod) in pod_specs(&objects) {
+            for volume in pod["volumes"].as_array().unwrap() {
+                if let Some(secret) = volume.pointer("/secret/secretName") {
+                    assert!(exists("Secret", secret), "{overlay}: {owner}: {secret}");
+                }
+            }
+            if let Some(settings) = pod.pointer("/containers/0/envFrom/0/configMapRef/name") {
+                assert!(exists("ConfigMap", settings), "{overlay}: {owner}: {settings}");
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Somebody else writes at the same moment: between what `apply` read and what it writes.
+
+use std::fmt::Write as _;
+
+use quorate::etcd::{KeyRange, Revision, Watched, Watcher};
+use quorate::proto::Node;
+use quorate::proto::node_spec::Availability;
+
+use super::{Cluster, keys, node};
+use crate::support::quorate::Finished;
+
+/// How many objects are written before the one at stake: time enough to come in between.
+const BEFORE: usize = 200;
+
+/// Applies a document to `n1` after many others. As soon as the first of these is written (so all are read and
+/// planned), somebody else changes `n1`.
+async fn overtaken(
+    cluster: &Cluster,
+    args: &[&str],
+    document: &str,
+    change: impl FnOnce(&mut Node),
+) -> Finished {
+    let mut text = String::new();
+    for index in 0..BEFORE {
+        let _ = write!(text, "{}", node(&format!("before-{index}"), "{}"));
+    }
+    text.push_str(document);
+    let client = cluster.client().await;
+    let first = KeyRange::key(keys().node(&"before-0".parse().unwrap()));
+    let mut watcher = Watcher::new(&client, first, Revision(1));
+    watcher.open().await;
+    let applied = cluster.run_with(args, &text);
+    let changed = async {
+        let Watched::Events(_) = watcher.next().await else {
+            panic!("compacted")
+        };
+        cluster.change("n1", change).await;
+    };
+    tokio::join!(applied, changed).0
+}
+
+const APPLY: &[&str] = &["apply", "-f", "-"];
+
+#[tokio::test]
+async fn a_spec_that_somebody_else_changed_is_a_conflict_and_theirs_stays() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&node("n1", "{}")).await;
+    let document = node("n1", "{desiredRole: worker, availability: pause}");
+    let drained = |node: &mut Node| node.spec.as_mut().unwrap().set_availability(Availability::Drain);
+    let outcome = overtaken(&cluster, APPLY, &document, drained).await;
+    assert!(
+        outcome.stdout.contains("node/before-199 created"),
+        "the others are written"
+    );
+    let error = outcome.expect_code(5);
+    assert!(
+        error.contains("node/n1: somebody else changed it at the same moment"),
+        "{error}"
+    );
+    assert_eq!(
+        cluster.node("n1").await.spec.unwrap().availability(),
+        Availability::Drain
+    );
+}
+
+#[tokio::test]
+async fn force_conflicts_overrules_it() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&node("n1", "{}")).await;
+    let document = node("n1", "{desiredRole: worker, availability: pause}");
+    let drained = |node: &mut Node| node.spec.as_mut().unwrap().set_availability(Availability::Drain);
+    let outcome = overtaken(
+        &cluster,
+        &[APPLY, &["--force-conflicts"]].concat(),
+        &document,
+        drained,
+    )
+    .await;
+    assert!(outcome.expect_done().ends_with("node/n1 configured\n"));
+    assert_eq!(
+        cluster.node("n1").await.spec.unwrap().availability(),
+        Availability::Pause
+    );
+}
+
+#[tokio::test]
+async fn a_status_that_somebody_else_wrote_is_no_conflict_and_both_stay() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&node("n1", "{}")).await;
+    let document = node("n1", "{desiredRole: worker, availability: pause}");
+    let reported = |node: &mut Node| node.status.as_mut().unwrap().controller = true;
+    let outcome = overtaken(&cluster, APPLY, &document, reported).await;
+    assert!(outcome.expect_done().ends_with("node/n1 configured\n"));
+    let node = cluster.node("n1").await;
+    assert_eq!(node.spec.unwrap().availability(), Availability::Pause);
+    assert!(node.status.unwrap().controller);
+}
+
+#[tokio::test]
+async fn a_node_that_somebody_else_replaced_is_a_conflict() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&node("n1", "{}")).await;
+    let document = node("n1", "{desiredRole: worker, availability: pause}");
+    let replaced = |node: &mut Node| node.metadata.as_mut().unwrap().uid = "another".to_owned();
+    overtaken(&cluster, APPLY, &document, replaced)
+        .await
+        .expect_code(5);
+    assert_eq!(
+        cluster.node("n1").await.spec.unwrap().availability(),
+        Availability::Active
+    );
+}

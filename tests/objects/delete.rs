@@ -1,0 +1,176 @@
+//! `delete`: rules, the record of the removed, and the question.
+
+use std::process::Stdio;
+
+use prost::Message;
+use quorate::proto::RemovedNode;
+
+use super::{Cluster, keys, node};
+use crate::support::quorate::binary;
+
+async fn cluster() -> Cluster {
+    let cluster = Cluster::start().await;
+    cluster
+        .apply(&(node("n1", "{desiredRole: manager}") + &node("n2", "{}") + &node("n3", "{}")))
+        .await;
+    let alive = keys().alive(&"n2".parse().unwrap());
+    cluster.put(&alive, b"session".to_vec()).await;
+    cluster
+}
+
+fn nodes(cluster: &Cluster) -> Vec<String> {
+    cluster.etcd.keys("/quorate/nodes/")
+}
+
+#[tokio::test]
+async fn a_deleted_node_is_gone_and_its_uid_on_record_in_the_same_revision() {
+    let cluster = cluster().await;
+    let uid = cluster.node("n3").await.metadata.unwrap().uid;
+    let revision = cluster.etcd.revision();
+    let deleted = cluster
+        .run(&["delete", "node", "n3", "--yes"])
+        .await
+        .expect_done();
+    assert_eq!(deleted, "node/n3 deleted\n");
+    assert_eq!(cluster.etcd.revision(), revision + 1, "one transaction");
+    assert_eq!(nodes(&cluster), ["/quorate/nodes/n1", "/quorate/nodes/n2"]);
+    let (record, _) = cluster.client().await.get(&keys().removed(&uid)).await.unwrap();
+    let record = RemovedNode::decode(&*record.unwrap().value).unwrap();
+    assert_eq!(record.name, "n3");
+    assert!(record.removed_at.is_some() && record.expires_at.is_none());
+}
+
+#[tokio::test]
+async fn a_ready_node_is_deleted_by_force_alone_and_nothing_beside_a_refused_one() {
+    let cluster = cluster().await;
+    let before = cluster.contents();
+    let error = cluster
+        .run(&["delete", "node", "n3", "n2", "--yes"])
+        .await
+        .expect_code(4);
+    assert_eq!(
+        error,
+        "error: nothing was deleted\n  node/n2: refused by rule Ready: node n2 is ready: it still runs\n    \
+         stop it first, or delete it all the same with --force\n"
+    );
+    assert_eq!(cluster.contents(), before);
+    let deleted = cluster
+        .run(&["delete", "node/n3", "node/n2", "--yes", "--force"])
+        .await;
+    assert_eq!(deleted.expect_done(), "node/n3 deleted\nnode/n2 deleted\n");
+    assert_eq!(nodes(&cluster), ["/quorate/nodes/n1"]);
+}
+
+#[tokio::test]
+async fn a_desired_manager_in_the_member_list_stays_even_with_force() {
+    let cluster = cluster().await;
+    let members = cluster.etcd.etcdctl(&["member", "list", "--write-out=json"]);
+    let members: serde_json::Value = serde_json::from_str(&members).unwrap();
+    let member = members["members"][0]["name"].as_str().unwrap();
+    cluster.apply(&node(member, "{desiredRole: manager}")).await;
+    let before = cluster.contents();
+    for args in [
+        &["delete", "node", member, "--yes"][..],
+        &["delete", "node", member, "--yes", "--force"],
+    ] {
+        let error = cluster.run(args).await.expect_code(4);
+        assert!(error.contains("refused by rule MemberOfEtcd"), "{error}");
+    }
+    assert_eq!(cluster.contents(), before);
+    let other = cluster.run(&["delete", "node", "n1", "--yes"]).await;
+    assert_eq!(
+        other.expect_done(),
+        "node/n1 deleted\n",
+        "a desired manager that is no member"
+    );
+}
+
+#[tokio::test]
+async fn a_malformed_node_is_deleted_by_force() {
+    let cluster = cluster().await;
+    cluster.etcd.etcdctl(&["put", "/quorate/nodes/n4", "garbage"]);
+    let error = cluster
+        .run(&["delete", "node", "n4", "--yes"])
+        .await
+        .expect_code(4);
+    assert!(error.contains("refused by rule Malformed"), "{error}");
+    let deleted = cluster.run(&["delete", "node", "n4", "--yes", "--force"]).await;
+    assert_eq!(deleted.expect_done(), "node/n4 deleted\n");
+    assert!(cluster.etcd.keys("/quorate/removed/").is_empty());
+}
+
+#[tokio::test]
+async fn wrong_requests_have_their_codes_and_delete_nothing() {
+    let cluster = cluster().await;
+    let before = cluster.contents();
+    for (args, code, expected) in [
+        (
+            &["delete", "node", "n3", "n9", "--yes"][..],
+            3,
+            "node/n9: not found",
+        ),
+        (
+            &["delete", "node", "n3"],
+            64,
+            "add --yes to delete without being asked",
+        ),
+        (&["delete", "node", "--yes"], 64, "no node named"),
+        (
+            &["delete", "replica", "r1", "--yes"],
+            64,
+            "replicas are written by Quorate alone",
+        ),
+        (&["delete", "pod", "p", "--yes"], 64, "no kind of object"),
+    ] {
+        let error = cluster.run(args).await.expect_code(code);
+        assert!(error.contains(expected), "{args:?}: {error}");
+        assert_eq!(cluster.contents(), before, "{args:?}");
+    }
+}
+
+/// Runs `delete node n3` on a terminal and types the answer.
+async fn answer(cluster: &Cluster, answer: &str) -> (Option<i32>, String) {
+    use tokio::io::AsyncWriteExt;
+    let command = format!(
+        "{} delete node n3 --etcd-endpoints={}",
+        binary().display(),
+        cluster.etcd.endpoints_flag()
+    );
+    let mut child = tokio::process::Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("script is installed (Debian package bsdutils, always there)");
+    let mut terminal = child.stdin.take().unwrap();
+    terminal.write_all(answer.as_bytes()).await.unwrap();
+    let output = tokio::time::timeout(crate::support::wait::SOON, child.wait_with_output())
+        .await
+        .expect("the command ends")
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+    )
+}
+
+#[tokio::test]
+async fn on_a_terminal_it_says_what_will_happen_and_asks() {
+    let cluster = cluster().await;
+    let uid = cluster.node("n3").await.metadata.unwrap().uid;
+    let before = cluster.contents();
+    let (code, shown) = answer(&cluster, "n\n").await;
+    let statement = format!("node/n3 (down) is deleted, and its uid {uid} is recorded as removed");
+    assert!(
+        shown.contains(&statement) && shown.contains("Go on? [y/N]"),
+        "{shown}"
+    );
+    assert!(shown.contains("not confirmed, nothing was deleted"), "{shown}");
+    assert_eq!(code, Some(1));
+    assert_eq!(cluster.contents(), before);
+    let (code, shown) = answer(&cluster, "y\n").await;
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("node/n3 deleted"), "{shown}");
+    assert_eq!(nodes(&cluster), ["/quorate/nodes/n1", "/quorate/nodes/n2"]);
+}
