@@ -216,6 +216,38 @@ async fn the_command_ends_when_the_status_arrives_over_a_restart_of_etcd() {
 }
 
 #[tokio::test]
+async fn the_command_goes_on_with_other_members_than_the_one_that_it_was_given() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    let endpoint = format!("--etcd-endpoints={}", etcd.members[0].client_url);
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move {
+        quorate([
+            "wait-ready",
+            "--prefix=/q",
+            &endpoint,
+            "--release=0.4.0",
+            "--timeout=55s",
+        ])
+        .await
+    });
+    eventually(SOON, "the command knows the other members", async || {
+        let metric = etcd.members[1]
+            .metric("etcd_network_client_grpc_received_bytes_total")
+            .await;
+        same(metric > Some(0.0), true)
+    })
+    .await;
+    etcd.members[0].kill().await.unwrap();
+    etcd.members[1].wait_healthy().await.unwrap();
+    let store = store(&connect_to(vec![etcd.members[1].client_url.clone()]).await);
+    let value = status(State::Done, 4, 4).encode();
+    commit(&store.etcd, Txn::new().put(&store.keys.status(), value))
+        .await
+        .unwrap();
+    waiting.join_next().await.unwrap().unwrap().expect_done();
+}
+
+#[tokio::test]
 async fn the_command_outlives_its_token_and_the_member_that_it_began_with() {
     let mut etcd = TestEtcd::with_password("/q", 1).await;
     let file = etcd.directory().join("password");
