@@ -86,7 +86,7 @@ impl KubeClient {
             };
             listed
                 .items
-                .extend(page.items.into_iter().map(|item| item.metadata));
+                .extend(page.items.into_iter().flatten().map(|item| item.metadata));
             listed.resource_version = page.metadata.resource_version;
             next = page.metadata.next.filter(|token| !token.is_empty());
             if next.is_none() {

@@ -57,8 +57,8 @@ pub struct Events {
 const LIMIT: Duration = Duration::from_secs(3);
 
 impl Events {
-    /// `instance` is this replica's id. The Events regard the pod; outside of one the Namespace `default`, as Events
-    /// about objects without a namespace have to lie there, and it exists in every cluster.
+    /// `instance` is this replica's id. The Events regard the pod; outside of one the Namespace `kube-system`: it exists
+    /// in every cluster, and Events about objects without a namespace have to lie in it (1.20 takes no other).
     pub fn new(kube: KubeClient, pod: Option<Pod>, instance: &str) -> Self {
         let (regarding, namespace) = match pod {
             Some(Pod { name, namespace, uid }) => (
@@ -66,8 +66,8 @@ impl Events {
                 namespace,
             ),
             None => (
-                json!({"apiVersion": "v1", "kind": "Namespace", "name": "default"}),
-                "default".to_owned(),
+                json!({"apiVersion": "v1", "kind": "Namespace", "name": "kube-system"}),
+                "kube-system".to_owned(),
             ),
         };
         Self {

@@ -94,7 +94,8 @@ pub(super) struct PartialObject {
 #[serde(default)]
 pub(super) struct PartialList {
     pub(super) metadata: ListMeta,
-    pub(super) items: Vec<PartialObject>,
+    /// `null` where there are none.
+    pub(super) items: Option<Vec<PartialObject>>,
 }
 
 /// A list's own metadata.

@@ -113,11 +113,12 @@ impl Reconciler {
         if let Err(stopped) = stopped {
             report.stop(stopped);
         }
-        let held_back = report
+        self.due = report
             .objects()
-            .keys()
-            .filter_map(|object| self.memory.due(object));
-        self.due = held_back.filter(|due| *due > started).min();
+            .iter()
+            .filter(|(_, outcome)| outcome.trouble().is_some())
+            .filter_map(|(object, _)| self.memory.due(object))
+            .min();
         report.record(&self.metrics, started.elapsed().as_secs_f64());
         report
     }
@@ -131,11 +132,11 @@ impl Reconciler {
                 return;
             }
             let now = Instant::now();
-            if changes
-                .objects
-                .iter()
-                .any(|(object, change)| self.concerns(object, change, now))
+            let mut changed = changes.objects.iter();
+            if let Some((object, change)) =
+                changed.find(|(object, change)| self.concerns(object, change, now))
             {
+                debug!(%object, deleted = change.deleted, version = change.now.resource_version, "changed");
                 return;
             }
             let due = self.due;

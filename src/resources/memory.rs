@@ -160,7 +160,8 @@ impl Memory {
     /// When an object that is held back may be tried again.
     pub(super) fn due(&self, object: &ObjectRef) -> Option<Instant> {
         let known = self.0.get(object)?;
-        let fight = known.fight.as_ref().map(|fight| fight.last + fight.wait);
+        let fight = known.fight.as_ref().filter(|fight| !fight.wait.is_zero());
+        let fight = fight.map(|fight| fight.last + fight.wait);
         known.failure.as_ref().map(|failure| failure.until).or(fight)
     }
 }

@@ -53,7 +53,8 @@ impl Outcome {
         }
     }
 
-    fn trouble(&self) -> Option<&str> {
+    /// Why it is not in place.
+    pub(super) fn trouble(&self) -> Option<&str> {
         match self {
             Self::Fighting(why) | Self::Failed(why) => Some(why),
             _ => None,
