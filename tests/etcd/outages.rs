@@ -1,0 +1,1 @@
+//! Members that die, stall and return; endpoints that follow them.
