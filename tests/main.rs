@@ -14,3 +14,4 @@ mod etcd;
 mod gate;
 mod objects;
 mod support;
+mod upgrade;
