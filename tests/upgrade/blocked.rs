@@ -89,10 +89,9 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
     // Through a slow network, so that what the leader knows of the nodes is old when its transaction arrives.
     let proxy = Proxy::in_front_of(&cluster.etcd().endpoints()[0]);
     let mut new = shop
-        .launch()
+        .launch_with_lease(10)
         .endpoints(vec![proxy.url()])
         .flag("--etcd-sync-endpoints=false")
-        .flag("--lease-ttl=10")
         .bundle(second.bundle())
         .start("new");
     witness.watch(&new, &second);

@@ -76,6 +76,7 @@ async fn objects_in_place(cluster: &Cluster) -> BTreeSet<String> {
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .args(["get", kinds, "-l", "quorate.dev/bundle", "-o", "json"])
+        .arg("--show-managed-fields")
         .output()
         .await
         .expect("kubectl is installed (Debian package kubernetes-client)");

@@ -75,11 +75,16 @@ impl Deployment<'_> {
         format!("/{}", self.name)
     }
 
-    /// Replicas with short waits.
+    /// Replicas with short waits and leases.
     fn launch(&self) -> Launch {
+        self.launch_with_lease(2)
+    }
+
+    /// Replicas with short waits and leases of so many seconds.
+    fn launch_with_lease(&self, seconds: u32) -> Launch {
         Launch::on_kubernetes(&self.cluster.kubernetes)
             .flag(format!("--prefix={}", self.prefix()))
-            .flag("--lease-ttl=2")
+            .flag(format!("--lease-ttl={seconds}"))
             .flag("--settle-ms=200")
             .flag("--pass-interval-ms=1000")
     }

@@ -24,7 +24,8 @@ async fn roll(
         assert_all_ready(replicas).await;
         // In order: readiness goes first, then the record.
         let mut oldest = replicas.remove(0);
-        assert!(oldest.stop().await.unwrap().unwrap().success());
+        let ended = oldest.stop().await.unwrap().unwrap();
+        assert!(ended.success(), "{ended}: {}", oldest.log());
     }
 }
 
