@@ -180,6 +180,8 @@ where
     });
 
     let failed = tokio::select! {
+        // First: a part that ends because it was asked to has not failed.
+        biased;
         () = stop.cancelled() => None,
         ended = parts.join_next() => Some(match ended {
             Some(Ok(part)) => part.to_owned(),

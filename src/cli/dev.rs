@@ -19,6 +19,7 @@ use crate::dev::observe::{Observed, Observer};
 use crate::dev::{Error, apiserver};
 use crate::etcd::{Config, Etcd};
 use crate::metrics::Metrics;
+use crate::resources::Bundle;
 use crate::store::{Keys, Prefix, Store};
 
 /// How often a step that takes long says that it is still under way.
@@ -78,6 +79,10 @@ impl Members {
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let prefix: Prefix = etcd.prefix.parse().map_err(Failure::usage)?;
+    // Before anything is started for it.
+    if let Some(bundle) = &args.bundle {
+        Bundle::load(bundle).map_err(|error| Failure::usage(format!("--bundle: {error}")))?;
+    }
     let directory = match &args.data_dir {
         Some(path) => DataDirectory::open(path),
         None => DataDirectory::temporary(),
@@ -103,6 +108,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 
 /// Starts everything and tells what happens to it; returns only with a failure.
 async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Result<Infallible, Failure> {
+    let begun = Instant::now();
     let directory = cluster.directory();
     say(
         "dev",
@@ -144,7 +150,7 @@ async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Res
         logs: cluster.directory().path().to_owned(),
     };
     tokio::select! {
-        failed = tell(&observer, &hints) => failed,
+        failed = tell(&observer, &hints, begun) => failed,
         failed = cluster.unless_one_ends(pending()) => failed.map_err(failure),
     }
 }
@@ -193,9 +199,9 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
     })
 }
 
-/// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.
-async fn tell(observer: &Observer, hints: &Hints) -> Result<Infallible, Failure> {
-    let (begun, mut said, mut told) = (Instant::now(), Instant::now(), Observed::default());
+/// Says whatever changes: while the cluster comes up, which began at `begun`, and later. Returns only with a failure.
+async fn tell(observer: &Observer, hints: &Hints, begun: Instant) -> Result<Infallible, Failure> {
+    let (mut said, mut told) = (Instant::now(), Observed::default());
     let mut shown = false;
     loop {
         let seen = observer.look().await;
@@ -279,7 +285,18 @@ impl Hints {
             );
         }
         let logs = quoted(&self.logs);
-        text += &format!("  tail -f {logs}/replicas/*.log\n\nCtrl-C stops everything.\n");
+        text += &format!("  tail -f {logs}/replicas/*.log\n");
+        text += "\nOr, to leave the flags out in a terminal of yours:\n";
+        text += &format!(
+            "  export QUORATE_ETCD_ENDPOINTS={endpoints} QUORATE_PREFIX={prefix} ETCDCTL_ENDPOINTS={endpoints}\n"
+        );
+        if let Some(kubeconfig) = &self.kubeconfig {
+            text += &format!("  export KUBECONFIG={}\n", quoted(kubeconfig));
+        }
+        if let Some(folder) = env::current_exe().ok().as_deref().and_then(Path::parent) {
+            text += &format!("  export PATH={}:$PATH\n", quoted(folder));
+        }
+        text += "\nCtrl-C stops everything.\n";
         write_out(&text)
     }
 }

@@ -47,7 +47,13 @@ impl Error {
             E::GRpcStatus(status) => {
                 let class = classify(status.code(), status.message());
                 let text = with_sources(status.message().to_owned(), std::error::Error::source(&status));
-                Self::new(operation, code_name(status.code()), class, text)
+                let code = code_name(status.code());
+                Self::new(
+                    operation,
+                    code,
+                    class,
+                    if text.is_empty() { code.to_owned() } else { text },
+                )
             }
             E::TransportError(error) => Self::new(
                 operation,
@@ -190,7 +196,11 @@ fn with_sources(text: String, mut source: Option<&(dyn std::error::Error + 'stat
         }
         source = error.source();
     }
-    parts.retain(|part| !part.is_empty() && part != "transport error");
+    // The transport's own texts say nothing where there are causes.
+    let says_nothing = |part: &String| matches!(&**part, "" | "transport error" | "operation was canceled");
+    if parts.iter().any(|part| !says_nothing(part)) {
+        parts.retain(|part| !says_nothing(part));
+    }
     parts.join(": ")
 }
 

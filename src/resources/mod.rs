@@ -7,13 +7,19 @@
 mod act;
 pub mod bundle;
 pub mod controller;
+mod definitions;
+pub mod difference;
 mod in_term;
 pub mod inventory;
 pub mod kinds;
 mod memory;
 mod observe;
+pub mod permissions;
 pub mod plan;
+pub mod preview;
+mod pruning;
 pub mod report;
+pub mod upgrade;
 mod watches;
 
 pub use bundle::{BadBundle, Bundle};
