@@ -26,8 +26,8 @@ const ROUNDS: usize = 3;
 const DRIFTS: usize = 20;
 const STEADY_PASSES: usize = 20;
 
-/// Raw requests under way at once. More are no faster on two cores.
-const PARALLEL: usize = 16;
+/// Raw requests under way at once: as many as a pass has.
+const PARALLEL: usize = 8;
 
 /// Users of the kube-apiserver: its audit log tells their requests apart.
 const QUORATE: &str = "quorate";
@@ -274,7 +274,9 @@ impl Sides {
 
         let begun = Instant::now();
         let mut replica = self.start_quorate(round, &[])?;
-        let whole = wait_until_done(&client, &prefix(round)).await? - begun;
+        let done = wait_until_done(&client, &prefix(round)).await;
+        let done = done.with_context(|| replica.last_lines())?;
+        let whole = done - begun;
         ensure!(
             replica.metric("quorate_reconcile_passes_total").await? == 1.0,
             "it took more than one pass"
