@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use etcd_client::Client;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use etcd_client::WatchStream;
 use futures::StreamExt as _;
 use futures::stream;
 use http::Request;
@@ -272,9 +272,14 @@ impl Sides {
         std::fs::write(directory.join("bundle.yaml"), description.to_string())?;
         let client = raw_client(&self.etcd).await?;
 
+        let key = format!("{}/kubernetes/reconciler/status.json", prefix(round));
+        let status = client.watch_client().watch(key, None).await?;
         let begun = Instant::now();
         let mut replica = self.start_quorate(round, &[])?;
-        let done = wait_until_done(&client, &prefix(round)).await;
+        let done = tokio::select! {
+            done = wait_until_done(status) => done,
+            _ = replica.process()?.exited() => Err(anyhow!("the replica ended")),
+        };
         let done = done.with_context(|| replica.last_lines())?;
         let whole = done - begun;
         ensure!(
@@ -371,12 +376,9 @@ fn apply_request(object: &Value) -> Result<Request<Vec<u8>>> {
 }
 
 /// When a raw watch saw the status become DONE.
-async fn wait_until_done(client: &Client, prefix: &str) -> Result<Instant> {
-    let key = format!("{prefix}/kubernetes/reconciler/status.json");
-    let mut watch = client.watch_client();
-    let mut stream = watch.watch(key, None).await?;
+async fn wait_until_done(mut status: WatchStream) -> Result<Instant> {
     loop {
-        let response = timeout(LIMIT, stream.message())
+        let response = timeout(LIMIT, status.message())
             .await??
             .context("the raw watch ended")?;
         let at = Instant::now();
