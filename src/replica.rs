@@ -153,7 +153,7 @@ where
         "watch-leader"
     });
 
-    let waiter = resources.is_some().then(|| Waiter {
+    let waiter = resources.is_some().then_some(Waiter {
         release: settings.own.version.release,
         min_reconciler: settings.own.min_reconciler,
     });

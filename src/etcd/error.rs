@@ -76,13 +76,11 @@ impl Error {
         message: &str,
         source: Option<&(dyn std::error::Error + 'static)>,
     ) -> Self {
-        // The transport's own texts say nothing without their causes.
+        // What the transport says itself, such as "transport error", has causes; what etcd says has none.
         let text = match source {
-            Some(source) if matches!(message, "" | "transport error" | "operation was canceled") => {
-                with_sources(source)
-            }
-            _ if message.is_empty() => code_name(code).to_owned(),
-            _ => message.to_owned(),
+            Some(source) => with_sources(source),
+            None if message.is_empty() => code_name(code).to_owned(),
+            None => message.to_owned(),
         };
         Self::new(operation, code_name(code), classify(code, message), text)
     }
@@ -117,6 +115,33 @@ impl Error {
             | Class::Refused
             | Class::Settings => false,
         }
+    }
+
+    /// Whether TLS failed for who the two sides are. By the texts of rustls: for the server's certificate, for the
+    /// alerts by which a server refuses the client's, and for a client's key that is not its certificate's.
+    pub fn is_about_certificates(&self) -> bool {
+        const TEXTS: [&str; 8] = [
+            "invalid peer certificate",
+            "BadCertificate",
+            "UnsupportedCertificate",
+            "CertificateExpired",
+            "CertificateUnknown",
+            "CertificateRequired",
+            "UnknownCA",
+            "KeyMismatch",
+        ];
+        TEXTS.iter().any(|text| self.message.contains(text))
+    }
+
+    /// Whether the other side ended the connection without a word.
+    pub fn is_hangup(&self) -> bool {
+        const TEXTS: [&str; 4] = [
+            "connection closed",
+            "broken pipe",
+            "reset",
+            "operation was canceled",
+        ];
+        self.class == Class::Unavailable && TEXTS.iter().any(|text| self.message.contains(text))
     }
 
     /// Whether a write that ended so may have been applied.
