@@ -326,8 +326,8 @@ pub fn only(own: &Own, revision: Revision) -> Releases {
     Releases {
         least: own.version.release,
         greatest: own.version.release,
-        outside: Vec::new(),
-        unreadable: Vec::new(),
+        outside: Vec::new().into(),
+        unreadable: Vec::new().into(),
         revision,
     }
 }
