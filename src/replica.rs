@@ -179,6 +179,8 @@ where
     });
 
     let failed = tokio::select! {
+        // First: parts that end because of the stop have not failed.
+        biased;
         () = stop.cancelled() => None,
         ended = parts.join_next() => Some(match ended {
             Some(Ok(part)) => part.to_owned(),
