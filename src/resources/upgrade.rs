@@ -148,9 +148,10 @@ fn changed(before: &Manifest, after: &Manifest) -> Option<Change> {
     if relabelled == after.body {
         return None;
     }
-    let frozen = immutable_data(before)
-        .then_some(&["/data", "/binaryData", "/stringData"][..])
-        .unwrap_or_default();
+    let frozen: &[&str] = match immutable_data(before) {
+        true => &["/data", "/binaryData", "/stringData"],
+        false => &[],
+    };
     let fields: Vec<&'static str> = kinds::immutable_fields(&after.object.group, &after.object.kind)
         .iter()
         .chain(frozen)
