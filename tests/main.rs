@@ -15,3 +15,4 @@ mod gate;
 mod objects;
 mod resources;
 mod support;
+mod upgrade;

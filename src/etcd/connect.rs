@@ -66,9 +66,9 @@ impl ConnectError {
         match self {
             Self::Config(_) | Self::Setup(_) => false,
             // A wrong certificate authority or password does not get better by waiting.
-            Self::NoneAnswers(answers) => answers.iter().any(|(_, error)| {
-                error.is_retryable() && !error.message().contains("invalid peer certificate")
-            }),
+            Self::NoneAnswers(answers) => answers
+                .iter()
+                .any(|(_, error)| error.is_retryable() && !error.is_about_certificates()),
         }
     }
 }
