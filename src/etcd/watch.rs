@@ -63,6 +63,8 @@ pub struct Watcher {
     from_before: bool,
     stream: Option<WatchStream>,
     asked_for_life: bool,
+    /// Whether the token was renewed since the last delay: once is enough to try it.
+    renewed_token: bool,
     delays: Delays,
 }
 
@@ -77,6 +79,7 @@ impl Watcher {
             from_before: false,
             stream: None,
             asked_for_life: false,
+            renewed_token: false,
             delays: Delays::etcd(),
         }
     }
@@ -116,9 +119,16 @@ impl Watcher {
                     if response.canceled() {
                         let reason = response.cancel_reason().to_owned();
                         warn!("etcd ended a watch, opening it anew: {reason}");
-                        if reason.contains("auth") || reason.contains("Unauthenticated") {
-                            // A wrong password shows at the next opening, which waits.
-                            let _ = self.etcd.renew_token().await;
+                        // Older releases call a token that they no longer know a missing permission.
+                        let denied = ["auth", "Unauthenticated", "permission denied"];
+                        let denied = denied.iter().any(|text| reason.contains(text));
+                        if denied && !self.renewed_token && self.etcd.renew_token().await.is_ok() {
+                            // At once: after a delay the fresh one may have expired as well.
+                            self.renewed_token = true;
+                            self.from_before = true;
+                            self.stream = None;
+                            self.count("canceled");
+                            continue;
                         }
                         self.reopen("canceled").await;
                         continue;
@@ -191,6 +201,7 @@ impl Watcher {
         self.stream = None;
         self.asked_for_life = false;
         self.from_before = true;
+        self.renewed_token = false;
         self.count(reason);
         self.delays.wait().await;
     }

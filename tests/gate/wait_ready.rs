@@ -231,10 +231,8 @@ async fn the_command_goes_on_with_other_members_than_the_one_that_it_was_given()
         .await
     });
     eventually(SOON, "the command knows the other members", async || {
-        let metric = etcd.members[1]
-            .metric("etcd_network_client_grpc_received_bytes_total")
-            .await;
-        same(metric > Some(0.0), true)
+        let asked = r#"grpc_server_started_total{grpc_method="Status",grpc_service="etcdserverpb.Maintenance",grpc_type="unary"}"#;
+        same(etcd.members[1].metric(asked).await > Some(0.0), true)
     })
     .await;
     etcd.members[0].kill().await.unwrap();

@@ -17,6 +17,8 @@ struct Way {
     from: &'static str,
     to: &'static str,
     point: &'static str,
+    /// The release that is in place at last: the new one, or the old one where no other new replica comes.
+    ends: &'static str,
 }
 
 /// How many of them at a time: enough to use the waits for leases, on two cores.
@@ -62,14 +64,18 @@ async fn go(cluster: &Cluster, way: &Way) {
             .contains(&format!("failpoint {}: aborting", way.point))
     );
 
-    let mut next = deployment.start("next", &to);
-    witness.watch(&next, &to);
-    next.wait_ready().await;
-    deployment.wait_done(&to).await;
+    let ends = shipped(way.name, way.ends);
+    let mut next = match way.ends == way.to {
+        true => deployment.start("next", &to),
+        false => before,
+    };
+    witness.watch(&next, &ends);
     next.wait_leading().await;
+    deployment.wait_done(&ends).await;
+    next.wait_ready().await;
     assert_eq!(
         deployment.releases_in_place(),
-        BTreeSet::from([way.to.to_owned()]),
+        BTreeSet::from([way.ends.to_owned()]),
         "{}",
         way.name
     );
@@ -94,7 +100,8 @@ async fn go_all(cluster: &Cluster, ways: &[Way]) {
             "{}: {statuses:#?}",
             way.name
         );
-        assert_eq!(statuses.last(), Some(&to.done()), "{}: {statuses:#?}", way.name);
+        let ends = shipped(way.name, way.ends).done();
+        assert_eq!(statuses.last(), Some(&ends), "{}: {statuses:#?}", way.name);
     }
 }
 
@@ -106,6 +113,7 @@ async fn an_upgrade_is_ended_by_the_next_leader_wherever_the_leader_dies() {
         from,
         to,
         point,
+        ends: to,
     };
     let ways = [
         // Nobody is excluded by it.
@@ -130,6 +138,7 @@ async fn a_rollback_is_ended_by_the_next_leader_wherever_the_leader_dies() {
         from: "2.0.0",
         to: "1.0.0",
         point,
+        ends: "1.0.0",
     };
     let ways = [
         way("back-planned", "gate.planned"),
@@ -138,6 +147,25 @@ async fn a_rollback_is_ended_by_the_next_leader_wherever_the_leader_dies() {
         way("back-deleted", "resources.deleted"),
         way("back-reconciled", "gate.reconciled"),
         way("back-done", "gate.done"),
+    ];
+    go_all(&cluster, &ways).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_whose_only_leader_dies_is_taken_back_by_the_older_release_that_is_left() {
+    let cluster = Cluster::start().await;
+    let way = |name, point| Way {
+        name,
+        from: "1.1.0",
+        to: "2.0.0",
+        point,
+        ends: "1.1.0",
+    };
+    let ways = [
+        way("left-restricted", "gate.restricted"),
+        way("left-deleted", "resources.deleted"),
+        way("left-reconciled", "gate.reconciled"),
+        way("left-done", "gate.done"),
     ];
     go_all(&cluster, &ways).await;
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::history::History;
 use super::witness::Witness;
 use super::{Cluster, Deployment, Shipped, wait_unready};
-use crate::support::quorate::TestReplica;
+use crate::support::quorate::{TestReplica, quorate};
 use crate::support::wait::{SOON, eventually, same};
 
 /// One more of the new release, ready, then one less of the old, one after the other.
@@ -88,8 +88,17 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
     )
     .await;
 
+    // As the status excludes it already, it holds nothing up.
+    let fourth = Shipped::of("shop", "2.1.0", "1.0.0", "1.1.0");
+    let mut fixed = shop.start("d0", &fourth);
+    witness.watch(&fixed, &fourth);
+    fixed.wait_leading().await;
+    shop.wait_done(&fourth).await;
+    assert_eq!(fixed.metric("quorate_gate_blocked").await, Some(0.0));
+
     let history = History::of(&cluster).await;
-    history.assert_nobody_was_admitted_to_a_state_that_excludes_it(&shop, &[&first, &second, &third]);
+    let releases = [&first, &second, &third, &fourth];
+    history.assert_nobody_was_admitted_to_a_state_that_excludes_it(&shop, &releases);
     assert!(witness.finish().await > 0, "the late one was looked at");
     assert_eq!(
         history.statuses(&shop),
@@ -100,6 +109,8 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
             // The intersection of before and after.
             "WORKING by 1.1.0, minimum compatible release 1.1.0".to_owned(),
             third.done(),
+            "WORKING by 2.0.0, minimum compatible release 1.1.0".to_owned(),
+            fourth.done(),
         ]
     );
 }
@@ -161,8 +172,20 @@ async fn a_rollback_restricts_first_and_below_the_minimum_waits_until_all_newer_
     assert_eq!(shop.status_line().await, first.done());
     assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
 
-    // Both minimums raised at once: neither side can go first.
+    // Both minimums raised at once: neither side can go first, as could be known before.
     let both = Shipped::of("shop", "3.0.0", "3.0.0", "3.0.0");
+    let check = async |to: &Shipped, from: &Shipped| {
+        let (to, from) = (to.bundle().as_os_str(), from.bundle().as_os_str());
+        quorate(["bundle".as_ref(), "check".as_ref(), to, "--from".as_ref(), from]).await
+    };
+    let refused = check(&both, &first).await.expect_code(4);
+    assert!(
+        refused.contains("release 3.0.0 cannot be reached from 1.0.0"),
+        "{refused}"
+    );
+    assert!(refused.contains("deadlock"), "{refused}");
+    check(&third, &first).await.expect_done();
+    check(&first, &third).await.expect_code(4);
     let mut deadlocked = shop.start("deadlocked", &both);
     witness.watch(&deadlocked, &both);
     shop.wait_shown("waiting for node old at 1.0.0, needs 3.0.0")
