@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use etcd_client::Client;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use etcd_client::WatchStream;
 use futures::StreamExt as _;
 use futures::stream;
 use http::Request;
@@ -26,8 +26,8 @@ const ROUNDS: usize = 3;
 const DRIFTS: usize = 20;
 const STEADY_PASSES: usize = 20;
 
-/// Raw requests under way at once. More are no faster on two cores.
-const PARALLEL: usize = 16;
+/// Raw requests under way at once: as many as a pass has.
+const PARALLEL: usize = 8;
 
 /// Users of the kube-apiserver: its audit log tells their requests apart.
 const QUORATE: &str = "quorate";
@@ -272,9 +272,16 @@ impl Sides {
         std::fs::write(directory.join("bundle.yaml"), description.to_string())?;
         let client = raw_client(&self.etcd).await?;
 
+        let key = format!("{}/kubernetes/reconciler/status.json", prefix(round));
+        let status = client.watch_client().watch(key, None).await?;
         let begun = Instant::now();
         let mut replica = self.start_quorate(round, &[])?;
-        let whole = wait_until_done(&client, &prefix(round)).await? - begun;
+        let done = tokio::select! {
+            done = wait_until_done(status) => done,
+            _ = replica.process()?.exited() => Err(anyhow!("the replica ended")),
+        };
+        let done = done.with_context(|| replica.last_lines())?;
+        let whole = done - begun;
         ensure!(
             replica.metric("quorate_reconcile_passes_total").await? == 1.0,
             "it took more than one pass"
@@ -369,12 +376,9 @@ fn apply_request(object: &Value) -> Result<Request<Vec<u8>>> {
 }
 
 /// When a raw watch saw the status become DONE.
-async fn wait_until_done(client: &Client, prefix: &str) -> Result<Instant> {
-    let key = format!("{prefix}/kubernetes/reconciler/status.json");
-    let mut watch = client.watch_client();
-    let mut stream = watch.watch(key, None).await?;
+async fn wait_until_done(mut status: WatchStream) -> Result<Instant> {
     loop {
-        let response = timeout(LIMIT, stream.message())
+        let response = timeout(LIMIT, status.message())
             .await??
             .context("the raw watch ended")?;
         let at = Instant::now();

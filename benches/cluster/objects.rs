@@ -98,7 +98,7 @@ fn cluster(api_version: &str, kind: &str, name: &str, mut rest: Value) -> Value 
     rest["apiVersion"] = json!(api_version);
     rest["kind"] = json!(kind);
     rest["metadata"] =
-        json!({"name": name, "annotations": {"quorate.dev/description": "part of a benchmark"}});
+        json!({"name": name, "annotations": {"example.com/description": "part of a benchmark"}});
     rest
 }
 

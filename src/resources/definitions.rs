@@ -11,7 +11,7 @@ use super::act::Actor;
 use super::bundle::Manifest;
 use super::controller::{Reconciler, api_server, target};
 use super::kinds;
-use super::observe::{Seen, Target, World};
+use super::observe::{Target, Unseen, World};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::{ObjectRef, Resource};
@@ -67,9 +67,6 @@ impl Reconciler {
         drop(waiting);
         for manifest in newly {
             self.established.insert(manifest.object.clone());
-            if let Some(group) = manifest.body["spec"]["group"].as_str() {
-                self.discovery.forget(group);
-            }
         }
         Ok(definitions
             .into_iter()
@@ -96,8 +93,10 @@ impl Reconciler {
             .iter()
             .filter(|manifest| {
                 let ObjectRef { group, kind, .. } = &manifest.object;
-                let unserved = matches!(world.kind(group, kind), Some(Seen::NotServed));
-                unserved && defined.contains(&(group.clone(), kind.clone()))
+                // By its own version: the definition may have had another one before.
+                let seen = world.look_up(&self.discovery, &manifest.object, &manifest.version);
+                matches!(seen, Err(Unseen::NotServed { .. }))
+                    && defined.contains(&(group.clone(), kind.clone()))
             })
             .map(|manifest| target(manifest))
             .collect();

@@ -134,6 +134,21 @@ spec:
     expect_success(&report);
     assert_eq!(ended(&report, "applied"), ["Ball.toys.example.com games/red"]);
 
+    // A new term, which has seen nothing of this, finds everything as it is.
+    let report = site.pass(bundle(manifests)).await;
+    expect_success(&report);
+    assert_eq!(report.count("unchanged"), 3, "{}", report.summary());
+
+    // Another version of the kind, and an object that needs it.
+    let second = manifests
+        .replace(
+            "toys.example.com/v1\nkind: Ball",
+            "toys.example.com/v2\nkind: Ball",
+        )
+        .replace("  versions:\n", SECOND_VERSION);
+    let report = site.pass(bundle(&second)).await;
+    expect_success(&report);
+
     // Of a bundle without any of them only the object goes: with the others, much else would.
     let report = site.pass(bundle(&config_map("a", "b"))).await;
     expect_success(&report);
@@ -147,18 +162,29 @@ spec:
     );
 }
 
+const SECOND_VERSION: &str = "  versions:
+    - name: v2
+      served: true
+      storage: false
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec: {type: object, properties: {radius: {type: integer}}}
+";
+
 #[tokio::test]
 async fn an_object_of_a_kind_that_is_not_served_fails_alone() {
     let site = Site::start().await;
     let manifests = format!(
-        "apiVersion: nobody.example.com/v1\nkind: Ghost\nmetadata: {{name: a}}\n{}",
+        "apiVersion: v1\nkind: Ghost\nmetadata: {{name: a, namespace: default}}\n{}",
         config_map("a", "b")
     );
     let report = site.pass(bundle(&manifests)).await;
     assert_eq!(ended(&report, "created"), ["ConfigMap default/a"]);
     assert_eq!(
         report.summary(),
-        "1 of 2 objects: Ghost.nobody.example.com a: the API server does not serve the kind Ghost of nobody.example.com/v1"
+        "1 of 2 objects: Ghost default/a: the API server does not serve the kind Ghost of v1"
     );
 }
 
