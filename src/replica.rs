@@ -9,7 +9,7 @@
 //! ├── watch-leader     follows the election keys
 //! ├── readiness        judges the status after every registration
 //! └── campaign         while this is the highest release
-//!     └── term         while elected: the gate's controller
+//!     └── term         while elected: the gate's controller, the deallocator
 //! ```
 
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::deallocator::controller::Deallocator;
 use crate::etcd::election::{CampaignError, campaign};
 use crate::etcd::{Fence, KeyRange, LeaseTimes, Pulse, Revision};
 use crate::gate::controller::{GateController, Reconcile, Times};
@@ -314,23 +315,24 @@ where
     }
 
     fn start_term(&self, fence: &Fence, tasks: &mut JoinSet<()>) {
-        match &self.resources {
-            Some(resources) => {
-                let controller = GateController {
-                    store: self.store.clone(),
-                    fence: fence.clone(),
-                    node: self.settings.node.to_string(),
-                    own: self.settings.own.clone(),
-                    releases: self.releases.clone(),
-                    resources: resources(fence),
-                    times: self.settings.times,
-                };
-                tasks.spawn(controller.run());
-            }
-            // Without Kubernetes the gate has nothing to hold; a term with no task would end at once.
-            None => {
-                tasks.spawn(std::future::pending());
-            }
+        // Without Kubernetes the gate has nothing to hold.
+        if let Some(resources) = &self.resources {
+            let controller = GateController {
+                store: self.store.clone(),
+                fence: fence.clone(),
+                node: self.settings.node.to_string(),
+                own: self.settings.own.clone(),
+                releases: self.releases.clone(),
+                resources: resources(fence),
+                times: self.settings.times,
+            };
+            tasks.spawn(controller.run());
         }
+        let deallocator = Deallocator {
+            store: self.store.clone(),
+            fence: fence.clone(),
+            notices: None,
+        };
+        tasks.spawn(deallocator.run());
     }
 }
