@@ -13,7 +13,7 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -180,6 +180,8 @@ where
     });
 
     let failed = tokio::select! {
+        // First: a part that ends because it was asked to has not failed.
+        biased;
         () = stop.cancelled() => None,
         ended = parts.join_next() => Some(match ended {
             Some(Ok(part)) => part.to_owned(),
@@ -241,9 +243,12 @@ where
         loop {
             let entitled = self.entitled();
             tokio::select! {
+                // First, so that nothing begins anew on the way out (INV-10).
+                biased;
                 () = self.stop.cancelled() => return,
                 () = entitled => {}
             }
+            let began = Instant::now();
             // Ends the candidacy, and the term, when a newer release shows up.
             let withdraw = self.stop.child_token();
             let mut releases = self.releases.clone();
@@ -260,15 +265,18 @@ where
             };
             tokio::select! {
                 () = surpassed => {}
-                led = self.stand_once(&withdraw) => match led {
-                    Ok(()) => delays.reset(),
-                    Err(CampaignError::Withdrawn) => {}
-                    Err(error) => {
-                        warn!("the candidacy ended, standing again: {error}");
-                        tokio::select! {
-                            () = self.stop.cancelled() => return,
-                            () = delays.wait() => {}
-                        }
+                ended = self.stand_once(&withdraw) => {
+                    match ended {
+                        Ok(term::End::Stopped) | Err(CampaignError::Withdrawn) => continue,
+                        // What lasted for some time was a success; terms that end as they begin must not make
+                        // this loop hot (INV-9).
+                        Ok(term::End::Lost) if began.elapsed() > self.settings.lease_ttl => delays.reset(),
+                        Ok(term::End::Lost) => {}
+                        Err(error) => warn!("the candidacy ended, standing again: {error}"),
+                    }
+                    tokio::select! {
+                        () = self.stop.cancelled() => return,
+                        () = delays.wait() => {}
                     }
                 }
             }
@@ -292,7 +300,7 @@ where
         }
     }
 
-    async fn stand_once(&self, withdraw: &CancellationToken) -> Result<(), CampaignError> {
+    async fn stand_once(&self, withdraw: &CancellationToken) -> Result<term::End, CampaignError> {
         let Settings { node, lease_ttl, .. } = &self.settings;
         let pulse = &self.vitals.pulse;
         let etcd = &self.store.etcd;
@@ -305,13 +313,13 @@ where
         self.vitals.leading.send_replace(Some(fence));
         // The margin of the TTL asked for: never more than that of the one granted.
         let margin = LeaseTimes::for_granted(*lease_ttl).map_or(Duration::from_secs(1), |times| times.margin);
-        term::hold(leadership, margin, withdraw, |fence, tasks| {
+        let end = term::hold(leadership, margin, withdraw, |fence, tasks| {
             self.start_term(fence, tasks)
         })
         .await;
         metrics.leader.set(0);
         self.vitals.leading.send_replace(None);
-        Ok(())
+        Ok(end)
     }
 
     fn start_term(&self, fence: &Fence, tasks: &mut JoinSet<()>) {

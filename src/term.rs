@@ -22,8 +22,8 @@ pub enum End {
     Lost,
 }
 
-/// Runs the tasks of a term until `stop`, the end of the window or of any task; then cancels and joins them, and
-/// only after that gives the lease back (INV-10).
+/// Runs the tasks of a term until `stop`, the end of the window, of the election key or of any task; then closes the
+/// window, cancels and joins them, and only after that gives the lease back (INV-10).
 ///
 /// Tasks that do not end in time: after a lost lease the process aborts, as a successor may be at work (INV-2). The
 /// time counts from the cancellation, so that a process that was paused does not abort for having been paused.
@@ -41,6 +41,7 @@ pub async fn hold(
         biased;
         () = fence.window().closed() => End::Lost,
         () = stop.cancelled() => End::Stopped,
+        () = leadership.key_lost() => End::Lost,
         ended = tasks.join_next() => {
             if let Some(Err(panicked)) = ended {
                 error!("a task of the term failed: {panicked}");
@@ -52,6 +53,7 @@ pub async fn hold(
         End::Lost => warn!(term = %fence.term(), "no longer leading"),
         End::Stopped => info!(term = %fence.term(), "stepping down"),
     }
+    fence.window().close();
     let deadline = AbortUnlessDone::after(if end == End::Lost { margin } else { STOP_LIMIT });
     tasks.shutdown().await;
     drop(deadline);

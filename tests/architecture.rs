@@ -23,9 +23,10 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Lines of code that name one of `words`, comments left out.
+/// Lines of code that name one of `words`, comments and unit tests left out.
 fn naming<'a>(text: &'a str, words: &'a [&str]) -> impl Iterator<Item = &'a str> {
-    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
     code.filter(|line| words.iter().any(|word| line.contains(word)))
 }
 
@@ -64,21 +65,32 @@ fn a_plan_touches_no_io_no_runtime_and_no_clock() {
 
 #[test]
 fn each_outside_library_is_named_in_one_place() {
+    // `kube::` alone may be this crate's own module, once that is imported.
     for (words, home) in [
         (&["etcd_client"][..], "src/etcd"),
-        (&["use kube::", " kube::", "(kube::", "<kube::"][..], "src/kube"),
-        (&["backoff::"][..], "src/retry.rs"),
+        (
+            &["use kube::", "use ::kube", "kube_client", "kube_core"],
+            "src/kube",
+        ),
+        (&["backoff::"], "src/retry.rs"),
     ] {
-        for (path, text) in sources().iter().filter(|(path, _)| !path.starts_with(home)) {
-            let found: Vec<_> = naming(text, words)
-                .filter(|line| !line.contains("crate::kube::"))
-                .collect();
-            assert!(
-                found.is_empty(),
-                "{} names {words:?}, which belongs to {home}: {found:#?}",
-                path.display()
-            );
+        let mut at_home = 0;
+        for (path, text) in &sources() {
+            let found: Vec<_> = naming(text, words).collect();
+            if path.starts_with(home) {
+                at_home += found.len();
+            } else {
+                assert!(
+                    found.is_empty(),
+                    "{} names {words:?}, which belongs to {home}: {found:#?}",
+                    path.display()
+                );
+            }
         }
+        assert!(
+            at_home > 0,
+            "nothing in {home} names {words:?}: is the check still right?"
+        );
     }
 }
 

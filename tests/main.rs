@@ -9,5 +9,8 @@
 mod architecture;
 mod deploy;
 mod dev;
+mod election;
+mod etcd;
+mod gate;
 mod objects;
 mod support;

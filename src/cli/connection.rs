@@ -129,7 +129,7 @@ pub fn refused(error: &ConnectError) -> Failure {
         ConnectError::Setup(_) => failure.hint("check --etcd-cacert, --etcd-cert and --etcd-key"),
         ConnectError::NoneAnswers(answers) => {
             let any = |text: &str| answers.iter().any(|(_, error)| error.message().contains(text));
-            if any("certificate") || any("tls") || any("InvalidContentType") {
+            if any("certificate") || any("fatal alert") || any("tls") || any("InvalidContentType") {
                 failure
                     .hint("check --etcd-cacert, --etcd-cert and --etcd-key, and that the URLs say https://")
             } else if answers.iter().any(|(_, error)| error.class == Class::Denied) {

@@ -19,6 +19,7 @@ use crate::dev::observe::{Observed, Observer};
 use crate::dev::{Error, apiserver};
 use crate::etcd::{Config, Etcd};
 use crate::metrics::Metrics;
+use crate::resources::Bundle;
 use crate::store::{Keys, Prefix, Store};
 
 /// How often a step that takes long says that it is still under way.
@@ -78,6 +79,10 @@ impl Members {
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let prefix: Prefix = etcd.prefix.parse().map_err(Failure::usage)?;
+    // Before anything is started for it.
+    if let Some(bundle) = &args.bundle {
+        Bundle::load(bundle).map_err(|error| Failure::usage(format!("--bundle: {error}")))?;
+    }
     let directory = match &args.data_dir {
         Some(path) => DataDirectory::open(path),
         None => DataDirectory::temporary(),

@@ -16,10 +16,11 @@ use crate::etcd::{Config, Etcd, Pulse};
 use crate::failpoint;
 use crate::gate::controller::Times;
 use crate::gate::plan::Own;
-use crate::kube::KubeClient;
+use crate::kube::events::Pod;
+use crate::kube::{KubeClient, Limits};
 use crate::metrics::Metrics;
 use crate::replica::{self, Settings, Vitals};
-use crate::resources::{Bundle, InTerm};
+use crate::resources::{self, Bundle, InTerm, Subject};
 use crate::retry::Delays;
 use crate::serve::{self, Check, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
@@ -97,9 +98,49 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).watch_silence))]
     etcd_watch_silence_ms: u64,
 
+    /// Limit on a request to the API server, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(Limits::default().request))]
+    kube_request_timeout_ms: u64,
+
+    /// Requests to the API server at a time
+    #[arg(long, hide = true, default_value_t = resources::Settings::default().in_flight)]
+    kube_in_flight: usize,
+
+    /// For an object that is created anew to be gone, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().gone_within))]
+    gone_within_ms: u64,
+
+    /// For a CustomResourceDefinition to be taken up by the API server, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().established_within))]
+    established_within_ms: u64,
+
+    #[command(flatten)]
+    pod: PodArgs,
+
     /// End the process at a named point, for fault runs
     #[arg(long, hide = true, value_name = "POINT")]
     crash_at: Option<String>,
+}
+
+/// The pod that Kubernetes Events are about, from the downward API.
+#[derive(Args, Debug)]
+struct PodArgs {
+    #[arg(long, hide = true, env = "POD_NAME")]
+    pod_name: Option<String>,
+    #[arg(long, hide = true, env = "POD_NAMESPACE")]
+    pod_namespace: Option<String>,
+    #[arg(long, hide = true, env = "POD_UID")]
+    pod_uid: Option<String>,
+}
+
+impl PodArgs {
+    fn pod(self) -> Option<Pod> {
+        Some(Pod {
+            name: self.pod_name?,
+            namespace: self.pod_namespace?,
+            uid: self.pod_uid?,
+        })
+    }
 }
 
 /// Form of the log.
@@ -133,10 +174,14 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         failpoint::arm(point);
     }
 
+    let kube_limits = Limits {
+        request: Duration::from_millis(args.kube_request_timeout_ms),
+        ..Limits::default()
+    };
     let kubernetes = match args.no_kubernetes {
         true => None,
         false => Some(
-            KubeClient::connect(args.kubeconfig.as_deref())
+            KubeClient::connect_with(args.kubeconfig.as_deref(), kube_limits)
                 .await
                 .map_err(|error| {
                     Failure::failed(error).hint("give --kubeconfig FILE, or --no-kubernetes to run without")
@@ -171,6 +216,11 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             pass_interval: Duration::from_millis(args.pass_interval_ms),
         },
     };
+    let reconciling = resources::Settings {
+        in_flight: args.kube_in_flight.max(1),
+        gone_within: Duration::from_millis(args.gone_within_ms),
+        established_within: Duration::from_millis(args.established_within_ms),
+    };
     let replica = async {
         let etcd = tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -178,7 +228,16 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             etcd = connect(config, &metrics) => etcd?,
         };
         let store = Store { etcd, keys };
-        let resources = kubernetes.map(|kube| InTerm::factory(kube, bundle, store.clone()));
+        let resources = kubernetes.map(|kube| {
+            InTerm::factory(Subject {
+                kube,
+                bundle,
+                store: store.clone(),
+                settings: reconciling,
+                pod: args.pod.pod(),
+                replica: settings.node.to_string(),
+            })
+        });
         replica::run(store, settings, resources, vitals.clone(), stop.clone())
             .await
             .map_err(Failure::failed)

@@ -7,8 +7,11 @@ use crate::store::Store;
 use super::http;
 use super::replica::Replica;
 
-/// Results of the last pass that mean "as the bundle has it", of `quorate_resources`.
-const IN_PLACE: [&str; 2] = ["applied", "unchanged"];
+/// Results of `quorate_resources` that mean "as the bundle has it".
+const IN_PLACE: [&str; 4] = ["unchanged", "created", "applied", "recreated"];
+
+/// Those that mean the opposite. Others are about objects that the bundle no longer holds.
+const NOT_IN_PLACE: [&str; 2] = ["fighting", "failed"];
 
 /// Who leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,10 +162,11 @@ fn count_resources(metrics: &str) -> Option<Resources> {
         let Ok(count) = count.trim().parse::<u64>() else {
             continue;
         };
-        let sum = sum.get_or_insert(Resources { in_place: 0, all: 0 });
-        sum.all += count;
-        if IN_PLACE.contains(&result) {
-            sum.in_place += count;
+        let in_place = IN_PLACE.contains(&result);
+        if in_place || NOT_IN_PLACE.contains(&result) {
+            let sum = sum.get_or_insert(Resources { in_place: 0, all: 0 });
+            sum.all += count;
+            sum.in_place += if in_place { count } else { 0 };
         }
     }
     sum.filter(|sum| sum.all > 0)
@@ -209,7 +213,7 @@ mod tests {
     fn resources_are_counted_from_the_leaders_own_metrics() {
         let metrics = Metrics::new("1.2.3");
         assert_eq!(count_resources(&metrics.encode()), None);
-        for (result, count) in [("applied", 3), ("unchanged", 5), ("failed", 1)] {
+        for (result, count) in [("applied", 3), ("unchanged", 5), ("failed", 1), ("pruned", 7)] {
             metrics.resources.get_or_create(&Outcome { result }).set(count);
         }
         let counted = count_resources(&metrics.encode());

@@ -85,6 +85,12 @@ impl Config {
             return Err(ConfigError::NoEndpoints);
         }
         for endpoint in &self.endpoints {
+            if endpoint
+                .split_once("://")
+                .is_some_and(|(scheme, address)| !matches!(scheme, "http" | "https") || address.is_empty())
+            {
+                return Err(ConfigError::Endpoint(endpoint.clone()));
+            }
             let normalized = self
                 .normalize(endpoint)
                 .ok_or_else(|| ConfigError::Scheme(endpoint.clone()))?;

@@ -16,6 +16,7 @@ use super::kv::{KeyRange, KeyValue, LeaseId, Revision};
 use super::session::{Pulse, Session, SessionError};
 use super::txn::{Txn, TxnError};
 use super::watch::Watcher;
+use crate::retry::Delays;
 
 /// Won: the session that holds the key, and the proof for writes. End it with [`Leadership::resign`].
 pub struct Leadership {
@@ -27,6 +28,27 @@ impl Leadership {
     /// What every write of the leader carries.
     pub fn fence(&self) -> &Fence {
         &self.fence
+    }
+
+    /// Resolves when the election key is gone although the lease may live: deleted by an operator, say. The next
+    /// candidate then leads, and nothing but this tells a leader that writes seldom.
+    pub async fn key_lost(&self) {
+        let Fence { key, term, .. } = &self.fence;
+        let mut delays = Delays::etcd();
+        loop {
+            match self.session.etcd().get(key).await {
+                Ok((Some(found), now)) if found.create_revision == *term => {
+                    // Changes after this read; whatever comes of it, the key is looked at again.
+                    Watcher::new(self.session.etcd(), KeyRange::key(key.clone()), now.next())
+                        .next()
+                        .await;
+                    delays.reset();
+                }
+                Ok(_) => return,
+                // Nothing is known; the lease's deadline bounds how long that may last.
+                Err(_) => delays.wait().await,
+            }
+        }
     }
 
     /// Gives leadership up: the lease is revoked, the next candidate leads. Only after all work has ended.
@@ -95,6 +117,7 @@ pub async fn campaign(
     withdraw: &CancellationToken,
 ) -> Result<Leadership, CampaignError> {
     let session = tokio::select! {
+        biased;
         () = withdraw.cancelled() => return Err(CampaignError::Withdrawn),
         session = Session::open(etcd, ttl, pulse) => session?,
     };

@@ -69,15 +69,19 @@ pub(super) async fn probe(
         let known = clients.get(&endpoint).cloned();
         async move {
             let ask = async {
-                let mut client = match known {
-                    Some(client) => client,
-                    None => Client::connect([&endpoint], Some(options.clone())).await?,
-                };
-                let status = client.status().await?;
-                Ok((client, serves(&status)))
+                let mut answer = ask_status(&endpoint, options, known).await;
+                // Under TLS 1.3 a server refuses a client's certificate after the handshake, by an alert that
+                // races the end of the connection: only the alert tells why.
+                for _ in 0..TLS_ATTEMPTS {
+                    if !answer.as_ref().is_err_and(|error| error.code == "Cancelled") {
+                        break;
+                    }
+                    answer = ask_status(&endpoint, options, None).await;
+                }
+                answer
             };
             let answer = match tokio::time::timeout(limit, ask).await {
-                Ok(answer) => answer.map_err(|error| Error::from_client("status", error)),
+                Ok(answer) => answer,
                 Err(_) => Err(Error::timed_out("status", limit)),
             };
             (endpoint, answer)
@@ -98,6 +102,26 @@ pub(super) async fn probe(
             }
         })
         .collect()
+}
+
+/// How often an endpoint that ends the connection instead of answering is asked again; about every second of these
+/// meets the alert.
+const TLS_ATTEMPTS: usize = 8;
+
+async fn ask_status(
+    endpoint: &str,
+    options: &ConnectOptions,
+    known: Option<Client>,
+) -> Result<(Client, Result<(), Error>), Error> {
+    let ask = async {
+        let mut client = match known {
+            Some(client) => client,
+            None => Client::connect([endpoint], Some(options.clone())).await?,
+        };
+        let status = client.status().await?;
+        Ok((client, serves(&status)))
+    };
+    ask.await.map_err(|error| Error::from_client("status", error))
 }
 
 impl Etcd {

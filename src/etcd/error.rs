@@ -44,10 +44,23 @@ impl Error {
     pub(super) fn from_client(operation: &'static str, error: etcd_client::Error) -> Self {
         use etcd_client::Error as E;
         match error {
-            E::GRpcStatus(status) => Self::from_status(operation, status.code(), status.message(), &status),
-            E::TransportError(error) => {
-                Self::new(operation, "Unavailable", Class::Unavailable, with_sources(&error))
+            E::GRpcStatus(status) => {
+                let class = classify(status.code(), status.message());
+                let text = with_sources(status.message().to_owned(), std::error::Error::source(&status));
+                let code = code_name(status.code());
+                Self::new(
+                    operation,
+                    code,
+                    class,
+                    if text.is_empty() { code.to_owned() } else { text },
+                )
             }
+            E::TransportError(error) => Self::new(
+                operation,
+                "Unavailable",
+                Class::Unavailable,
+                with_sources(error.to_string(), std::error::Error::source(&error)),
+            ),
             E::IoError(error) => Self::new(operation, "Unavailable", Class::Unavailable, error.to_string()),
             // The client library reports a keep-alive answered with TTL 0 in words only.
             E::LeaseKeepAliveError(text) if text.contains("not found") => {
@@ -65,20 +78,6 @@ impl Error {
                 Self::new(operation, "InvalidArgument", Class::Settings, error.to_string())
             }
         }
-    }
-
-    fn from_status(
-        operation: &'static str,
-        code: Code,
-        message: &str,
-        status: &(dyn std::error::Error + 'static),
-    ) -> Self {
-        let text = if message.is_empty() || message == "transport error" {
-            with_sources(status)
-        } else {
-            message.to_owned()
-        };
-        Self::new(operation, code_name(code), classify(code, message), text)
     }
 
     pub(super) fn timed_out(operation: &'static str, limit: Duration) -> Self {
@@ -186,17 +185,21 @@ fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// The chain of causes in one line: a transport error alone says only "transport error".
-fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
+/// An error with its chain of causes in one line: the outermost alone may say only "transport error".
+fn with_sources(text: String, mut source: Option<&(dyn std::error::Error + 'static)>) -> String {
+    let mut parts = vec![text];
+    while let Some(error) = source {
         let text = error.to_string();
         // A wrapper often repeats what it wraps.
         if !parts.iter().any(|part| part.contains(&text)) {
             parts.push(text);
         }
-        next = error.source();
+        source = error.source();
+    }
+    // The transport's own texts say nothing where there are causes.
+    let says_nothing = |part: &String| matches!(&**part, "" | "transport error" | "operation was canceled");
+    if parts.iter().any(|part| !says_nothing(part)) {
+        parts.retain(|part| !says_nothing(part));
     }
     parts.join(": ")
 }

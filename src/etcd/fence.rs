@@ -10,8 +10,8 @@ use super::txn::{Committed, Txn, TxnError};
 /// key exists with the create revision that the term was won with.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    key: Vec<u8>,
-    term: Revision,
+    pub(super) key: Vec<u8>,
+    pub(super) term: Revision,
     window: Window,
 }
 

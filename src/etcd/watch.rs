@@ -48,7 +48,8 @@ impl Event {
 pub enum Watched {
     /// Changes, oldest first, none left out, none twice.
     Events(Vec<Event>),
-    /// The revision to go on from is compacted: list anew, then watch from there.
+    /// Changes are lost: compacted, or more at once than one message can hold. List anew: the watch goes on at a
+    /// revision that such a list is at or past, so that nothing after it is missed.
     Compacted,
 }
 
@@ -93,7 +94,6 @@ impl Watcher {
             let Some(stream) = &mut self.stream else {
                 match self.try_open().await {
                     Ok(stream) => self.stream = Some(stream),
-                    Err(error) if error.class == Class::Compacted => return self.compacted(),
                     Err(error) => {
                         warn!("watching etcd failed, to be tried again: {error}");
                         self.delays.wait().await;
@@ -106,7 +106,7 @@ impl Watcher {
                 Ok(Ok(Some(response))) => {
                     self.asked_for_life = false;
                     if response.compact_revision() > 0 {
-                        return self.compacted();
+                        return self.skip_to(Revision(response.compact_revision()), "compacted");
                     }
                     if response.canceled() {
                         let reason = response.cancel_reason().to_owned();
@@ -128,7 +128,15 @@ impl Watcher {
                 }
                 Ok(Ok(None)) => self.reopen("closed").await,
                 Ok(Err(error)) => {
+                    let error = Error::from_client("watch", error);
                     debug!("a watch broke: {error}");
+                    if error.class == Class::TooLarge
+                        && let Ok((_, now)) = self.etcd.get(&self.range.start).await
+                    {
+                        // etcd sends what a late watch missed in batches of 1,000 revisions, whatever their size;
+                        // it would send the same one again and again.
+                        return self.skip_to(now.next(), "too_large");
+                    }
                     self.etcd.0.suspect.notify_one();
                     self.reopen("error").await;
                 }
@@ -143,9 +151,12 @@ impl Watcher {
         }
     }
 
-    fn compacted(&mut self) -> Watched {
+    /// Goes on from `revision`, so that whoever waits in a loop does not meet the same gap at every turn (INV-9).
+    fn skip_to(&mut self, revision: Revision, reason: &'static str) -> Watched {
         self.stream = None;
-        self.count("compacted");
+        self.asked_for_life = false;
+        self.next = self.next.max(revision);
+        self.count(reason);
         Watched::Compacted
     }
 

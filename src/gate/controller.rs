@@ -10,6 +10,7 @@ use super::releases::Releases;
 use super::status::{Degraded, Legible, Status};
 use crate::etcd::{Fence, FencedError, KeyRange, Revision, Txn, Watched, Watcher};
 use crate::failpoint;
+use crate::metrics::Metrics;
 use crate::retry::Delays;
 use crate::store::Store;
 use crate::store::object::time;
@@ -58,6 +59,9 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// A status that stood for this long is planned anew at once when someone changes it.
 const CALM: Duration = Duration::from_secs(1);
+
+/// Between looks at the releases while the status cannot be restricted.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Between passes that changes of managed objects ask for: many changes at once cost one pass.
 const COALESCE: Duration = Duration::from_millis(100);
@@ -110,9 +114,7 @@ impl<R: Reconcile> GateController<R> {
                 Ok(mut key) => {
                     match self.hold(&mut key, &mut settled).await {
                         Interrupt::LostLeadership => return,
-                        Interrupt::Replan => {
-                            self.store.etcd.metrics().gate_blocked.set(0);
-                        }
+                        Interrupt::Replan => {}
                     }
                     legible = key.legible;
                 }
@@ -194,7 +196,7 @@ impl<R: Reconcile> GateController<R> {
         if plan == Plan::Leave {
             self.write_legible(key).await?;
         } else {
-            let done = self.own.final_status();
+            let done = self.own.final_status().replacing(key.status.as_ref());
             self.write_status(key, &done, Txn::new()).await?;
             info!("reconciler status: {done}");
         }
@@ -206,6 +208,7 @@ impl<R: Reconcile> GateController<R> {
     /// read (INV-4).
     async fn restrict(&mut self, key: &mut StatusKey, to: &Status) -> Result<(), Interrupt> {
         let nodes = self.store.keys.nodes();
+        let blocked = Blocked(self.store.etcd.metrics().clone());
         let mut told = None;
         loop {
             let releases = self.releases.borrow_and_update().clone();
@@ -214,8 +217,9 @@ impl<R: Reconcile> GateController<R> {
                 .map(|releases| plan::may_restrict(releases, &self.own))
             {
                 Some(Ok(revision)) => {
-                    self.store.etcd.metrics().gate_blocked.set(0);
+                    blocked.set(false);
                     key.degraded = None;
+                    told = None;
                     failpoint::hit("gate.restricting");
                     let proof = Txn::new().when_range_unwritten_since(&nodes, revision);
                     match self.write_status(key, to, proof).await {
@@ -231,19 +235,26 @@ impl<R: Reconcile> GateController<R> {
                 Some(Err(blockers)) => Some(describe(&blockers)),
                 None => Some("waiting for the list of nodes".to_owned()),
             };
+            let mut announce = None;
             if let Some(message) = blocked_by
                 && told.as_ref() != Some(&message)
             {
                 warn!("the reconciler status cannot be restricted yet: {message}");
-                self.store.etcd.metrics().gate_blocked.set(1);
+                blocked.set(true);
                 key.degraded = degraded(key.degraded.take(), "WaitingForNodes", &message);
                 self.write_legible(key).await?;
-                tokio::select! {
-                    () = self.resources.announce_blocked(&self.fence, &message) => {}
-                    () = key.changed_by_others() => return Err(Interrupt::Replan),
-                }
+                announce = Some(message.clone());
                 told = Some(message);
             }
+            let resources = &mut self.resources;
+            let look_again = async {
+                // Beside the other waits: an apiserver that hangs must not hold up the way on.
+                if let Some(message) = announce {
+                    resources.announce_blocked(&self.fence, &message).await;
+                }
+                // A refused transaction whose cause a watch has brought before: look again anyway.
+                tokio::time::sleep(LOOK_AGAIN).await;
+            };
             tokio::select! {
                 changed = self.releases.changed() => {
                     if changed.is_err() {
@@ -252,8 +263,7 @@ impl<R: Reconcile> GateController<R> {
                     }
                 }
                 () = key.changed_by_others() => return Err(Interrupt::Replan),
-                // A refused transaction whose cause a watch has brought before: look again anyway.
-                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = look_again => {}
             }
         }
     }
@@ -367,6 +377,21 @@ impl<R: Reconcile> GateController<R> {
                 Err(Interrupt::Replan)
             }
         }
+    }
+}
+
+/// The metric of the same name. Cleared with the wait, also where the end of the term cancels it.
+struct Blocked(Metrics);
+
+impl Blocked {
+    fn set(&self, blocked: bool) {
+        self.0.gate_blocked.set(blocked.into());
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        self.set(false);
     }
 }
 

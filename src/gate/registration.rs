@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::etcd::session::SessionError;
-use crate::etcd::{Error, KeyRange, KeyValue, Pulse, Revision, Session, Txn, TxnError, Watcher, Window};
+use crate::etcd::{Error, KeyRange, Pulse, Revision, Session, Txn, TxnError, Watcher, Window};
 use crate::proto::Registration;
 use crate::release::Version;
 use crate::retry::Delays;
@@ -47,31 +47,14 @@ pub async fn keep_registered(
     stop: CancellationToken,
 ) {
     let mut delays = Delays::etcd();
-    while !stop.is_cancelled() {
-        tokio::select! {
+    loop {
+        let registered = tokio::select! {
+            biased;
             () = stop.cancelled() => return,
-            free = wait_until_free(store, who) => {
-                if let Err(error) = free {
-                    warn!("cannot register node {}, to be tried again: {error}", who.node);
-                    delays.wait().await;
-                    continue;
-                }
-            }
-        }
-        let session = tokio::select! {
-            () = stop.cancelled() => return,
-            session = Session::open(&store.etcd, who.ttl, pulse) => session,
+            registered = register(store, who, pulse) => registered,
         };
-        let session = match session {
-            Ok(session) => session,
-            Err(error) => {
-                warn!("cannot register node {}, to be tried again: {error}", who.node);
-                delays.wait().await;
-                continue;
-            }
-        };
-        match register(store, who, &session).await {
-            Ok(revision) => {
+        match registered {
+            Ok((session, revision)) => {
                 delays.reset();
                 info!(%revision, "registered node {} at release {}", who.node, who.version);
                 let registered = Registered {
@@ -90,9 +73,8 @@ pub async fn keep_registered(
             }
             Err(error) => {
                 warn!("cannot register node {}, to be tried again: {error}", who.node);
-                session.close().await;
                 tokio::select! {
-                    () = stop.cancelled() => {}
+                    () = stop.cancelled() => return,
                     () = delays.wait() => {}
                 }
             }
@@ -112,54 +94,75 @@ enum RegisterError {
     Taken,
 }
 
-/// Resolves once no other process holds the id. The own record of a lease that was lost is no hindrance.
-async fn wait_until_free(store: &Store, who: &Registrant) -> Result<(), RegisterError> {
-    let key = store.keys.registration(&who.node);
-    let (mut found, revision) = store.etcd.get(&key).await?;
-    let mut watcher = Watcher::new(&store.etcd, KeyRange::key(key.clone()), revision.next());
-    let mut told = false;
-    while let Some(other) = found.as_ref().map(holder).filter(|other| *other != who.process) {
-        if !told {
-            warn!(
-                "node id {} is in use by another process ({other}): waiting until it is gone; if that one is still \
-                 running, give this one another --node-id",
-                who.node
-            );
-            told = true;
+/// Waits for the id to be free, takes a lease and writes the record. A lease that is not used in the end is given
+/// back; where this is cancelled, it ends by itself.
+async fn register(
+    store: &Store,
+    who: &Registrant,
+    pulse: &Pulse,
+) -> Result<(Session, Revision), RegisterError> {
+    let replaced = wait_until_free(store, who).await?;
+    let session = Session::open(&store.etcd, who.ttl, pulse).await?;
+    match write_record(store, who, &session, replaced).await {
+        Ok(revision) => Ok((session, revision)),
+        Err(error) => {
+            session.close().await;
+            Err(error)
         }
-        watcher.next().await;
-        found = store.etcd.get(&key).await?.0;
     }
-    Ok(())
 }
 
-/// The process that wrote a registration; empty if that cannot be parsed, which is no process of this release.
-fn holder(found: &KeyValue) -> String {
-    Registration::decode(&*found.value)
-        .map(|registration| registration.process)
-        .unwrap_or_default()
+/// Resolves once no other process holds the id; with the mod revision of what may be replaced. That is a record of
+/// this very process on a lease that it gave up while etcd was out of reach: to wait for its end would keep this
+/// replica unready for no reason.
+async fn wait_until_free(store: &Store, who: &Registrant) -> Result<Revision, RegisterError> {
+    let key = store.keys.registration(&who.node);
+    let mut watcher: Option<Watcher> = None;
+    loop {
+        let (found, revision) = store.etcd.get(&key).await?;
+        let Some(found) = found else {
+            return Ok(Revision::ABSENT);
+        };
+        let process = Registration::decode(&*found.value)
+            .map(|found| found.process)
+            .unwrap_or_default();
+        if process == who.process {
+            return Ok(found.mod_revision);
+        }
+        if watcher.is_none() {
+            warn!(
+                "node id {} is in use by another process ({process}): waiting until it is gone; if that one is \
+                 still running, give this one another --node-id",
+                who.node
+            );
+        }
+        watcher
+            .get_or_insert_with(|| Watcher::new(&store.etcd, KeyRange::key(key.clone()), revision.next()))
+            .next()
+            .await;
+    }
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "a process writes its own record: no term is needed for it"
 )]
-async fn register(store: &Store, who: &Registrant, session: &Session) -> Result<Revision, RegisterError> {
+async fn write_record(
+    store: &Store,
+    who: &Registrant,
+    session: &Session,
+    replaced: Revision,
+) -> Result<Revision, RegisterError> {
     let key = store.keys.registration(&who.node);
-    let found = store.etcd.get(&key).await?.0;
-    if found.as_ref().is_some_and(|found| holder(found) != who.process) {
-        return Err(RegisterError::Taken);
-    }
     let record = Registration {
         version: Some(who.version.to_proto()),
         process: who.process.clone(),
         // For people; nothing is decided by it.
         registered_at: Some(time::to_proto(jiff::Timestamp::now())),
     };
-    let before = found.map_or(Revision::ABSENT, |found| found.mod_revision);
     let txn =
         Txn::new()
-            .when_unchanged(&key, before)
+            .when_unchanged(&key, replaced)
             .put_leased(&key, record.encode_to_vec(), session.lease());
     match store.etcd.unfenced(txn).await {
         Ok(committed) => Ok(committed.revision),

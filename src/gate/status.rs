@@ -135,6 +135,15 @@ impl Status {
         }
     }
 
+    /// This status with the unknown fields of the one that it replaces.
+    #[must_use]
+    pub fn replacing(self, before: Option<&Self>) -> Self {
+        Self {
+            unknown: before.map_or_else(Vec::new, |before| before.unknown.clone()),
+            ..self
+        }
+    }
+
     /// The same, without looking at fields of newer releases.
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         self.state == other.state

@@ -1,9 +1,25 @@
-//! tmp
-#![allow(missing_docs)]
-#[derive(Clone)]
-pub struct KubeClient;
-impl KubeClient {
-    pub async fn connect(_: Option<&std::path::Path>) -> Result<Self, String> {
-        Ok(Self)
-    }
-}
+//! The Kubernetes API: client, discovery, server-side apply, watches, events. The only place that names `kube`.
+//!
+//! Objects are looked at through their metadata alone ([`Meta`]): what is in them is the server's business, which
+//! merges and compares them in server-side apply. Nothing here knows the bundle; [`crate::resources`] decides.
+
+mod calls;
+mod client;
+mod config;
+mod discovery;
+mod error;
+pub mod events;
+mod object;
+mod refusal;
+mod watch;
+
+pub use calls::{Deleted, Listed, Precondition};
+pub use client::{KubeClient, Limits};
+pub use config::ConnectError;
+pub use discovery::{Discovery, Resource};
+pub use error::{Action, Cause, Error, Permission};
+pub use object::{ManagedFields, Meta, ObjectRef};
+pub use watch::{Seen, Watch};
+
+/// The field manager of every write, and half of what makes an object ours.
+pub const FIELD_MANAGER: &str = "quorate";

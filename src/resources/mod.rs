@@ -1,38 +1,27 @@
-//! tmp
-#![allow(missing_docs)]
-use crate::{etcd::Fence, gate::controller::*, kube::KubeClient, release::*, store::Store};
-pub struct Bundle {
-    pub name: String,
-    pub min_reconciler_release: Release,
-    pub min_apiserver_release: Release,
-}
-impl Bundle {
-    pub fn builtin() -> Self {
-        Self {
-            name: "builtin".into(),
-            min_reconciler_release: Release::new(0, 1, 0),
-            min_apiserver_release: Release::new(0, 1, 0),
-        }
-    }
-    pub fn load(_: &std::path::Path) -> Result<Self, String> {
-        Ok(Self::builtin())
-    }
-    pub fn version(&self) -> Version {
-        own_version()
-    }
-}
-pub struct InTerm;
-impl InTerm {
-    pub fn factory(_: KubeClient, _: Bundle, _: Store) -> impl Fn(&Fence) -> InTerm + Send + Sync + 'static {
-        |_| InTerm
-    }
-}
-impl Reconcile for InTerm {
-    async fn pass(&mut self, _: &Fence) -> Result<(), PassFailed> {
-        Ok(())
-    }
-    async fn changed(&mut self) {
-        std::future::pending().await
-    }
-    async fn announce_blocked(&mut self, _: &Fence, _: &str) {}
-}
+//! The base set of Kubernetes resources: bundle, plan, reconciliation.
+//!
+//! A pass observes (one list a kind), plans (`plan`, pure, one object at a time) and acts (server-side apply, deletion
+//! with preconditions). What was ever written is in the inventory, in etcd; what is remembered between passes ends with
+//! the term.
+
+mod act;
+pub mod bundle;
+pub mod controller;
+pub mod difference;
+mod in_term;
+pub mod inventory;
+pub mod kinds;
+mod memory;
+mod observe;
+pub mod permissions;
+pub mod plan;
+pub mod preview;
+pub mod report;
+pub mod upgrade;
+mod watches;
+
+pub use bundle::{BadBundle, Bundle};
+pub use controller::{Reconciler, Settings};
+pub use in_term::{InTerm, Subject};
+pub use inventory::Inventory;
+pub use report::{Outcome, Report};

@@ -7,6 +7,7 @@
     reason = "support is shared: a filtered or partial build uses part of it"
 )]
 
+pub mod client;
 pub mod etcd;
 pub mod kubernetes;
 pub mod proxy;

@@ -114,7 +114,7 @@ impl Launch {
         };
         match &etcd.tls {
             None => launch,
-            Some(ClientTls { ca, client }) => launch
+            Some(ClientTls { ca, client, .. }) => launch
                 .flag(format!("--etcd-cacert={}", ca.display()))
                 .flag(format!("--etcd-cert={}", client.cert.display()))
                 .flag(format!("--etcd-key={}", client.key.display())),

@@ -69,6 +69,10 @@ impl Session {
         })
     }
 
+    pub(super) fn etcd(&self) -> &Etcd {
+        &self.etcd
+    }
+
     /// The lease, for keys that are to end with it.
     pub fn lease(&self) -> LeaseId {
         self.lease

@@ -1,0 +1,212 @@
+//! The servers of a benchmark, each in a directory of its own, and what they and the kernel say of their work.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use etcd_client::Client;
+use quorate::dev::apiserver::{self, ApiServer, User};
+use quorate::dev::etcd::{Etcd, Options};
+use quorate::dev::http;
+use quorate::dev::replica::{self, Replica};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+/// Where the replicas of the benchmarks keep their keys.
+pub const PREFIX: &str = "/quorate";
+
+/// For anything that is waited for here. Far longer than it takes, so that only a fault exceeds it.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// One etcd member.
+pub struct EtcdServer {
+    server: Etcd,
+    _directory: TempDir,
+}
+
+impl EtcdServer {
+    pub async fn start() -> Result<Self> {
+        let directory = directory()?;
+        // The default quota of 2 GiB is plenty; the default of 5 minutes of retention is not set by etcd at all.
+        let server = Etcd::start(directory.path(), &Options::default()).await?;
+        Ok(Self {
+            server,
+            _directory: directory,
+        })
+    }
+
+    pub fn endpoint(&self) -> String {
+        self.server.endpoints().concat()
+    }
+
+    /// A client without any of Quorate's layers: what the measurements stand beside.
+    pub async fn raw_client(&self) -> Result<Client> {
+        raw_client(&self.endpoint()).await
+    }
+
+    /// gRPC messages that etcd received since its start, by method: each request, each keep-alive, each creation
+    /// of a watch.
+    pub async fn received(&self) -> Result<BTreeMap<String, f64>> {
+        let endpoint = self.endpoint();
+        let port = endpoint.rsplit(':').next().unwrap_or_default();
+        let page = http::get(port.parse()?, "/metrics").await?;
+        let mut by_method = BTreeMap::new();
+        for line in page.body.lines() {
+            let Some(labels) = line.strip_prefix("grpc_server_msg_received_total{grpc_method=\"") else {
+                continue;
+            };
+            if let (Some((method, _)), Some(value)) = (labels.split_once('"'), line.rsplit(' ').next()) {
+                *by_method.entry(method.to_owned()).or_default() += value.parse::<f64>()?;
+            }
+        }
+        Ok(by_method)
+    }
+}
+
+/// A client without any of Quorate's layers.
+pub async fn raw_client(endpoint: &str) -> Result<Client> {
+    Ok(Client::connect([endpoint], None).await?)
+}
+
+/// A kube-apiserver with an etcd of its own, so that its requests are not counted as Quorate's.
+pub struct Kubernetes {
+    pub server: ApiServer,
+    _etcd: EtcdServer,
+    directory: TempDir,
+}
+
+impl Kubernetes {
+    /// With these further users, who may do everything, and flags made from its directory.
+    pub async fn start(users: &[&str], flags: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
+        let directory = directory()?;
+        let etcd = EtcdServer::start().await?;
+        let user = |name: &&str| User {
+            name: (*name).to_owned(),
+            groups: vec!["system:masters".to_owned()],
+            token: format!("{name}-token"),
+        };
+        let options = apiserver::Options {
+            etcd_endpoints: vec![etcd.endpoint()],
+            users: users.iter().map(user).collect(),
+            flags: flags(directory.path())?,
+        };
+        let server = ApiServer::start(&directory.path().join("server"), &options).await?;
+        Ok(Self {
+            server,
+            _etcd: etcd,
+            directory,
+        })
+    }
+
+    /// The kubeconfig of one of the further users.
+    pub fn kubeconfig(&self, user: &str) -> Result<PathBuf> {
+        Ok(self.server.write_kubeconfig(user, &format!("{user}-token"))?)
+    }
+
+    /// For further files.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// The release build of `quorate run`, and the directory of its log.
+pub struct TestReplica {
+    pub replica: Replica,
+    _directory: TempDir,
+}
+
+impl TestReplica {
+    /// Starts one and does not wait.
+    pub fn start(node_id: &str, endpoint: &str, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
+        let directory = directory()?;
+        let options = replica::Options {
+            binary: PathBuf::from(env!("CARGO_BIN_EXE_quorate")),
+            node_id: node_id.to_owned(),
+            etcd_endpoints: vec![endpoint.to_owned()],
+            kubeconfig: Some(kubeconfig.to_owned()),
+            flags: flags.iter().map(ToString::to_string).collect(),
+        };
+        let replica = Replica::start(directory.path(), options)?;
+        Ok(Self {
+            replica,
+            _directory: directory,
+        })
+    }
+
+    /// Waits until it may serve: registered, and admitted by the status.
+    pub async fn wait_ready(&mut self) -> Result<()> {
+        Ok(self.replica.wait_until("/readyz", LIMIT).await?)
+    }
+
+    /// The sum of the samples of one metric, whatever their labels; 0 where it was not counted yet.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let page = self.replica.get("/metrics").await?;
+        let samples = page.body.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            (rest.starts_with(' ') || rest.starts_with('{'))
+                .then(|| line.rsplit(' ').next()?.parse::<f64>().ok())?
+        });
+        Ok(samples.sum())
+    }
+
+    pub fn terminate(&mut self) -> Result<()> {
+        self.process()?.terminate();
+        Ok(())
+    }
+
+    /// SIGKILL, without waiting.
+    pub fn kill(&mut self) -> Result<()> {
+        let pid = rustix::process::Pid::from_raw(self.pid()?).context("no process id")?;
+        Ok(rustix::process::kill_process(pid, rustix::process::Signal::KILL)?)
+    }
+
+    pub fn pid(&mut self) -> Result<i32> {
+        Ok(self.process()?.pid())
+    }
+
+    pub fn process(&mut self) -> Result<&mut quorate::dev::process::Supervised> {
+        self.replica.process().context("the replica was stopped")
+    }
+}
+
+/// Waits until `ask` gives something.
+pub async fn wait_for<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask().await.with_context(|| format!("waiting until {what}"))? {
+            return Ok(answer);
+        }
+        if begun.elapsed() > LIMIT {
+            bail!("waited for {LIMIT:?} in vain until {what}");
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Time on a processor so far, over all threads.
+pub fn processor_time(pid: i32) -> Result<Duration> {
+    let mut nanoseconds = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let file = task?.path().join("schedstat");
+        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let first = text.split(' ').next().unwrap_or_default();
+        nanoseconds += first.parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(nanoseconds))
+}
+
+/// Resident memory in bytes, counted page by page: /proc/…/status lags behind by up to 64 pages a thread.
+pub fn resident_memory(pid: impl std::fmt::Display) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"));
+    let kib = line
+        .and_then(|line| line.trim().strip_suffix(" kB"))
+        .context("no Rss in smaps_rollup")?;
+    Ok(kib.parse::<f64>()? * 1024.0)
+}
+
+fn directory() -> Result<TempDir> {
+    Ok(tempfile::Builder::new().prefix("quorate-bench-").tempdir()?)
+}

@@ -1,0 +1,76 @@
+//! The pure core of the gate: what one event of watch-nodes costs, and what a decision costs.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use quorate::etcd::Revision;
+use quorate::gate::plan::{Own, may_restrict, plan};
+use quorate::gate::releases::{Reported, Tally};
+use quorate::gate::status::{State, Status};
+use quorate::release::{Release, Version};
+
+fn version(major: u32, minor: u32) -> Version {
+    Version {
+        release: Release::new(major, minor, 0),
+        git: None,
+    }
+}
+
+/// All releases lie between the minimum and the own one, as in a healthy cluster.
+fn tally(controllers: u32, releases: u32) -> (Tally, Vec<Reported>) {
+    let mut tally = Tally::new(Release::new(2, 0, 0), Release::new(1, 0, 0));
+    let reported: Vec<Reported> = (0..releases)
+        .map(|minor| Reported::Release(Release::new(1, minor, 0)))
+        .collect();
+    for (number, release) in (0..controllers).zip(reported.iter().cycle()) {
+        tally.change(&number.to_be_bytes(), "node", None, Some(release));
+    }
+    (tally, reported)
+}
+
+/// A node changes its release, and the sum is taken, as after every event.
+fn one_event(c: &mut Criterion) {
+    let mut group = c.benchmark_group("gate/event");
+    for (controllers, releases) in [(100, 2), (100_000, 2), (100_000, 100)] {
+        let (mut tally, reported) = tally(controllers, releases);
+        let id = format!("{controllers} controllers, {releases} releases");
+        group.bench_function(BenchmarkId::from_parameter(id), |b| {
+            let (mut from, mut to) = (&reported[0], &reported[1]);
+            b.iter(|| {
+                tally.change(&0u32.to_be_bytes(), "node", Some(from), Some(to));
+                std::mem::swap(&mut from, &mut to);
+                black_box(tally.sum(Revision(1)))
+            });
+        });
+    }
+    group.finish();
+}
+
+fn decisions(c: &mut Criterion) {
+    let own = Own {
+        version: version(2, 0),
+        min_reconciler: Release::new(1, 0, 0),
+        min_apiserver: Release::new(1, 5, 0),
+    };
+    let stored = Status::new(State::Done, version(1, 4), Release::new(1, 0, 0));
+    c.bench_function("gate/plan: restrict", |b| {
+        b.iter(|| plan(black_box(Some(&stored)), black_box(&own)));
+    });
+    let (tally, _) = tally(100_000, 2);
+    let releases = tally.sum(Revision(1));
+    c.bench_function("gate/may restrict", |b| {
+        b.iter(|| may_restrict(black_box(&releases), black_box(&own)));
+    });
+}
+
+criterion_group! {
+    name = benches;
+    // Each is a matter of nanoseconds: more time would not tell more.
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .without_plots();
+    targets = one_event, decisions
+}
+criterion_main!(benches);

@@ -1,0 +1,103 @@
+//! `quorate bundle diff`: what a pass would do now.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::load;
+use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::print;
+use crate::kube::{KubeClient, ObjectRef};
+use crate::resources::Inventory;
+use crate::resources::bundle::{BUILTIN, PRUNE};
+use crate::resources::preview::{Preview, preview};
+
+/// Arguments of `quorate bundle diff`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Nothing is written, in Kubernetes or in etcd. What would be pruned is known from the inventory in etcd.
+
+Exit codes: 0 done, whether or not something would change; with --exit-code 5 if something would; 4 an object could not \
+be put in place (the reason is shown with it); 1 failed.")]
+pub struct DiffArgs {
+    /// Directory of the bundle; \"builtin\" is the built-in one
+    #[arg(long, env = "QUORATE_BUNDLE", value_name = "DIR", default_value = BUILTIN)]
+    bundle: String,
+
+    /// Kubeconfig file [default: in-cluster, then $KUBECONFIG, then ~/.kube/config]
+    #[arg(long, env = "QUORATE_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// End with exit code 5 if something would change
+    #[arg(long)]
+    exit_code: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: &DiffArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let bundle = load(&args.bundle)?;
+    let kube = KubeClient::connect(args.kubeconfig.as_deref())
+        .await
+        .map_err(|error| Failure::failed(error).hint("give --kubeconfig FILE"))?;
+    let mut inventory = Inventory::new(connect(etcd).await?);
+    inventory
+        .load()
+        .await
+        .map_err(|error| Failure::failed(format!("the inventory cannot be read: {error}")))?;
+    let previews = preview(&kube, &bundle, &inventory)
+        .await
+        .map_err(Failure::failed)?;
+
+    let mut text = String::new();
+    for (object, preview) in &previews {
+        show(&mut text, object, preview);
+    }
+    let count = |wanted: fn(&Preview) -> bool| previews.values().filter(|preview| wanted(preview)).count();
+    let refused = count(|preview| matches!(preview, Preview::Refused(_)));
+    let settled = count(|preview| matches!(preview, Preview::Unchanged | Preview::Keep));
+    let changes = previews.len() - settled - refused;
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "{changes} of {} objects would change, {refused} could not be put in place",
+        previews.len()
+    );
+    print(&text)?;
+    if refused > 0 {
+        return Err(Failure::new(
+            Exit::Refused,
+            format!("{refused} objects could not be put in place"),
+        ));
+    }
+    if args.exit_code && changes > 0 {
+        return Err(Failure::new(
+            Exit::Conflict,
+            "the cluster is not as the bundle wants it",
+        ));
+    }
+    Ok(())
+}
+
+fn show(text: &mut String, object: &ObjectRef, preview: &Preview) {
+    let line = match preview {
+        Preview::Unchanged => return,
+        Preview::Create => format!("+ {object}"),
+        Preview::Change(_) => format!("~ {object}"),
+        Preview::Recreate(why) => format!("-+ {object}: deleted and created anew: {why}"),
+        Preview::Prune => format!("- {object}: no longer in the bundle"),
+        Preview::Keep => format!(
+            "  {object}: no longer in the bundle, but kept (deleted only if annotated with {PRUNE}: \"true\")"
+        ),
+        Preview::Refused(why) => format!("! {object}: {why}"),
+    };
+    let _ = writeln!(text, "{line}");
+    if let Preview::Change(differences) = preview {
+        for difference in differences {
+            for line in difference.to_string().lines() {
+                let _ = writeln!(text, "    {line}");
+            }
+        }
+    }
+}

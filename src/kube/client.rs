@@ -1,0 +1,284 @@
+//! One request and its answer: limits, retries, and the sorting of what went wrong.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use kube::client::Body;
+
+use super::config::{self, ConnectError};
+use super::error::{Action, Cause, Error, Operand, classify};
+use crate::retry::Delays;
+
+/// Limits of every request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For a connection to be made, TLS included.
+    pub connect: Duration,
+    /// For one attempt of a request to be answered in full.
+    pub request: Duration,
+    /// The longest wait between two attempts, also where the server asks for more (429, `Retry-After`): what takes
+    /// longer is left to the next pass.
+    pub wait: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // An API server answers within its own --request-timeout, or within 34 s for writes; a healthy one takes
+        // milliseconds. A pass must not hang on one object for longer than a few election terms.
+        Self {
+            connect: Duration::from_secs(5),
+            request: Duration::from_secs(15),
+            wait: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A connection to one API server, as one user; cheap to clone. Connects with the first request, reads a rotated
+/// service account token and CA again by itself.
+#[derive(Clone)]
+pub struct KubeClient {
+    client: kube::Client,
+    server: Arc<str>,
+    limits: Limits,
+}
+
+impl std::fmt::Debug for KubeClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubeClient")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the answer is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Representation {
+    /// All of the object.
+    Full,
+    /// `PartialObjectMetadata`, served for every kind since Kubernetes 1.15.
+    Metadata,
+    /// A list of those.
+    MetadataList,
+}
+
+impl Representation {
+    pub(super) fn accept(self) -> &'static str {
+        match self {
+            Self::Full => "application/json",
+            Self::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            Self::MetadataList => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        }
+    }
+}
+
+/// A request, kept so that it can be sent again.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) action: Action,
+    pub(super) operand: Operand,
+    pub(super) method: Method,
+    /// Path and query.
+    pub(super) uri: String,
+    pub(super) representation: Representation,
+    pub(super) body: Option<(&'static str, Vec<u8>)>,
+}
+
+impl Call {
+    pub(super) fn error(&self, cause: Cause) -> Error {
+        Error {
+            action: self.action,
+            operand: self.operand.shown.clone(),
+            cause,
+        }
+    }
+
+    pub(super) fn request(&self) -> Result<Request<Vec<u8>>, Error> {
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(&self.uri)
+            .header(header::ACCEPT, self.representation.accept());
+        if let Some((content_type, _)) = &self.body {
+            request = request.header(header::CONTENT_TYPE, *content_type);
+        }
+        let body = self.body.as_ref().map_or_else(Vec::new, |(_, body)| body.clone());
+        request.body(body).map_err(|error| {
+            self.error(Cause::Rejected {
+                code: 400,
+                message: format!("no request can be made of it: {error}"),
+            })
+        })
+    }
+}
+
+impl KubeClient {
+    /// A client for the given kubeconfig, or else for the API server of the pod this runs in, or else for
+    /// `$KUBECONFIG` or `~/.kube/config`. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`ConnectError`], naming what was tried.
+    pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
+        Self::connect_with(kubeconfig, Limits::default()).await
+    }
+
+    /// The same with other limits.
+    ///
+    /// # Errors
+    /// [`ConnectError`], naming what was tried.
+    pub async fn connect_with(kubeconfig: Option<&Path>, limits: Limits) -> Result<Self, ConnectError> {
+        let mut config = config::find(kubeconfig).await?;
+        let server = config.cluster_url.to_string();
+        let server = server.trim_end_matches('/');
+        config.connect_timeout = Some(limits.connect);
+        // Attempts are counted, delayed and given up here, where a window may close in between.
+        config.default_retry = false;
+        let client = kube::Client::try_from(config).map_err(|error| ConnectError::Client {
+            server: server.to_owned(),
+            why: error.to_string(),
+        })?;
+        Ok(Self {
+            client,
+            server: server.into(),
+            limits,
+        })
+    }
+
+    /// URL of the API server.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Sends a request that may be repeated without harm, and repeats it while that can help.
+    pub(super) async fn call(&self, call: &Call) -> Result<Vec<u8>, Error> {
+        let mut delays = Delays::new(FIRST_DELAY, self.limits.wait);
+        let mut attempt = 1;
+        loop {
+            let cause = match self.attempt(call).await {
+                Ok(body) => return Ok(body),
+                Err(error) => error.cause,
+            };
+            let delay = delays.next_delay().max(cause.retry_after().unwrap_or_default());
+            if attempt >= attempts(&cause) || delay > self.limits.wait.mul_f64(1.25) {
+                return Err(call.error(cause));
+            }
+            tracing::debug!(action = %call.action, operand = %call.operand.shown, attempt, ?delay, %cause, "repeating");
+            tokio::time::sleep(delay).await;
+            attempt += 1;
+        }
+    }
+
+    /// Sends a request once.
+    pub(super) async fn attempt(&self, call: &Call) -> Result<Vec<u8>, Error> {
+        let exchange = async {
+            let request = call.request()?.map(Body::from);
+            let response = self.client.send(request).await;
+            let response = response.map_err(|error| call.error(self.transport(&error)))?;
+            let (parts, body) = response.into_parts();
+            let body = body.collect_bytes().await;
+            let body = body.map_err(|error| call.error(self.transport(&error)))?;
+            if parts.status.is_success() {
+                return Ok(body.to_vec());
+            }
+            Err(call.error(refused(call, parts.status, &parts.headers, &body)))
+        };
+        match tokio::time::timeout(self.limits.request, exchange).await {
+            Ok(result) => result,
+            Err(_) => Err(call.error(Cause::TimedOut {
+                server: self.server.to_string(),
+                limit: self.limits.request,
+            })),
+        }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(super) fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// Sorts an error of the transport, or of the credentials.
+    pub(super) fn transport(&self, error: &kube::Error) -> Cause {
+        match error {
+            kube::Error::Auth(error) => Cause::Unauthorized(error.to_string()),
+            error => Cause::Unreachable {
+                server: self.server.to_string(),
+                why: innermost(error),
+            },
+        }
+    }
+}
+
+/// Between the first attempt and the second.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+
+/// How often a request is sent in all, by what went wrong.
+fn attempts(cause: &Cause) -> u32 {
+    match cause {
+        // A server that sheds load takes the request soon.
+        Cause::Throttled { .. } => 6,
+        Cause::Server { .. } => 4,
+        // A connection that broke is made anew; a server that is down stays so for longer than is waited for here.
+        Cause::Unreachable { .. } => 2,
+        // What hung for so long has had its time (the next pass tries again), and a refusal stays one.
+        _ => 1,
+    }
+}
+
+fn refused(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Cause {
+    // RFC 9110 section 10.2.3; Kubernetes sends seconds, never a date.
+    let after = headers
+        .get(header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+        .map(Duration::from_secs);
+    classify(call.action, &call.operand, status, after, body)
+}
+
+/// The end of a chain of sources says what happened: connection refused, an unknown certificate authority.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// One element of a path, so that no name can reach into another. Kubernetes' own names hold at most a colon.
+pub(super) fn segment(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_reaches_into_another_path() {
+        assert_eq!(segment("system:quorate:csi"), "system:quorate:csi");
+        assert_eq!(segment("a/../b?c#d e%"), "a%2F..%2Fb%3Fc%23d%20e%25");
+    }
+
+    #[test]
+    fn a_request_is_repeated_only_where_that_can_help() {
+        let message = String::new();
+        assert_eq!(
+            attempts(&Cause::Conflict(message.clone())),
+            1,
+            "looked at anew instead"
+        );
+        assert_eq!(attempts(&Cause::Immutable(message.clone())), 1);
+        assert_eq!(attempts(&Cause::NotFound(message.clone())), 1);
+        assert!(attempts(&Cause::Throttled { message, after: None }) > 1);
+    }
+}

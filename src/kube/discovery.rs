@@ -1,0 +1,249 @@
+//! Which kinds the API server serves, and under what names.
+
+use std::collections::{BTreeMap, HashMap};
+
+use http::Method;
+use serde::Deserialize;
+
+use super::client::{Call, KubeClient, Representation, segment};
+use super::error::{Action, Cause, Error, Operand};
+use super::object::ObjectRef;
+
+/// A kind as the API server serves it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Without the group: `v1`.
+    pub version: String,
+    /// `ClusterRole`
+    pub kind: String,
+    /// `clusterroles`
+    pub plural: String,
+    /// Whether its objects lie in namespaces.
+    pub namespaced: bool,
+}
+
+impl Resource {
+    /// `apps/v1`, or `v1` for the core group.
+    pub fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    /// Plural with group, as RBAC messages name it: `clusterroles.rbac.authorization.k8s.io`.
+    pub(super) fn qualified(&self) -> String {
+        match self.group.as_str() {
+            "" => self.plural.clone(),
+            group => format!("{}.{group}", self.plural),
+        }
+    }
+
+    /// Path of all objects, of one namespace or of all.
+    pub(super) fn collection(&self, namespace: Option<&str>) -> String {
+        let root = root(&self.group, &self.version);
+        match namespace {
+            Some(namespace) => format!("{root}/namespaces/{}/{}", segment(namespace), self.plural),
+            None => format!("{root}/{}", self.plural),
+        }
+    }
+
+    /// Path of one object.
+    pub(super) fn path(&self, object: &ObjectRef) -> String {
+        let collection = self.collection(object.namespace.as_deref());
+        format!("{collection}/{}", segment(&object.name))
+    }
+}
+
+fn api_version(group: &str, version: &str) -> String {
+    match group {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
+    }
+}
+
+fn root(group: &str, version: &str) -> String {
+    match group {
+        "" => format!("/api/{}", segment(version)),
+        group => format!("/apis/{}/{}", segment(group), segment(version)),
+    }
+}
+
+/// What was learned of the server so far. Each group version is asked for once, until it is forgotten.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    versions: HashMap<(String, String), BTreeMap<String, Resource>>,
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    #[serde(default)]
+    resources: Vec<ServedResource>,
+}
+
+#[derive(Deserialize)]
+struct ServedResource {
+    name: String,
+    kind: String,
+    namespaced: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    preferred_version: GroupVersion,
+}
+
+#[derive(Deserialize)]
+struct GroupVersion {
+    version: String,
+}
+
+impl Discovery {
+    /// A kind in the given version, if it is known already; the inner `None` is a kind that is not served.
+    pub fn known(&self, group: &str, version: &str, kind: &str) -> Option<Option<&Resource>> {
+        let key = (group.to_owned(), version.to_owned());
+        self.versions.get(&key).map(|kinds| kinds.get(kind))
+    }
+
+    /// Takes up what [`KubeClient::served`] answered.
+    pub fn learn(&mut self, group: &str, version: &str, resources: Vec<Resource>) {
+        let kinds = resources
+            .into_iter()
+            .map(|resource| (resource.kind.clone(), resource))
+            .collect();
+        self.versions
+            .insert((group.to_owned(), version.to_owned()), kinds);
+    }
+
+    /// Forgets a group: a CustomResourceDefinition of it came or went.
+    pub fn forget(&mut self, group: &str) {
+        self.versions.retain(|(known, _), _| known != group);
+    }
+
+    /// Forgets everything: the server may be another, or was upgraded.
+    pub fn clear(&mut self) {
+        self.versions.clear();
+    }
+}
+
+impl KubeClient {
+    /// The kinds of one group version; none if the server does not serve it.
+    ///
+    /// # Errors
+    /// [`Error`] if that cannot be known: a failed look is never an absent kind.
+    pub async fn served(&self, group: &str, version: &str) -> Result<Vec<Resource>, Error> {
+        let call = discovery_call(root(group, version), &api_version(group, version));
+        let body = match self.call(&call).await {
+            Ok(body) => body,
+            Err(error) if matches!(error.cause, Cause::NotFound(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let list: ResourceList = parse(&call, &body)?;
+        Ok(list
+            .resources
+            .into_iter()
+            // Subresources (`pods/status`) carry the kind of their parent, or another.
+            .filter(|served| !served.name.contains('/'))
+            .map(|served| Resource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: served.kind,
+                plural: served.name,
+                namespaced: served.namespaced,
+            })
+            .collect())
+    }
+
+    /// The version of a group that the server prefers; `None` if it serves none.
+    ///
+    /// # Errors
+    /// [`Error`] if that cannot be known.
+    pub async fn preferred_version(&self, group: &str) -> Result<Option<String>, Error> {
+        if group.is_empty() {
+            return Ok(Some("v1".to_owned()));
+        }
+        let call = discovery_call(format!("/apis/{}", segment(group)), group);
+        match self.call(&call).await {
+            Ok(body) => parse(&call, &body).map(|group: Group| Some(group.preferred_version.version)),
+            Err(error) if matches!(error.cause, Cause::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn discovery_call(uri: String, shown: &str) -> Call {
+    Call {
+        action: Action::Discover,
+        operand: Operand {
+            shown: shown.to_owned(),
+            resource: uri.clone(),
+            name: String::new(),
+            namespace: None,
+            bound_role: None,
+        },
+        method: Method::GET,
+        uri,
+        representation: Representation::Full,
+        body: None,
+    }
+}
+
+/// Reads an answer.
+pub(super) fn parse<T: serde::de::DeserializeOwned>(call: &Call, body: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|error| call.error(Cause::Malformed(error.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(group: &str, kind: &str, plural: &str) -> Resource {
+        Resource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            namespaced: true,
+        }
+    }
+
+    #[test]
+    fn paths_are_those_of_the_api_conventions() {
+        let config_maps = resource("", "ConfigMap", "configmaps");
+        let object = ObjectRef {
+            group: String::new(),
+            kind: "ConfigMap".to_owned(),
+            namespace: Some("kube-system".to_owned()),
+            name: "a".to_owned(),
+        };
+        assert_eq!(
+            config_maps.path(&object),
+            "/api/v1/namespaces/kube-system/configmaps/a"
+        );
+        let roles = resource("rbac.authorization.k8s.io", "ClusterRole", "clusterroles");
+        assert_eq!(
+            roles.collection(None),
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+        );
+        assert_eq!(roles.qualified(), "clusterroles.rbac.authorization.k8s.io");
+        assert_eq!(roles.api_version(), "rbac.authorization.k8s.io/v1");
+    }
+
+    #[test]
+    fn what_is_forgotten_is_asked_for_again_and_what_is_not_served_is_known() {
+        let mut discovery = Discovery::default();
+        assert_eq!(discovery.known("example.com", "v1", "Toy"), None);
+        discovery.learn(
+            "example.com",
+            "v1",
+            vec![resource("example.com", "Ball", "balls")],
+        );
+        assert_eq!(discovery.known("example.com", "v1", "Toy"), Some(None));
+        assert!(matches!(
+            discovery.known("example.com", "v1", "Ball"),
+            Some(Some(_))
+        ));
+        discovery.forget("example.com");
+        assert_eq!(discovery.known("example.com", "v1", "Ball"), None);
+    }
+}

@@ -1,0 +1,346 @@
+//! Requests to the API server that failed, sorted by what follows from it.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::refusal;
+
+/// What was being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Asking which kinds are served.
+    Discover,
+    /// Listing objects of a kind.
+    List,
+    /// Watching objects of a kind.
+    Watch,
+    /// Reading one object.
+    Get,
+    /// Server-side apply of one object.
+    Apply,
+    /// Deleting one object.
+    Delete,
+    /// Publishing an Event.
+    Report,
+}
+
+impl Action {
+    /// The RBAC verb that it needs.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Discover | Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Apply => "patch",
+            Self::Delete => "delete",
+            Self::Report => "create",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Discover => "discovering",
+            Self::List => "listing",
+            Self::Watch => "watching",
+            Self::Get => "reading",
+            Self::Apply => "applying",
+            Self::Delete => "deleting",
+            Self::Report => "publishing",
+        })
+    }
+}
+
+/// A request to the API server that failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{action} {operand}: {cause}")]
+pub struct Error {
+    /// What was being done.
+    pub action: Action,
+    /// To what: an object, a kind, a group version.
+    pub operand: String,
+    /// Why it failed.
+    pub cause: Cause,
+}
+
+impl Error {
+    /// Whether a watch that failed so missed changes: what is known has to be listed anew.
+    pub fn lost_track(&self) -> bool {
+        matches!(self.cause, Cause::Gone(_))
+    }
+}
+
+/// A permission that is missing, as RBAC names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permission {
+    /// `patch`, `list`, `escalate`, …
+    pub verb: String,
+    /// Plural, with its group: `clusterroles.rbac.authorization.k8s.io`.
+    pub resource: String,
+    /// Empty where the verb takes no name.
+    pub name: String,
+    /// `None` at the cluster scope.
+    pub namespace: Option<String>,
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.name.is_empty() {
+            write!(f, " \"{}\"", self.name)?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " in namespace {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Cause {
+    /// No connection, or it broke. A write may have been made all the same.
+    #[error("the API server {server} cannot be reached: {why}")]
+    Unreachable {
+        /// Its URL.
+        server: String,
+        /// The innermost reason.
+        why: String,
+    },
+    /// No answer within the limit. A write may have been made all the same.
+    #[error("the API server {server} gave no answer within {limit:?}")]
+    TimedOut {
+        /// Its URL.
+        server: String,
+        /// The limit of one attempt.
+        limit: Duration,
+    },
+    /// 429: too many requests.
+    #[error("the API server asks to slow down: {message}")]
+    Throttled {
+        /// What it said.
+        message: String,
+        /// `Retry-After`, if it said so.
+        after: Option<Duration>,
+    },
+    /// 5xx: it failed, or something behind it did.
+    #[error("the API server failed (HTTP {code}): {message}")]
+    Server {
+        /// HTTP status.
+        code: u16,
+        /// What it said.
+        message: String,
+        /// `Retry-After`, if it said so.
+        after: Option<Duration>,
+    },
+    /// 401, or the client's own credentials cannot be loaded.
+    #[error("the API server does not accept these credentials: {0}")]
+    Unauthorized(String),
+    /// 403.
+    #[error("missing permission: {permission} ({message})")]
+    Forbidden {
+        /// Which.
+        permission: Box<Permission>,
+        /// What the server said.
+        message: String,
+    },
+    /// 404.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// 409, or another object of that name: what was read is no longer so.
+    #[error("changed meanwhile: {0}")]
+    Conflict(String),
+    /// 410: the resource version is too old to go on from.
+    #[error("too old to continue from: {0}")]
+    Gone(String),
+    /// 422 in which every cause is a field that cannot change.
+    #[error("fields that cannot change: {0}")]
+    Immutable(String),
+    /// Any other refusal: 400, 422, …
+    #[error("rejected (HTTP {code}): {message}")]
+    Rejected {
+        /// HTTP status.
+        code: u16,
+        /// What the server said.
+        message: String,
+    },
+    /// The answer cannot be read.
+    #[error("the answer cannot be read: {0}")]
+    Malformed(String),
+}
+
+impl Cause {
+    /// Whether the same request may succeed later without anyone changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::TimedOut { .. }
+            | Self::Throttled { .. }
+            | Self::Server { .. }
+            | Self::Conflict(_)
+            | Self::Gone(_) => true,
+            Self::Unauthorized(_)
+            | Self::Forbidden { .. }
+            | Self::NotFound(_)
+            | Self::Immutable(_)
+            | Self::Rejected { .. }
+            | Self::Malformed(_) => false,
+        }
+    }
+
+    /// How long the server asked to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Throttled { after, .. } | Self::Server { after, .. } => *after,
+            _ => None,
+        }
+    }
+
+    /// Whether it concerns the server as a whole, so that asking it for something else is of no use now.
+    pub fn is_the_server(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Unauthorized(_))
+    }
+}
+
+/// What a request was about, for the permission that a 403 means.
+#[derive(Clone, Debug)]
+pub(super) struct Operand {
+    pub(super) shown: String,
+    pub(super) resource: String,
+    pub(super) name: String,
+    pub(super) namespace: Option<String>,
+    /// Resource and name of the role that a binding refers to.
+    pub(super) bound_role: Option<(String, String)>,
+}
+
+/// The `Status` object that comes with a refusal; whatever it lacks stays empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    message: String,
+    reason: String,
+    details: Details,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Details {
+    causes: Vec<refusal::FieldCause>,
+    retry_after_seconds: Option<u64>,
+}
+
+/// Sorts an answer that is not a success.
+pub(super) fn classify(
+    action: Action,
+    operand: &Operand,
+    code: StatusCode,
+    retry_after: Option<Duration>,
+    body: &[u8],
+) -> Cause {
+    // Filters in front of the API (overload, authentication) answer in plain text.
+    let status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
+        message: String::from_utf8_lossy(body).trim().to_owned(),
+        ..Status::default()
+    });
+    let Status {
+        mut message,
+        reason,
+        details,
+    } = status;
+    if message.is_empty() {
+        message = code.canonical_reason().unwrap_or("no reason given").to_owned();
+    }
+    let after = retry_after.or(details.retry_after_seconds.map(Duration::from_secs));
+    match code.as_u16() {
+        401 => Cause::Unauthorized(message),
+        403 => Cause::Forbidden {
+            permission: Box::new(refusal::missing_permission(action, operand, &message)),
+            message,
+        },
+        404 => Cause::NotFound(message),
+        409 => Cause::Conflict(message),
+        410 => Cause::Gone(message),
+        422 if refusal::is_other_object(&details.causes) => Cause::Conflict(message),
+        422 if refusal::is_immutable(&details.causes) => Cause::Immutable(message),
+        429 => Cause::Throttled { message, after },
+        // An expired continue token comes as 410 from current servers, as this reason from others.
+        400 if reason == "Expired" => Cause::Gone(message),
+        code @ 500..=599 => Cause::Server { code, message, after },
+        code => Cause::Rejected { code, message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operand() -> Operand {
+        Operand {
+            shown: "ClusterRole a".to_owned(),
+            resource: "clusterroles.rbac.authorization.k8s.io".to_owned(),
+            name: "a".to_owned(),
+            namespace: None,
+            bound_role: None,
+        }
+    }
+
+    fn cause(code: u16, body: &str) -> Cause {
+        let code = StatusCode::from_u16(code).unwrap();
+        classify(Action::Apply, &operand(), code, None, body.as_bytes())
+    }
+
+    #[test]
+    fn every_status_code_has_its_consequence() {
+        assert!(matches!(cause(401, "Unauthorized"), Cause::Unauthorized(_)));
+        assert!(matches!(cause(404, "{}"), Cause::NotFound(_)));
+        assert!(matches!(cause(409, "{}"), Cause::Conflict(_)));
+        assert!(matches!(cause(410, "{}"), Cause::Gone(_)));
+        assert!(matches!(
+            cause(429, "slow down"),
+            Cause::Throttled { after: None, .. }
+        ));
+        assert!(matches!(cause(500, "{}"), Cause::Server { code: 500, .. }));
+        assert!(matches!(cause(504, "{}"), Cause::Server { code: 504, .. }));
+        assert!(matches!(cause(400, "{}"), Cause::Rejected { code: 400, .. }));
+        assert!(matches!(cause(422, "{}"), Cause::Rejected { code: 422, .. }));
+        for code in [409, 410, 429, 500, 502, 503, 504] {
+            assert!(cause(code, "{}").is_retryable(), "{code}");
+        }
+        for code in [400, 401, 403, 404, 422] {
+            assert!(!cause(code, "{}").is_retryable(), "{code}");
+        }
+    }
+
+    #[test]
+    fn the_wait_that_the_server_asks_for_is_kept_from_header_and_body() {
+        let body = r#"{"message":"later","details":{"retryAfterSeconds":7}}"#;
+        assert_eq!(cause(429, body).retry_after(), Some(Duration::from_secs(7)));
+        let code = StatusCode::TOO_MANY_REQUESTS;
+        let header = Some(Duration::from_secs(3));
+        let both = classify(Action::Apply, &operand(), code, header, body.as_bytes());
+        assert_eq!(both.retry_after(), header);
+    }
+
+    #[test]
+    fn an_answer_without_words_still_says_something() {
+        assert_eq!(
+            cause(503, "").to_string(),
+            "the API server failed (HTTP 503): Service Unavailable"
+        );
+        assert_eq!(
+            cause(429, "Too many requests, please try again later.\n").to_string(),
+            "the API server asks to slow down: Too many requests, please try again later."
+        );
+    }
+
+    #[test]
+    fn a_conflict_of_uids_is_a_conflict_and_nothing_that_is_recreated() {
+        let body = r#"{"reason":"Invalid","message":"m","details":{"causes":[
+            {"reason":"FieldValueInvalid","message":"Invalid value: \"x\": field is immutable","field":"metadata.uid"}]}}"#;
+        assert!(matches!(cause(422, body), Cause::Conflict(_)));
+    }
+}

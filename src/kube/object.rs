@@ -1,0 +1,147 @@
+//! How objects are named, and what is read of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+/// Names one object, whatever API version it is read through. Orders by group, kind, namespace, name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// As in the manifest: `ClusterRole`.
+    pub kind: String,
+    /// `None` for a cluster-scoped object.
+    pub namespace: Option<String>,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl fmt::Display for ObjectRef {
+    /// `ClusterRole system:x`, `ConfigMap kube-system/y`; other people's kinds with their group.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        if self.group.contains('.') && !self.group.ends_with(".k8s.io") {
+            write!(f, ".{}", self.group)?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " {namespace}/{}", self.name),
+            None => write!(f, " {}", self.name),
+        }
+    }
+}
+
+/// The metadata of an object as the server holds it, and nothing else of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    /// `metadata.name`.
+    pub name: String,
+    /// `None` for a cluster-scoped object.
+    pub namespace: Option<String>,
+    /// Tells an object from a later one of the same name.
+    pub uid: String,
+    /// Opaque; changes with every write of the object.
+    pub resource_version: String,
+    /// All labels.
+    pub labels: BTreeMap<String, String>,
+    /// All annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Set while finalizers hold an object that is being deleted.
+    pub deletion_timestamp: Option<String>,
+    /// Who must let go before it is gone.
+    pub finalizers: Vec<String>,
+    /// Who owns fields of it.
+    pub managed_fields: Vec<ManagedFields>,
+}
+
+/// One owner of fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedFields {
+    /// The field manager's name.
+    pub manager: String,
+    /// RFC 3339, in seconds; orders as text.
+    pub time: Option<String>,
+}
+
+impl Meta {
+    /// Whether this field manager owns fields of it.
+    pub fn is_managed_by(&self, manager: &str) -> bool {
+        self.managed_fields.iter().any(|fields| fields.manager == manager)
+    }
+
+    /// The field manager, other than the given one, that wrote last.
+    pub fn last_manager_besides(&self, own: &str) -> Option<&str> {
+        self.managed_fields
+            .iter()
+            .filter(|fields| fields.manager != own)
+            .max_by_key(|fields| fields.time.as_deref().unwrap_or_default())
+            .map(|fields| fields.manager.as_str())
+    }
+}
+
+/// An object of which only the metadata is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PartialObject {
+    pub(super) metadata: Meta,
+}
+
+/// A list of them.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PartialList {
+    pub(super) metadata: ListMeta,
+    /// `null` where there are none.
+    pub(super) items: Option<Vec<PartialObject>>,
+}
+
+/// A list's own metadata.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ListMeta {
+    pub(super) resource_version: String,
+    #[serde(rename = "continue")]
+    pub(super) next: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_other_manager_is_the_one_that_wrote_last() {
+        let fields = |manager: &str, time: &str| ManagedFields {
+            manager: manager.to_owned(),
+            time: Some(time.to_owned()),
+        };
+        let meta = Meta {
+            managed_fields: vec![
+                fields("quorate", "2024-05-01T00:00:09Z"),
+                fields("old", "2024-05-01T00:00:01Z"),
+                fields("fighter", "2024-05-01T00:00:05Z"),
+            ],
+            ..Meta::default()
+        };
+        assert_eq!(meta.last_manager_besides("quorate"), Some("fighter"));
+        assert!(meta.is_managed_by("quorate") && !meta.is_managed_by("kubectl"));
+    }
+
+    #[test]
+    fn an_object_is_shown_with_the_group_only_where_the_kind_is_not_kubernetes_own() {
+        let object = |group: &str, namespace: Option<&str>| ObjectRef {
+            group: group.to_owned(),
+            kind: "Role".to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: "a".to_owned(),
+        };
+        assert_eq!(
+            object("rbac.authorization.k8s.io", Some("n")).to_string(),
+            "Role n/a"
+        );
+        assert_eq!(object("example.com", None).to_string(), "Role.example.com a");
+        assert_eq!(object("", None).to_string(), "Role a");
+    }
+}

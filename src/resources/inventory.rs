@@ -1,0 +1,152 @@
+//! What was ever applied, one key an object in etcd. Only what is listed is ever pruned, and it is listed before its
+//! first write: a leader that dies in between leaves an entry, never an object that nobody knows (INV-3).
+
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+use tracing::warn;
+
+use crate::etcd::{self, Fence, FencedError, Txn};
+use crate::kube::ObjectRef;
+use crate::proto::Applied;
+use crate::store::Store;
+
+/// Keys a transaction: etcd takes 128 operations unless told otherwise.
+const BATCH: usize = 100;
+
+/// What is known of an object that was applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// API version without the group, as last applied.
+    pub version: String,
+    /// Empty until the first apply was answered.
+    pub uid: String,
+}
+
+/// The inventory as the leader of one term knows it: read once, then only written.
+#[derive(Debug)]
+pub struct Inventory {
+    store: Store,
+    entries: Option<BTreeMap<ObjectRef, Entry>>,
+}
+
+impl Inventory {
+    /// Not read yet.
+    pub fn new(store: Store) -> Self {
+        Self { store, entries: None }
+    }
+
+    /// Reads it, unless that is done.
+    ///
+    /// # Errors
+    /// [`etcd::Error`] if it could not be read as a whole: then nothing is known, and nothing may be pruned.
+    pub async fn load(&mut self) -> Result<(), etcd::Error> {
+        if self.entries.is_some() {
+            return Ok(());
+        }
+        let (stored, _) = self.store.etcd.list(&self.store.keys.all_inventory()).await?;
+        let mut entries = BTreeMap::new();
+        for stored in stored {
+            let Some((group, kind, namespace, name)) = self.store.keys.parse_inventory(&stored.key) else {
+                warn!(key = %String::from_utf8_lossy(&stored.key), "a key in the inventory names no object: it is left alone");
+                continue;
+            };
+            let object = ObjectRef {
+                group: group.to_owned(),
+                kind: kind.to_owned(),
+                namespace: namespace.map(str::to_owned),
+                name: name.to_owned(),
+            };
+            let entry = Applied::decode(stored.value.as_slice()).map_or_else(
+                |error| {
+                    // The key says that it was ours; who it was is to be seen from the object.
+                    warn!(%object, %error, "an entry of the inventory cannot be read: its uid counts as unknown");
+                    Entry::default()
+                },
+                |Applied { version, uid }| Entry { version, uid },
+            );
+            entries.insert(object, entry);
+        }
+        self.entries = Some(entries);
+        Ok(())
+    }
+
+    /// The entry of an object.
+    pub fn get(&self, object: &ObjectRef) -> Option<&Entry> {
+        self.entries.as_ref()?.get(object)
+    }
+
+    /// Every object in it; none before it is read.
+    pub fn objects(&self) -> impl Iterator<Item = (&ObjectRef, &Entry)> {
+        self.entries.iter().flatten()
+    }
+
+    /// Writes entries, those that would not change left out.
+    ///
+    /// # Errors
+    /// [`FencedError`]; the batches before the failed one are written.
+    pub async fn record(
+        &mut self,
+        fence: &Fence,
+        entries: Vec<(ObjectRef, Entry)>,
+    ) -> Result<(), FencedError> {
+        let new = entries
+            .into_iter()
+            .filter(|(object, entry)| self.get(object) != Some(entry))
+            .collect::<Vec<_>>();
+        for batch in new.chunks(BATCH) {
+            let txn = batch
+                .iter()
+                .fold(Txn::new(), |txn, (object, Entry { version, uid })| {
+                    let applied = Applied {
+                        version: version.clone(),
+                        uid: uid.clone(),
+                    };
+                    txn.put(&self.key(object), applied.encode_to_vec())
+                });
+            self.commit(fence, txn).await?;
+            if let Some(entries) = &mut self.entries {
+                entries.extend(batch.iter().cloned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops entries.
+    ///
+    /// # Errors
+    /// [`FencedError`]; the batches before the failed one are dropped.
+    pub async fn forget(&mut self, fence: &Fence, objects: &[ObjectRef]) -> Result<(), FencedError> {
+        for batch in objects.chunks(BATCH) {
+            let txn = batch
+                .iter()
+                .fold(Txn::new(), |txn, object| txn.delete(&self.key(object)));
+            self.commit(fence, txn).await?;
+            if let Some(entries) = &mut self.entries {
+                entries.retain(|object, _| !batch.contains(object));
+            }
+        }
+        Ok(())
+    }
+
+    fn key(
+        &self,
+        ObjectRef {
+            group,
+            kind,
+            namespace,
+            name,
+        }: &ObjectRef,
+    ) -> Vec<u8> {
+        self.store.keys.inventory(group, kind, namespace.as_deref(), name)
+    }
+
+    async fn commit(&mut self, fence: &Fence, txn: Txn) -> Result<(), FencedError> {
+        let committed = self.store.etcd.fenced(fence, txn).await;
+        if committed.is_err() {
+            // It may have been written: what is known is read again before anything is decided on it.
+            self.entries = None;
+        }
+        committed.map(drop)
+    }
+}

@@ -1,0 +1,238 @@
+//! One look at the cluster: a list a kind, whatever the number of objects.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use futures::{StreamExt, stream};
+
+use crate::kube::{self, Discovery, KubeClient, Listed, Meta, ObjectRef, Resource};
+
+use super::bundle::LABEL;
+
+/// An object to be looked at, and the API version to look through.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) object: ObjectRef,
+    pub(super) version: String,
+}
+
+/// Group and kind: the inventory, and ownership, know no versions.
+pub(super) type GroupKind = (String, String);
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    kinds: BTreeMap<GroupKind, Seen>,
+}
+
+/// A kind whose objects were listed, or could not be.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// The server does not serve it.
+    NotServed,
+    /// That, or its objects, could not be read.
+    Unknown(kube::Error),
+    /// Its objects that carry the label.
+    Listed {
+        resource: Resource,
+        /// The namespace that was listed; `None` for all.
+        namespace: Option<String>,
+        resource_version: String,
+        objects: HashMap<(Option<String>, String), Meta>,
+    },
+}
+
+/// Why nothing can be said about an object.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Unseen {
+    #[error("the API server does not serve the kind {kind} of {api_version}")]
+    NotServed { kind: String, api_version: String },
+    #[error("{0}")]
+    Unknown(kube::Error),
+    #[error("metadata.namespace is missing: a {0} lies in a namespace")]
+    NeedsNamespace(String),
+    #[error("metadata.namespace has to be left out: a {0} lies in no namespace")]
+    TakesNoNamespace(String),
+}
+
+impl World {
+    /// Looks at the kinds of these objects. Of a kind whose objects all lie in one namespace only that one is
+    /// listed, so that the permission for it is enough.
+    ///
+    /// # Errors
+    /// [`kube::Error`] if the server as a whole does not answer; what concerns one kind is kept with that kind.
+    pub(super) async fn observe(
+        kube: &KubeClient,
+        discovery: &mut Discovery,
+        targets: &[Target],
+        in_flight: usize,
+    ) -> Result<Self, kube::Error> {
+        let unknown = discover(kube, discovery, targets, in_flight).await?;
+        let mut versions: BTreeMap<GroupKind, Vec<&Target>> = BTreeMap::new();
+        for target in targets {
+            let kind = (target.object.group.clone(), target.object.kind.clone());
+            versions.entry(kind).or_default().push(target);
+        }
+        let mut world = Self::default();
+        let mut lists = Vec::new();
+        for ((group, kind), targets) in versions {
+            let served = targets
+                .iter()
+                .find_map(|target| discovery.known(&group, &target.version, &kind).flatten());
+            if let Some(resource) = served {
+                lists.push(list(kube, resource.clone(), only_namespace(&targets)));
+                continue;
+            }
+            let failed = targets
+                .iter()
+                .find_map(|target| unknown.get(&(group.clone(), target.version.clone())));
+            let seen = failed.map_or(Seen::NotServed, |error| Seen::Unknown(error.clone()));
+            // Asked for anew next time: a definition of it may come.
+            discovery.forget(&group);
+            world.kinds.insert((group, kind), seen);
+        }
+        let mut listing = stream::iter(lists).buffer_unordered(in_flight);
+        while let Some((resource, namespace, listed)) = listing.next().await {
+            let kind = (resource.group.clone(), resource.kind.clone());
+            let seen = match listed {
+                Ok(Listed {
+                    items,
+                    resource_version,
+                }) => Seen::Listed {
+                    resource,
+                    namespace,
+                    resource_version,
+                    objects: items
+                        .into_iter()
+                        .map(|meta| ((meta.namespace.clone(), meta.name.clone()), meta))
+                        .collect(),
+                },
+                Err(error) if error.cause.is_the_server() => return Err(error),
+                Err(error) => {
+                    // The kind may be gone: ask what is served before the next look.
+                    discovery.forget(&kind.0);
+                    Seen::Unknown(error)
+                }
+            };
+            world.kinds.insert(kind, seen);
+        }
+        Ok(world)
+    }
+
+    /// Takes up what a later look saw.
+    pub(super) fn extend(&mut self, later: Self) {
+        self.kinds.extend(later.kinds);
+    }
+
+    /// Takes up that a kind could not be looked at after all.
+    pub(super) fn unknown(&mut self, group: &str, kind: &str, error: kube::Error) {
+        let kind = (group.to_owned(), kind.to_owned());
+        self.kinds.insert(kind, Seen::Unknown(error));
+    }
+
+    /// The resource to write an object through, and the object as it was seen.
+    pub(super) fn look_up<'a>(
+        &'a self,
+        discovery: &'a Discovery,
+        object: &ObjectRef,
+        version: &str,
+    ) -> Result<(&'a Resource, Option<&'a Meta>), Unseen> {
+        let ObjectRef {
+            group,
+            kind,
+            namespace,
+            name,
+        } = object;
+        let not_served = || Unseen::NotServed {
+            kind: kind.clone(),
+            api_version: match group.as_str() {
+                "" => version.to_owned(),
+                group => format!("{group}/{version}"),
+            },
+        };
+        match self.kinds.get(&(group.clone(), kind.clone())) {
+            None | Some(Seen::NotServed) => Err(not_served()),
+            Some(Seen::Unknown(error)) => Err(Unseen::Unknown(error.clone())),
+            Some(Seen::Listed { objects, .. }) => {
+                let resource = discovery
+                    .known(group, version, kind)
+                    .flatten()
+                    .ok_or_else(not_served)?;
+                match (resource.namespaced, namespace) {
+                    (true, None) => return Err(Unseen::NeedsNamespace(kind.clone())),
+                    (false, Some(_)) => return Err(Unseen::TakesNoNamespace(kind.clone())),
+                    _ => {}
+                }
+                Ok((resource, objects.get(&(namespace.clone(), name.clone()))))
+            }
+        }
+    }
+
+    /// Every kind that was looked at.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = (&GroupKind, &Seen)> {
+        self.kinds.iter()
+    }
+
+    /// What was seen of one kind.
+    pub(super) fn kind(&self, group: &str, kind: &str) -> Option<&Seen> {
+        self.kinds.get(&(group.to_owned(), kind.to_owned()))
+    }
+}
+
+/// Asks for every group version that is not known yet. What could not be known is returned by group version.
+async fn discover(
+    kube: &KubeClient,
+    discovery: &mut Discovery,
+    targets: &[Target],
+    in_flight: usize,
+) -> Result<HashMap<(String, String), kube::Error>, kube::Error> {
+    let wanted: BTreeSet<(String, String)> = targets
+        .iter()
+        .filter(|target| {
+            let ObjectRef { group, kind, .. } = &target.object;
+            discovery.known(group, &target.version, kind).is_none()
+        })
+        .map(|target| (target.object.group.clone(), target.version.clone()))
+        .collect();
+    let mut asks = Vec::new();
+    for (group, version) in wanted {
+        asks.push(ask(kube, group, version));
+    }
+    let mut asking = stream::iter(asks).buffer_unordered(in_flight);
+    let mut unknown = HashMap::new();
+    while let Some((group, version, served)) = asking.next().await {
+        match served {
+            Ok(resources) => discovery.learn(&group, &version, resources),
+            Err(error) if error.cause.is_the_server() => return Err(error),
+            Err(error) => {
+                unknown.insert((group, version), error);
+            }
+        }
+    }
+    Ok(unknown)
+}
+
+async fn ask(
+    kube: &KubeClient,
+    group: String,
+    version: String,
+) -> (String, String, Result<Vec<Resource>, kube::Error>) {
+    let served = kube.served(&group, &version).await;
+    (group, version, served)
+}
+
+async fn list(
+    kube: &KubeClient,
+    resource: Resource,
+    namespace: Option<String>,
+) -> (Resource, Option<String>, Result<Listed, kube::Error>) {
+    let listed = kube.list(&resource, namespace.as_deref(), LABEL).await;
+    (resource, namespace, listed)
+}
+
+fn only_namespace(targets: &[&Target]) -> Option<String> {
+    let mut namespaces = targets.iter().map(|target| target.object.namespace.as_ref());
+    let first = namespaces.next().flatten()?;
+    namespaces
+        .all(|other| other == Some(first))
+        .then(|| first.clone())
+}

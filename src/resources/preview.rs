@@ -1,0 +1,196 @@
+//! What a pass would do now, object by object, by the server's own dry run. Writes nothing.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
+
+use futures::{StreamExt, stream};
+use serde_json::Value;
+
+use super::bundle::{Bundle, Manifest, RECREATE};
+use super::difference::{Difference, differences};
+use super::inventory::Inventory;
+use super::kinds;
+use super::observe::{Target, Unseen, World};
+use super::plan::{Prune, Remembered, Step, Wanted, plan, plan_prune};
+use crate::kube::{self, Cause, Discovery, KubeClient, Meta, ObjectRef, Precondition, Resource};
+
+/// What would become of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Preview {
+    /// Nothing.
+    Unchanged,
+    /// It does not exist yet.
+    Create,
+    /// These fields would change.
+    Change(Vec<Difference>),
+    /// It would be deleted and created, for this reason.
+    Recreate(String),
+    /// The bundle no longer holds it, and it would be deleted.
+    Prune,
+    /// The bundle no longer holds it, and it would stay.
+    Keep,
+    /// It could not be put in place.
+    Refused(String),
+}
+
+/// Requests at a time.
+const IN_FLIGHT: usize = 8;
+
+/// Looks at every object of the bundle and of the inventory, which has to be loaded.
+///
+/// # Errors
+/// [`kube::Error`] if the server as a whole does not answer.
+pub async fn preview(
+    kube: &KubeClient,
+    bundle: &Bundle,
+    inventory: &Inventory,
+) -> Result<BTreeMap<ObjectRef, Preview>, kube::Error> {
+    let wanted: HashSet<&ObjectRef> = bundle.manifests.iter().map(|manifest| &manifest.object).collect();
+    let obsolete: Vec<(&ObjectRef, &str, &str)> = inventory
+        .objects()
+        .filter(|(object, _)| !wanted.contains(object))
+        .map(|(object, entry)| (object, entry.version.as_str(), entry.uid.as_str()))
+        .collect();
+    let mut targets: Vec<Target> = bundle
+        .manifests
+        .iter()
+        .map(|manifest| Target {
+            object: manifest.object.clone(),
+            version: manifest.version.clone(),
+        })
+        .collect();
+    targets.extend(obsolete.iter().map(|(object, version, _)| Target {
+        object: (*object).clone(),
+        version: (*version).to_owned(),
+    }));
+    let mut discovery = Discovery::default();
+    let world = World::observe(kube, &mut discovery, &targets, IN_FLIGHT).await?;
+    let looker = Looker {
+        kube,
+        bundle,
+        inventory,
+        world: &world,
+        discovery: &discovery,
+    };
+    let mut previews = BTreeMap::new();
+    let mut looks = Vec::with_capacity(bundle.manifests.len());
+    for manifest in &bundle.manifests {
+        looks.push(looker.look(manifest));
+    }
+    let mut looking = stream::iter(looks).buffer_unordered(IN_FLIGHT);
+    while let Some((object, seen)) = looking.next().await {
+        let preview = match seen {
+            Ok(preview) => preview,
+            Err(error) if error.cause.is_the_server() => return Err(error),
+            Err(error) => Preview::Refused(error.to_string()),
+        };
+        previews.insert(object.clone(), preview);
+    }
+    drop(looking);
+    for (object, version, uid) in obsolete {
+        let preview = match world.look_up(&discovery, object, version) {
+            Ok((_, observed)) => match plan_prune(object, observed, uid) {
+                Prune::Forget(_) => continue,
+                Prune::Keep => Preview::Keep,
+                Prune::AwaitDeletion | Prune::Delete { .. } => Preview::Prune,
+            },
+            Err(Unseen::NotServed { .. }) => continue,
+            Err(unseen) => Preview::Refused(unseen.to_string()),
+        };
+        previews.insert(object.clone(), preview);
+    }
+    Ok(previews)
+}
+
+struct Looker<'a> {
+    kube: &'a KubeClient,
+    bundle: &'a Bundle,
+    inventory: &'a Inventory,
+    world: &'a World,
+    discovery: &'a Discovery,
+}
+
+impl<'a> Looker<'a> {
+    async fn look(&self, manifest: &'a Manifest) -> (&'a ObjectRef, Result<Preview, kube::Error>) {
+        let object = &manifest.object;
+        let seen = match self.world.look_up(self.discovery, object, &manifest.version) {
+            Ok((resource, _)) => self.dry_run(manifest, resource).await,
+            Err(Unseen::NotServed { .. }) if self.defines_kind_of(object) => Ok(Preview::Create),
+            Err(unseen) => Ok(Preview::Refused(unseen.to_string())),
+        };
+        (object, seen)
+    }
+
+    async fn dry_run(&self, manifest: &Manifest, resource: &Resource) -> Result<Preview, kube::Error> {
+        let object = &manifest.object;
+        // In full, and whether or not it carries the label: what is in the way is to be shown as well.
+        let live = self.kube.get(resource, object).await?;
+        let meta: Option<Meta> = live
+            .as_ref()
+            .and_then(|live| serde_json::from_value(live["metadata"].clone()).ok());
+        let wanted = Wanted {
+            bundle: &self.bundle.name,
+            adopt: manifest.adopt,
+        };
+        let inventory_uid = self.inventory.get(object).map(|entry| entry.uid.as_str());
+        let step = plan(
+            wanted,
+            meta.as_ref(),
+            inventory_uid,
+            Remembered::default(),
+            Instant::now(),
+        );
+        let precondition = match &step {
+            Step::Create { .. } => Precondition::Absent,
+            Step::Apply { uid, .. } => Precondition::Uid(uid),
+            Step::Refuse(foreign) => return Ok(Preview::Refused(foreign.to_string())),
+            _ => return Ok(Preview::Refused("is being deleted".to_owned())),
+        };
+        let applied = self
+            .kube
+            .apply_dry_run(resource, object, &manifest.body, precondition)
+            .await;
+        match applied {
+            Ok(after) => Ok(self.compare(object, live.as_ref(), &after)),
+            Err(error) => match error.cause {
+                Cause::Immutable(why) if manifest.recreate => Ok(Preview::Recreate(why)),
+                Cause::Immutable(why) => Ok(Preview::Refused(format!(
+                    "{why}; its manifest is not annotated with {RECREATE}: \"true\""
+                ))),
+                // The namespace comes with the bundle, only not in a dry run.
+                Cause::NotFound(_) if live.is_none() && self.makes_namespace_of(object) => {
+                    Ok(Preview::Create)
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn compare(&self, object: &ObjectRef, live: Option<&Value>, after: &Value) -> Preview {
+        let Some(live) = live else {
+            return Preview::Create;
+        };
+        let changes = differences(object, live, after);
+        match changes.is_empty() {
+            true => Preview::Unchanged,
+            false => Preview::Change(changes),
+        }
+    }
+
+    fn defines_kind_of(&self, object: &ObjectRef) -> bool {
+        self.bundle.manifests.iter().any(|manifest| {
+            let spec = &manifest.body["spec"];
+            kinds::is_definition(&manifest.object.group, &manifest.object.kind)
+                && spec["group"] == object.group.as_str()
+                && spec["names"]["kind"] == object.kind.as_str()
+        })
+    }
+
+    fn makes_namespace_of(&self, object: &ObjectRef) -> bool {
+        let namespace = object.namespace.as_deref();
+        self.bundle.manifests.iter().any(|manifest| {
+            kinds::is_namespace(&manifest.object.group, &manifest.object.kind)
+                && namespace == Some(manifest.object.name.as_str())
+        })
+    }
+}

@@ -1,0 +1,338 @@
+//! What going from one bundle to another means, as far as it can be known offline. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::bundle::{Bundle, Manifest, may_be_pruned};
+use super::kinds;
+use crate::kube::ObjectRef;
+
+/// What becomes of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Only the new bundle holds it.
+    Added,
+    /// It is changed in place, as far as is known.
+    Changed,
+    /// These fields, by JSON pointer, cannot change: it is deleted and created.
+    Recreated(Vec<&'static str>),
+    /// The same, but it is not to be deleted: its apply fails.
+    Stuck(Vec<&'static str>),
+    /// Only the old bundle held it, and it is deleted.
+    Pruned,
+    /// Only the old bundle held it, and it is left in the cluster.
+    Kept,
+}
+
+/// Why the way from one bundle to another is closed, or closed to a rolling update.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Closed {
+    /// Same or lower release, but other objects.
+    #[error(
+        "rule \"releases increase\": release {new} does not come after {old}, but the objects differ: raise the release, as \
+         a replica tells sets apart by it alone"
+    )]
+    ReleaseNotRaised {
+        /// Of the old bundle.
+        old: String,
+        /// Of the new one.
+        new: String,
+    },
+    /// New replicas wait for the old to go, old ones for the new to be ready.
+    #[error(
+        "rule \"one minimum a release\": both minReconcilerRelease {reconciler} and minApiserverRelease {apiserver} are above \
+         the old release {old}. A rolling update deadlocks: new replicas are not ready before the new set is reconciled, \
+         and that waits until the old replicas are gone. Raise them in separate releases, or scale to 0 first"
+    )]
+    BothMinimumsRaised {
+        /// Release of the old bundle.
+        old: String,
+        /// The new minimum.
+        reconciler: String,
+        /// The new minimum.
+        apiserver: String,
+    },
+    /// Going back further than the stored minimum allows.
+    #[error(
+        "rule \"no rollback below the stored minimum\": release {new} is below {minimum}, the oldest that may work with the \
+         state that {old} leaves. Its replicas would never be ready: scale to 0 first (or use strategy: Recreate)"
+    )]
+    BelowStoredMinimum {
+        /// Release of the old bundle.
+        old: String,
+        /// Its minimum apiserver release.
+        minimum: String,
+        /// Release of the new bundle.
+        new: String,
+    },
+}
+
+/// Everything that the way from `old` to `new` means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    /// By object; what stays as it is is left out.
+    pub changes: BTreeMap<ObjectRef, Change>,
+    /// Why it is closed; empty if it is open.
+    pub closed: Vec<Closed>,
+    /// The way back is closed to a rolling update, for this reason.
+    pub no_way_back: Option<Closed>,
+}
+
+impl Upgrade {
+    /// Compares two bundles.
+    pub fn between(old: &Bundle, new: &Bundle) -> Self {
+        let changes = changes(old, new);
+        let mut closed = Vec::new();
+        if new.release() < old.release() {
+            closed.extend(below_stored_minimum(old, new));
+        } else if new.release() == old.release() && !changes.is_empty() {
+            closed.push(Closed::ReleaseNotRaised {
+                old: old.release().to_string(),
+                new: new.release().to_string(),
+            });
+        }
+        let old_release = old.release();
+        if new.min_reconciler_release > old_release && new.min_apiserver_release > old_release {
+            closed.push(Closed::BothMinimumsRaised {
+                old: old_release.to_string(),
+                reconciler: new.min_reconciler_release.to_string(),
+                apiserver: new.min_apiserver_release.to_string(),
+            });
+        }
+        Self {
+            changes,
+            closed,
+            no_way_back: below_stored_minimum(new, old),
+        }
+    }
+}
+
+fn below_stored_minimum(from: &Bundle, to: &Bundle) -> Option<Closed> {
+    (to.release() < from.min_apiserver_release).then(|| Closed::BelowStoredMinimum {
+        old: from.release().to_string(),
+        minimum: from.min_apiserver_release.to_string(),
+        new: to.release().to_string(),
+    })
+}
+
+fn changes(old: &Bundle, new: &Bundle) -> BTreeMap<ObjectRef, Change> {
+    let before: BTreeMap<&ObjectRef, &Manifest> = by_object(old);
+    let after: BTreeMap<&ObjectRef, &Manifest> = by_object(new);
+    let mut changes = BTreeMap::new();
+    for (object, manifest) in &after {
+        let change = match before.get(object) {
+            None => Some(Change::Added),
+            Some(before) => changed(before, manifest),
+        };
+        changes.extend(change.map(|change| ((*object).clone(), change)));
+    }
+    for (object, manifest) in before {
+        if !after.contains_key(object) {
+            let annotations = annotations(manifest);
+            let change = match may_be_pruned(object, &annotations) {
+                true => Change::Pruned,
+                false => Change::Kept,
+            };
+            changes.insert(object.clone(), change);
+        }
+    }
+    changes
+}
+
+fn changed(before: &Manifest, after: &Manifest) -> Option<Change> {
+    // The label says which bundle it is from; that alone is a change in place, but none of the manifest.
+    let mut relabelled = before.body.clone();
+    relabelled["metadata"]["labels"][super::bundle::LABEL] =
+        after.body["metadata"]["labels"][super::bundle::LABEL].clone();
+    if relabelled == after.body {
+        return None;
+    }
+    let frozen: &[&str] = match immutable_data(before) {
+        true => &["/data", "/binaryData", "/stringData"],
+        false => &[],
+    };
+    let fields: Vec<&'static str> = kinds::immutable_fields(&after.object.group, &after.object.kind)
+        .iter()
+        .chain(frozen)
+        .copied()
+        .filter(|field| before.body.pointer(field) != after.body.pointer(field))
+        .collect();
+    Some(match (fields.is_empty(), after.recreate) {
+        (true, _) => Change::Changed,
+        (false, true) => Change::Recreated(fields),
+        (false, false) => Change::Stuck(fields),
+    })
+}
+
+/// ConfigMaps and Secrets can be declared unchangeable.
+fn immutable_data(manifest: &Manifest) -> bool {
+    let kind = manifest.object.kind.as_str();
+    manifest.object.group.is_empty()
+        && matches!(kind, "ConfigMap" | "Secret")
+        && manifest.body["immutable"] == Value::Bool(true)
+}
+
+fn by_object(bundle: &Bundle) -> BTreeMap<&ObjectRef, &Manifest> {
+    bundle
+        .manifests
+        .iter()
+        .map(|manifest| (&manifest.object, manifest))
+        .collect()
+}
+
+/// The annotations that the object has in the cluster, as far as the bundle knows.
+pub(super) fn annotations(manifest: &Manifest) -> BTreeMap<String, String> {
+    let annotations = manifest.body["metadata"]["annotations"].as_object();
+    annotations
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bundle(releases: [&str; 3], manifests: &str) -> Bundle {
+        let directory = tempfile::tempdir().unwrap();
+        let [release, reconciler, apiserver] = releases;
+        let description = format!(
+            "name: web\nrelease: {release}\nminReconcilerRelease: {reconciler}\nminApiserverRelease: {apiserver}\n"
+        );
+        std::fs::write(directory.path().join("bundle.yaml"), description).unwrap();
+        std::fs::write(directory.path().join("m.yaml"), manifests).unwrap();
+        Bundle::load(directory.path()).unwrap()
+    }
+
+    const MAP: &str =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\ndata: {k: v}\n";
+
+    fn closed(old: [&str; 3], new: [&str; 3]) -> Vec<String> {
+        let changed = MAP.replace("k: v", "k: w");
+        let upgrade = Upgrade::between(&bundle(old, MAP), &bundle(new, &changed));
+        upgrade
+            .closed
+            .iter()
+            .map(|closed| closed.to_string().split('"').nth(1).unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn raising_both_minimums_above_the_old_release_deadlocks_and_raising_one_does_not() {
+        let old = ["1.0.0", "1.0.0", "1.0.0"];
+        assert_eq!(closed(old, ["1.1.0", "1.1.0", "1.0.0"]), [""; 0]);
+        assert_eq!(closed(old, ["1.1.0", "1.0.0", "1.1.0"]), [""; 0]);
+        assert_eq!(
+            closed(old, ["1.1.0", "1.1.0", "1.1.0"]),
+            ["one minimum a release"]
+        );
+        // Raised both, but only as far as every replica of the old release already is.
+        let old = ["1.5.0", "1.0.0", "1.0.0"];
+        assert_eq!(closed(old, ["1.6.0", "1.5.0", "1.5.0"]), [""; 0]);
+    }
+
+    #[test]
+    fn a_rollback_below_the_stored_minimum_is_closed_and_one_above_it_open() {
+        let old = ["2.0.0", "1.0.0", "1.5.0"];
+        assert_eq!(
+            closed(old, ["1.4.0", "1.0.0", "1.0.0"]),
+            ["no rollback below the stored minimum"]
+        );
+        assert_eq!(closed(old, ["1.5.0", "1.0.0", "1.0.0"]), [""; 0]);
+    }
+
+    #[test]
+    fn the_way_back_is_looked_at_too() {
+        let old = bundle(["1.0.0", "1.0.0", "1.0.0"], MAP);
+        let new = bundle(["1.1.0", "1.0.0", "1.1.0"], MAP);
+        let upgrade = Upgrade::between(&old, &new);
+        assert!(upgrade.closed.is_empty());
+        assert!(matches!(
+            upgrade.no_way_back,
+            Some(Closed::BelowStoredMinimum { .. })
+        ));
+        assert_eq!(Upgrade::between(&new, &new).no_way_back, None);
+    }
+
+    #[test]
+    fn other_objects_need_another_release() {
+        let releases = ["1.0.0", "1.0.0", "1.0.0"];
+        assert_eq!(closed(releases, releases), ["releases increase"]);
+        let same = Upgrade::between(&bundle(releases, MAP), &bundle(releases, MAP));
+        assert!(same.closed.is_empty() && same.changes.is_empty());
+    }
+
+    #[test]
+    fn each_object_is_told_what_becomes_of_it() {
+        let old = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: bound}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast, annotations: {quorate.dev/recreate: 'false'}}
+provisioner: p
+parameters: {tier: a}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: frozen, namespace: default}
+immutable: true
+data: {k: v}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: gone}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: gone, namespace: default}
+";
+        let new = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: bound}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast, annotations: {quorate.dev/recreate: 'false'}}
+provisioner: p
+parameters: {tier: b}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: frozen, namespace: default}
+immutable: true
+data: {k: w}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: new}
+";
+        let upgrade = Upgrade::between(
+            &bundle(["1.0.0", "1.0.0", "1.0.0"], old),
+            &bundle(["1.1.0", "1.0.0", "1.0.0"], new),
+        );
+        let shown: Vec<String> = upgrade
+            .changes
+            .iter()
+            .map(|(object, change)| format!("{object}: {change:?}"))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "ConfigMap default/frozen: Recreated([\"/data\"])",
+                "Namespace gone: Kept",
+                "Namespace new: Added",
+                "Secret default/gone: Pruned",
+                "ClusterRoleBinding bound: Recreated([\"/roleRef\"])",
+                "StorageClass fast: Stuck([\"/parameters\"])",
+            ]
+        );
+    }
+}

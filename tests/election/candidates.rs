@@ -1,0 +1,251 @@
+//! Candidates: who waits, who leads, and that nobody leads without a key.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use quorate::etcd::election::{CampaignError, Candidate, Leadership, campaign, candidates};
+use quorate::etcd::{Etcd, Pulse};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::client::{TTL, connect, connect_to, lead, metric, pulse, put, store};
+use crate::support::etcd::TestEtcd;
+use crate::support::proxy::{Network, Proxy};
+use crate::support::wait::{SOON, eventually, same};
+
+async fn standing(etcd: &Etcd) -> Vec<Candidate> {
+    candidates(etcd, &store(etcd).keys.election()).await.unwrap()
+}
+
+async fn names(etcd: &Etcd) -> Vec<String> {
+    standing(etcd)
+        .await
+        .into_iter()
+        .map(|candidate| candidate.name)
+        .collect()
+}
+
+/// Waits until these stand for election, the leader first.
+async fn wait_for_candidates(etcd: &Etcd, wanted: &[&str]) {
+    eventually(SOON, "the candidates", async || {
+        same(
+            names(etcd).await,
+            wanted.iter().map(ToString::to_string).collect(),
+        )
+    })
+    .await;
+}
+
+/// Campaigns beside the test.
+fn campaigning(etcd: &Etcd, name: &'static str, pulse: &Pulse) -> JoinSet<Result<Leadership, CampaignError>> {
+    let (etcd, pulse) = (etcd.clone(), pulse.clone());
+    let mut campaign = JoinSet::new();
+    campaign.spawn(async move { lead(&etcd, name, &pulse).await });
+    campaign
+}
+
+async fn outcome(
+    campaign: &mut JoinSet<Result<Leadership, CampaignError>>,
+) -> Result<Leadership, CampaignError> {
+    timeout(SOON, campaign.join_next())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_waiting_candidate_whose_lease_is_revoked_does_not_lead() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let mut beating = JoinSet::new();
+    let pulse = pulse(&mut beating);
+    let first = lead(&client, "first", &pulse).await.unwrap();
+    let mut second = campaigning(&client, "second", &pulse);
+    wait_for_candidates(&client, &["first", "second"]).await;
+    let lease = standing(&client).await[1].lease.unwrap();
+    etcd.etcdctl(&["lease", "revoke", &lease.to_string()]);
+    // The leader goes at once, before the candidate can have noticed by its keep-alive.
+    first.resign().await;
+    let ended = outcome(&mut second).await;
+    assert!(
+        matches!(ended, Err(CampaignError::CandidacyLost)),
+        "{:?}",
+        ended.err()
+    );
+    assert_eq!(
+        names(&client).await,
+        [""; 0],
+        "nothing is left that could win later"
+    );
+}
+
+#[tokio::test]
+async fn a_candidate_whose_key_is_deleted_gives_its_lease_back() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let mut beating = JoinSet::new();
+    let pulse = pulse(&mut beating);
+    let _first = lead(&client, "first", &pulse).await.unwrap();
+    let mut second = campaigning(&client, "second", &pulse);
+    wait_for_candidates(&client, &["first", "second"]).await;
+    let lease = standing(&client).await[1].lease.unwrap();
+    etcd.etcdctl(&["del", &format!("{}/{lease}", store(&client).keys.election())]);
+    let ended = outcome(&mut second).await;
+    assert!(
+        matches!(ended, Err(CampaignError::CandidacyLost)),
+        "{:?}",
+        ended.err()
+    );
+    let leases = etcd.etcdctl(&["lease", "list"]);
+    assert!(!leases.contains(&lease.to_string()), "{leases}");
+}
+
+#[tokio::test]
+async fn a_candidate_that_withdraws_leaves_nothing_behind() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let mut beating = JoinSet::new();
+    let pulse = pulse(&mut beating);
+    let first = lead(&client, "first", &pulse).await.unwrap();
+    let withdraw = CancellationToken::new();
+    let election = store(&client).keys.election();
+    let (ended, ()) = tokio::join!(
+        campaign(&client, &election, "second", TTL, &pulse, &withdraw),
+        async {
+            wait_for_candidates(&client, &["first", "second"]).await;
+            withdraw.cancel();
+        }
+    );
+    assert!(matches!(ended, Err(CampaignError::Withdrawn)));
+    assert_eq!(names(&client).await, ["first"]);
+    first.resign().await;
+    assert_eq!(
+        etcd.etcdctl(&["lease", "list"]).lines().next(),
+        Some("found 0 leases")
+    );
+}
+
+#[tokio::test]
+async fn a_compaction_while_a_candidate_was_disconnected_neither_ends_it_nor_makes_it_hot() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let through = connect_to(vec![proxy.url()]).await;
+    let mut beating = JoinSet::new();
+    let pulse = pulse(&mut beating);
+    let first = lead(&client, "first", &pulse).await.unwrap();
+    let mut second = campaigning(&through, "second", &pulse);
+    wait_for_candidates(&client, &["first", "second"]).await;
+    // A watch may begin at the compacted revision itself, but not before it.
+    put(&client, "/elsewhere", "1").await;
+    put(&client, "/elsewhere", "2").await;
+    etcd.compact();
+    proxy.set(Network::Resets);
+    let restarts = |reason: &str| {
+        metric(
+            &through,
+            &format!(r#"quorate_watch_restarts_total{{reason="{reason}"}}"#),
+        )
+    };
+    eventually(SOON, "the watch breaks", async || {
+        same(restarts("error") > 0.0, true)
+    })
+    .await;
+    proxy.set(Network::Passes);
+    eventually(SOON, "the watch meets the compaction", async || {
+        same(restarts("compacted") > 0.0, true)
+    })
+    .await;
+    let opened = || {
+        metric(
+            &through,
+            r#"quorate_etcd_request_seconds_count{operation="watch",code="Ok"}"#,
+        )
+    };
+    let before = opened();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(
+        opened() - before < 5.0,
+        "{} watches opened in a second",
+        opened() - before
+    );
+    first.resign().await;
+    let second = outcome(&mut second).await.unwrap();
+    assert_eq!(names(&client).await, ["second"]);
+    second.resign().await;
+}
+
+#[tokio::test]
+async fn a_session_whose_owner_is_wedged_is_not_renewed() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let mut beating = JoinSet::new();
+    let alive = pulse(&mut beating);
+    // Beaten once, when it was made, and never again.
+    let wedged = lead(&client, "wedged", &Pulse::default()).await.unwrap();
+    let begun = Instant::now();
+    let mut second = campaigning(&client, "second", &alive);
+    timeout(SOON, wedged.fence().window().closed()).await.unwrap();
+    let second = outcome(&mut second).await.unwrap();
+    let waited = begun.elapsed();
+    assert!(waited >= TTL - Duration::from_millis(100), "{waited:?}");
+    assert!(!wedged.fence().window().is_open());
+    assert!(second.fence().term() > wedged.fence().term());
+}
+
+/// `etcdctl elect` on the election of [`store`], with what follows.
+fn etcdctl_elect(etcd: &TestEtcd, args: &[&str]) -> Child {
+    Command::new("etcdctl")
+        .env("ETCDCTL_API", "3")
+        .arg(format!("--endpoints={}", etcd.endpoints_flag()))
+        .arg("elect")
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn etcdctl_listens_to_the_election_and_takes_part_in_it() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let election = store(&client).keys.election();
+    let mut beating = JoinSet::new();
+    let pulse = pulse(&mut beating);
+    let first = lead(&client, "first", &pulse).await.unwrap();
+
+    let mut listener = etcdctl_elect(&etcd, &["--listen", &election]);
+    let mut heard = BufReader::new(listener.stdout.take().unwrap()).lines();
+    let mut hears = async |name: &str| {
+        timeout(SOON, async {
+            // A line with the key, a line with the name.
+            while heard.next_line().await.unwrap().unwrap() != name {}
+        })
+        .await
+        .unwrap_or_else(|_| panic!("etcdctl hears of {name}"));
+    };
+    hears("first").await;
+
+    let mut operator = etcdctl_elect(&etcd, &[&election, "operator"]);
+    wait_for_candidates(&client, &["first", "operator"]).await;
+    let mut last = campaigning(&client, "last", &pulse);
+    wait_for_candidates(&client, &["first", "operator", "last"]).await;
+    first.resign().await;
+    hears("operator").await;
+    wait_for_candidates(&client, &["operator", "last"]).await;
+
+    // An interrupted etcdctl gives its lease back.
+    let pid = rustix::process::Pid::from_raw(operator.id().unwrap().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    timeout(SOON, operator.wait()).await.unwrap().unwrap();
+    outcome(&mut last).await.unwrap();
+    hears("last").await;
+    listener.kill().await.unwrap();
+}

@@ -1,0 +1,421 @@
+//! Replicas, as processes: how leadership passes on, and how a replica goes.
+
+use std::time::{Duration, Instant};
+
+use quorate::etcd::{KeyRange, Revision, Txn, Watched, Watcher};
+use quorate::proto::Registration;
+use quorate::release::{Release, Version};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::support::client::{commit, connect, store};
+use crate::support::etcd::TestEtcd;
+use crate::support::proxy::{Network, Proxy};
+use crate::support::quorate::{Launch, Replicas, TestReplica};
+use crate::support::wait::{SOON, eventually, same};
+
+const TTL: Duration = Duration::from_secs(3);
+const ELECTION: &str = "/quorate/kubernetes/reconciler/leader/";
+
+fn launch(etcd: &TestEtcd) -> Launch {
+    Launch::on(etcd).flag(format!("--lease-ttl={}", TTL.as_secs()))
+}
+
+/// Three replicas, all of them candidates, and which of them leads.
+async fn three(etcd: &TestEtcd) -> (Replicas, usize) {
+    let mut replicas = launch(etcd).start_all(&["a", "b", "c"]);
+    wait_for_candidates(etcd, 3).await;
+    for replica in &mut replicas.0 {
+        replica.wait_ready().await;
+    }
+    let (leader, _) = replicas.leader().await;
+    (replicas, leader)
+}
+
+async fn wait_for_candidates(etcd: &TestEtcd, wanted: usize) {
+    eventually(SOON, "all stand for election", async || {
+        same(etcd.keys(ELECTION).len(), wanted)
+    })
+    .await;
+}
+
+/// The candidate that leads, by its name, and its key.
+fn leader_by_key(etcd: &TestEtcd) -> Option<(String, String)> {
+    let found = etcd.etcdctl(&["get", "--prefix", "--sort-by=CREATE", "--limit=1", ELECTION]);
+    let mut lines = found.lines();
+    Some((lines.next()?.to_owned(), lines.next()?.to_owned()))
+}
+
+/// Waits until another replica leads than the one with this index; which one, and when that was seen.
+async fn successor(replicas: &Replicas, gone: usize) -> (usize, Instant) {
+    eventually(SOON, "another replica leads", async || {
+        for (index, replica) in replicas.0.iter().enumerate() {
+            if index != gone && replica.leads().await {
+                return Ok((index, Instant::now()));
+            }
+        }
+        Err("none")
+    })
+    .await
+}
+
+#[tokio::test]
+async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let name = replicas.0[leader].node_id.clone();
+    assert_eq!(leader_by_key(&etcd).unwrap().1, name);
+    let asked = Instant::now();
+    replicas.0[leader].terminate();
+    let (next, led) = successor(&replicas, leader).await;
+    // A few round trips; a lease that were not revoked would take its whole TTL.
+    assert!(led - asked < Duration::from_secs(1), "{:?}", led - asked);
+    let status = replicas.0[leader].ended().await;
+    assert!(status.success(), "{status}");
+    assert!(asked.elapsed() < TTL, "it ends within 3 s: {:?}", asked.elapsed());
+    let named = leader_by_key(&etcd).unwrap().1;
+    assert_eq!(named, replicas.0[next].node_id);
+    assert_eq!(etcd.keys(ELECTION).len(), 2);
+    assert_eq!(
+        etcd.keys(&format!("/quorate/nodes/{name}/")),
+        [""; 0],
+        "its registration went with it"
+    );
+}
+
+#[tokio::test]
+async fn after_sigkill_the_next_leads_when_the_lease_is_over_and_not_before() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let killed = Instant::now();
+    replicas.0[leader].kill().await.unwrap();
+    let (_, led) = successor(&replicas, leader).await;
+    let waited = led - killed;
+    // The last keep-alive was sent a sixth of the TTL ago at most, or it had been late already.
+    assert!(
+        waited > TTL.mul_f64(0.75),
+        "{waited:?}: the old lease may still have been alive"
+    );
+    // etcd ends leases in a loop of 500 ms; the rest is for a busy machine.
+    assert!(waited < TTL + Duration::from_secs(3), "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_leader_paused_beyond_its_ttl_steps_down_by_itself_and_stands_again() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let pid = replicas.0[leader].process().unwrap().pid();
+    let name = replicas.0[leader].node_id.clone();
+    let client = connect(&etcd).await;
+    let mut history = Watcher::new(&client, KeyRange::prefix("/quorate/"), Revision(1));
+    let (_, old_key) = (leader, leader_by_key(&etcd).unwrap().0);
+    replicas.0[leader].pause();
+    let (next, _) = successor(&replicas, leader).await;
+    assert!(etcd.keys(&old_key).is_empty());
+    let resumed_at = etcd.revision();
+    replicas.0[leader].resume();
+    replicas.0[leader].wait_for_log("no longer leading").await;
+    wait_for_candidates(&etcd, 3).await;
+    assert_eq!(replicas.0[leader].process().unwrap().pid(), pid);
+    assert!(
+        replicas.0[leader].process().unwrap().status().is_none(),
+        "the same process"
+    );
+    assert!(!replicas.0[leader].leads().await && replicas.0[next].leads().await);
+    replicas.0[leader].wait_ready().await;
+    // What it wrote since: its registration and its candidacy, nothing in the name of its term.
+    let end = etcd.revision();
+    let mut written = Vec::new();
+    timeout(SOON, async {
+        let mut seen = 0;
+        while seen < end {
+            let Watched::Events(events) = history.next().await else {
+                panic!("nothing was compacted")
+            };
+            for event in events {
+                seen = event.revision().0;
+                if seen > resumed_at {
+                    written.push(String::from_utf8_lossy(event.key()).into_owned());
+                }
+            }
+        }
+    })
+    .await
+    .unwrap();
+    let registration = format!("/quorate/nodes/{name}/release");
+    let own = |key: &String| *key == registration || (key.starts_with(ELECTION) && *key != old_key);
+    assert!(!written.is_empty() && written.iter().all(own), "{written:?}");
+}
+
+#[tokio::test]
+async fn a_leader_whose_lease_is_revoked_makes_way_and_stands_again() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let (key, _) = leader_by_key(&etcd).unwrap();
+    etcd.etcdctl(&["lease", "revoke", key.strip_prefix(ELECTION).unwrap()]);
+    let (next, _) = successor(&replicas, leader).await;
+    replicas.0[leader].wait_for_log("no longer leading").await;
+    wait_for_candidates(&etcd, 3).await;
+    assert_eq!(leader_by_key(&etcd).unwrap().1, replicas.0[next].node_id);
+    assert_eq!(replicas.leader().await.0, next);
+}
+
+#[tokio::test]
+async fn a_leader_whose_key_is_deleted_makes_way_and_stands_again() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let (key, _) = leader_by_key(&etcd).unwrap();
+    etcd.etcdctl(&["del", &key]);
+    let (next, _) = successor(&replicas, leader).await;
+    replicas.0[leader].wait_for_log("no longer leading").await;
+    wait_for_candidates(&etcd, 3).await;
+    assert_eq!(
+        replicas.leader().await.0,
+        next,
+        "one leads, although the old lease lived"
+    );
+    let leases = etcd.etcdctl(&["lease", "list"]);
+    assert!(!leases.contains(key.strip_prefix(ELECTION).unwrap()), "{leases}");
+}
+
+#[tokio::test]
+async fn a_waiting_candidate_whose_lease_is_revoked_stands_again() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let waiting: Vec<String> = etcd
+        .keys(ELECTION)
+        .into_iter()
+        .filter(|key| *key != leader_by_key(&etcd).unwrap().0)
+        .collect();
+    for key in &waiting {
+        etcd.etcdctl(&["lease", "revoke", key.strip_prefix(ELECTION).unwrap()]);
+    }
+    eventually(SOON, "they stand again, with other leases", async || {
+        let keys = etcd.keys(ELECTION);
+        same(
+            (keys.len(), keys.iter().any(|key| waiting.contains(key))),
+            (3, false),
+        )
+    })
+    .await;
+    assert_eq!(replicas.leader().await.0, leader);
+    for replica in &mut replicas.0 {
+        let led = replica.log().matches("leading").count();
+        assert_eq!(led, usize::from(replica.leads().await), "{}", replica.log());
+    }
+}
+
+#[tokio::test]
+async fn a_second_process_with_the_same_node_id_says_so_and_waits_for_the_first() {
+    let etcd = TestEtcd::start().await;
+    let mut first = launch(&etcd).start("twin");
+    first.wait_leading().await;
+    let mut second = launch(&etcd).start("twin");
+    second
+        .wait_for_log("node id twin is in use by another process")
+        .await;
+    assert_eq!(second.status_of("/readyz").await, Some(503));
+    assert_eq!(second.status_of("/livez").await, Some(200));
+    assert_eq!(etcd.keys(ELECTION).len(), 1, "it is no candidate either");
+    first.stop().await.unwrap();
+    second.wait_leading().await;
+    second.wait_ready().await;
+}
+
+#[tokio::test]
+async fn a_standby_that_is_asked_to_stop_starts_nothing_and_goes() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let standby = (leader + 1) % 3;
+    let asked = Instant::now();
+    replicas.0[standby].terminate();
+    let status = replicas.0[standby].ended().await;
+    assert!(status.success(), "{status}");
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    let log = replicas.0[standby].log();
+    assert!(!log.contains("leading"), "{log}");
+    assert!(
+        log.contains("stopped") && !log.contains("not everything ended"),
+        "{log}"
+    );
+    assert_eq!(etcd.keys(ELECTION).len(), 2);
+    assert!(replicas.0[leader].leads().await);
+}
+
+#[tokio::test]
+async fn a_replica_stops_in_time_although_etcd_is_silent_and_at_once_when_asked_twice() {
+    use std::os::unix::process::ExitStatusExt;
+    let mut etcd = TestEtcd::start().await;
+    let patient = launch(&etcd).start("patient");
+    let hasty = launch(&etcd).start("hasty");
+    let mut replicas = Replicas(vec![patient, hasty]);
+    wait_for_candidates(&etcd, 2).await;
+    for replica in &mut replicas.0 {
+        replica.wait_ready().await;
+    }
+    etcd.members[0].pause();
+    let asked = Instant::now();
+    for replica in &mut replicas.0 {
+        replica.terminate();
+        replica.wait_for_log("asked to stop").await;
+    }
+    // The lease cannot be revoked now: it waits for that, within its limit.
+    replicas.0[1].terminate();
+    let status = replicas.0[1].ended().await;
+    assert_eq!(
+        status.signal(),
+        Some(rustix::process::Signal::ABORT.as_raw()),
+        "{status}"
+    );
+    let status = replicas.0[0].ended().await;
+    assert!(status.success(), "{status}");
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+    etcd.members[0].resume();
+}
+
+/// Registers a controller of this release on a lease that lives on for a minute.
+async fn register(etcd: &TestEtcd, node: &str, release: Release) {
+    let client = connect(etcd).await;
+    let granted = etcd.etcdctl(&["lease", "grant", "60"]);
+    let id = granted.split_whitespace().nth(1).unwrap();
+    let lease = quorate::etcd::LeaseId(i64::from_str_radix(id, 16).unwrap());
+    let record = Registration {
+        version: Some(Version::from(release).to_proto()),
+        process: "another".to_owned(),
+        registered_at: None,
+    };
+    let key = format!("/quorate/nodes/{node}/release");
+    let value = prost::Message::encode_to_vec(&record);
+    commit(&client, Txn::new().put_leased(key.as_bytes(), value, lease))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_newer_release_ends_the_term_and_the_candidacies_of_the_older_until_it_is_gone() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    register(&etcd, "newer", Release::new(999, 0, 0)).await;
+    wait_for_candidates(&etcd, 0).await;
+    replicas.0[leader].wait_for_log("stepping down").await;
+    for replica in &mut replicas.0 {
+        assert!(!replica.leads().await);
+        replica
+            .wait_for_log("a controller of release 999.0.0 is there")
+            .await;
+        replica.wait_ready().await;
+    }
+    let mut late = launch(&etcd).start("late");
+    late.wait_ready().await;
+    assert_eq!(etcd.keys(ELECTION), [""; 0], "nor does one that starts now stand");
+    etcd.etcdctl(&["del", "/quorate/nodes/newer/release"]);
+    wait_for_candidates(&etcd, 4).await;
+}
+
+#[tokio::test]
+async fn an_older_or_equal_release_ends_no_term() {
+    let etcd = TestEtcd::start().await;
+    let mut replica = launch(&etcd).start("a");
+    replica.wait_leading().await;
+    register(&etcd, "older", Release::new(0, 0, 1)).await;
+    register(&etcd, "equal", env!("CARGO_PKG_VERSION").parse().unwrap()).await;
+    // A marker behind both: once a newcomer has seen it all, so has the leader.
+    let mut newcomer = launch(&etcd).start("b");
+    newcomer.wait_ready().await;
+    wait_for_candidates(&etcd, 2).await;
+    assert!(replica.leads().await);
+    assert!(!replica.log().contains("no longer leading"));
+}
+
+/// A replica that reaches etcd through a proxy alone.
+fn behind(proxy: &Proxy, etcd: &TestEtcd, node: &str) -> TestReplica {
+    launch(etcd)
+        .endpoints(vec![proxy.url()])
+        .flag("--etcd-sync-endpoints=false")
+        .flag("--etcd-request-timeout-ms=1000")
+        .flag("--etcd-watch-silence-ms=500")
+        .start(node)
+}
+
+#[tokio::test]
+async fn a_replica_cut_off_is_unready_before_its_record_can_go_and_comes_back_by_itself() {
+    let etcd = TestEtcd::start().await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let mut replica = behind(&proxy, &etcd, "a");
+    replica.wait_leading().await;
+    replica.wait_ready().await;
+    let client = connect(&etcd).await;
+    let record = store_of_replicas(&client)
+        .keys
+        .registration(&"a".parse().unwrap());
+    proxy.set(Network::BlackHole);
+    let cut = Instant::now();
+    eventually(SOON, "it is unready", async || {
+        same(replica.status_of("/readyz").await, Some(503))
+    })
+    .await;
+    assert!(
+        client.get(&record).await.unwrap().0.is_some(),
+        "its record still stands"
+    );
+    assert!(cut.elapsed() < TTL, "{:?}", cut.elapsed());
+    eventually(SOON, "it does not lead", async || {
+        same(replica.leads().await, false)
+    })
+    .await;
+    assert_eq!(replica.status_of("/livez").await, Some(200));
+    eventually(SOON, "etcd lets its record go", async || {
+        same(client.get(&record).await.unwrap().0.is_none(), true)
+    })
+    .await;
+    proxy.set(Network::Passes);
+    replica.wait_ready().await;
+    replica.wait_leading().await;
+    assert!(client.get(&record).await.unwrap().0.is_some());
+}
+
+#[tokio::test]
+async fn a_replica_cut_off_for_less_than_its_lease_takes_its_own_record_over() {
+    let etcd = TestEtcd::start().await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let mut replica = behind(&proxy, &etcd, "a");
+    replica.wait_ready().await;
+    proxy.set(Network::Resets);
+    // Its window closes a fifth of the TTL before etcd could let the record go.
+    eventually(SOON, "it is unready", async || {
+        same(replica.status_of("/readyz").await, Some(503))
+    })
+    .await;
+    proxy.set(Network::Passes);
+    replica.wait_ready().await;
+    assert!(
+        !replica.log().contains("in use by another process"),
+        "{}",
+        replica.log()
+    );
+}
+
+#[tokio::test]
+async fn replicas_below_different_prefixes_do_not_see_each_other() {
+    let etcd = TestEtcd::start().await;
+    let mut one = launch(&etcd).flag("--prefix=/one").start("a");
+    let mut other = launch(&etcd).flag("--prefix=/one-more").start("a");
+    one.wait_leading().await;
+    other.wait_leading().await;
+    let mut both = JoinSet::new();
+    for mut replica in [one, other] {
+        both.spawn(async move { replica.stop().await.unwrap().unwrap() });
+    }
+    while let Some(status) = both.join_next().await {
+        assert!(status.unwrap().success());
+    }
+    assert_eq!(etcd.keys("/"), [""; 0], "nothing is left of either");
+}
+
+/// The keys of replicas that were given no prefix.
+fn store_of_replicas(client: &quorate::etcd::Etcd) -> quorate::store::Store {
+    quorate::store::Store {
+        keys: quorate::store::Keys::new("/quorate".parse().unwrap()),
+        ..store(client)
+    }
+}

@@ -1,0 +1,6 @@
+//! The etcd layer against a real etcd that fails in every way that it can.
+
+mod cache;
+mod outages;
+mod volume;
+mod watch;

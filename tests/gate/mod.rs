@@ -1,0 +1,1 @@
+//! The gate: no release serves that the reconciled state excludes.

@@ -1,0 +1,86 @@
+//! The library as a client of a test's etcd.
+
+use std::time::Duration;
+
+use quorate::etcd::election::{CampaignError, Leadership, campaign};
+use quorate::etcd::{Committed, Config, Etcd, Pulse, Txn, TxnError};
+use quorate::metrics::Metrics;
+use quorate::store::{Keys, Store};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::etcd::TestEtcd;
+
+/// The least TTL that one etcd member grants as asked, in every release.
+pub const TTL: Duration = Duration::from_secs(2);
+
+/// Limits short enough for tests of what happens when they are over.
+pub fn config(endpoints: Vec<String>) -> Config {
+    let mut config = Config::new(endpoints);
+    config.request_timeout = Duration::from_secs(2);
+    config.connect_timeout = Duration::from_millis(500);
+    config.endpoint_interval = Duration::from_millis(300);
+    config.watch_silence = Duration::from_millis(500);
+    config
+}
+
+/// Connects to exactly these endpoints, whatever the member list says.
+pub async fn connect_to(endpoints: Vec<String>) -> Etcd {
+    let mut config = config(endpoints);
+    config.sync_endpoints = false;
+    connect_with(config).await
+}
+
+/// Connects with these settings.
+pub async fn connect_with(config: Config) -> Etcd {
+    Etcd::connect(config, Metrics::new("test"))
+        .await
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Connects to all members.
+pub async fn connect(etcd: &TestEtcd) -> Etcd {
+    connect_to(etcd.endpoints()).await
+}
+
+/// The keys below `/q`, through this connection.
+pub fn store(etcd: &Etcd) -> Store {
+    Store {
+        etcd: etcd.clone(),
+        keys: Keys::new("/q".parse().unwrap()),
+    }
+}
+
+/// Commits as an operator would.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test stands in for whoever is not the leader"
+)]
+pub async fn commit(etcd: &Etcd, txn: Txn) -> Result<Committed, TxnError> {
+    etcd.unfenced(txn).await
+}
+
+/// Writes one key as an operator would.
+pub async fn put(etcd: &Etcd, key: &str, value: impl Into<Vec<u8>>) -> Committed {
+    commit(etcd, Txn::new().put(key.as_bytes(), value)).await.unwrap()
+}
+
+/// A pulse that beats as long as the set lives.
+pub fn pulse(tasks: &mut JoinSet<()>) -> Pulse {
+    let pulse = Pulse::default();
+    tasks.spawn(pulse.clone().beat_forever());
+    pulse
+}
+
+/// Campaigns below the election prefix of [`store`], without an end.
+pub async fn lead(etcd: &Etcd, name: &str, pulse: &Pulse) -> Result<Leadership, CampaignError> {
+    let election = store(etcd).keys.election();
+    campaign(etcd, &election, name, TTL, pulse, &CancellationToken::new()).await
+}
+
+/// A sample of the connection's metrics by its full name with labels; 0 where it was never counted.
+pub fn metric(etcd: &Etcd, sample: &str) -> f64 {
+    let text = etcd.metrics().encode();
+    let value = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
+    text.lines().find_map(value).unwrap_or(0.0)
+}
