@@ -555,3 +555,6 @@ fn keep(marks: &mut HashMap<Name, Since>, name: &Name, marked: Option<Since>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -210,3 +210,6 @@ fn plan_orphans(index: &Index, busy: &Busy) -> Option<Vec<TaskId>> {
     }
     (!tasks.is_empty()).then_some(tasks)
 }
+
+#[cfg(test)]
+mod tests;
