@@ -110,6 +110,17 @@ impl World {
         .await;
     }
 
+    /// Waits until a service, network or task is gone.
+    async fn expect_gone(&self, key: &str) {
+        eventually(SOON, &format!("{key} is gone"), async || {
+            match self.objects().await.iter().any(|there| there == key) {
+                true => Err("it is there"),
+                false => Ok(()),
+            }
+        })
+        .await;
+    }
+
     /// The mod revision of a key.
     async fn revision_of(&self, key: &str) -> Revision {
         let key = format!("/quorate{key}");
@@ -227,13 +238,7 @@ impl Leader {
         service.spec = Some(ServiceSpec::default());
         service.status.get_or_insert_default().delete_requested = Some(prost_types::Timestamp::default());
         world.put(sentinel, service.encode_to_vec()).await;
-        eventually(SOON, "the sentinel is deleted", async || {
-            match world.objects().await.contains(&sentinel.to_owned()) {
-                true => Err("it is there"),
-                false => Ok(()),
-            }
-        })
-        .await;
+        world.expect_gone(sentinel).await;
     }
 
     async fn resign(mut self) {

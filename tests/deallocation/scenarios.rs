@@ -124,10 +124,7 @@ async fn a_network_goes_as_soon_as_its_last_service_lets_go_of_it_whichever_way_
         if !before {
             world.mark(&network_id).await;
         }
-        let begun = std::time::Instant::now();
-        leader.settled(&world).await;
-        let gone = !world.objects().await.contains(&format!("/networks/{name}"));
-        assert!(gone, "{name}, {how}: after {:?}", begun.elapsed());
+        world.expect_gone(&format!("/networks/{name}")).await;
     }
     let left = [
         "/networks/other",
