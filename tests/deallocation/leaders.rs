@@ -79,8 +79,7 @@ async fn the_next_leader_goes_on_where_the_last_one_stopped() {
 #[tokio::test]
 async fn a_leader_killed_at_any_step_leaves_nothing_that_the_next_does_not_finish() {
     let world = World::start().await;
-    let launch = Launch::on(&world.etcd)
-        .flag("--lease-ttl=2");
+    let launch = Launch::on(&world.etcd).flag("--lease-ttl=2");
     for point in [
         "deallocator.listed",
         "deallocator.deleting",
