@@ -17,7 +17,7 @@ use quorate::etcd::election::{Leadership, campaign};
 use quorate::etcd::{Config, Etcd, KeyRange, Pulse, Revision, Txn};
 use quorate::metrics::Metrics;
 use quorate::proto::task_status::State;
-use quorate::proto::{Metadata, Network, Service, ServiceSpec, Task, TaskSpec, TaskStatus};
+use quorate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus};
 use quorate::store::{Keys, Name, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -230,13 +230,16 @@ impl Leader {
     /// written after everything else.
     async fn settled(&self, world: &World) {
         let sentinel = "/services/sentinel-of-the-test";
-        let mut service = Service::default();
-        service.metadata = Some(Metadata {
-            name: "sentinel-of-the-test".to_owned(),
-            ..Metadata::default()
-        });
-        service.spec = Some(ServiceSpec::default());
-        service.status.get_or_insert_default().delete_requested = Some(prost_types::Timestamp::default());
+        let service = Service {
+            metadata: Some(Metadata {
+                name: "sentinel-of-the-test".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(ServiceSpec::default()),
+            status: Some(ServiceStatus {
+                delete_requested: Some(prost_types::Timestamp::default()),
+            }),
+        };
         world.put(sentinel, service.encode_to_vec()).await;
         world.expect_gone(sentinel).await;
     }

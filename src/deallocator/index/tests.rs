@@ -212,10 +212,13 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     text.prop_map(String::into_bytes)
 }
 
+/// A key, what is done to it, and two lists of networks.
+type Change = (Vec<u8>, u8, bool, Vec<u8>, Vec<u8>);
+
 /// Changes of one key, in batches; between two batches the watch goes on, or everything is listed anew.
 #[derive(Clone, Debug)]
 struct Batch {
-    changes: Vec<(Vec<u8>, u8, bool, Vec<u8>, Vec<u8>)>,
+    changes: Vec<Change>,
     list: Option<usize>,
 }
 
