@@ -30,6 +30,7 @@ use crate::gate::readiness::Readiness;
 use crate::gate::registration::{Registered, Registrant, keep_registered};
 use crate::gate::releases::Releases;
 use crate::gate::watch_nodes::watch_nodes;
+use crate::release::Release;
 use crate::retry::Delays;
 use crate::store::{Cache, Name, Store};
 use crate::term;
@@ -222,6 +223,17 @@ async fn watch_leader(store: &Store, leader: &watch::Sender<Option<String>>, sto
     }
 }
 
+/// Says once which higher release keeps this one from standing for election.
+fn say_to_whom(yields_to: &mut Option<Release>, own: Release, greatest: Release) {
+    let now = (greatest > own).then_some(greatest);
+    if let Some(greatest) = now
+        && *yields_to != now
+    {
+        info!("a controller of release {greatest} is there: {own} does not stand for election");
+    }
+    *yields_to = now;
+}
+
 struct Candidate<M> {
     store: Store,
     settings: Settings,
@@ -238,10 +250,11 @@ where
     M: Fn(&Fence) -> R + Send + Sync + 'static,
 {
     /// Stands for election whenever this is the highest release among the controllers, until stopped.
-    async fn stand(mut self) {
+    async fn stand(self) {
         let mut delays = Delays::etcd();
+        let mut yields_to = None;
         loop {
-            let entitled = self.entitled();
+            let entitled = self.entitled(&mut yields_to);
             tokio::select! {
                 // First, so that nothing begins anew on the way out (INV-10).
                 biased;
@@ -257,8 +270,11 @@ where
                 // An error means that watch-nodes ended, which ends the replica.
                 let newer = releases.wait_for(|seen| seen.as_ref().is_some_and(|seen| seen.greatest > own));
                 if let Ok(seen) = newer.await {
-                    let greatest = seen.as_ref().map_or(own, |seen| seen.greatest);
-                    info!("a controller of release {greatest} is there: {own} does not stand for election");
+                    say_to_whom(
+                        &mut yields_to,
+                        own,
+                        seen.as_ref().map_or(own, |seen| seen.greatest),
+                    );
                 }
                 withdraw.cancel();
                 std::future::pending::<()>().await;
@@ -284,13 +300,20 @@ where
     }
 
     /// Resolves once this process is registered and no controller has a higher release.
-    fn entitled(&mut self) -> impl Future<Output = ()> + Send + use<R, M> {
+    fn entitled<'a>(
+        &self,
+        yields_to: &'a mut Option<Release>,
+    ) -> impl Future<Output = ()> + Send + use<'a, R, M> {
         let (mut registered, mut releases) = (self.registered.clone(), self.releases.clone());
         let own = self.settings.own.version.release;
         async move {
             let registered = registered.wait_for(Option::is_some).await.map(drop);
             let highest = releases
-                .wait_for(|seen| seen.as_ref().is_some_and(|seen| seen.greatest <= own))
+                .wait_for(|seen| {
+                    let Some(seen) = seen else { return false };
+                    say_to_whom(yields_to, own, seen.greatest);
+                    seen.greatest <= own
+                })
                 .await
                 .map(drop);
             if registered.is_err() || highest.is_err() {

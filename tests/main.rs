@@ -14,4 +14,6 @@ mod election;
 mod etcd;
 mod gate;
 mod objects;
+mod resources;
 mod support;
+mod upgrade;

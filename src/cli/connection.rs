@@ -129,7 +129,9 @@ pub fn refused(error: &ConnectError) -> Failure {
         ConnectError::Setup(_) => failure.hint("check --etcd-cacert, --etcd-cert and --etcd-key"),
         ConnectError::NoneAnswers(answers) => {
             let any = |text: &str| answers.iter().any(|(_, error)| error.message().contains(text));
-            if any("certificate") || any("fatal alert") || any("tls") || any("InvalidContentType") {
+            // A server that hangs up may have wanted TLS, or a certificate.
+            let tls = |error: &etcd::Error| error.is_about_certificates() || error.is_hangup();
+            if answers.iter().any(|(_, error)| tls(error)) || any("InvalidContentType") {
                 failure
                     .hint("check --etcd-cacert, --etcd-cert and --etcd-key, and that the URLs say https://")
             } else if answers.iter().any(|(_, error)| error.class == Class::Denied) {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::env;
 use std::future::{Future, pending};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -22,11 +22,18 @@ use crate::metrics::Metrics;
 use crate::resources::Bundle;
 use crate::store::{Keys, Prefix, Store};
 
+mod hints;
+
+use hints::{Hints, Kubectl};
+
 /// How often a step that takes long says that it is still under way.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How often the cluster is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A signal this long after the first one is meant as another one.
+const INSISTENCE: Duration = Duration::from_secs(1);
 
 /// Arguments of the command.
 #[derive(Args, Debug)]
@@ -78,11 +85,14 @@ impl Members {
 /// Of the etcd flags only the prefix applies: this etcd is its own.
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
-    let prefix: Prefix = etcd.prefix.parse().map_err(Failure::usage)?;
-    // Before anything is started for it.
-    if let Some(bundle) = &args.bundle {
-        Bundle::load(bundle).map_err(|error| Failure::usage(format!("--bundle: {error}")))?;
-    }
+    let keys = etcd.keys()?;
+    // Each replica reads it; what is wrong with it is better said once, and first.
+    let bundle = match &args.bundle {
+        Some(directory) => {
+            Bundle::load(directory).map_err(|error| Failure::usage(format!("--bundle: {error}")))?
+        }
+        None => Bundle::builtin(),
+    };
     let directory = match &args.data_dir {
         Some(path) => DataDirectory::open(path),
         None => DataDirectory::temporary(),
@@ -94,20 +104,34 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             say("dev", &format!("{name}: stopping"))?;
             Ok(())
         }
-        Err(failed) = bring_up(&mut cluster, &args, &prefix) => Err(failed),
+        Err(failed) = bring_up(&mut cluster, &args, keys, &bundle) => Err(failed),
     };
     // Whoever insists gets a quicker end: dropping the cluster kills it.
     let stopped = tokio::select! {
         biased;
-        name = signals.next() => Err(Failure::failed(format!("{name} again: killed everything"))),
+        insisted = insists() => insisted,
         stopped = cluster.stop() => stopped.map_err(failure),
     };
     ended.and(stopped)?;
     say("dev", "everything is stopped")
 }
 
+/// Fails at the next signal. The first one may come twice, from the terminal and from whoever runs this process:
+/// only a later one insists.
+async fn insists() -> Result<(), Failure> {
+    sleep(INSISTENCE).await;
+    let name = Signals::new()?.next().await;
+    Err(Failure::failed(format!("{name} again: killed everything")))
+}
+
 /// Starts everything and tells what happens to it; returns only with a failure.
-async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Result<Infallible, Failure> {
+async fn bring_up(
+    cluster: &mut Cluster,
+    args: &DevArgs,
+    keys: Keys,
+    bundle: &Bundle,
+) -> Result<Infallible, Failure> {
+    let begun = Instant::now();
     let directory = cluster.directory();
     say(
         "dev",
@@ -127,7 +151,7 @@ async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Res
     } else {
         start_apiserver(cluster, &endpoints).await?
     };
-    let settings = replica_settings(args, prefix)?;
+    let settings = replica_settings(args, keys.prefix())?;
     say(
         "controller",
         &format!("starting {}", counted(settings.count, "replica")),
@@ -135,21 +159,21 @@ async fn bring_up(cluster: &mut Cluster, args: &DevArgs, prefix: &Prefix) -> Res
     cluster
         .start_replicas(&endpoints, kubeconfig.clone(), &settings)
         .map_err(failure)?;
+    let hints = Hints {
+        endpoints: endpoints.join(","),
+        kubectl: kubeconfig.map(|kubeconfig| Kubectl::new(kubeconfig, bundle)),
+        prefix: keys.prefix().to_string(),
+        data: cluster.directory().path().to_owned(),
+    };
     let store = Store {
         etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
             .await
             .map_err(Failure::failed)?,
-        keys: Keys::new(prefix.clone()),
+        keys,
     };
     let observer = Observer::new(store, cluster.replicas());
-    let hints = Hints {
-        endpoints: endpoints.join(","),
-        kubeconfig,
-        prefix: prefix.to_string(),
-        logs: cluster.directory().path().to_owned(),
-    };
     tokio::select! {
-        failed = tell(&observer, &hints) => failed,
+        failed = tell(&observer, &hints, begun) => failed,
         failed = cluster.unless_one_ends(pending()) => failed.map_err(failure),
     }
 }
@@ -199,8 +223,8 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
 }
 
 /// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.
-async fn tell(observer: &Observer, hints: &Hints) -> Result<Infallible, Failure> {
-    let (begun, mut said, mut told) = (Instant::now(), Instant::now(), Observed::default());
+async fn tell(observer: &Observer, hints: &Hints, begun: Instant) -> Result<Infallible, Failure> {
+    let (mut said, mut told) = (Instant::now(), Observed::default());
     let mut shown = false;
     loop {
         let seen = observer.look().await;
@@ -210,11 +234,11 @@ async fn tell(observer: &Observer, hints: &Hints) -> Result<Infallible, Failure>
             }
             told = seen;
         }
-        let missing = told.missing(hints.kubeconfig.is_some());
+        let missing = told.missing(hints.kubectl.is_some());
         if !shown && missing.is_empty() {
             shown = true;
             say("dev", &format!("up after {}", seconds(begun)))?;
-            hints.show()?;
+            write_out(&hints.text())?;
         }
         if !shown && said.elapsed() >= PROGRESS_INTERVAL {
             said = Instant::now();
@@ -255,38 +279,6 @@ fn tell_changes(before: &Observed, now: &Observed) -> Result<bool, Failure> {
         say("controller", line)?;
     }
     Ok(!lines.is_empty())
-}
-
-/// The commands to look at the cluster.
-struct Hints {
-    endpoints: String,
-    kubeconfig: Option<PathBuf>,
-    prefix: String,
-    logs: PathBuf,
-}
-
-impl Hints {
-    fn show(&self) -> Result<(), Failure> {
-        let Self {
-            endpoints, prefix, ..
-        } = self;
-        let mut text = String::from("\nLook at it:\n");
-        let program = env::args_os().next().unwrap_or_else(|| "quorate".into());
-        let program = quoted(Path::new(&program));
-        text += &format!("  {program} status --etcd-endpoints {endpoints} --prefix {prefix}\n");
-        text += &format!("  etcdctl --endpoints {endpoints} get --prefix {prefix}/ --keys-only\n");
-        if let Some(kubeconfig) = &self.kubeconfig {
-            let status = format!("{prefix}/kubernetes/reconciler/status.json");
-            text += &format!("  etcdctl --endpoints {endpoints} get --print-value-only {status}\n");
-            let kubeconfig = quoted(kubeconfig);
-            text += &format!(
-                "  kubectl --kubeconfig {kubeconfig} get clusterroles,storageclasses,csidrivers,runtimeclasses -l quorate.dev/bundle\n"
-            );
-        }
-        let logs = quoted(&self.logs);
-        text += &format!("  tail -f {logs}/replicas/*.log\n\nCtrl-C stops everything.\n");
-        write_out(&text)
-    }
 }
 
 /// Says every few seconds that a step is still under way.
@@ -356,19 +348,6 @@ fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    if text
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "/._-+,=:@".contains(c))
-    {
-        text
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
 /// With the cause behind it, the exit code, and what to do.
 fn failure(error: Error) -> Failure {
     let mut message = error.to_string();
@@ -398,17 +377,5 @@ fn failure(error: Error) -> Failure {
         | Error::Malformed { .. }
         | Error::Ports(_)
         | Error::Certificate { .. } => Failure::failed(message),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_shown_so_that_a_shell_takes_it_as_one_word() {
-        assert_eq!(quoted(Path::new("/tmp/a-1.b")), "/tmp/a-1.b");
-        assert_eq!(quoted(Path::new("/tmp/my data")), "'/tmp/my data'");
-        assert_eq!(quoted(Path::new("/tmp/it's")), r"'/tmp/it'\''s'");
     }
 }

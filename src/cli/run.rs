@@ -116,6 +116,9 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pod: PodArgs,
+    /// How long a start waits for etcd, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(START_LIMIT))]
+    start_limit_ms: u64,
 
     /// End the process at a named point, for fault runs
     #[arg(long, hide = true, value_name = "POINT")]
@@ -225,7 +228,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         let etcd = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = vitals.pulse.clone().beat_forever() => return Ok(()),
-            etcd = connect(config, &metrics) => etcd?,
+            etcd = connect(config, &metrics, Duration::from_millis(args.start_limit_ms)) => etcd?,
         };
         let store = Store { etcd, keys };
         let resources = kubernetes.map(|kube| {
@@ -252,14 +255,14 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     outcome
 }
 
-async fn connect(config: Config, metrics: &Metrics) -> Result<Etcd, Failure> {
+async fn connect(config: Config, metrics: &Metrics, limit: Duration) -> Result<Etcd, Failure> {
     let started = std::time::Instant::now();
     let mut delays = Delays::etcd();
     loop {
         match Etcd::connect(config.clone(), metrics.clone()).await {
             Ok(etcd) => return Ok(etcd),
-            Err(error) if error.is_retryable() && started.elapsed() < START_LIMIT => {
-                warn!("{error}; trying again for {START_LIMIT:?}");
+            Err(error) if error.is_retryable() && started.elapsed() < limit => {
+                warn!("{error}; trying again for {limit:?}");
                 delays.wait().await;
             }
             Err(error) => return Err(connection::refused(&error)),

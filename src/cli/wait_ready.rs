@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use tokio_util::sync::CancellationToken;
 
 use super::connection::{self, EtcdArgs};
 use super::exit::{Exit, Failure};
@@ -63,7 +64,11 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
     let ready = async {
         let store = connection::connect(etcd).await?;
-        wait_ready(&store, waiter, |reason| println!("waiting: {reason}")).await;
+        tokio::select! {
+            () = wait_ready(&store, waiter, |reason| println!("waiting: {reason}")) => {}
+            // It may wait for long: members come and go meanwhile, and so do credentials. Never ends by itself.
+            () = store.etcd.follow_endpoints(CancellationToken::new()) => {}
+        }
         println!("ready: the reconciled state admits release {}", waiter.release);
         Ok(())
     };

@@ -68,24 +68,9 @@ impl ConnectError {
             // A wrong certificate authority or password does not get better by waiting.
             Self::NoneAnswers(answers) => answers
                 .iter()
-                .any(|(_, error)| error.is_retryable() && !is_about_certificates(error)),
+                .any(|(_, error)| error.is_retryable() && !error.is_about_certificates()),
         }
     }
-}
-
-/// Whether TLS failed for who the two sides are: the texts of rustls for the server's certificate and for the alerts
-/// by which a server refuses the client's.
-fn is_about_certificates(error: &Error) -> bool {
-    const ALERTS: [&str; 6] = [
-        "BadCertificate",
-        "UnsupportedCertificate",
-        "CertificateExpired",
-        "CertificateUnknown",
-        "CertificateRequired",
-        "UnknownCA",
-    ];
-    let text = error.message();
-    text.contains("invalid peer certificate") || ALERTS.iter().any(|alert| text.contains(alert))
 }
 
 fn list(answers: &[(String, Error)]) -> String {

@@ -73,7 +73,7 @@ pub(super) async fn probe(
                 // Under TLS 1.3 a server refuses a client's certificate after the handshake, by an alert that
                 // races the end of the connection: only the alert tells why.
                 for _ in 0..TLS_ATTEMPTS {
-                    if !answer.as_ref().is_err_and(|error| error.code == "Cancelled") {
+                    if !answer.as_ref().is_err_and(Error::is_hangup) {
                         break;
                     }
                     answer = ask_status(&endpoint, options, None).await;

@@ -45,22 +45,12 @@ impl Error {
         use etcd_client::Error as E;
         match error {
             E::GRpcStatus(status) => {
-                let class = classify(status.code(), status.message());
-                let text = with_sources(status.message().to_owned(), std::error::Error::source(&status));
-                let code = code_name(status.code());
-                Self::new(
-                    operation,
-                    code,
-                    class,
-                    if text.is_empty() { code.to_owned() } else { text },
-                )
+                let (code, message) = (status.code(), status.message());
+                Self::from_status(operation, code, message, std::error::Error::source(&status))
             }
-            E::TransportError(error) => Self::new(
-                operation,
-                "Unavailable",
-                Class::Unavailable,
-                with_sources(error.to_string(), std::error::Error::source(&error)),
-            ),
+            E::TransportError(error) => {
+                Self::new(operation, "Unavailable", Class::Unavailable, with_sources(&error))
+            }
             E::IoError(error) => Self::new(operation, "Unavailable", Class::Unavailable, error.to_string()),
             // The client library reports a keep-alive answered with TTL 0 in words only.
             E::LeaseKeepAliveError(text) if text.contains("not found") => {
@@ -78,6 +68,21 @@ impl Error {
                 Self::new(operation, "InvalidArgument", Class::Settings, error.to_string())
             }
         }
+    }
+
+    fn from_status(
+        operation: &'static str,
+        code: Code,
+        message: &str,
+        source: Option<&(dyn std::error::Error + 'static)>,
+    ) -> Self {
+        // What the transport says itself, such as "transport error", has causes; what etcd says has none.
+        let text = match source {
+            Some(source) => with_sources(source),
+            None if message.is_empty() => code_name(code).to_owned(),
+            None => message.to_owned(),
+        };
+        Self::new(operation, code_name(code), classify(code, message), text)
     }
 
     pub(super) fn timed_out(operation: &'static str, limit: Duration) -> Self {
@@ -110,6 +115,33 @@ impl Error {
             | Class::Refused
             | Class::Settings => false,
         }
+    }
+
+    /// Whether TLS failed for who the two sides are. By the texts of rustls: for the server's certificate, for the
+    /// alerts by which a server refuses the client's, and for a client's key that is not its certificate's.
+    pub fn is_about_certificates(&self) -> bool {
+        const TEXTS: [&str; 8] = [
+            "invalid peer certificate",
+            "BadCertificate",
+            "UnsupportedCertificate",
+            "CertificateExpired",
+            "CertificateUnknown",
+            "CertificateRequired",
+            "UnknownCA",
+            "KeyMismatch",
+        ];
+        TEXTS.iter().any(|text| self.message.contains(text))
+    }
+
+    /// Whether the other side ended the connection without a word.
+    pub fn is_hangup(&self) -> bool {
+        const TEXTS: [&str; 4] = [
+            "connection closed",
+            "broken pipe",
+            "reset",
+            "operation was canceled",
+        ];
+        self.class == Class::Unavailable && TEXTS.iter().any(|text| self.message.contains(text))
     }
 
     /// Whether a write that ended so may have been applied.
@@ -185,21 +217,17 @@ fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// An error with its chain of causes in one line: the outermost alone may say only "transport error".
-fn with_sources(text: String, mut source: Option<&(dyn std::error::Error + 'static)>) -> String {
-    let mut parts = vec![text];
-    while let Some(error) = source {
+/// The chain of causes in one line: a transport error alone says only "transport error".
+fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
         let text = error.to_string();
         // A wrapper often repeats what it wraps.
         if !parts.iter().any(|part| part.contains(&text)) {
             parts.push(text);
         }
-        source = error.source();
-    }
-    // The transport's own texts say nothing where there are causes.
-    let says_nothing = |part: &String| matches!(&**part, "" | "transport error" | "operation was canceled");
-    if parts.iter().any(|part| !says_nothing(part)) {
-        parts.retain(|part| !says_nothing(part));
+        next = error.source();
     }
     parts.join(": ")
 }

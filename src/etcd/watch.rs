@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 
 use super::connect::{Etcd, LARGEST_MESSAGE};
 use super::error::{Class, Error};
-use super::kv::{KeyRange, KeyValue, Revision};
+use super::kv::{KeyRange, KeyValue, Revision, revision_of};
 use crate::metrics::Reason;
 use crate::retry::Delays;
 
@@ -57,9 +57,14 @@ pub enum Watched {
 pub struct Watcher {
     etcd: Etcd,
     range: KeyRange,
+    /// The first revision whose changes were not told yet.
     next: Revision,
+    /// Whether to open one revision earlier: see [`Watcher::start`].
+    from_before: bool,
     stream: Option<WatchStream>,
     asked_for_life: bool,
+    /// Whether the token was renewed since the last delay: once is enough to try it.
+    renewed_token: bool,
     delays: Delays,
 }
 
@@ -71,8 +76,10 @@ impl Watcher {
             etcd: etcd.clone(),
             range,
             next: from,
+            from_before: false,
             stream: None,
             asked_for_life: false,
+            renewed_token: false,
             delays: Delays::etcd(),
         }
     }
@@ -96,6 +103,7 @@ impl Watcher {
                     Ok(stream) => self.stream = Some(stream),
                     Err(error) => {
                         warn!("watching etcd failed, to be tried again: {error}");
+                        self.from_before = true;
                         self.delays.wait().await;
                     }
                 }
@@ -106,19 +114,38 @@ impl Watcher {
                 Ok(Ok(Some(response))) => {
                     self.asked_for_life = false;
                     if response.compact_revision() > 0 {
-                        return self.skip_to(Revision(response.compact_revision()), "compacted");
+                        return self.skip_past(Revision(response.compact_revision()), "compacted");
                     }
                     if response.canceled() {
                         let reason = response.cancel_reason().to_owned();
                         warn!("etcd ended a watch, opening it anew: {reason}");
-                        if reason.contains("auth") || reason.contains("Unauthenticated") {
-                            // A wrong password shows at the next opening, which waits.
-                            let _ = self.etcd.renew_token().await;
+                        // Older releases call a token that they no longer know a missing permission.
+                        let denied = ["auth", "Unauthenticated", "permission denied"];
+                        let denied = denied.iter().any(|text| reason.contains(text));
+                        if denied && !self.renewed_token && self.etcd.renew_token().await.is_ok() {
+                            // At once: after a delay the fresh one may have expired as well.
+                            self.renewed_token = true;
+                            self.from_before = true;
+                            self.stream = None;
+                            self.count("canceled");
+                            continue;
                         }
                         self.reopen("canceled").await;
                         continue;
                     }
-                    let events: Vec<Event> = response.events().iter().filter_map(event_of).collect();
+                    if response.created() && !self.from_before && revision_of(response.header()) >= self.next
+                    {
+                        // Not from the present after all.
+                        self.stream = None;
+                        self.from_before = true;
+                        continue;
+                    }
+                    let events: Vec<Event> = response
+                        .events()
+                        .iter()
+                        .filter_map(event_of)
+                        .filter(|event| event.revision() >= self.next)
+                        .collect();
                     // By the events alone: before etcd 3.4.25 the header of a progress notification could run
                     // ahead of events still to come (etcd issue 15220).
                     let Some(last) = events.last() else { continue };
@@ -135,7 +162,7 @@ impl Watcher {
                     {
                         // etcd sends what a late watch missed in batches of 1,000 revisions, whatever their size;
                         // it would send the same one again and again.
-                        return self.skip_to(now.next(), "too_large");
+                        return self.skip_past(now, "too_large");
                     }
                     self.etcd.0.suspect.notify_one();
                     self.reopen("error").await;
@@ -151,18 +178,30 @@ impl Watcher {
         }
     }
 
-    /// Goes on from `revision`, so that whoever waits in a loop does not meet the same gap at every turn (INV-9).
-    fn skip_to(&mut self, revision: Revision, reason: &'static str) -> Watched {
+    /// Goes on after `revision`, which a list made from now on is at or past, so that whoever waits in a loop does
+    /// not meet the same gap at every turn (INV-9).
+    fn skip_past(&mut self, revision: Revision, reason: &'static str) -> Watched {
         self.stream = None;
         self.asked_for_life = false;
-        self.next = self.next.max(revision);
+        self.from_before = true;
+        self.next = self.next.max(revision.next());
         self.count(reason);
         Watched::Compacted
+    }
+
+    /// The revision to open at. From the past it is one that was told already, whose changes are left out: opened at
+    /// the compacted revision itself, a watch does not report the compaction, but the deletes of that revision are
+    /// gone in many releases (etcd issues 18089 and 19179).
+    fn start(&self) -> Revision {
+        // 0 would mean from now on; at 1 a store is empty.
+        Revision((self.next.0 - i64::from(self.from_before)).max(1))
     }
 
     async fn reopen(&mut self, reason: &'static str) {
         self.stream = None;
         self.asked_for_life = false;
+        self.from_before = true;
+        self.renewed_token = false;
         self.count(reason);
         self.delays.wait().await;
     }
@@ -179,7 +218,7 @@ impl Watcher {
         let options = || {
             WatchOptions::new()
                 .with_range(self.range.end.clone())
-                .with_start_revision(self.next.0)
+                .with_start_revision(self.start().0)
         };
         self.etcd
             .call("watch", |link| {

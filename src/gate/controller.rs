@@ -210,6 +210,8 @@ impl<R: Reconcile> GateController<R> {
         let nodes = self.store.keys.nodes();
         let blocked = Blocked(self.store.etcd.metrics().clone());
         let mut told = None;
+        // Not done with until it is published: a change of any node cuts the waits below short.
+        let mut announce = None;
         loop {
             let releases = self.releases.borrow_and_update().clone();
             let blocked_by = match releases
@@ -219,7 +221,7 @@ impl<R: Reconcile> GateController<R> {
                 Some(Ok(revision)) => {
                     blocked.set(false);
                     key.degraded = None;
-                    told = None;
+                    (told, announce) = (None, None);
                     failpoint::hit("gate.restricting");
                     let proof = Txn::new().when_range_unwritten_since(&nodes, revision);
                     match self.write_status(key, to, proof).await {
@@ -229,13 +231,17 @@ impl<R: Reconcile> GateController<R> {
                         }
                         Err(Interrupt::LostLeadership) => return Err(Interrupt::LostLeadership),
                         // A node or the status changed in between; the watches say which.
-                        Err(Interrupt::Replan) => None,
+                        Err(Interrupt::Replan) => {
+                            info!(
+                                "restricting the reconciler status was refused, looking at the nodes again"
+                            );
+                            None
+                        }
                     }
                 }
                 Some(Err(blockers)) => Some(describe(&blockers)),
                 None => Some("waiting for the list of nodes".to_owned()),
             };
-            let mut announce = None;
             if let Some(message) = blocked_by
                 && told.as_ref() != Some(&message)
             {
@@ -246,11 +252,12 @@ impl<R: Reconcile> GateController<R> {
                 announce = Some(message.clone());
                 told = Some(message);
             }
-            let resources = &mut self.resources;
+            let (resources, announce) = (&mut self.resources, &mut announce);
             let look_again = async {
                 // Beside the other waits: an apiserver that hangs must not hold up the way on.
-                if let Some(message) = announce {
-                    resources.announce_blocked(&self.fence, &message).await;
+                if let Some(message) = announce.as_ref() {
+                    resources.announce_blocked(&self.fence, message).await;
+                    *announce = None;
                 }
                 // A refused transaction whose cause a watch has brought before: look again anyway.
                 tokio::time::sleep(LOOK_AGAIN).await;

@@ -8,7 +8,9 @@ use super::plan::{Foreign, InSync, Prune, Remembered, Step, Wanted, Why, plan, p
 use super::report::Outcome;
 use crate::etcd::Window;
 use crate::failpoint;
-use crate::kube::{self, Cause, Deleted, KubeClient, Meta, ObjectRef, Precondition, Resource};
+use crate::kube::{
+    Cause, Deleted, Error as ApiError, FIELD_MANAGER, KubeClient, Meta, ObjectRef, Precondition, Resource,
+};
 use crate::retry::Delays;
 
 /// How often an object that changes while it is written is looked at anew within one pass.
@@ -34,7 +36,7 @@ pub(super) struct Acted {
     /// How long the server asked to wait.
     pub(super) at_least: Duration,
     /// The server as a whole does not answer: the pass ends.
-    pub(super) server: Option<kube::Error>,
+    pub(super) server: Option<ApiError>,
 }
 
 impl Acted {
@@ -48,7 +50,7 @@ impl Acted {
         }
     }
 
-    fn because(error: kube::Error) -> Self {
+    fn because(error: ApiError) -> Self {
         Self {
             at_least: error.cause.retry_after().unwrap_or_default(),
             outcome: Outcome::Failed(error.to_string()),
@@ -76,7 +78,7 @@ pub(super) enum Pruned {
     /// It is still there, or on its way out.
     Stays(Outcome),
     /// The server as a whole does not answer.
-    Server(kube::Error),
+    Server(ApiError),
 }
 
 /// The object to be written, as far as it was looked at.
@@ -177,7 +179,7 @@ impl Actor<'_> {
             Step::Apply {
                 why: Why::Changed, ..
             } if changed => {
-                let who = observed.and_then(|seen| seen.last_manager_besides(kube::FIELD_MANAGER));
+                let who = observed.and_then(|seen| seen.last_manager_besides(FIELD_MANAGER));
                 Some(who.map(str::to_owned))
             }
             _ => None,
@@ -199,7 +201,7 @@ impl Actor<'_> {
     ///
     /// A process that dies after the deletion leaves an inventory entry without an object: the next pass, of whichever
     /// leader, creates it (INV-3).
-    async fn recreate(&self, subject: &Subject<'_>, seen: &Meta) -> Result<Option<Acted>, kube::Error> {
+    async fn recreate(&self, subject: &Subject<'_>, seen: &Meta) -> Result<Option<Acted>, ApiError> {
         let Subject {
             manifest, resource, ..
         } = subject;
@@ -242,7 +244,7 @@ impl Actor<'_> {
         resource: &Resource,
         object: &ObjectRef,
         uid: &str,
-    ) -> Result<Option<Meta>, kube::Error> {
+    ) -> Result<Option<Meta>, ApiError> {
         let deadline = tokio::time::Instant::now() + self.gone_within;
         let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(500));
         loop {

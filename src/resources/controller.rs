@@ -1,25 +1,24 @@
 //! Keeps a bundle in place: looks at the cluster, decides object by object, acts with bounded concurrency.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::act::{Acted, Actor, Pruned, Subject};
+use super::act::{Acted, Actor, Subject};
 use super::bundle::{Bundle, Manifest};
 use super::inventory::{Entry, Inventory};
 use super::kinds;
 use super::memory::Memory;
-use super::observe::{Seen, Target, Unseen, World};
+use super::observe::{Target, World};
 use super::plan::{Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use super::watches::{Change, Watches};
 use crate::etcd::{Fence, FencedError};
-use crate::kube::{self, Discovery, KubeClient, ObjectRef, Resource};
+use crate::kube::{Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Resource};
 use crate::metrics::Metrics;
-use crate::retry::Delays;
 
 /// Limits of a pass.
 #[derive(Clone, Copy, Debug)]
@@ -45,15 +44,15 @@ impl Default for Settings {
 
 /// Keeps one bundle in place, for one term.
 pub struct Reconciler {
-    kube: KubeClient,
-    bundle: Arc<Bundle>,
+    pub(super) kube: KubeClient,
+    pub(super) bundle: Arc<Bundle>,
     wanted: HashSet<ObjectRef>,
-    inventory: Inventory,
+    pub(super) inventory: Inventory,
     metrics: Metrics,
-    settings: Settings,
-    discovery: Discovery,
-    memory: Memory,
-    established: HashSet<ObjectRef>,
+    pub(super) settings: Settings,
+    pub(super) discovery: Discovery,
+    pub(super) memory: Memory,
+    pub(super) established: HashSet<ObjectRef>,
     watches: Watches,
     /// When the first object that is held back is due.
     due: Option<Instant>,
@@ -63,7 +62,7 @@ pub struct Reconciler {
 struct Todo<'a> {
     manifest: &'a Manifest,
     resource: Resource,
-    observed: Option<kube::Meta>,
+    observed: Option<Meta>,
     inventory_uid: Option<String>,
     step: Step,
 }
@@ -189,7 +188,7 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn observe(&mut self, targets: &[Target]) -> Result<World, Stopped> {
+    pub(super) async fn observe(&mut self, targets: &[Target]) -> Result<World, Stopped> {
         World::observe(&self.kube, &mut self.discovery, targets, self.settings.in_flight)
             .await
             .map_err(api_server)
@@ -301,205 +300,9 @@ impl Reconciler {
             Step::AwaitDeletion | Step::Refuse(_) => Err(Actor::no_longer(&step, observed).outcome),
         }
     }
-
-    /// Waits until the server has taken up the definitions of the bundle. Answers the kinds that they define.
-    async fn await_definitions(
-        &mut self,
-        fence: &Fence,
-        foundation: &[&Manifest],
-        world: &World,
-        report: &mut Report,
-    ) -> Result<HashSet<(String, String)>, Stopped> {
-        let in_place = |manifest: &Manifest| {
-            let outcome = report.objects().get(&manifest.object);
-            !matches!(outcome, None | Some(Outcome::Failed(_)))
-        };
-        let definitions: Vec<&Manifest> = foundation
-            .iter()
-            .copied()
-            .filter(|manifest| kinds::is_definition(&manifest.object.group, &manifest.object.kind))
-            .filter(|manifest| in_place(manifest))
-            .collect();
-        let actor = Actor {
-            kube: &self.kube,
-            window: fence.window(),
-            bundle: &self.bundle.name,
-            gone_within: self.settings.gone_within,
-        };
-        let mut waits = Vec::new();
-        for manifest in &definitions {
-            if self.established.contains(&manifest.object) {
-                continue;
-            }
-            if let Ok((resource, _)) = world.look_up(&self.discovery, &manifest.object, &manifest.version) {
-                waits.push(await_established(
-                    &actor,
-                    resource,
-                    manifest,
-                    self.settings.established_within,
-                ));
-            }
-        }
-        let mut waiting = stream::iter(waits).buffer_unordered(self.settings.in_flight);
-        let mut newly = Vec::new();
-        while let Some((manifest, taken_up)) = waiting.next().await {
-            match taken_up {
-                Ok(()) => newly.push(manifest),
-                Err(why) => report.set(manifest.object.clone(), Outcome::Failed(why)),
-            }
-        }
-        drop(waiting);
-        for manifest in newly {
-            self.established.insert(manifest.object.clone());
-            if let Some(group) = manifest.body["spec"]["group"].as_str() {
-                self.discovery.forget(group);
-            }
-        }
-        Ok(definitions
-            .into_iter()
-            .filter(|manifest| self.established.contains(&manifest.object))
-            .filter_map(|manifest| {
-                let spec = &manifest.body["spec"];
-                Some((
-                    spec["group"].as_str()?.to_owned(),
-                    spec["names"]["kind"].as_str()?.to_owned(),
-                ))
-            })
-            .collect())
-    }
-
-    /// Objects whose kind was not served when the cluster was looked at and is defined by now. Discovery follows a
-    /// definition with a delay.
-    async fn await_kinds(
-        &mut self,
-        rest: &[&Manifest],
-        world: &World,
-        defined: &HashSet<(String, String)>,
-    ) -> Result<Vec<Target>, Stopped> {
-        let late: Vec<Target> = rest
-            .iter()
-            .filter(|manifest| {
-                let ObjectRef { group, kind, .. } = &manifest.object;
-                let unserved = matches!(world.kind(group, kind), Some(Seen::NotServed));
-                unserved && defined.contains(&(group.clone(), kind.clone()))
-            })
-            .map(|manifest| target(manifest))
-            .collect();
-        let deadline = tokio::time::Instant::now() + self.settings.established_within;
-        let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(250));
-        let versions: BTreeMap<(&str, &str), HashSet<&str>> =
-            late.iter().fold(BTreeMap::new(), |mut all, target| {
-                let version = (target.object.group.as_str(), target.version.as_str());
-                all.entry(version)
-                    .or_default()
-                    .insert(target.object.kind.as_str());
-                all
-            });
-        for ((group, version), kinds) in versions {
-            loop {
-                match self.kube.served(group, version).await {
-                    Ok(served) => {
-                        let complete = kinds
-                            .iter()
-                            .all(|kind| served.iter().any(|found| found.kind == *kind));
-                        self.discovery.learn(group, version, served);
-                        if complete {
-                            break;
-                        }
-                    }
-                    Err(error) if error.cause.is_the_server() => return Err(api_server(error)),
-                    Err(error) => debug!(%error, "not served yet"),
-                }
-                if tokio::time::Instant::now() >= deadline {
-                    break;
-                }
-                delays.wait().await;
-            }
-        }
-        Ok(late)
-    }
-
-    /// Deletes what the bundle no longer holds.
-    async fn prune(
-        &mut self,
-        fence: &Fence,
-        obsolete: Vec<Target>,
-        world: &mut World,
-        report: &mut Report,
-    ) -> Result<(), Stopped> {
-        let mut forgotten = Vec::new();
-        let mut down = None;
-        for target in obsolete {
-            let Target { object, version } = &target;
-            let version = self.current_version(object, version, world).await?;
-            let looked_up = world.look_up(&self.discovery, object, &version);
-            let pruned = match looked_up {
-                Ok((resource, observed)) => {
-                    let actor = Actor {
-                        kube: &self.kube,
-                        window: fence.window(),
-                        bundle: &self.bundle.name,
-                        gone_within: self.settings.gone_within,
-                    };
-                    let uid = self.inventory.get(object).map_or("", |entry| entry.uid.as_str());
-                    actor.prune(resource, object, observed, uid).await
-                }
-                // With its kind, every object of it is gone.
-                Err(Unseen::NotServed { .. }) => Pruned::Gone(Outcome::Pruned),
-                Err(unseen) => Pruned::Stays(Outcome::Failed(unseen.to_string())),
-            };
-            match pruned {
-                Pruned::Gone(outcome) => {
-                    self.memory.forget(object);
-                    report.set(object.clone(), outcome);
-                    forgotten.push(object.clone());
-                }
-                Pruned::Stays(outcome) => report.set(object.clone(), outcome),
-                Pruned::Server(error) => {
-                    down = Some(error);
-                    break;
-                }
-            }
-        }
-        self.inventory.forget(fence, &forgotten).await.map_err(etcd)?;
-        down.map_or(Ok(()), |error| Err(api_server(error)))
-    }
-
-    /// The version to look at an object through, should the one that it was applied with not be served any more.
-    async fn current_version(
-        &mut self,
-        object: &ObjectRef,
-        applied: &str,
-        world: &mut World,
-    ) -> Result<String, Stopped> {
-        let ObjectRef { group, kind, .. } = object;
-        match world.kind(group, kind) {
-            Some(Seen::Listed { resource, .. }) => return Ok(resource.version.clone()),
-            Some(Seen::NotServed) => {}
-            _ => return Ok(applied.to_owned()),
-        }
-        let preferred = match self.kube.preferred_version(group).await {
-            Ok(Some(preferred)) if preferred != applied => preferred,
-            Ok(_) => return Ok(applied.to_owned()),
-            Err(error) if error.cause.is_the_server() => return Err(api_server(error)),
-            Err(error) => {
-                // Not knowing is no absence: the object stays in the inventory.
-                warn!(%object, %error, "which versions are served is not known");
-                world.unknown(group, kind, error);
-                return Ok(applied.to_owned());
-            }
-        };
-        let target = Target {
-            object: object.clone(),
-            version: preferred.clone(),
-        };
-        let later = self.observe(std::slice::from_ref(&target)).await?;
-        world.extend(later);
-        Ok(preferred)
-    }
 }
 
-fn target(manifest: &Manifest) -> Target {
+pub(super) fn target(manifest: &Manifest) -> Target {
     Target {
         object: manifest.object.clone(),
         version: manifest.version.clone(),
@@ -513,7 +316,7 @@ fn entry(manifest: &Manifest, uid: &str) -> Entry {
     }
 }
 
-async fn put_in_place<'a>(actor: &Actor<'_>, todo: Todo<'a>) -> (&'a Manifest, Option<kube::Meta>, Acted) {
+async fn put_in_place<'a>(actor: &Actor<'_>, todo: Todo<'a>) -> (&'a Manifest, Option<Meta>, Acted) {
     let subject = Subject {
         manifest: todo.manifest,
         resource: &todo.resource,
@@ -524,18 +327,8 @@ async fn put_in_place<'a>(actor: &Actor<'_>, todo: Todo<'a>) -> (&'a Manifest, O
     (todo.manifest, todo.observed, acted)
 }
 
-async fn await_established<'a>(
-    actor: &Actor<'_>,
-    resource: &Resource,
-    manifest: &'a Manifest,
-    within: Duration,
-) -> (&'a Manifest, Result<(), String>) {
-    let taken_up = actor.wait_established(resource, &manifest.object, within).await;
-    (manifest, taken_up)
-}
-
 /// Keeps what the next pass has to know of it.
-fn remember(memory: &mut Memory, object: &ObjectRef, observed: Option<&kube::Meta>, acted: Acted) -> Outcome {
+fn remember(memory: &mut Memory, object: &ObjectRef, observed: Option<&Meta>, acted: Acted) -> Outcome {
     let now = Instant::now();
     if let Some(in_sync) = acted.in_sync {
         memory.settled(object, in_sync);
@@ -549,12 +342,12 @@ fn remember(memory: &mut Memory, object: &ObjectRef, observed: Option<&kube::Met
     acted.outcome
 }
 
-fn api_server(error: kube::Error) -> Stopped {
+pub(super) fn api_server(error: ApiError) -> Stopped {
     // The cause alone: which of a thousand objects it was asked for first says nothing.
     Stopped::ApiServer(error.cause.to_string())
 }
 
-fn etcd(error: FencedError) -> Stopped {
+pub(super) fn etcd(error: FencedError) -> Stopped {
     match error {
         FencedError::LostLeadership(_) => Stopped::LostLeadership,
         error => Stopped::Etcd(format!("the inventory cannot be written: {error}")),

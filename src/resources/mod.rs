@@ -7,6 +7,7 @@
 mod act;
 pub mod bundle;
 pub mod controller;
+mod definitions;
 pub mod difference;
 mod in_term;
 pub mod inventory;
@@ -16,6 +17,7 @@ mod observe;
 pub mod permissions;
 pub mod plan;
 pub mod preview;
+mod pruning;
 pub mod report;
 pub mod upgrade;
 mod watches;

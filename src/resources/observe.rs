@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::{StreamExt, stream};
 
-use crate::kube::{self, Discovery, KubeClient, Listed, Meta, ObjectRef, Resource};
+use crate::kube::{Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
 
 use super::bundle::LABEL;
 
@@ -30,7 +30,7 @@ pub(super) enum Seen {
     /// The server does not serve it.
     NotServed,
     /// That, or its objects, could not be read.
-    Unknown(kube::Error),
+    Unknown(ApiError),
     /// Its objects that carry the label.
     Listed {
         resource: Resource,
@@ -47,7 +47,7 @@ pub(super) enum Unseen {
     #[error("the API server does not serve the kind {kind} of {api_version}")]
     NotServed { kind: String, api_version: String },
     #[error("{0}")]
-    Unknown(kube::Error),
+    Unknown(ApiError),
     #[error("metadata.namespace is missing: a {0} lies in a namespace")]
     NeedsNamespace(String),
     #[error("metadata.namespace has to be left out: a {0} lies in no namespace")]
@@ -59,13 +59,13 @@ impl World {
     /// listed, so that the permission for it is enough.
     ///
     /// # Errors
-    /// [`kube::Error`] if the server as a whole does not answer; what concerns one kind is kept with that kind.
+    /// [`ApiError`] if the server as a whole does not answer; what concerns one kind is kept with that kind.
     pub(super) async fn observe(
         kube: &KubeClient,
         discovery: &mut Discovery,
         targets: &[Target],
         in_flight: usize,
-    ) -> Result<Self, kube::Error> {
+    ) -> Result<Self, ApiError> {
         let unknown = discover(kube, discovery, targets, in_flight).await?;
         let mut versions: BTreeMap<GroupKind, Vec<&Target>> = BTreeMap::new();
         for target in targets {
@@ -124,7 +124,7 @@ impl World {
     }
 
     /// Takes up that a kind could not be looked at after all.
-    pub(super) fn unknown(&mut self, group: &str, kind: &str, error: kube::Error) {
+    pub(super) fn unknown(&mut self, group: &str, kind: &str, error: ApiError) {
         let kind = (group.to_owned(), kind.to_owned());
         self.kinds.insert(kind, Seen::Unknown(error));
     }
@@ -184,7 +184,7 @@ async fn discover(
     discovery: &mut Discovery,
     targets: &[Target],
     in_flight: usize,
-) -> Result<HashMap<(String, String), kube::Error>, kube::Error> {
+) -> Result<HashMap<(String, String), ApiError>, ApiError> {
     let wanted: BTreeSet<(String, String)> = targets
         .iter()
         .filter(|target| {
@@ -215,7 +215,7 @@ async fn ask(
     kube: &KubeClient,
     group: String,
     version: String,
-) -> (String, String, Result<Vec<Resource>, kube::Error>) {
+) -> (String, String, Result<Vec<Resource>, ApiError>) {
     let served = kube.served(&group, &version).await;
     (group, version, served)
 }
@@ -224,7 +224,7 @@ async fn list(
     kube: &KubeClient,
     resource: Resource,
     namespace: Option<String>,
-) -> (Resource, Option<String>, Result<Listed, kube::Error>) {
+) -> (Resource, Option<String>, Result<Listed, ApiError>) {
     let listed = kube.list(&resource, namespace.as_deref(), LABEL).await;
     (resource, namespace, listed)
 }

@@ -12,7 +12,7 @@ use super::inventory::Inventory;
 use super::kinds;
 use super::observe::{Target, Unseen, World};
 use super::plan::{Prune, Remembered, Step, Wanted, plan, plan_prune};
-use crate::kube::{self, Cause, Discovery, KubeClient, Meta, ObjectRef, Precondition, Resource};
+use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Precondition, Resource};
 
 /// What would become of an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,12 +39,12 @@ const IN_FLIGHT: usize = 8;
 /// Looks at every object of the bundle and of the inventory, which has to be loaded.
 ///
 /// # Errors
-/// [`kube::Error`] if the server as a whole does not answer.
+/// [`ApiError`] if the server as a whole does not answer.
 pub async fn preview(
     kube: &KubeClient,
     bundle: &Bundle,
     inventory: &Inventory,
-) -> Result<BTreeMap<ObjectRef, Preview>, kube::Error> {
+) -> Result<BTreeMap<ObjectRef, Preview>, ApiError> {
     let wanted: HashSet<&ObjectRef> = bundle.manifests.iter().map(|manifest| &manifest.object).collect();
     let obsolete: Vec<(&ObjectRef, &str, &str)> = inventory
         .objects()
@@ -111,7 +111,7 @@ struct Looker<'a> {
 }
 
 impl<'a> Looker<'a> {
-    async fn look(&self, manifest: &'a Manifest) -> (&'a ObjectRef, Result<Preview, kube::Error>) {
+    async fn look(&self, manifest: &'a Manifest) -> (&'a ObjectRef, Result<Preview, ApiError>) {
         let object = &manifest.object;
         let seen = match self.world.look_up(self.discovery, object, &manifest.version) {
             Ok((resource, _)) => self.dry_run(manifest, resource).await,
@@ -121,7 +121,7 @@ impl<'a> Looker<'a> {
         (object, seen)
     }
 
-    async fn dry_run(&self, manifest: &Manifest, resource: &Resource) -> Result<Preview, kube::Error> {
+    async fn dry_run(&self, manifest: &Manifest, resource: &Resource) -> Result<Preview, ApiError> {
         let object = &manifest.object;
         // In full, and whether or not it carries the label: what is in the way is to be shown as well.
         let live = self.kube.get(resource, object).await?;

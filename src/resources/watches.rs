@@ -11,7 +11,7 @@ use tracing::debug;
 use super::bundle::LABEL;
 use super::observe::{GroupKind, Seen, World};
 use super::plan::InSync;
-use crate::kube::{self, KubeClient, ObjectRef, Watch};
+use crate::kube::{KubeClient, ObjectRef, Seen as SeenObject, Watch};
 use crate::retry::Delays;
 
 /// The last that was seen of an object since somebody asked.
@@ -118,7 +118,7 @@ async fn follow_one((group, kind): GroupKind, mut watch: Watch, shared: Arc<Shar
     let mut delays = Delays::new(Duration::from_millis(100), Duration::from_secs(10));
     loop {
         match watch.next().await {
-            Ok(kube::Seen { meta, deleted }) => {
+            Ok(SeenObject { meta, deleted }) => {
                 delays.reset();
                 let object = ObjectRef {
                     group: group.clone(),

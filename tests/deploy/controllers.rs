@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Secret;
@@ -12,7 +13,7 @@ use quorate::dev::{http, ports};
 use serde_json::{Value, json};
 
 use super::apiserver::apply;
-use super::audit::Audit;
+use super::audit::{Audit, Request};
 use super::bundled_etcd::BundledEtcd;
 use super::kustomize::Deploy;
 use crate::support::kubernetes::Kubernetes;
@@ -27,13 +28,12 @@ struct Cluster {
     audit: Audit,
     kubernetes: Kubernetes,
     kubeconfig: PathBuf,
-    /// Where the Secret `etcd-tls` of the Deployment is mounted.
-    tls: PathBuf,
+    /// Where the volumes of the Deployment are mounted.
+    mounts: PathBuf,
 }
 
 impl Cluster {
-    async fn start() -> Self {
-        let deploy = Deploy::prepared();
+    async fn start(deploy: Deploy) -> Self {
         let (audit, kubernetes) = Audit::of("system:serviceaccount:quorate-system:quorate").await;
         apply(&kubernetes, &deploy, "overlays/bundled-etcd").await;
         let objects = deploy.objects("overlays/bundled-etcd");
@@ -41,9 +41,14 @@ impl Cluster {
         let kubeconfig = kubernetes
             .service_account_kubeconfig("quorate-system", "quorate")
             .await;
-        let tls = deploy.folder("etcd-tls");
-        let pod = &deployment(&objects)["spec"]["template"]["spec"];
-        mount_secret(&objects, &pod["volumes"][0]["secret"]["secretName"], &tls);
+        let mounts = deploy.folder("mounts");
+        for volume in deployment(&objects)["spec"]["template"]["spec"]["volumes"]
+            .as_array()
+            .unwrap()
+        {
+            let directory = mounts.join(volume["name"].as_str().unwrap());
+            mount(&objects, volume, &directory);
+        }
         Self {
             deploy,
             objects,
@@ -51,7 +56,7 @@ impl Cluster {
             audit,
             kubernetes,
             kubeconfig,
-            tls,
+            mounts,
         }
     }
 
@@ -79,7 +84,7 @@ impl Cluster {
         }
         for value in environment.values_mut() {
             *value = value
-                .replace("/etc/quorate/etcd-tls", &self.tls.display().to_string())
+                .replace("/etc/quorate", &self.mounts.display().to_string())
                 .replace("0.0.0.0:8080", &format!("127.0.0.1:{port}"));
             if value.contains("quorate-etcd-0") {
                 *value = self.etcd.with_client_addresses(value);
@@ -191,12 +196,37 @@ fn deployment(objects: &[Value]) -> &Value {
     find(objects, "Deployment", &"quorate".into())
 }
 
-/// Writes the files of a Secret, as the kubelet would.
-fn mount_secret(objects: &[Value], name: &Value, directory: &Path) {
-    fs::create_dir_all(directory).unwrap();
-    let secret: Secret = serde_json::from_value(find(objects, "Secret", name).clone()).unwrap();
-    for (file, content) in secret.data.unwrap() {
-        fs::write(directory.join(file), content.0).unwrap();
+/// Writes the files of a Secret or ConfigMap in the form in which the kubelet does: links to a hidden folder.
+fn mount(objects: &[Value], volume: &Value, directory: &Path) {
+    let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    if let Some(name) = volume.pointer("/secret/secretName") {
+        let secret: Secret = serde_json::from_value(find(objects, "Secret", name).clone()).unwrap();
+        files.extend(
+            secret
+                .data
+                .unwrap()
+                .into_iter()
+                .map(|(file, content)| (file, content.0)),
+        );
+    } else {
+        let source = &volume["configMap"];
+        let is_it =
+            |object: &&Value| object["kind"] == "ConfigMap" && object["metadata"]["name"] == source["name"];
+        let Some(map) = objects.iter().find(is_it) else {
+            assert_eq!(source["optional"], true, "no ConfigMap {}", source["name"]);
+            return;
+        };
+        let data = map["data"].as_object().unwrap();
+        files.extend(
+            data.iter()
+                .map(|(file, text)| (file.clone(), text.as_str().unwrap().into())),
+        );
+    }
+    let hidden = directory.join("..data");
+    fs::create_dir_all(&hidden).unwrap();
+    for (file, content) in files {
+        fs::write(hidden.join(&file), content).unwrap();
+        symlink(Path::new("..data").join(&file), directory.join(&file)).unwrap();
     }
 }
 
@@ -227,9 +257,19 @@ fn next_release(directory: &Path) {
     }
 }
 
+#[track_caller]
+fn expect_none_refused(requests: &[Request]) {
+    assert!(!requests.is_empty(), "the audit log shows nothing");
+    let refused: Vec<_> = requests
+        .iter()
+        .filter(|request| [401, 403].contains(&request.code))
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
 #[tokio::test]
 async fn under_the_shipped_permissions_every_call_of_the_controllers_succeeds() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::start(Deploy::prepared()).await;
     let mut first = cluster.start_pod("quorate-0", &[]).await;
     first.expect_page("/leaderz").await;
     let built_in = cluster.kept().await;
@@ -300,11 +340,7 @@ async fn under_the_shipped_permissions_every_call_of_the_controllers_succeeds() 
     cluster.etcd.stop().await;
 
     let requests = cluster.audit.requests();
-    let refused: Vec<_> = requests
-        .iter()
-        .filter(|request| [401, 403].contains(&request.code))
-        .collect();
-    assert!(refused.is_empty(), "{refused:#?}");
+    expect_none_refused(&requests);
     for (verb, target) in [
         ("list", "clusterroles"),
         ("watch", "clusterroles"),
@@ -320,4 +356,33 @@ async fn under_the_shipped_permissions_every_call_of_the_controllers_succeeds() 
             "no {verb} of {target} among {requests:#?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_bundle_from_a_configmap_is_kept_under_the_permissions_printed_for_it() {
+    let deploy = Deploy::prepared();
+    deploy.choose_the_example_bundle("overlays/bundled-etcd");
+    let cluster = Cluster::start(deploy).await;
+    let mut pod = cluster.start_pod("quorate-0", &[]).await;
+    pod.expect_page("/leaderz").await;
+    for path in [
+        "/api/v1/namespaces/team-blue",
+        "/api/v1/namespaces/team-blue/resourcequotas/share",
+        "/apis/rbac.authorization.k8s.io/v1/namespaces/team-blue/rolebindings/developers",
+        "/apis/scheduling.k8s.io/v1/priorityclasses/batch",
+    ] {
+        let object = cluster.kubernetes.get(path).await;
+        let object = object.unwrap_or_else(|| panic!("{path} is missing"));
+        assert_eq!(
+            object["metadata"]["labels"]["quorate.dev/bundle"], "example",
+            "{path}"
+        );
+    }
+    assert!(
+        cluster.kept().await.is_empty(),
+        "the built-in bundle is not in use"
+    );
+    pod.stop().await;
+    cluster.etcd.stop().await;
+    expect_none_refused(&cluster.audit.requests());
 }

@@ -64,6 +64,21 @@ impl Deploy {
         objects
     }
 
+    /// Does what a comment in the overlays says of a bundle of one's own.
+    pub fn choose_the_example_bundle(&self, overlay: &str) {
+        let file = self.folder(overlay).join("kustomization.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        let literals = "    literals:\n";
+        assert!(text.contains("  - ../../bundles/builtin\n") && text.contains(literals));
+        let text = text
+            .replace("  - ../../bundles/builtin\n", "  - ../../bundles/example\n")
+            .replace(
+                literals,
+                &format!("{literals}      - QUORATE_BUNDLE=/etc/quorate/bundle\n"),
+            );
+        fs::write(&file, text).unwrap();
+    }
+
     /// kubectl before 1.21 holds a kustomize that takes folders as `bases` alone; the newer ones warn of that word.
     fn write_folders_as_bases(&self) {
         for overlay in OVERLAYS {

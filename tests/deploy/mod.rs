@@ -7,3 +7,4 @@ mod controllers;
 mod dockerfile;
 mod kustomize;
 mod manifests;
+mod permissions;

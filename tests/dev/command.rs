@@ -11,6 +11,7 @@ use quorate::dev::process::{Program, Supervised, find_on_path};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::support::kubernetes;
 use crate::support::quorate::{binary, quorate};
 use crate::support::wait::{SOON, eventually};
 
@@ -150,6 +151,7 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn it_comes_up_with_kubernetes_and_ctrl_c_leaves_nothing_behind() {
+    let _turn = kubernetes::turn().await;
     let mut dev = Dev::start(&[]);
     dev.wait_for("Ctrl-C stops everything").await;
     let output = dev.output();
@@ -173,6 +175,9 @@ async fn it_comes_up_with_kubernetes_and_ctrl_c_leaves_nothing_behind() {
         "{output}"
     );
     assert_eq!(dev.children.len(), 3, "etcd, kube-apiserver, one replica");
+    dev.signal(Signal::INT);
+    // As when whoever runs it passes on what the terminal has sent already.
+    dev.wait_for("stopping").await;
     dev.signal(Signal::INT);
     assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
     dev.assert_nothing_is_left().await;
@@ -246,11 +251,11 @@ async fn not_even_sigkill_leaves_a_child_behind() {
 
 #[tokio::test]
 async fn a_data_directory_is_gone_on_with_and_used_by_one_run_at_a_time() {
+    let _turn = kubernetes::turn().await;
     let parent = tempfile::tempdir().unwrap();
     let data = parent.path().join("my data");
     let flag = format!("--data-dir={}", data.display());
-    let args = ["--no-kubernetes", &flag];
-    let mut first = Dev::start(&args);
+    let mut first = Dev::start(&[&flag]);
     first.wait_for("Ctrl-C stops everything").await;
 
     let refused = quorate(["dev", &flag]).await.expect_code(4);
@@ -262,23 +267,27 @@ async fn a_data_directory_is_gone_on_with_and_used_by_one_run_at_a_time() {
     first.signal(Signal::INT);
     assert_eq!(first.ended().await.code(), Some(0));
     first.assert_nothing_is_left().await;
-    let endpoint = |dev: &Dev| {
+    let addresses = |dev: &Dev| {
         let output = dev.output();
-        let line = output
-            .lines()
-            .find_map(|line| line.split_once("serves on "))
-            .unwrap();
-        line.1.split(' ').next().unwrap().to_owned()
+        let address = |before: &str| {
+            output
+                .split_once(before)
+                .unwrap()
+                .1
+                .split(' ')
+                .next()
+                .map(str::to_owned)
+        };
+        (address("serves on "), address("ready on "))
     };
-    let before = endpoint(&first);
 
     let refused = quorate(["dev", "--members=3", &flag]).await.expect_code(4);
     assert!(refused.contains("an etcd cluster of 1, not of 3"), "{refused}");
     assert!(refused.contains("--members 1"), "{refused}");
 
-    let mut second = Dev::start(&args);
+    let mut second = Dev::start(&[&flag]);
     second.wait_for("Ctrl-C stops everything").await;
-    assert_eq!(endpoint(&second), before);
+    assert_eq!(addresses(&second), addresses(&first));
     assert!(data.join("replicas/dev-1.log").exists());
     second.signal(Signal::INT);
     assert_eq!(second.ended().await.code(), Some(0));

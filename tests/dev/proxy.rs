@@ -16,10 +16,14 @@ const SHORT: Duration = Duration::from_millis(150);
 
 /// A client's and the server's end of one connection through a proxy.
 async fn connected() -> (Proxy, TcpStream, TcpStream) {
-    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let proxy = Proxy::start(server.local_addr().unwrap().port());
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    connected_to(&listener).await
+}
+
+async fn connected_to(listener: &TcpListener) -> (Proxy, TcpStream, TcpStream) {
+    let proxy = Proxy::start(listener.local_addr().unwrap().port());
     let client = TcpStream::connect(proxy.address).await.unwrap();
-    let (server, _) = server.accept().await.unwrap();
+    let (server, _) = listener.accept().await.unwrap();
     (proxy, client, server)
 }
 
@@ -35,6 +39,15 @@ async fn receive(stream: &mut TcpStream, wanted: &str) {
 async fn receive_nothing(stream: &mut TcpStream) {
     let read = timeout(SHORT, stream.read(&mut [0])).await;
     assert!(read.is_err(), "received {read:?}");
+}
+
+/// A new connection is reset: before the client knows that it has one, or later.
+async fn assert_resets(proxy: &Proxy) {
+    let ended = match TcpStream::connect(proxy.address).await {
+        Ok(mut client) => timeout(SOON, client.read(&mut [0])).await.unwrap(),
+        Err(error) => Err(error),
+    };
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[tokio::test]
@@ -82,15 +95,18 @@ async fn a_request_arrives_whose_reply_is_lost() {
 
 #[tokio::test]
 async fn a_reset_ends_open_connections_and_new_ones_until_it_is_over() {
-    let (proxy, mut client, mut server) = connected().await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (proxy, mut client, mut server) = connected_to(&listener).await;
     proxy.set(Network::Resets);
     for stream in [&mut client, &mut server] {
         let error = timeout(SOON, stream.read(&mut [0])).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
-    let mut next = TcpStream::connect(proxy.address).await.unwrap();
-    let ended = timeout(SOON, next.read(&mut [0])).await.unwrap();
-    assert!(ended.is_err(), "{ended:?}");
+    assert_resets(&proxy).await;
+    proxy.set(Network::Passes);
+    let _again = TcpStream::connect(proxy.address).await.unwrap();
+    let (mut server, _) = timeout(SOON, listener.accept()).await.unwrap().unwrap();
+    receive_nothing(&mut server).await;
 }
 
 #[tokio::test]
@@ -109,7 +125,5 @@ async fn a_server_that_is_down_resets_its_clients() {
     let port = listener.local_addr().unwrap().port();
     drop(listener);
     let proxy = Proxy::start(port);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    let ended = timeout(SOON, client.read(&mut [0])).await.unwrap();
-    assert!(ended.is_err(), "{ended:?}");
+    assert_resets(&proxy).await;
 }

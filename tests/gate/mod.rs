@@ -1,1 +1,9 @@
-//! The gate: no release serves that the reconciled state excludes.
+//! The gate: no release serves that the reconciled state excludes (INV-4).
+
+mod bad_input;
+mod blocked;
+mod disturbed;
+mod plans;
+mod serving;
+mod term;
+mod wait_ready;

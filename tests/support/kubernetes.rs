@@ -13,6 +13,12 @@ use super::etcd::TestEtcd;
 /// How many run at once: each takes some 250 MB, and its start a core for seconds.
 static PERMITS: Semaphore = Semaphore::const_new(2);
 
+/// Waits for a turn to run one. Whoever starts one without [`Kubernetes`] holds this meanwhile.
+pub async fn turn() -> SemaphorePermit<'static> {
+    // The semaphore is never closed.
+    PERMITS.acquire().await.unwrap()
+}
+
 /// A kube-apiserver and the etcd below it, which Quorate may use as well (under a prefix of its own). Everything
 /// of [`ApiServer`] can be done to it.
 ///
@@ -34,8 +40,7 @@ impl Kubernetes {
 
     /// Starts one that knows these users besides its administrator, with these further flags.
     pub async fn with(users: Vec<User>, flags: &[&str]) -> Self {
-        // The semaphore is never closed.
-        let permit = PERMITS.acquire().await.unwrap();
+        let permit = turn().await;
         let directory = tempfile::Builder::new()
             .prefix("quorate-test-")
             .tempdir()

@@ -1,0 +1,146 @@
+//! CustomResourceDefinitions and their objects in one bundle, in one pass: waiting for the server to serve what was
+//! defined a moment ago.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use tracing::debug;
+
+use super::act::Actor;
+use super::bundle::Manifest;
+use super::controller::{Reconciler, api_server, target};
+use super::kinds;
+use super::observe::{Target, Unseen, World};
+use super::report::{Outcome, Report, Stopped};
+use crate::etcd::Fence;
+use crate::kube::{ObjectRef, Resource};
+use crate::retry::Delays;
+
+impl Reconciler {
+    /// Waits until the server has taken up the definitions of the bundle. Answers the kinds that they define.
+    pub(super) async fn await_definitions(
+        &mut self,
+        fence: &Fence,
+        foundation: &[&Manifest],
+        world: &World,
+        report: &mut Report,
+    ) -> Result<HashSet<(String, String)>, Stopped> {
+        let in_place = |manifest: &Manifest| {
+            let outcome = report.objects().get(&manifest.object);
+            !matches!(outcome, None | Some(Outcome::Failed(_)))
+        };
+        let definitions: Vec<&Manifest> = foundation
+            .iter()
+            .copied()
+            .filter(|manifest| kinds::is_definition(&manifest.object.group, &manifest.object.kind))
+            .filter(|manifest| in_place(manifest))
+            .collect();
+        let actor = Actor {
+            kube: &self.kube,
+            window: fence.window(),
+            bundle: &self.bundle.name,
+            gone_within: self.settings.gone_within,
+        };
+        let mut waits = Vec::new();
+        for manifest in &definitions {
+            if self.established.contains(&manifest.object) {
+                continue;
+            }
+            if let Ok((resource, _)) = world.look_up(&self.discovery, &manifest.object, &manifest.version) {
+                waits.push(await_established(
+                    &actor,
+                    resource,
+                    manifest,
+                    self.settings.established_within,
+                ));
+            }
+        }
+        let mut waiting = stream::iter(waits).buffer_unordered(self.settings.in_flight);
+        let mut newly = Vec::new();
+        while let Some((manifest, taken_up)) = waiting.next().await {
+            match taken_up {
+                Ok(()) => newly.push(manifest),
+                Err(why) => report.set(manifest.object.clone(), Outcome::Failed(why)),
+            }
+        }
+        drop(waiting);
+        for manifest in newly {
+            self.established.insert(manifest.object.clone());
+        }
+        Ok(definitions
+            .into_iter()
+            .filter(|manifest| self.established.contains(&manifest.object))
+            .filter_map(|manifest| {
+                let spec = &manifest.body["spec"];
+                Some((
+                    spec["group"].as_str()?.to_owned(),
+                    spec["names"]["kind"].as_str()?.to_owned(),
+                ))
+            })
+            .collect())
+    }
+
+    /// Objects whose kind was not served when the cluster was looked at and is defined by now. Discovery follows a
+    /// definition with a delay.
+    pub(super) async fn await_kinds(
+        &mut self,
+        rest: &[&Manifest],
+        world: &World,
+        defined: &HashSet<(String, String)>,
+    ) -> Result<Vec<Target>, Stopped> {
+        let late: Vec<Target> = rest
+            .iter()
+            .filter(|manifest| {
+                let ObjectRef { group, kind, .. } = &manifest.object;
+                // By its own version: the definition may have had another one before.
+                let seen = world.look_up(&self.discovery, &manifest.object, &manifest.version);
+                matches!(seen, Err(Unseen::NotServed { .. }))
+                    && defined.contains(&(group.clone(), kind.clone()))
+            })
+            .map(|manifest| target(manifest))
+            .collect();
+        let deadline = tokio::time::Instant::now() + self.settings.established_within;
+        let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(250));
+        let versions: BTreeMap<(&str, &str), HashSet<&str>> =
+            late.iter().fold(BTreeMap::new(), |mut all, target| {
+                let version = (target.object.group.as_str(), target.version.as_str());
+                all.entry(version)
+                    .or_default()
+                    .insert(target.object.kind.as_str());
+                all
+            });
+        for ((group, version), kinds) in versions {
+            loop {
+                match self.kube.served(group, version).await {
+                    Ok(served) => {
+                        let complete = kinds
+                            .iter()
+                            .all(|kind| served.iter().any(|found| found.kind == *kind));
+                        self.discovery.learn(group, version, served);
+                        if complete {
+                            break;
+                        }
+                    }
+                    Err(error) if error.cause.is_the_server() => return Err(api_server(error)),
+                    Err(error) => debug!(%error, "not served yet"),
+                }
+                if tokio::time::Instant::now() >= deadline {
+                    break;
+                }
+                delays.wait().await;
+            }
+        }
+        Ok(late)
+    }
+}
+
+async fn await_established<'a>(
+    actor: &Actor<'_>,
+    resource: &Resource,
+    manifest: &'a Manifest,
+    within: Duration,
+) -> (&'a Manifest, Result<(), String>) {
+    let taken_up = actor.wait_established(resource, &manifest.object, within).await;
+    (manifest, taken_up)
+}

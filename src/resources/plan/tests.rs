@@ -1,0 +1,283 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::kube::ManagedFields;
+
+const WANTED: Wanted<'_> = Wanted {
+    bundle: "web",
+    adopt: false,
+};
+
+fn meta(uid: &str, resource_version: &str, label: Option<&str>, manager: Option<&str>) -> Meta {
+    Meta {
+        uid: uid.to_owned(),
+        resource_version: resource_version.to_owned(),
+        labels: label
+            .map(|label| (LABEL.to_owned(), label.to_owned()))
+            .into_iter()
+            .collect(),
+        managed_fields: manager
+            .map(|manager| ManagedFields {
+                manager: manager.to_owned(),
+                time: None,
+            })
+            .into_iter()
+            .collect(),
+        ..Meta::default()
+    }
+}
+
+fn ours(uid: &str, resource_version: &str) -> Meta {
+    meta(uid, resource_version, Some("web"), Some(FIELD_MANAGER))
+}
+
+fn object(kind: &str) -> ObjectRef {
+    ObjectRef {
+        group: String::new(),
+        kind: kind.to_owned(),
+        namespace: None,
+        name: "a".to_owned(),
+    }
+}
+
+fn fresh(observed: Option<&Meta>, inventory_uid: Option<&str>) -> Step {
+    plan(
+        WANTED,
+        observed,
+        inventory_uid,
+        Remembered::default(),
+        Instant::now(),
+    )
+}
+
+fn apply(why: Why) -> Step {
+    Step::Apply {
+        uid: "u".to_owned(),
+        why,
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_created() {
+    assert_eq!(fresh(None, None), Step::Create { mends: false });
+    assert_eq!(
+        fresh(None, Some("u")),
+        Step::Create { mends: false },
+        "deleted, then crashed"
+    );
+}
+
+#[test]
+fn what_is_ours_is_applied_once_and_then_left_until_it_changes() {
+    let seen = ours("u", "5");
+    assert_eq!(fresh(Some(&seen), Some("u")), apply(Why::FirstLook));
+    let in_sync = InSync::of(&seen);
+    let remembered = Remembered {
+        in_sync: Some(&in_sync),
+        ..Remembered::default()
+    };
+    let now = Instant::now();
+    assert_eq!(plan(WANTED, Some(&seen), Some("u"), remembered, now), Step::Leave);
+    let changed = ours("u", "6");
+    assert_eq!(
+        plan(WANTED, Some(&changed), Some("u"), remembered, now),
+        apply(Why::Changed)
+    );
+    assert_eq!(
+        plan(WANTED, None, Some("u"), remembered, now),
+        Step::Create { mends: true }
+    );
+}
+
+#[test]
+fn ours_is_the_label_and_the_field_manager_and_nothing_less() {
+    for (label, manager, expected) in [
+        (None, None, Foreign::NoLabel),
+        (None, Some(FIELD_MANAGER), Foreign::NoLabel),
+        (Some("web"), Some("kubectl"), Foreign::NeverOurs),
+        (
+            Some("other"),
+            Some(FIELD_MANAGER),
+            Foreign::OtherBundle("other".to_owned()),
+        ),
+    ] {
+        let seen = meta("u", "5", label, manager);
+        assert_eq!(fresh(Some(&seen), None), Step::Refuse(expected.clone()));
+        let adopt = Wanted {
+            adopt: true,
+            ..WANTED
+        };
+        let now = Instant::now();
+        assert_eq!(
+            plan(adopt, Some(&seen), None, Remembered::default(), now),
+            apply(Why::Adopted),
+            "{expected}"
+        );
+    }
+}
+
+#[test]
+fn a_bundle_that_was_called_differently_keeps_its_objects() {
+    let seen = meta("u", "5", Some("old-name"), Some(FIELD_MANAGER));
+    assert_eq!(fresh(Some(&seen), Some("u")), apply(Why::FirstLook));
+    assert_eq!(
+        fresh(Some(&seen), Some("another uid")),
+        Step::Refuse(Foreign::OtherBundle("old-name".to_owned()))
+    );
+}
+
+#[test]
+fn what_is_being_deleted_is_waited_for() {
+    let mut seen = ours("u", "5");
+    seen.deletion_timestamp = Some("2024-05-01T00:00:00Z".to_owned());
+    assert_eq!(fresh(Some(&seen), Some("u")), Step::AwaitDeletion);
+    assert_eq!(
+        plan_prune(&object("ConfigMap"), Some(&seen), "u"),
+        Prune::AwaitDeletion
+    );
+}
+
+#[test]
+fn a_fight_and_a_failure_are_waited_out_and_then_over() {
+    let in_sync = InSync::of(&ours("u", "5"));
+    let now = Instant::now();
+    let until = now + Duration::from_secs(1);
+    let changed = ours("u", "6");
+    let fight = Remembered {
+        in_sync: Some(&in_sync),
+        mend_after: Some(until),
+        retry_after: None,
+    };
+    assert_eq!(
+        plan(WANTED, Some(&changed), None, fight, now),
+        Step::Yield { until }
+    );
+    assert_eq!(
+        plan(WANTED, None, None, fight, now),
+        Step::Yield { until },
+        "deleted again"
+    );
+    assert_eq!(
+        plan(WANTED, Some(&changed), None, fight, until),
+        apply(Why::Changed)
+    );
+    assert_eq!(plan(WANTED, Some(&ours("u", "5")), None, fight, now), Step::Leave);
+    let failed = Remembered {
+        retry_after: Some(until),
+        ..Remembered::default()
+    };
+    assert_eq!(plan(WANTED, None, None, failed, now), Step::RetryLater { until });
+    assert_eq!(
+        plan(WANTED, None, None, failed, until),
+        Step::Create { mends: false }
+    );
+}
+
+#[test]
+fn only_what_was_ours_and_still_is_gets_pruned() {
+    let config_map = object("ConfigMap");
+    let delete = Prune::Delete {
+        uid: "u".to_owned(),
+        resource_version: "5".to_owned(),
+    };
+    assert_eq!(plan_prune(&config_map, Some(&ours("u", "5")), "u"), delete);
+    assert_eq!(plan_prune(&config_map, None, "u"), Prune::Forget(Gone::Absent));
+    let unlabelled = meta("u", "5", None, Some(FIELD_MANAGER));
+    assert_eq!(
+        plan_prune(&config_map, Some(&unlabelled), "u"),
+        Prune::Forget(Gone::Absent)
+    );
+    assert_eq!(
+        plan_prune(&config_map, Some(&ours("another", "5")), "u"),
+        Prune::Forget(Gone::Replaced)
+    );
+    assert_eq!(
+        plan_prune(&config_map, Some(&ours("u", "5")), ""),
+        delete,
+        "the answer got lost"
+    );
+    let foreign = meta("u", "5", Some("web"), Some("kubectl"));
+    assert_eq!(
+        plan_prune(&config_map, Some(&foreign), ""),
+        Prune::Forget(Gone::NeverOurs)
+    );
+}
+
+#[test]
+fn what_takes_other_things_with_it_is_pruned_only_if_annotated_so() {
+    let definition = ObjectRef {
+        group: "apiextensions.k8s.io".to_owned(),
+        ..object("CustomResourceDefinition")
+    };
+    for precious in [
+        object("Namespace"),
+        object("PersistentVolume"),
+        object("PersistentVolumeClaim"),
+        definition,
+    ] {
+        let mut seen = ours("u", "5");
+        assert_eq!(plan_prune(&precious, Some(&seen), "u"), Prune::Keep, "{precious}");
+        seen.annotations
+            .insert(crate::resources::bundle::PRUNE.to_owned(), "true".to_owned());
+        assert!(matches!(
+            plan_prune(&precious, Some(&seen), "u"),
+            Prune::Delete { .. }
+        ));
+    }
+    let mut kept = ours("u", "5");
+    kept.annotations
+        .insert(crate::resources::bundle::PRUNE.to_owned(), "false".to_owned());
+    assert_eq!(plan_prune(&object("ConfigMap"), Some(&kept), "u"), Prune::Keep);
+}
+
+fn any_meta() -> impl Strategy<Value = Option<Meta>> {
+    let label = prop_oneof![Just(None), Just(Some("web")), Just(Some("other"))];
+    let manager = prop_oneof![Just(None), Just(Some(FIELD_MANAGER)), Just(Some("kubectl"))];
+    let parts = ("[uv]", "[56]", label, manager, any::<bool>());
+    proptest::option::of(parts.prop_map(|(uid, version, label, manager, deleting)| {
+        let mut meta = meta(&uid, &version, label, manager);
+        meta.deletion_timestamp = deleting.then(|| "2024-05-01T00:00:00Z".to_owned());
+        meta
+    }))
+}
+
+proptest! {
+    /// Whatever is remembered: no object is written that is someone else's, unless it is to be adopted, and every
+    /// write names the object that was looked at.
+    #[test]
+    fn someone_elses_object_is_never_written(
+        observed in any_meta(),
+        inventory_uid in proptest::option::of("[uv]"),
+        remembered_version in proptest::option::of("[56]"),
+        adopt in any::<bool>(),
+    ) {
+        let in_sync = remembered_version.map(|resource_version| InSync { uid: "u".to_owned(), resource_version });
+        let remembered = Remembered { in_sync: in_sync.as_ref(), ..Remembered::default() };
+        let wanted = Wanted { adopt, ..WANTED };
+        let step = plan(wanted, observed.as_ref(), inventory_uid.as_deref(), remembered, Instant::now());
+        match (&step, &observed) {
+            (Step::Create { .. }, seen) => prop_assert!(seen.is_none()),
+            (Step::Apply { uid, .. }, Some(meta)) => {
+                prop_assert_eq!(uid, &meta.uid);
+                let ours = meta.is_managed_by(FIELD_MANAGER) && meta.labels.contains_key(LABEL);
+                prop_assert!(ours || adopt);
+            }
+            (Step::Apply { .. }, None) => prop_assert!(false, "nothing to apply to"),
+            _ => {}
+        }
+    }
+
+    /// INV-8, REQ-K-5: a deletion always has a label, and the uid that the inventory knows where it knows one.
+    #[test]
+    fn nothing_is_pruned_that_the_inventory_does_not_mean(observed in any_meta(), uid in "[uv]?") {
+        if let Prune::Delete { uid: deleted, resource_version } = plan_prune(&object("ConfigMap"), observed.as_ref(), &uid) {
+            let meta = observed.unwrap();
+            prop_assert_eq!(&deleted, &meta.uid);
+            prop_assert_eq!(resource_version, meta.resource_version);
+            prop_assert!(meta.labels.contains_key(LABEL));
+            prop_assert!(uid == deleted || (uid.is_empty() && meta.labels.len() == 1));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The shipped permissions against what the bundles take.
+
+use std::fs;
+
+use super::kustomize::shipped;
+use crate::support::quorate::quorate;
+
+/// The bundles that `deploy/` knows: the folder, and how `quorate bundle` is told of it.
+fn bundles() -> [(&'static str, String); 2] {
+    let example = shipped().join("bundles/example/bundle");
+    [
+        ("builtin", "builtin".to_owned()),
+        ("example", example.display().to_string()),
+    ]
+}
+
+#[tokio::test]
+async fn the_shipped_permissions_are_what_the_bundles_take_and_no_more() {
+    for (folder, bundle) in bundles() {
+        let file = shipped().join("bundles").join(folder).join("rbac.yaml");
+        let derived = quorate(["bundle", "rbac", &bundle]).await.expect_done();
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            derived,
+            "write the output of `quorate bundle rbac` to {}",
+            file.display()
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_example_of_a_bundle_has_no_fault() {
+    for (_, bundle) in bundles() {
+        quorate(["bundle", "check", &bundle]).await.expect_done();
+    }
+}
+
+#[test]
+fn whatever_changes_an_object_is_permitted_by_name_only() {
+    for (folder, _) in bundles() {
+        let text = fs::read_to_string(shipped().join("bundles").join(folder).join("rbac.yaml")).unwrap();
+        let objects: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
+        let rules = objects[0]["rules"].as_array().unwrap();
+        for rule in rules {
+            let verbs: Vec<&str> = rule["verbs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(|verb| verb.as_str())
+                .collect();
+            assert!(!verbs.contains(&"*"), "{folder}: {rule}");
+            if verbs != ["list", "watch"] {
+                let names = rule["resourceNames"].as_array();
+                assert!(names.is_some_and(|names| !names.is_empty()), "{folder}: {rule}");
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Command lines and surroundings that cannot work: a clear message, the right exit code, nothing written.
+
+use quorate::dev::pki::Authority;
+use quorate::dev::ports;
+
+use crate::support::etcd::{PASSWORD, TestEtcd, USER};
+use crate::support::quorate::{Finished, quorate, quorate_with};
+
+/// Both commands that begin by connecting, with this for etcd.
+async fn both(flags: &[&str]) -> [Finished; 2] {
+    // What may get better by waiting is tried again; that must not take half a minute here.
+    let limit = "--start-limit-ms=1500";
+    let run = [
+        "run",
+        "--no-kubernetes",
+        "--listen=127.0.0.1:0",
+        "--node-id=a",
+        limit,
+    ];
+    let wait = ["wait-ready", "--timeout=20s"];
+    let (run, wait) = (quorate([&run, flags].concat()), quorate([&wait, flags].concat()));
+    let (run, wait) = tokio::join!(run, wait);
+    [run, wait]
+}
+
+/// That both fail with this code and all of these words, and say nothing on stdout.
+async fn refused(code: i32, flags: &[&str], words: &[&str]) {
+    for finished in both(flags).await {
+        assert_eq!(finished.code, code, "{flags:?}: {finished:?}");
+        assert!(
+            words.iter().all(|word| finished.stderr.contains(word)),
+            "{flags:?}: {words:?} are not all in: {}",
+            finished.stderr
+        );
+        assert_eq!(finished.stdout, "", "{flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_flag_is_a_usage_error_that_names_it_and_what_is_expected() {
+    refused(
+        64,
+        &["--prefix=quorate"],
+        &["--prefix", "\"quorate\"", "/team-a/quorate"],
+    )
+    .await;
+    refused(64, &["--prefix=/a b"], &["--prefix", "\"/a b\""]).await;
+    refused(
+        64,
+        &["--etcd-endpoints=http://h:99999"],
+        &["http://h:99999", "http://10.0.0.1:2379"],
+    )
+    .await;
+    refused(64, &["--etcd-endpoints="], &["etcd endpoint"]).await;
+    refused(64, &["--etcd-endpoints=ftp://h:1"], &["ftp://h:1"]).await;
+    refused(
+        64,
+        &["--etcd-endpoints=https://a:1,http://b:1"],
+        &["http://b:1", "https://"],
+    )
+    .await;
+    refused(64, &["--etcd-cert=x.pem"], &["--etcd-key"]).await;
+    refused(64, &["--etcd-user=x"], &["--etcd-password-file"]).await;
+    refused(64, &["--no-such-flag"], &["--no-such-flag", "Usage"]).await;
+}
+
+#[tokio::test]
+async fn a_malformed_flag_of_one_command_is_a_usage_error() {
+    for (args, words) in [
+        (["run", "--node-id=No_Name"], ["--node-id", "RFC 1123"]),
+        (["run", "--lease-ttl=1"], ["--lease-ttl", "2..=3600"]),
+        (["run", "--lease-ttl=soon"], ["--lease-ttl", "soon"]),
+        (["run", "--listen=nowhere"], ["--listen", "nowhere"]),
+        (["run", "--log-format=xml"], ["--log-format", "json"]),
+        (
+            ["run", "--etcd-sync-endpoints=maybe"],
+            ["--etcd-sync-endpoints", "maybe"],
+        ),
+        (["wait-ready", "--timeout=soon"], ["--timeout", "1h30m"]),
+        (["wait-ready", "--timeout=-5s"], ["--timeout", "negative"]),
+        (
+            ["wait-ready", "--release=v1.2"],
+            ["--release", "MAJOR.MINOR.PATCH"],
+        ),
+    ] {
+        let finished = quorate(args).await;
+        assert_eq!(finished.code, 64, "{finished:?}");
+        assert!(
+            words.iter().all(|word| finished.stderr.contains(word)),
+            "{words:?}: {}",
+            finished.stderr
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_variable_is_refused_like_the_flag_that_it_stands_for() {
+    let malformed = quorate_with(["wait-ready"], None, &[("QUORATE_PREFIX", "quorate")]).await;
+    assert!(malformed.expect_code(64).contains("--prefix"));
+    let malformed = quorate_with(["run"], None, &[("QUORATE_LEASE_TTL", "0")]).await;
+    assert!(malformed.expect_code(64).contains("--lease-ttl"));
+}
+
+#[tokio::test]
+async fn files_that_are_missing_or_hold_something_else_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let missing = directory.path().join("missing").display().to_string();
+    let nothing = file("empty", "\n");
+    let no_pem = file("no.pem", "certificate");
+    let cases = [
+        (vec![format!("--etcd-cacert={missing}")], &missing),
+        (vec![format!("--etcd-cacert={no_pem}")], &no_pem),
+        (
+            vec![
+                "--etcd-user=x".to_owned(),
+                format!("--etcd-password-file={missing}"),
+            ],
+            &missing,
+        ),
+        (
+            vec![
+                "--etcd-user=x".to_owned(),
+                format!("--etcd-password-file={nothing}"),
+            ],
+            &nothing,
+        ),
+    ];
+    for (flags, named) in cases {
+        let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        flags.push("--etcd-endpoints=127.0.0.1:1");
+        refused(1, &flags, &[named]).await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("--listen={}", taken.local_addr().unwrap());
+    let finished = quorate(["run", "--no-kubernetes", "--node-id=a", &listen]).await;
+    let stderr = finished.expect_code(1);
+    assert!(
+        stderr.contains(&taken.local_addr().unwrap().to_string()) && stderr.contains("--listen"),
+        "{stderr}"
+    );
+}
+
+#[tokio::test]
+async fn an_etcd_that_cannot_be_reached_is_named_with_what_to_check() {
+    let port = ports::free_port().unwrap();
+    let endpoint = format!("--etcd-endpoints=http://127.0.0.1:{port}");
+    let wait = quorate(["wait-ready", &endpoint]).await;
+    let stderr = wait.expect_code(1);
+    assert!(
+        stderr.contains(&format!("http://127.0.0.1:{port}"))
+            && stderr.contains("refused")
+            && stderr.contains("check --etcd-endpoints"),
+        "{stderr}"
+    );
+    // A replica waits half a minute for it, and says so at once.
+    let wait = quorate([
+        "run",
+        "--no-kubernetes",
+        "--listen=127.0.0.1:0",
+        "--node-id=a",
+        &endpoint,
+    ])
+    .await;
+    let stderr = wait.expect_code(1);
+    assert!(
+        stderr.contains("trying again for 30s") && stderr.contains("check --etcd-endpoints"),
+        "{stderr}"
+    );
+}
+
+#[tokio::test]
+async fn certificates_of_another_authority_are_refused_on_either_side() {
+    let etcd = TestEtcd::with_tls().await;
+    let tls = etcd.tls.as_ref().unwrap();
+    let elsewhere = etcd.directory().join("other");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let stranger = Authority::create(&elsewhere, "other").unwrap();
+    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
+    let flag = |name: &str, path: &std::path::Path| format!("--etcd-{name}={}", path.display());
+    let own_ca = flag("cacert", &tls.ca);
+    let other_ca = flag("cacert", &stranger.certificate_file());
+    let (cert, key) = (flag("cert", &tls.client.cert), flag("key", &tls.client.key));
+    let hint = "check --etcd-cacert, --etcd-cert and --etcd-key";
+    refused(
+        1,
+        &[&endpoints, &other_ca, &cert, &key],
+        &["invalid peer certificate", hint],
+    )
+    .await;
+    refused(1, &[&endpoints, &own_ca], &["received fatal alert", hint]).await;
+    // The keys of two files that do not belong together.
+    let other_key = flag("key", &tls.renewed.key);
+    refused(1, &[&endpoints, &own_ca, &cert, &other_key], &["--etcd-key"]).await;
+    // Plain HTTP towards TLS, and the other way round.
+    let plain = format!(
+        "--etcd-endpoints={}",
+        etcd.endpoints_flag().replace("https://", "http://")
+    );
+    refused(1, &[&plain], &["127.0.0.1", "https://"]).await;
+    assert_eq!(etcd.keys("/"), [""; 0], "nothing was written");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_and_a_missing_permission_with_how_to_grant_it() {
+    let etcd = TestEtcd::with_password("/q", 60).await;
+    let file = etcd.directory().join("password");
+    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
+    let user = format!("--etcd-user={USER}");
+    let password = format!("--etcd-password-file={}", file.display());
+    std::fs::write(&file, "wrong").unwrap();
+    let flags = [&*endpoints, &user, &password, "--prefix=/q"];
+    refused(1, &flags, &["invalid user ID or password", "check --etcd-user"]).await;
+
+    std::fs::write(&file, PASSWORD).unwrap();
+    let denied = quorate(["wait-ready", &endpoints, &user, &password, "--prefix=/elsewhere"]).await;
+    let stderr = denied.expect_code(1);
+    assert!(
+        stderr.contains("permission denied") && stderr.contains("grant-permission"),
+        "{stderr}"
+    );
+    let anonymous = quorate(["wait-ready", &endpoints, "--prefix=/q"]).await;
+    let stderr = anonymous.expect_code(1);
+    assert!(stderr.contains("user name is empty"), "{stderr}");
+    let written = etcd.etcdctl_as_root(&["get", "--prefix", "--keys-only", "/"]);
+    assert_eq!(written, "", "nothing was written");
+}

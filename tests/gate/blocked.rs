@@ -1,0 +1,196 @@
+//! Who keeps the status from being restricted, and what proves that nobody does.
+
+use quorate::etcd::Revision;
+use quorate::gate::plan::Own;
+use quorate::gate::status::State;
+use tokio::sync::watch;
+
+use super::term::{Cluster, TIMES, Term, only, own, read_status, registration, release, status};
+use crate::support::client::{metric, put};
+use crate::support::wait::{SOON, eventually, same};
+
+/// A leader at 0.5.0 that excludes what is below 0.3.0, over a status that admits it from 0.1.0 on.
+async fn restricting(cluster: &Cluster) -> (Own, Term) {
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let own = own(5, 3);
+    let term = cluster.term(&own).await;
+    (own, term)
+}
+
+/// That the term is blocked by exactly this, and shows it everywhere.
+async fn wait_blocked(cluster: &Cluster, term: &Term, message: &str) {
+    let message = format!("waiting for {message}");
+    let legible = cluster
+        .wait_for_legible(|legible| legible["degraded"]["message"] == message.as_str())
+        .await;
+    assert_eq!(legible["degraded"]["reason"], "WaitingForNodes");
+    assert_eq!(
+        (&legible["state"], &legible["version"]),
+        (&"DONE".into(), &"0.4.0".into())
+    );
+    eventually(SOON, "it is announced", async || {
+        same(term.recorder.announced().last().cloned(), Some(message.clone()))
+    })
+    .await;
+    assert_eq!(cluster.gate_blocked(), 1);
+    assert_eq!(
+        cluster.status().await.unwrap(),
+        status(State::Done, 4, 1),
+        "nothing is restricted yet"
+    );
+    assert_eq!(term.recorder.passes().len(), 0, "and nothing reconciled");
+}
+
+async fn wait_done(cluster: &Cluster, term: &Term) {
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    let during = term.recorder.passes()[0].status.clone().unwrap();
+    assert_eq!(during, status(State::Working, 4, 3).encode(), "restricted first");
+    cluster
+        .wait_for_legible(|legible| legible["degraded"].is_null())
+        .await;
+    assert_eq!(cluster.gate_blocked(), 0);
+}
+
+#[tokio::test]
+async fn a_replica_of_an_incompatible_release_blocks_until_it_is_gone() {
+    let cluster = Cluster::start().await;
+    cluster.register("c2", release(2)).await;
+    let (_, term) = restricting(&cluster).await;
+    wait_blocked(&cluster, &term, "node c2 at 0.2.0, needs 0.3.0").await;
+    cluster.unregister("c2").await;
+    wait_done(&cluster, &term).await;
+}
+
+#[tokio::test]
+async fn a_node_flagged_as_controller_blocks_until_it_is_upgraded() {
+    let cluster = Cluster::start().await;
+    cluster.put_node("n1", release(2)).await;
+    cluster.register("c2", release(1)).await;
+    let (_, term) = restricting(&cluster).await;
+    wait_blocked(
+        &cluster,
+        &term,
+        "node c2 at 0.1.0, needs 0.3.0; node n1 at 0.2.0, needs 0.3.0",
+    )
+    .await;
+    cluster.register("c2", release(5)).await;
+    wait_blocked(&cluster, &term, "node n1 at 0.2.0, needs 0.3.0").await;
+    cluster.put_node("n1", release(3)).await;
+    wait_done(&cluster, &term).await;
+}
+
+#[tokio::test]
+async fn a_newer_node_blocks_as_it_is_to_reconcile_instead() {
+    let cluster = Cluster::start().await;
+    cluster.register("new", release(6)).await;
+    let (_, term) = restricting(&cluster).await;
+    wait_blocked(&cluster, &term, "node new at 0.6.0, which is newer").await;
+    cluster.unregister("new").await;
+    wait_done(&cluster, &term).await;
+}
+
+#[tokio::test]
+async fn an_older_node_that_the_status_already_excludes_blocks_nothing() {
+    let cluster = Cluster::start().await;
+    cluster.register("old", release(1)).await;
+    cluster.put_status(status(State::Done, 4, 3).encode()).await;
+    let term = cluster.term(&own(5, 3)).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    assert!(term.recorder.announced().is_empty());
+    assert_eq!(cluster.gate_blocked(), 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_parsed_blocks_by_name_until_it_is_mended() {
+    let cluster = Cluster::start().await;
+    put(&cluster.client, "/q/nodes/garbage", [0xff, 0xff]).await;
+    put(&cluster.client, &registration("nobody"), [0xff, 0xff]).await;
+    cluster.put_node_called("one", "another", release(5)).await;
+    let (_, term) = restricting(&cluster).await;
+    let unreadable = |name: &str| format!("node {name}, whose record cannot be parsed");
+    let all = ["garbage", "nobody", "one"].map(unreadable).join("; ");
+    wait_blocked(&cluster, &term, &all).await;
+    cluster.put_node("garbage", release(5)).await;
+    cluster.register("nobody", release(5)).await;
+    wait_blocked(&cluster, &term, &unreadable("one")).await;
+    cluster.put_node("one", release(5)).await;
+    wait_done(&cluster, &term).await;
+}
+
+#[tokio::test]
+async fn a_node_that_changes_between_look_and_write_refuses_the_write_and_the_next_look_succeeds() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let own = own(5, 3);
+    let looked_at = cluster.register("c2", release(5)).await;
+    // The look knows nothing of this: an incompatible node that came just after it.
+    let came = cluster.register("old", release(1)).await;
+    let (published, releases) = watch::channel(Some(only(&own, looked_at)));
+    let tried = || {
+        metric(
+            &cluster.client,
+            r#"quorate_etcd_request_seconds_count{operation="txn",code="Ok"}"#,
+        )
+    };
+    let before = tried();
+    let term = cluster.term_on(&own, TIMES, releases).await;
+    // One transaction for the candidacy, then attempts to restrict.
+    eventually(SOON, "restricting is tried twice", async || {
+        same(tried() >= before + 3.0, true)
+    })
+    .await;
+    assert_eq!(
+        cluster.status().await.unwrap(),
+        status(State::Done, 4, 1),
+        "refused"
+    );
+    assert_eq!(term.recorder.passes().len(), 0);
+    assert!(
+        term.leadership.fence().window().is_open(),
+        "a refusal for nodes does not end the term"
+    );
+    // The node goes; deletes do not show in revisions, so what was proven at its coming holds.
+    cluster.unregister("old").await;
+    published.send_replace(Some(only(&own, came)));
+    wait_done(&cluster, &term).await;
+}
+
+#[tokio::test]
+async fn the_same_blocker_that_comes_back_is_shown_again() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let own = own(5, 3);
+    let looked_at = cluster.register("c2", release(5)).await;
+    let came = cluster.register("old", release(1)).await;
+    let blocked = |revision: Revision| {
+        let mut releases = only(&own, revision);
+        releases.outside = vec![("old".to_owned(), release(1))];
+        Some(releases)
+    };
+    let (published, releases) = watch::channel(blocked(came));
+    let term = cluster.term_on(&own, TIMES, releases).await;
+    wait_blocked(&cluster, &term, "node old at 0.1.0, needs 0.3.0").await;
+    // A look that missed it: the attempt is refused, and then it is seen again.
+    published.send_replace(Some(only(&own, looked_at)));
+    eventually(SOON, "the attempt is refused", async || {
+        same(cluster.gate_blocked(), 0)
+    })
+    .await;
+    published.send_replace(blocked(came));
+    eventually(SOON, "blocked again", async || same(cluster.gate_blocked(), 1)).await;
+    assert_eq!(term.recorder.announced().len(), 2);
+}
+
+#[tokio::test]
+async fn a_term_that_ends_while_it_is_blocked_leaves_no_metric_behind() {
+    let cluster = Cluster::start().await;
+    cluster.register("old", release(1)).await;
+    let (_, term) = restricting(&cluster).await;
+    wait_blocked(&cluster, &term, "node old at 0.1.0, needs 0.3.0").await;
+    term.die(&cluster.etcd).await;
+    assert_eq!(cluster.gate_blocked(), 0);
+    assert_eq!(
+        read_status(&cluster.store).await.unwrap().value,
+        status(State::Done, 4, 1).encode()
+    );
+}

@@ -1,0 +1,227 @@
+//! A status that someone else writes, and leaders that go in the middle of it.
+
+use std::time::Duration;
+
+use quorate::etcd::Txn;
+use quorate::gate::controller::Times;
+use quorate::gate::status::{State, Status};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::term::{Cluster, TIMES, only, own, read_status, release, status};
+use crate::support::client::{commit, lead};
+use crate::support::wait::{SOON, eventually, same};
+
+/// What another release could have put there: field 16 with three bytes, field 20 with a number.
+const NEWER_FIELDS: [u8; 9] = [0x82, 0x01, 3, b'n', b'e', b'w', 0xa0, 0x01, 7];
+
+#[tokio::test]
+async fn a_malformed_status_counts_as_none() {
+    for garbage in [&b"\xff\xff"[..], b"", b"{\"state\": \"DONE\"}"] {
+        let cluster = Cluster::start().await;
+        cluster.put_status(garbage).await;
+        let term = cluster.term(&own(5, 3)).await;
+        let during = term.recorder.pass(1).await.status;
+        assert_eq!(
+            during.as_deref(),
+            Some(garbage),
+            "until it is reconciled nobody is admitted"
+        );
+        cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    }
+}
+
+#[tokio::test]
+async fn fields_of_a_newer_release_outlive_every_rewrite() {
+    let cluster = Cluster::start().await;
+    let mut stored = status(State::Done, 6, 1).encode();
+    stored.extend_from_slice(&NEWER_FIELDS);
+    cluster.put_status(stored).await;
+    let term = cluster.term(&own(5, 3)).await;
+    let during = term.recorder.pass(1).await.status.unwrap();
+    assert!(during.ends_with(&NEWER_FIELDS));
+    assert!(
+        Status::decode(&during)
+            .unwrap()
+            .says_the_same_as(&status(State::Working, 5, 3))
+    );
+    eventually(SOON, "done", async || {
+        let value = read_status(&cluster.store).await.unwrap().value;
+        let done = Status::decode(&value)
+            .unwrap()
+            .says_the_same_as(&status(State::Done, 5, 3));
+        same((done, value.ends_with(&NEWER_FIELDS)), (true, true))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_status_that_is_deleted_emptied_garbled_or_replaced_under_the_leader_is_planned_anew_at_once() {
+    let cluster = Cluster::start().await;
+    // Passes come from new plans alone.
+    let term = cluster.term(&own(5, 3)).await;
+    let done = status(State::Done, 5, 3);
+    cluster.wait_for_status(&done).await;
+    let disturbances = [
+        None,
+        Some(Vec::new()),
+        Some(b"\xff\xff".to_vec()),
+        Some(status(State::Done, 4, 1).encode()),
+        Some(status(State::Working, 5, 3).encode()),
+        Some(status(State::Done, 9, 9).encode()),
+    ];
+    for (count, disturbance) in disturbances.into_iter().enumerate() {
+        match &disturbance {
+            None => {
+                let txn = Txn::new().delete(&cluster.store.keys.status());
+                commit(&cluster.client, txn).await.unwrap();
+            }
+            Some(value) => {
+                cluster.put_status(value.clone()).await;
+            }
+        }
+        term.recorder.pass(count + 2).await;
+        cluster.wait_for_status(&done).await;
+        cluster
+            .wait_for_legible(|legible| legible["state"] == "DONE")
+            .await;
+        assert!(term.leadership.fence().window().is_open());
+    }
+    // A status that excluded more than the own one was restricted first, not widened.
+    let last = term.recorder.passes().pop().unwrap().status.unwrap();
+    assert_eq!(Status::decode(&last).unwrap(), status(State::Working, 5, 9));
+}
+
+#[tokio::test]
+async fn whoever_keeps_rewriting_the_status_does_not_make_the_leader_hot() {
+    let cluster = Cluster::start().await;
+    let term = cluster.term(&own(5, 3)).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    let before = term.recorder.passes().len();
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        cluster.put_status(status(State::Done, 4, 3).encode()).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let passes = term.recorder.passes().len() - before;
+    assert!(passes <= 10, "{passes} passes in two seconds");
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+}
+
+#[tokio::test]
+async fn a_status_that_changes_while_it_is_reconciled_is_not_overwritten_by_the_old_plan() {
+    let cluster = Cluster::start().await;
+    let recorder = cluster.recorder();
+    recorder.let_passes_end(false);
+    let (_published, releases) = watch::channel(None);
+    let term = cluster.term_of(&own(5, 3), TIMES, releases, recorder).await;
+    term.recorder.pass(1).await;
+    // An operator, say, who restores a backup.
+    cluster.put_status(status(State::Done, 4, 3).encode()).await;
+    let second = term.recorder.pass(2).await;
+    assert_eq!(
+        second.status.unwrap(),
+        status(State::Working, 4, 3).encode(),
+        "the pass of the old plan was cut short, and the new plan says so"
+    );
+    term.recorder.let_passes_end(true);
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+}
+
+#[tokio::test]
+async fn a_stale_leader_in_the_middle_of_a_pass_never_writes_its_done() {
+    let cluster = Cluster::start().await;
+    let recorder = cluster.recorder();
+    recorder.let_passes_end(false);
+    let (_published, releases) = watch::channel(None);
+    let mut stale = cluster.term_of(&own(5, 3), TIMES, releases, recorder).await;
+    stale.recorder.pass(1).await;
+    let keys = cluster.etcd.keys("/q/kubernetes/reconciler/leader/");
+    cluster.etcd.etcdctl(&["del", &keys[0]]);
+    let fresh = lead(&cluster.client, "fresh", cluster.pulse()).await.unwrap();
+    let revision = cluster.etcd.revision();
+    stale.recorder.let_passes_end(true);
+    timeout(SOON, stale.gate.join_next())
+        .await
+        .expect("it ends by itself")
+        .unwrap()
+        .unwrap();
+    assert_eq!(cluster.status().await, None);
+    assert_eq!(cluster.etcd.revision(), revision, "it wrote nothing at all");
+    assert!(!stale.leadership.fence().window().is_open() && fresh.fence().window().is_open());
+}
+
+/// A leader dies while it reconciles; what it left, and that the next one finishes it.
+async fn carried_on(stored: Option<Status>, left: Option<Status>) {
+    let cluster = Cluster::start().await;
+    if let Some(stored) = stored {
+        cluster.put_status(stored.encode()).await;
+    }
+    let own = own(5, 3);
+    let recorder = cluster.recorder();
+    recorder.let_passes_end(false);
+    let looked_at = cluster.register("c1", release(5)).await;
+    let (_published, releases) = watch::channel(Some(only(&own, looked_at)));
+    let first = cluster.term_of(&own, TIMES, releases, recorder).await;
+    first.recorder.pass(1).await;
+    first.die(&cluster.etcd).await;
+    assert_eq!(cluster.status().await, left);
+    let second = cluster.term(&own).await;
+    let during = second.recorder.pass(1).await.status;
+    assert_eq!(
+        during.map(|value| Status::decode(&value).unwrap()),
+        left,
+        "never wider in between"
+    );
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+}
+
+#[tokio::test]
+async fn a_first_start_that_was_cut_short_is_finished_by_the_next_leader() {
+    carried_on(None, None).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_that_was_cut_short_is_finished_by_the_next_leader() {
+    carried_on(
+        Some(status(State::Done, 4, 3)),
+        Some(status(State::Working, 4, 3)),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_upgrade_cut_short_after_restricting_is_finished_by_the_next_leader() {
+    carried_on(
+        Some(status(State::Done, 4, 1)),
+        Some(status(State::Working, 4, 3)),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_rollback_cut_short_after_restricting_is_finished_by_the_next_leader() {
+    carried_on(
+        Some(status(State::Done, 6, 4)),
+        Some(status(State::Working, 5, 4)),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_gate_goes_on_after_etcd_stood_still() {
+    let mut cluster = Cluster::start().await;
+    let often = Times {
+        pass_interval: Duration::from_millis(200),
+        ..TIMES
+    };
+    let term = cluster.term_with(&own(5, 3), often).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    // Shorter than the lease's own deadline.
+    cluster.etcd.members[0].pause();
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    cluster.etcd.members[0].resume();
+    cluster.put_status(status(State::Done, 4, 3).encode()).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    assert!(term.leadership.fence().window().is_open());
+}

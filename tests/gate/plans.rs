@@ -1,0 +1,198 @@
+//! From election to DONE by each of the four plans, and the passes afterwards.
+
+use std::time::{Duration, Instant};
+
+use quorate::gate::controller::Times;
+use quorate::gate::status::{State, Status};
+use serde_json::json;
+
+use super::term::{Cluster, TIMES, own, read_status, release, status};
+use crate::support::wait::{SOON, eventually, same};
+
+#[tokio::test]
+async fn without_a_status_everything_is_reconciled_before_there_is_one() {
+    let cluster = Cluster::start().await;
+    let slow = Times {
+        settle: Duration::from_secs(3600),
+        ..TIMES
+    };
+    let term = cluster.term_with(&own(5, 3), slow).await;
+    let first = term.recorder.pass(1).await;
+    assert_eq!(first.status, None, "and there was nobody to wait for");
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    let legible = cluster
+        .wait_for_legible(|legible| legible["state"] == "DONE")
+        .await;
+    assert_eq!(
+        legible,
+        json!({
+            "state": "DONE", "version": "0.5.0", "minimumCompatibleRelease": "0.3.0",
+            "leader": "leader", "term": term.leadership.fence().term().0, "degraded": null,
+        })
+    );
+}
+
+#[tokio::test]
+async fn the_final_status_is_left_alone_and_its_legible_twin_names_the_new_leader() {
+    let cluster = Cluster::start().await;
+    let written = cluster.put_status(status(State::Done, 5, 3).encode()).await;
+    let term = cluster.term(&own(5, 3)).await;
+    term.recorder.pass(1).await;
+    let number = term.leadership.fence().term().0;
+    cluster
+        .wait_for_legible(|legible| legible["term"] == number)
+        .await;
+    term.recorder.change();
+    term.recorder.pass(2).await;
+    assert_eq!(read_status(&cluster.store).await.unwrap().mod_revision, written);
+}
+
+/// What the status is while the first pass runs, and that it is DONE afterwards.
+async fn status_while_reconciling(stored: Status, version: u32, minimum: u32) -> Status {
+    let cluster = Cluster::start().await;
+    cluster.put_status(stored.encode()).await;
+    let term = cluster.term(&own(version, minimum)).await;
+    let during = term.recorder.pass(1).await.status.unwrap();
+    cluster
+        .wait_for_status(&status(State::Done, version, minimum))
+        .await;
+    let legible = cluster
+        .wait_for_legible(|legible| legible["state"] == "DONE")
+        .await;
+    assert_eq!(legible["version"], release(version).to_string());
+    Status::decode(&during).unwrap()
+}
+
+#[tokio::test]
+async fn a_compatible_status_keeps_its_numbers_while_work_is_under_way() {
+    let during = status_while_reconciling(status(State::Done, 4, 3), 5, 3).await;
+    assert_eq!(during, status(State::Working, 4, 3));
+}
+
+#[tokio::test]
+async fn a_raised_minimum_is_in_force_before_anything_is_reconciled() {
+    let during = status_while_reconciling(status(State::Done, 4, 1), 5, 3).await;
+    assert_eq!(
+        during,
+        status(State::Working, 4, 3),
+        "least version, greatest minimum"
+    );
+}
+
+#[tokio::test]
+async fn a_rollback_admits_only_what_both_states_do_before_anything_is_reconciled() {
+    let during = status_while_reconciling(status(State::Done, 6, 4), 5, 3).await;
+    assert_eq!(
+        during,
+        status(State::Working, 5, 4),
+        "least version, greatest minimum"
+    );
+}
+
+#[tokio::test]
+async fn over_an_existing_status_nothing_is_reconciled_until_the_leader_before_has_settled() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 5, 3).encode()).await;
+    let settling = Times {
+        settle: Duration::from_millis(700),
+        ..TIMES
+    };
+    let begun = Instant::now();
+    let term = cluster.term_with(&own(5, 3), settling).await;
+    let first = term.recorder.pass(1).await;
+    assert!(first.at - begun >= settling.settle, "{:?}", first.at - begun);
+}
+
+#[tokio::test]
+async fn a_first_pass_that_fails_is_repeated_until_it_succeeds_and_shows_why() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 3).encode()).await;
+    let recorder = cluster.recorder();
+    recorder.will(Err("ClusterRole x was rejected"));
+    let (_published, releases) = tokio::sync::watch::channel(None);
+    let term = cluster.term_of(&own(5, 3), TIMES, releases, recorder).await;
+    let legible = cluster
+        .wait_for_legible(|legible| !legible["degraded"].is_null())
+        .await;
+    assert_eq!(legible["state"], "WORKING");
+    assert_eq!(legible["degraded"]["reason"], "Rejected");
+    assert_eq!(legible["degraded"]["message"], "ClusterRole x was rejected");
+    let passes = term.recorder.passes();
+    assert!(
+        (4..40).contains(&passes.len()),
+        "growing delays from 100 ms: {}",
+        passes.len()
+    );
+    assert_eq!(cluster.status().await.unwrap(), status(State::Working, 4, 3));
+    term.recorder.will(Ok(()));
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    cluster
+        .wait_for_legible(|legible| legible["degraded"].is_null())
+        .await;
+}
+
+#[tokio::test]
+async fn a_later_pass_that_fails_degrades_and_one_that_succeeds_mends_without_touching_the_status() {
+    let cluster = Cluster::start().await;
+    let term = cluster.term(&own(5, 3)).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    let written = read_status(&cluster.store).await.unwrap().mod_revision;
+    term.recorder.will(Err("the apiserver is away"));
+    term.recorder.change();
+    let since = |legible: &serde_json::Value| legible["degraded"]["since"].clone();
+    let legible = cluster
+        .wait_for_legible(|legible| !legible["degraded"].is_null())
+        .await;
+    assert_eq!(legible["state"], "DONE");
+    // Repeated by itself, and with another message it is still the same trouble.
+    let began = since(&legible);
+    let count = term.recorder.passes().len();
+    term.recorder.pass(count + 1).await;
+    term.recorder.will(Err("the apiserver is still away"));
+    let legible = cluster
+        .wait_for_legible(|legible| legible["degraded"]["message"] == "the apiserver is still away")
+        .await;
+    assert_eq!(since(&legible), began);
+    term.recorder.will(Ok(()));
+    cluster
+        .wait_for_legible(|legible| legible["degraded"].is_null())
+        .await;
+    assert_eq!(read_status(&cluster.store).await.unwrap().mod_revision, written);
+}
+
+#[tokio::test]
+async fn passes_that_change_nothing_write_nothing() {
+    let cluster = Cluster::start().await;
+    let often = Times {
+        pass_interval: Duration::from_millis(100),
+        ..TIMES
+    };
+    let term = cluster.term_with(&own(5, 3), often).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    let revision = cluster.etcd.revision();
+    let count = term.recorder.passes().len();
+    term.recorder.pass(count + 5).await;
+    assert_eq!(cluster.etcd.revision(), revision);
+}
+
+#[tokio::test]
+async fn a_change_is_answered_by_a_pass_at_once_and_many_by_few() {
+    let cluster = Cluster::start().await;
+    let term = cluster.term(&own(5, 3)).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    eventually(SOON, "the first pass is over", async || {
+        same(term.recorder.passes().len(), 1)
+    })
+    .await;
+    for _ in 0..100 {
+        term.recorder.change();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let answered = term.recorder.pass(2).await;
+    let count = term.recorder.passes().len();
+    assert!(
+        (2..30).contains(&count),
+        "{count} passes for 100 changes in {:?}",
+        answered.at.elapsed()
+    );
+}

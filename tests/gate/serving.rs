@@ -1,0 +1,219 @@
+//! The order of serving: registered first, judged after, and never ready beside a state that excludes it (INV-4).
+
+use std::time::Duration;
+
+use quorate::gate::judge::Waiter;
+use quorate::gate::readiness::Readiness;
+use quorate::gate::registration::{Registrant, keep_registered};
+use quorate::gate::status::State;
+use quorate::release::Release;
+use quorate::store::Store;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::term::{Cluster, TIMES, only, own, registration, release, status};
+use crate::support::client::{TTL, connect_to, store};
+use crate::support::proxy::{Network, Proxy};
+use crate::support::wait::{SOON, eventually, same};
+
+/// The part of a replica that serves: registration and readiness.
+struct Serving {
+    readiness: Readiness,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Serving {
+    fn start(cluster: &Cluster, store: &Store, node: &str, release: Release) -> Self {
+        let readiness = Readiness::default();
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let (published, registered) = watch::channel(None);
+        let who = Registrant {
+            node: node.parse().unwrap(),
+            version: release.into(),
+            process: format!("process of {node}"),
+            ttl: TTL,
+        };
+        let (registering, pulse, stopped) = (store.clone(), cluster.pulse().clone(), stop.clone());
+        tasks.spawn(async move {
+            keep_registered(&registering, &who, &pulse, &published, stopped).await;
+        });
+        let waiter = Waiter {
+            release,
+            min_reconciler: Release::default(),
+        };
+        let (judging, keeping, stopped) = (store.clone(), readiness.clone(), stop.clone());
+        tasks.spawn(async move {
+            keeping.keep(&judging, Some(waiter), registered, stopped).await;
+        });
+        Self {
+            readiness,
+            stop,
+            tasks,
+        }
+    }
+
+    fn ready(&self) -> bool {
+        self.readiness.registered() && self.readiness.gate().is_ok()
+    }
+
+    async fn wait_ready(&self) {
+        eventually(SOON, "it is ready", async || match self.ready() {
+            true => Ok(()),
+            false => Err(format!("{:?}", self.readiness)),
+        })
+        .await;
+    }
+
+    /// Waits until it is registered and judged, and not ready for this reason.
+    async fn wait_refused(&self, reason: &str) {
+        eventually(SOON, "it is refused", async || {
+            match (self.readiness.registered(), self.readiness.gate()) {
+                (true, Err(told)) if told.to_string().contains(reason) => Ok(()),
+                seen => Err(format!("{seen:?}")),
+            }
+        })
+        .await;
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_registers_before_the_restriction_refuses_it_and_serves_until_it_goes() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let own = own(5, 3);
+    let looked_at = cluster.register("leader", release(5)).await;
+    // After the leader's look, before its transaction.
+    let old = Serving::start(&cluster, &cluster.store, "old", release(1));
+    old.wait_ready().await;
+    let (published, releases) = watch::channel(Some(only(&own, looked_at)));
+    let term = cluster.term_on(&own, TIMES, releases).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
+    assert!(old.ready() && term.recorder.passes().is_empty());
+    old.stop().await;
+    published.send_replace(Some(only(&own, cluster.register("leader", release(5)).await)));
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_registers_after_the_restriction_never_becomes_ready() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let own = own(5, 3);
+    let recorder = cluster.recorder();
+    recorder.let_passes_end(false);
+    let looked_at = cluster.register("leader", release(5)).await;
+    let (_published, releases) = watch::channel(Some(only(&own, looked_at)));
+    let term = cluster.term_of(&own, TIMES, releases, recorder).await;
+    term.recorder.pass(1).await;
+    let old = Serving::start(&cluster, &cluster.store, "old", release(1));
+    let refused = "release 0.1.0 is below the minimum compatible release 0.3.0";
+    old.wait_refused(refused).await;
+    term.recorder.let_passes_end(true);
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    old.wait_refused(refused).await;
+    old.stop().await;
+}
+
+#[tokio::test]
+async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica_ready() {
+    let cluster = Cluster::start().await;
+    let own = own(5, 3);
+    let leader = cluster.register("leader", release(5)).await;
+    for round in 0..12_u64 {
+        let stored = cluster.put_status(status(State::Done, 4, 1).encode()).await;
+        let recorder = cluster.recorder();
+        recorder.let_passes_end(false);
+        let (published, releases) = watch::channel(None);
+        let old = Serving::start(&cluster, &cluster.store, "old", release(1));
+        // From before its registration to long after it was judged.
+        tokio::time::sleep(Duration::from_millis(round)).await;
+        let term = cluster.term_of(&own, TIMES, releases, recorder).await;
+        published.send_replace(Some(only(&own, leader.max(stored))));
+        let restricted = eventually(SOON, "one or the other", async || {
+            let restricted = cluster.status().await.unwrap() == status(State::Working, 4, 3);
+            match restricted || old.ready() {
+                true => Ok(restricted),
+                false => Err("neither"),
+            }
+        })
+        .await;
+        if restricted {
+            old.wait_refused("below the minimum").await;
+        }
+        // Whatever came first, it stays so: the transaction counts the registration, the judge the status.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let restricted = cluster.status().await.unwrap() == status(State::Working, 4, 3);
+        assert!(!(restricted && old.ready()), "round {round}");
+        old.stop().await;
+        term.die(&cluster.etcd).await;
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_the_status_excludes_from_now_on_stops_being_ready() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 5, 3).encode()).await;
+    let serving = Serving::start(&cluster, &cluster.store, "a", release(4));
+    serving.wait_ready().await;
+    // By force of an operator; a leader would have waited.
+    cluster.put_status(status(State::Done, 6, 5).encode()).await;
+    serving.wait_refused("below the minimum").await;
+    cluster.put_status(status(State::Done, 5, 3).encode()).await;
+    serving.wait_ready().await;
+    cluster.put_status("garbage").await;
+    serving.wait_refused("").await;
+    serving.stop().await;
+}
+
+#[tokio::test]
+async fn a_replica_whose_registration_is_deleted_is_judged_anew_under_another_one() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 5, 3).encode()).await;
+    let serving = Serving::start(&cluster, &cluster.store, "a", release(4));
+    serving.wait_ready().await;
+    let key = registration("a");
+    let record = async || cluster.client.get(key.as_bytes()).await.unwrap().0;
+    let first = record().await.unwrap();
+    cluster.unregister("a").await;
+    eventually(SOON, "another record", async || {
+        let created = record().await.map(|kv| kv.create_revision);
+        same(
+            created.is_some_and(|created| created > first.create_revision),
+            true,
+        )
+    })
+    .await;
+    serving.wait_ready().await;
+    serving.stop().await;
+    assert!(record().await.is_none(), "it takes its record back when it goes");
+}
+
+#[tokio::test]
+async fn a_replica_cut_off_and_excluded_meanwhile_does_not_come_back_ready() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let proxy = Proxy::in_front_of(&cluster.etcd.endpoints()[0]);
+    let cut_off = store(&connect_to(vec![proxy.url()]).await);
+    let old = Serving::start(&cluster, &cut_off, "old", release(1));
+    old.wait_ready().await;
+    proxy.set(Network::BlackHole);
+    let term = cluster.term(&own(5, 3)).await;
+    // The record goes only when the window has long closed, and only then is the status restricted.
+    term.recorder.pass(1).await;
+    assert!(!old.ready(), "INV-4");
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    proxy.set(Network::Passes);
+    old.wait_refused("below the minimum").await;
+    old.stop().await;
+}

@@ -1,0 +1,358 @@
+//! One term of the gate's controller on a real etcd, with a reconciler that records.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use prost::Message as _;
+use quorate::etcd::election::Leadership;
+use quorate::etcd::{Etcd, Fence, KeyValue, Pulse, Revision, Txn};
+use quorate::gate::controller::{GateController, PassFailed, Reconcile, Times};
+use quorate::gate::plan::Own;
+use quorate::gate::releases::Releases;
+use quorate::gate::status::{State, Status};
+use quorate::gate::watch_nodes::watch_nodes;
+use quorate::proto::{Metadata, Node, NodeStatus, Registration};
+use quorate::release::{Release, Version};
+use quorate::store::Store;
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::client::{commit, connect, lead, put, store};
+use crate::support::etcd::TestEtcd;
+use crate::support::wait::{SOON, eventually};
+
+/// Release 0.`minor`.0.
+pub fn release(minor: u32) -> Release {
+    Release::new(0, minor, 0)
+}
+
+/// What a replica of this release runs, with one number for both minimums.
+pub fn own(version: u32, minimum: u32) -> Own {
+    Own {
+        version: release(version).into(),
+        min_reconciler: release(minimum),
+        min_apiserver: release(minimum),
+    }
+}
+
+/// A status of 0.`version`.0 that excludes releases below 0.`minimum`.0.
+pub fn status(state: State, version: u32, minimum: u32) -> Status {
+    Status::new(state, release(version).into(), release(minimum))
+}
+
+/// Waits short enough for tests; passes only where something asks for one.
+pub const TIMES: Times = Times {
+    settle: Duration::from_millis(50),
+    pass_interval: Duration::from_secs(3600),
+};
+
+/// What a pass found.
+#[derive(Clone, Debug)]
+pub struct Pass {
+    /// When it began.
+    pub at: Instant,
+    /// The status at that moment.
+    pub status: Option<Vec<u8>>,
+}
+
+/// Stands in for the Kubernetes resources: what it would do begins where a pass begins.
+#[derive(Clone)]
+pub struct Recorder {
+    store: Store,
+    passes: Arc<Mutex<Vec<Pass>>>,
+    outcome: Arc<Mutex<Result<(), PassFailed>>>,
+    may_end: watch::Sender<bool>,
+    announced: Arc<Mutex<Vec<String>>>,
+    change: Arc<Notify>,
+}
+
+impl Recorder {
+    fn new(store: &Store) -> Self {
+        Self {
+            store: store.clone(),
+            passes: Arc::default(),
+            outcome: Arc::new(Mutex::new(Ok(()))),
+            may_end: watch::Sender::new(true),
+            announced: Arc::default(),
+            change: Arc::default(),
+        }
+    }
+
+    /// What every pass from now on results in.
+    pub fn will(&self, outcome: Result<(), &str>) {
+        *self.outcome.lock().unwrap() = outcome.map_err(|message| PassFailed {
+            reason: "Rejected",
+            message: message.to_owned(),
+        });
+    }
+
+    /// Whether passes end, or go on until they may.
+    pub fn let_passes_end(&self, may_end: bool) {
+        self.may_end.send_replace(may_end);
+    }
+
+    /// Something that is managed changed.
+    pub fn change(&self) {
+        self.change.notify_one();
+    }
+
+    pub fn passes(&self) -> Vec<Pass> {
+        self.passes.lock().unwrap().clone()
+    }
+
+    pub fn announced(&self) -> Vec<String> {
+        self.announced.lock().unwrap().clone()
+    }
+
+    /// Waits until this many passes have begun; the last of them.
+    pub async fn pass(&self, count: usize) -> Pass {
+        eventually(SOON, "passes", async || {
+            let passes = self.passes();
+            match passes.len() >= count {
+                true => Ok(passes[count - 1].clone()),
+                false => Err(format!("{} of {count}", passes.len())),
+            }
+        })
+        .await
+    }
+}
+
+impl Reconcile for Recorder {
+    async fn pass(&mut self, _: &Fence) -> Result<(), PassFailed> {
+        let at = Instant::now();
+        let found = read_status(&self.store).await;
+        self.passes.lock().unwrap().push(Pass {
+            at,
+            status: found.map(|kv| kv.value),
+        });
+        let mut may_end = self.may_end.subscribe();
+        may_end.wait_for(|may_end| *may_end).await.unwrap();
+        self.outcome.lock().unwrap().clone()
+    }
+
+    async fn changed(&mut self) {
+        self.change.notified().await;
+    }
+
+    async fn announce_blocked(&mut self, _: &Fence, message: &str) {
+        self.announced.lock().unwrap().push(message.to_owned());
+    }
+}
+
+/// The status key as it is.
+pub async fn read_status(store: &Store) -> Option<KeyValue> {
+    store.etcd.get(&store.keys.status()).await.unwrap().0
+}
+
+/// A cluster's etcd, and terms on it.
+pub struct Cluster {
+    pub etcd: TestEtcd,
+    pub client: Etcd,
+    pub store: Store,
+    _beating: JoinSet<()>,
+    pulse: Pulse,
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        let etcd = TestEtcd::start().await;
+        let client = connect(&etcd).await;
+        let store = store(&client);
+        let pulse = Pulse::default();
+        let mut beating = JoinSet::new();
+        beating.spawn(pulse.clone().beat_forever());
+        Self {
+            etcd,
+            client,
+            store,
+            _beating: beating,
+            pulse,
+        }
+    }
+
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    /// As someone who is not the leader would.
+    pub async fn put_status(&self, value: impl Into<Vec<u8>>) -> Revision {
+        let key = String::from_utf8(self.store.keys.status()).unwrap();
+        put(&self.client, &key, value).await.revision
+    }
+
+    pub async fn status(&self) -> Option<Status> {
+        let found = read_status(&self.store).await?;
+        Some(Status::decode(&found.value).unwrap())
+    }
+
+    pub async fn wait_for_status(&self, wanted: &Status) {
+        eventually(SOON, "the status", async || {
+            let found = read_status(&self.store).await.map(|kv| Status::decode(&kv.value));
+            match found {
+                Some(Ok(found)) if found == *wanted => Ok(()),
+                found => Err(format!("{found:?} instead of {wanted}")),
+            }
+        })
+        .await;
+    }
+
+    /// `status.json`, once it fulfils the condition.
+    pub async fn wait_for_legible(&self, condition: impl Fn(&Value) -> bool) -> Value {
+        let key = self.store.keys.status_json();
+        eventually(SOON, "status.json", async || {
+            let text = self.client.get(&key).await.unwrap().0.map(|kv| kv.value);
+            let legible = serde_json::from_slice(&text.unwrap_or_default()).unwrap_or(Value::Null);
+            match condition(&legible) {
+                true => Ok(legible),
+                false => Err(legible),
+            }
+        })
+        .await
+    }
+
+    /// Registers a process of this release, as a replica does, but without an end.
+    pub async fn register(&self, node: &str, release: Release) -> Revision {
+        let record = Registration {
+            version: Some(Version::from(release).to_proto()),
+            process: "another".to_owned(),
+            registered_at: None,
+        };
+        put(&self.client, &registration(node), record.encode_to_vec())
+            .await
+            .revision
+    }
+
+    pub async fn unregister(&self, node: &str) {
+        let txn = Txn::new().delete(registration(node).as_bytes());
+        commit(&self.client, txn).await.unwrap();
+    }
+
+    /// Writes a node that is flagged as a controller of this release.
+    pub async fn put_node(&self, name: &str, release: Release) -> Revision {
+        self.put_node_called(name, name, release).await
+    }
+
+    /// The same with something else as `metadata.name`.
+    pub async fn put_node_called(&self, key: &str, name: &str, release: Release) -> Revision {
+        let node = Node {
+            metadata: Some(Metadata {
+                name: name.to_owned(),
+                ..Metadata::default()
+            }),
+            spec: None,
+            status: Some(NodeStatus {
+                controller: true,
+                release: Some(release.to_proto()),
+                ..NodeStatus::default()
+            }),
+        };
+        put(&self.client, &format!("/q/nodes/{key}"), node.encode_to_vec())
+            .await
+            .revision
+    }
+
+    /// Wins the election and holds the gate, with the releases that watch-nodes sees.
+    pub async fn term(&self, own: &Own) -> Term {
+        self.term_with(own, TIMES).await
+    }
+
+    pub async fn term_with(&self, own: &Own, times: Times) -> Term {
+        let (published, releases) = watch::channel(None);
+        let mut term = self.term_on(own, times, releases).await;
+        let (store, own) = (self.store.clone(), own.clone());
+        term.tasks.spawn(async move {
+            watch_nodes(&store, &own, published, CancellationToken::new()).await;
+        });
+        term
+    }
+
+    /// Wins the election and holds the gate, with releases fed by hand.
+    pub async fn term_on(
+        &self,
+        own: &Own,
+        times: Times,
+        releases: watch::Receiver<Option<Releases>>,
+    ) -> Term {
+        let recorder = Recorder::new(&self.store);
+        self.term_of(own, times, releases, recorder).await
+    }
+
+    /// The same with a recorder that was told before what to do.
+    pub async fn term_of(
+        &self,
+        own: &Own,
+        times: Times,
+        releases: watch::Receiver<Option<Releases>>,
+        recorder: Recorder,
+    ) -> Term {
+        let leadership = lead(&self.client, "leader", &self.pulse).await.unwrap();
+        let controller = GateController {
+            store: self.store.clone(),
+            fence: leadership.fence().clone(),
+            node: "leader".to_owned(),
+            own: own.clone(),
+            releases,
+            resources: recorder.clone(),
+            times,
+        };
+        let mut gate = JoinSet::new();
+        gate.spawn(controller.run());
+        Term {
+            leadership,
+            gate,
+            tasks: JoinSet::new(),
+            recorder,
+        }
+    }
+
+    pub fn recorder(&self) -> Recorder {
+        Recorder::new(&self.store)
+    }
+
+    pub fn gate_blocked(&self) -> i64 {
+        self.client.metrics().gate_blocked.get()
+    }
+}
+
+/// The key of a registration, as text.
+pub fn registration(node: &str) -> String {
+    format!("/q/nodes/{node}/release")
+}
+
+/// Nobody but the own release runs, as known at this revision.
+pub fn only(own: &Own, revision: Revision) -> Releases {
+    Releases {
+        least: own.version.release,
+        greatest: own.version.release,
+        outside: Vec::new(),
+        unreadable: Vec::new(),
+        revision,
+    }
+}
+
+/// A term under way.
+pub struct Term {
+    pub leadership: Leadership,
+    /// The controller alone.
+    pub gate: JoinSet<()>,
+    tasks: JoinSet<()>,
+    pub recorder: Recorder,
+}
+
+impl Term {
+    /// Ends it as a process that dies does, but without the wait for its lease.
+    pub async fn die(mut self, etcd: &TestEtcd) {
+        self.gate.shutdown().await;
+        self.tasks.shutdown().await;
+        let keys = etcd.etcdctl(&[
+            "get",
+            "--prefix",
+            "--keys-only",
+            "/q/kubernetes/reconciler/leader/",
+        ]);
+        let lease = keys.trim().rsplit('/').next().unwrap().to_owned();
+        etcd.etcdctl(&["lease", "revoke", &lease]);
+    }
+}

@@ -1,0 +1,283 @@
+//! WaitReady, as a library function and as a command.
+
+use std::time::Duration;
+
+use quorate::etcd::Txn;
+use quorate::gate::judge::{Waiter, wait_ready};
+use quorate::gate::status::State;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::term::{Cluster, release, status};
+use crate::support::client::{commit, connect_to, store};
+use crate::support::etcd::{PASSWORD, TestEtcd, USER};
+use crate::support::proxy::{Network, Proxy};
+use crate::support::quorate::quorate;
+use crate::support::wait::{SOON, eventually, same};
+
+/// 0.4.0, which needs a state reconciled by 0.2.0.
+const WAITER: Waiter = Waiter {
+    release: quorate::release::Release::new(0, 4, 0),
+    min_reconciler: quorate::release::Release::new(0, 2, 0),
+};
+
+/// Waits beside the test, writing down the reasons.
+struct Waiting {
+    reasons: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
+    task: JoinSet<()>,
+}
+
+impl Waiting {
+    fn start(store: &quorate::store::Store) -> Self {
+        let reasons = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
+        let mut task = JoinSet::new();
+        let (store, told) = (store.clone(), reasons.clone());
+        task.spawn(async move {
+            wait_ready(&store, WAITER, |reason| {
+                told.lock().unwrap().push(reason.to_string())
+            })
+            .await;
+        });
+        Self { reasons, task }
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.reasons.lock().unwrap().clone()
+    }
+
+    /// Waits until this many reasons were told; the last of them.
+    async fn reason(&self, count: usize) -> String {
+        eventually(SOON, "reasons", async || {
+            let reasons = self.reasons();
+            match reasons.len() >= count {
+                true => Ok(reasons[count - 1].clone()),
+                false => Err(format!("{reasons:?}")),
+            }
+        })
+        .await
+    }
+
+    async fn ends(mut self) -> Vec<String> {
+        timeout(SOON, self.task.join_next())
+            .await
+            .expect("it is ready")
+            .unwrap()
+            .unwrap();
+        self.reasons()
+    }
+}
+
+#[tokio::test]
+async fn each_reason_to_wait_is_told_once_until_the_state_is_compatible() {
+    let cluster = Cluster::start().await;
+    let waiting = Waiting::start(&cluster.store);
+    assert!(waiting.reason(1).await.contains("no reconciler status"));
+    cluster.put_status([0xff]).await;
+    assert!(waiting.reason(2).await.contains("cannot be decoded"));
+    cluster.put_status(status(State::Done, 6, 5).encode()).await;
+    let excluded = waiting.reason(3).await;
+    assert!(
+        excluded.contains("0.4.0 is below the minimum compatible release 0.5.0"),
+        "{excluded}"
+    );
+    // The same in other words is no other reason.
+    cluster.put_status(status(State::Working, 6, 5).encode()).await;
+    cluster.put_status(status(State::Done, 1, 0).encode()).await;
+    let behind = waiting.reason(4).await;
+    assert!(
+        behind.contains("reconciled by 0.1.0, but 0.4.0 needs at least 0.2.0"),
+        "{behind}"
+    );
+    let txn = Txn::new().delete(&cluster.store.keys.status());
+    commit(&cluster.client, txn).await.unwrap();
+    assert_eq!(
+        waiting.reason(5).await,
+        waiting.reasons()[0],
+        "a reason that comes back is told again"
+    );
+    cluster.put_status(status(State::Working, 3, 4).encode()).await;
+    assert_eq!(waiting.ends().await.len(), 5, "WORKING does not block");
+}
+
+#[tokio::test]
+async fn a_compatible_status_that_is_there_already_admits_without_a_word() {
+    let cluster = Cluster::start().await;
+    for state in [State::Done, State::Working] {
+        cluster.put_status(status(state, 2, 4).encode()).await;
+        assert_eq!(Waiting::start(&cluster.store).ends().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn it_goes_on_over_a_restart_of_etcd_a_broken_connection_and_a_compaction() {
+    let mut cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 1, 0).encode()).await;
+    let proxy = Proxy::in_front_of(&cluster.etcd.endpoints()[0]);
+    let waiting = Waiting::start(&store(&connect_to(vec![proxy.url()]).await));
+    waiting.reason(1).await;
+    cluster.etcd.members[0].kill().await.unwrap();
+    cluster.etcd.members[0].start().await.unwrap();
+    cluster
+        .etcd
+        .etcdctl(&["put", "/q/kubernetes/reconciler/status", "garbage"]);
+    waiting.reason(2).await;
+    proxy.set(Network::Resets);
+    cluster.etcd.etcdctl(&["del", "/q/kubernetes/reconciler/status"]);
+    cluster.etcd.compact();
+    proxy.set(Network::Passes);
+    assert!(waiting.reason(3).await.contains("no reconciler status"));
+    let value = status(State::Done, 4, 4).encode();
+    eventually(SOON, "etcd takes the status", async || {
+        let txn = Txn::new().put(&cluster.store.keys.status(), value.clone());
+        commit(&cluster.client, txn).await
+    })
+    .await;
+    waiting.ends().await;
+}
+
+/// The command on this etcd, with these further arguments.
+async fn command(etcd: &TestEtcd, args: &[&str]) -> crate::support::quorate::Finished {
+    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
+    quorate([&["wait-ready", "--prefix=/q", &endpoints], args].concat()).await
+}
+
+#[tokio::test]
+async fn the_command_tells_by_its_exit_code_whether_the_release_is_admitted() {
+    let cluster = Cluster::start().await;
+    let release_flag = format!("--release={}", WAITER.release);
+    let args = [&*release_flag, "--min-reconciler-release=0.2.0", "--timeout=1s"];
+    let waited = command(&cluster.etcd, &args).await;
+    assert_eq!(waited.code, 2, "{waited:?}");
+    assert_eq!(waited.stdout, "waiting: there is no reconciler status yet\n");
+    assert!(
+        waited.stderr.contains("0.4.0 is not admitted after 1s"),
+        "{}",
+        waited.stderr
+    );
+
+    cluster.put_status(status(State::Done, 6, 5).encode()).await;
+    let excluded = command(&cluster.etcd, &args).await;
+    assert_eq!(excluded.code, 2);
+    assert_eq!(excluded.stdout.lines().count(), 1, "{}", excluded.stdout);
+
+    cluster.put_status(status(State::Done, 4, 4).encode()).await;
+    let admitted = command(&cluster.etcd, &args).await.expect_done();
+    assert_eq!(admitted, "ready: the reconciled state admits release 0.4.0\n");
+
+    let impossible = command(
+        &cluster.etcd,
+        &["--release=0.1.0", "--min-reconciler-release=0.2.0"],
+    )
+    .await;
+    assert!(
+        impossible
+            .expect_code(64)
+            .contains("0.2.0 is above --release 0.1.0")
+    );
+    assert_eq!(cluster.etcd.keys("/q/nodes/"), [""; 0], "it registers nothing");
+}
+
+#[tokio::test]
+async fn the_command_ends_when_the_status_arrives_over_a_restart_of_etcd() {
+    let mut cluster = Cluster::start().await;
+    let endpoints = format!("--etcd-endpoints={}", cluster.etcd.endpoints_flag());
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move {
+        quorate([
+            "wait-ready",
+            "--prefix=/q",
+            &endpoints,
+            "--release=0.4.0",
+            "--timeout=50s",
+        ])
+        .await
+    });
+    let connected = async || {
+        let metric = cluster.etcd.members[0]
+            .metric("etcd_debugging_mvcc_watcher_total")
+            .await;
+        same(metric, Some(1.0))
+    };
+    eventually(SOON, "the command watches", connected).await;
+    cluster.etcd.members[0].kill().await.unwrap();
+    cluster.etcd.members[0].start().await.unwrap();
+    let value = status(State::Done, 4, 4).encode();
+    eventually(SOON, "etcd takes the status", async || {
+        let txn = Txn::new().put(&cluster.store.keys.status(), value.clone());
+        commit(&cluster.client, txn).await
+    })
+    .await;
+    let ended = waiting.join_next().await.unwrap().unwrap();
+    let stdout = ended.expect_done();
+    assert!(
+        stdout.starts_with("waiting: there is no reconciler status yet\n"),
+        "{stdout}"
+    );
+}
+
+#[tokio::test]
+async fn the_command_goes_on_with_other_members_than_the_one_that_it_was_given() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    let endpoint = format!("--etcd-endpoints={}", etcd.members[0].client_url);
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move {
+        quorate([
+            "wait-ready",
+            "--prefix=/q",
+            &endpoint,
+            "--release=0.4.0",
+            "--timeout=55s",
+        ])
+        .await
+    });
+    eventually(SOON, "the command knows the other members", async || {
+        let asked = r#"grpc_server_started_total{grpc_method="Status",grpc_service="etcdserverpb.Maintenance",grpc_type="unary"}"#;
+        same(etcd.members[1].metric(asked).await > Some(0.0), true)
+    })
+    .await;
+    etcd.members[0].kill().await.unwrap();
+    etcd.members[1].wait_healthy().await.unwrap();
+    let store = store(&connect_to(vec![etcd.members[1].client_url.clone()]).await);
+    let value = status(State::Done, 4, 4).encode();
+    commit(&store.etcd, Txn::new().put(&store.keys.status(), value))
+        .await
+        .unwrap();
+    waiting.join_next().await.unwrap().unwrap().expect_done();
+}
+
+#[tokio::test]
+async fn the_command_outlives_its_token_and_the_member_that_it_began_with() {
+    let mut etcd = TestEtcd::with_password("/q", 1).await;
+    let file = etcd.directory().join("password");
+    std::fs::write(&file, PASSWORD).unwrap();
+    let flags = [
+        format!("--etcd-endpoints={}", etcd.endpoints_flag()),
+        format!("--etcd-user={USER}"),
+        format!("--etcd-password-file={}", file.display()),
+    ];
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move {
+        let args = ["wait-ready", "--prefix=/q", "--release=0.4.0", "--timeout=50s"];
+        quorate(args.into_iter().map(str::to_owned).chain(flags)).await
+    });
+    eventually(SOON, "the command watches", async || {
+        same(
+            etcd.members[0].metric("etcd_debugging_mvcc_watcher_total").await,
+            Some(1.0),
+        )
+    })
+    .await;
+    etcd.members[0].kill().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    etcd.members[0].start().await.unwrap();
+    // Protobuf by hand: state DONE; version 0.4.0; minimum compatible release 0.1.0.
+    let value = status(State::Done, 4, 1).encode();
+    assert!(
+        value.is_ascii() && !value.contains(&0),
+        "etcdctl takes it as an argument"
+    );
+    let text = String::from_utf8(value).unwrap();
+    etcd.etcdctl_as_root(&["put", "--", "/q/kubernetes/reconciler/status", &text]);
+    waiting.join_next().await.unwrap().unwrap().expect_done();
+    assert_eq!(release(4), WAITER.release);
+}

@@ -1,0 +1,239 @@
+//! `quorate bundle check`, `diff` and `rbac`, as a person runs them.
+
+use serde_json::json;
+
+use super::site::{Site, bundle, bundle_directory, config_map, config_map_path, ended, expect_success};
+use crate::support::quorate::quorate;
+
+#[tokio::test]
+async fn check_shows_what_a_bundle_holds() {
+    let shown = quorate(["bundle", "check"]).await.expect_done();
+    assert!(shown.starts_with("bundle builtin at release "), "{shown}");
+    assert!(shown.contains("1 StorageClass"), "{shown}");
+}
+
+#[tokio::test]
+async fn check_lists_every_fault_and_ends_with_64() {
+    let directory = bundle_directory(
+        "0.9.0",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: [\n",
+    );
+    let path = directory.path().display().to_string();
+    let said = quorate(["bundle", "check", &path]).await.expect_code(64);
+    for fault in [
+        "bundle.yaml: minReconcilerRelease 1.0.0 is above the bundle's own release 0.9.0",
+        "bundle.yaml: minApiserverRelease 1.0.0 is above the bundle's own release 0.9.0",
+        "manifests.yaml, document 1: metadata.namespace is missing: a ConfigMap lies in a namespace",
+        "manifests.yaml, document 2: cannot be read: line ",
+    ] {
+        assert!(said.contains(fault), "missing {fault:?} in {said}");
+    }
+    let nowhere = quorate(["bundle", "check", "/nowhere"]).await.expect_code(64);
+    assert!(
+        nowhere.contains("the bundle /nowhere cannot be used"),
+        "{nowhere}"
+    );
+}
+
+#[tokio::test]
+async fn run_refuses_a_bundle_with_faults_before_it_touches_anything() {
+    let directory = bundle_directory("1.0.0", "kind: ConfigMap\n");
+    let flag = format!("--bundle={}", directory.path().display());
+    let said = quorate(["run", &flag]).await.expect_code(64);
+    assert!(said.contains("document 1: apiVersion is missing"), "{said}");
+}
+
+#[tokio::test]
+async fn check_from_an_old_bundle_finds_the_deadlock_of_both_minimums() {
+    let old = bundle_directory("1.0.0", &(config_map("a", "v") + &config_map("b", "v")));
+    let new = bundle_directory("1.1.0", &config_map("a", "w"));
+    let raise = |minimums: &str| {
+        let description = format!("name: web\nrelease: 1.1.0\n{minimums}");
+        std::fs::write(new.path().join("bundle.yaml"), description).unwrap();
+    };
+    let (old_path, new_path) = (old.path().display().to_string(), new.path().display().to_string());
+    let check = ["bundle", "check", &new_path, "--from", &old_path];
+
+    raise("minReconcilerRelease: 1.1.0\nminApiserverRelease: 1.0.0\n");
+    let shown = quorate(check).await.expect_done();
+    assert!(shown.contains("changed    ConfigMap default/a"), "{shown}");
+    assert!(shown.contains("pruned     ConfigMap default/b"), "{shown}");
+
+    raise("minReconcilerRelease: 1.1.0\nminApiserverRelease: 1.1.0\n");
+    let said = quorate(check).await.expect_code(4);
+    assert!(said.contains("rule \"one minimum a release\""), "{said}");
+    assert!(said.contains("deadlocks"), "{said}");
+
+    let back = quorate(["bundle", "check", &old_path, "--from", &new_path])
+        .await
+        .expect_code(4);
+    assert!(
+        back.contains("rule \"no rollback below the stored minimum\""),
+        "{back}"
+    );
+}
+
+#[tokio::test]
+async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
+    let site = Site::start().await;
+    let before = config_map("changes", "v") + &config_map("goes", "v") + &config_map("same", "v");
+    expect_success(&site.pass(bundle(&before)).await);
+    let after = config_map("changes", "w") + &config_map("same", "v") + &config_map("comes", "v");
+    let directory = bundle_directory("1.1.0", &after);
+    let revision = site.kubernetes.etcd.revision();
+    let args = [
+        "bundle".to_owned(),
+        "diff".to_owned(),
+        format!("--bundle={}", directory.path().display()),
+        format!("--kubeconfig={}", site.kubernetes.kubeconfig().display()),
+        "--prefix=/q".to_owned(),
+        format!("--etcd-endpoints={}", site.kubernetes.etcd.endpoints().join(",")),
+    ];
+    let shown = quorate(&args).await.expect_done();
+    assert_eq!(
+        shown,
+        "~ ConfigMap default/changes\n    - data.key: \"v\"\n    + data.key: \"w\"\n+ ConfigMap default/comes\n\
+         - ConfigMap default/goes: no longer in the bundle\n3 of 4 objects would change, 0 could not be put in place\n"
+    );
+    let with_code = args.iter().map(String::as_str).chain(["--exit-code"]);
+    quorate(with_code).await.expect_code(5);
+    assert_eq!(site.kubernetes.etcd.revision(), revision, "nothing is written");
+
+    let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "comes"}});
+    site.kubernetes
+        .send("POST", "/api/v1/namespaces/default/configmaps", &foreign)
+        .await;
+    let finished = quorate(&args).await;
+    assert!(
+        finished
+            .stdout
+            .contains("! ConfigMap default/comes: exists, and is not ours"),
+        "{}",
+        finished.stdout
+    );
+    finished.expect_code(4);
+}
+
+/// Everything that a bundle can need: roles that grant more than their writer holds, a binding to cluster-admin, a
+/// namespace and what lies in it, a definition and an object of it.
+const DEMANDING: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: mighty}
+rules: [{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: mighty}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: owners}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: team}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: viewers, namespace: team}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: blue}]
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: balls.toys.example.com}
+spec:
+  group: toys.example.com
+  scope: Cluster
+  names: {kind: Ball, plural: balls, singular: ball, listKind: BallList}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+---
+apiVersion: toys.example.com/v1
+kind: Ball
+metadata: {name: red}
+";
+
+#[tokio::test]
+async fn the_printed_permissions_are_enough_and_name_every_object_that_may_be_written() {
+    let site = Site::start().await;
+    let kubernetes = &site.kubernetes;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "quorate"}});
+    kubernetes
+        .send("POST", "/api/v1/namespaces/kube-system/serviceaccounts", &account)
+        .await;
+    let manifests = config_map("goes", "v") + "---" + DEMANDING;
+    let (old, new) = (
+        bundle_directory("1.0.0", &manifests),
+        bundle_directory("1.1.0", DEMANDING),
+    );
+    let (old_path, new_path) = (old.path().display().to_string(), new.path().display().to_string());
+    let printed = quorate([
+        "bundle",
+        "rbac",
+        &new_path,
+        "--from",
+        &old_path,
+        "--service-account=kube-system/quorate",
+    ])
+    .await
+    .expect_done();
+    // The permissions of the old bundle, for the first pass; those of the new one on top.
+    let both = quorate([
+        "bundle",
+        "rbac",
+        &old_path,
+        "--service-account=kube-system/quorate",
+    ])
+    .await
+    .expect_done();
+    apply(&site, &both).await;
+    let kubeconfig = kubernetes
+        .service_account_kubeconfig("kube-system", "quorate")
+        .await;
+    let mut reconciler = site.reconciler_as(kubeconfig.clone(), bundle(&manifests)).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    expect_success(&reconciler.pass(site.fence()).await);
+
+    apply(&site, &printed).await;
+    let mut reconciler = site.reconciler_as(kubeconfig.clone(), bundle(DEMANDING)).await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "pruned"), ["ConfigMap default/goes"]);
+
+    // Nothing else may be written: not even another object of a kind that is in the bundle.
+    let other = DEMANDING.replace("name: mighty}\nrules", "name: mightier}\nrules");
+    let mut reconciler = site.reconciler_as(kubeconfig, bundle(&other)).await;
+    let report = reconciler.pass(site.fence()).await;
+    let said = report.summary();
+    assert!(
+        said.contains("missing permission: patch clusterroles.rbac.authorization.k8s.io \"mightier\""),
+        "{said}"
+    );
+    assert!(site.get(&config_map_path("goes")).await.is_none());
+}
+
+/// Applies printed YAML as the administrator.
+async fn apply(site: &Site, printed: &str) {
+    for document in quorate::store::object::text::parse(printed).unwrap() {
+        let plural = match document["kind"].as_str().unwrap() {
+            "ClusterRole" => "clusterroles",
+            "ClusterRoleBinding" => "clusterrolebindings",
+            "Role" => "roles",
+            other => {
+                assert_eq!(other, "RoleBinding");
+                "rolebindings"
+            }
+        };
+        let scope = match document["metadata"]["namespace"].as_str() {
+            Some(namespace) => format!("namespaces/{namespace}/"),
+            None => String::new(),
+        };
+        let name = document["metadata"]["name"].as_str().unwrap();
+        let path = format!(
+            "/apis/rbac.authorization.k8s.io/v1/{scope}{plural}/{name}?fieldManager=admin&force=true"
+        );
+        let text = document.to_string();
+        let body = Some(("application/apply-patch+yaml", text.as_str()));
+        let answer = site.kubernetes.request("PATCH", &path, body).await.unwrap();
+        assert!((200..300).contains(&answer.status), "{path}: {}", answer.body);
+    }
+}

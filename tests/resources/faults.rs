@@ -1,0 +1,191 @@
+//! An HTTP proxy in front of a kube-apiserver that notes every request, and fails those that it is told to.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::support::kubernetes::Kubernetes;
+
+/// What happens to a request.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// It is answered with this status, and this `Retry-After` if there is one; the server never sees it.
+    Status(u16, Option<u64>),
+    /// It is carried out, and answered with this status all the same.
+    LoseReply(u16),
+    /// It is never answered; the server never sees it.
+    Hang,
+    /// Before it, someone else sends this: method, path, content type and body.
+    After(&'static str, String, &'static str, String),
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    method: &'static str,
+    path_holds: String,
+    times: usize,
+    fault: Fault,
+}
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    pub method: String,
+    /// Path and query.
+    pub uri: String,
+    pub body: String,
+}
+
+struct Shared {
+    client: kube::Client,
+    rules: Mutex<Vec<Rule>>,
+    noted: Mutex<Vec<Noted>>,
+}
+
+pub struct FaultProxy {
+    shared: Arc<Shared>,
+    kubeconfig: PathBuf,
+    _serving: JoinSet<()>,
+}
+
+impl FaultProxy {
+    /// Starts one; who comes through it is the administrator.
+    pub async fn in_front_of(kubernetes: &Kubernetes) -> Self {
+        let admin = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(admin, &KubeConfigOptions::default()).await;
+        let mut config = config.unwrap();
+        config.default_retry = false;
+        let shared = Arc::new(Shared {
+            client: kube::Client::try_from(config).unwrap(),
+            rules: Mutex::default(),
+            noted: Mutex::default(),
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(pass_on).with_state(shared.clone());
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let kubeconfig = kubernetes
+            .directory()
+            .join(format!("proxy-{}.kubeconfig", address.port()));
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "proxy", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "nobody", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+            "current-context": "proxy",
+        });
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
+        Self {
+            shared,
+            kubeconfig,
+            _serving: serving,
+        }
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.kubeconfig.clone()
+    }
+
+    /// Fails so many requests of this method whose path and query hold this text.
+    pub fn fail(&self, method: &'static str, path_holds: &str, times: usize, fault: Fault) {
+        self.shared.rules.lock().unwrap().push(Rule {
+            method,
+            path_holds: path_holds.to_owned(),
+            times,
+            fault,
+        });
+    }
+
+    /// Everything that came since the last call, watches left out: they are not part of a pass.
+    pub fn take_noted(&self) -> Vec<Noted> {
+        let mut noted = std::mem::take(&mut *self.shared.noted.lock().unwrap());
+        noted.retain(|noted| !noted.uri.contains("watch=true"));
+        noted
+    }
+}
+
+async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let uri = parts.uri.path_and_query().unwrap().as_str().to_owned();
+    let method = parts.method.as_str();
+    shared.noted.lock().unwrap().push(Noted {
+        method: method.to_owned(),
+        uri: uri.clone(),
+        body: String::from_utf8_lossy(&body).into_owned(),
+    });
+    let fault = {
+        let mut rules = shared.rules.lock().unwrap();
+        let applies = |rule: &&mut Rule| {
+            rule.times > 0 && rule.method == method && uri.contains(rule.path_holds.as_str())
+        };
+        rules.iter_mut().find(applies).map(|rule| {
+            rule.times -= 1;
+            rule.fault.clone()
+        })
+    };
+    match &fault {
+        Some(Fault::Status(code, retry_after)) => return failure(*code, *retry_after),
+        Some(Fault::Hang) => {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+        }
+        Some(Fault::After(method, path, content_type, body)) => {
+            let first = http::Request::builder()
+                .method(*method)
+                .uri(path)
+                .header(header::CONTENT_TYPE, *content_type)
+                .body(kube::client::Body::from(body.clone().into_bytes()))
+                .unwrap();
+            let answer = shared.client.send(first).await.unwrap();
+            assert!(
+                answer.status().is_success(),
+                "{method} {path}: {}",
+                answer.status()
+            );
+        }
+        Some(Fault::LoseReply(_)) | None => {}
+    }
+    let mut forwarded = http::Request::builder().method(parts.method.clone()).uri(&uri);
+    for name in [header::ACCEPT, header::CONTENT_TYPE] {
+        if let Some(value) = parts.headers.get(&name) {
+            forwarded = forwarded.header(name, value);
+        }
+    }
+    let forwarded = forwarded.body(kube::client::Body::from(body.to_vec())).unwrap();
+    let answer = match shared.client.send(forwarded).await {
+        Ok(answer) => answer,
+        Err(error) => return (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    };
+    if let Some(Fault::LoseReply(code)) = fault {
+        // Carried out by the time that its answer is complete.
+        answer.into_body().collect_bytes().await.unwrap();
+        return failure(code, None);
+    }
+    let (parts, body) = answer.into_parts();
+    let mut headers = HeaderMap::new();
+    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
+        if let Some(value) = parts.headers.get(&name) {
+            headers.insert(name, value.clone());
+        }
+    }
+    (parts.status, headers, Body::new(body)).into_response()
+}
+
+fn failure(code: u16, retry_after: Option<u64>) -> Response {
+    let mut response = (StatusCode::from_u16(code).unwrap(), "made up by the test").into_response();
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}

@@ -1,0 +1,9 @@
+//! Kubernetes resources, against a real kube-apiserver.
+
+mod commands;
+mod faults;
+mod ownership;
+mod passes;
+mod process;
+mod site;
+mod trouble;

@@ -1,0 +1,215 @@
+//! Whose an object is: foreign ones, adopted ones, pruned ones.
+
+use quorate::resources::{Bundle, Report};
+use serde_json::{Value, json};
+
+use super::faults::{Fault, FaultProxy};
+use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
+
+fn foreign(name: &str, labels: Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": labels},
+        "data": {"key": "theirs"},
+    })
+}
+
+async fn make(site: &Site, object: &Value) {
+    site.kubernetes
+        .send("POST", "/api/v1/namespaces/default/configmaps", object)
+        .await;
+}
+
+async fn value(site: &Site, name: &str) -> Value {
+    site.get(&config_map_path(name)).await.unwrap()["data"]["key"].clone()
+}
+
+fn expect_failure(report: &Report, text: &str) {
+    assert!(report.summary().contains(text), "{}", report.summary());
+}
+
+#[tokio::test]
+async fn an_object_that_is_not_ours_is_a_named_error_and_stays_as_it_is() {
+    let site = Site::start().await;
+    make(&site, &foreign("plain", json!({}))).await;
+    make(&site, &foreign("labelled", json!({"quorate.dev/bundle": "web"}))).await;
+    let manifests =
+        config_map("plain", "ours") + &config_map("labelled", "ours") + &config_map("free", "ours");
+    let report = site.pass(bundle(&manifests)).await;
+    assert_eq!(ended(&report, "created"), ["ConfigMap default/free"]);
+    expect_failure(
+        &report,
+        "ConfigMap default/plain: exists, and is not ours: it has no label quorate.dev/bundle",
+    );
+    expect_failure(
+        &report,
+        "ConfigMap default/labelled: exists, and is not ours: it has the label quorate.dev/bundle, but field manager quorate owns nothing of it",
+    );
+    assert_eq!(value(&site, "plain").await, "theirs");
+    assert_eq!(value(&site, "labelled").await, "theirs");
+}
+
+#[tokio::test]
+async fn an_object_is_adopted_if_its_manifest_says_so() {
+    let site = Site::start().await;
+    make(&site, &foreign("plain", json!({}))).await;
+    let uid = site.uid(&config_map_path("plain")).await;
+    let adopting = config_map("plain", "ours").replace(
+        "namespace: default}",
+        "namespace: default, annotations: {quorate.dev/adopt: 'true'}}",
+    );
+    let report = site.pass(bundle(&adopting)).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "applied"), ["ConfigMap default/plain"]);
+    assert_eq!(value(&site, "plain").await, "ours");
+    assert_eq!(site.uid(&config_map_path("plain")).await, uid);
+}
+
+#[tokio::test]
+async fn an_object_that_appears_just_before_it_is_created_is_not_overwritten() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let appears = Fault::After(
+        "POST",
+        "/api/v1/namespaces/default/configmaps".to_owned(),
+        "application/json",
+        foreign("raced", json!({})).to_string(),
+    );
+    proxy.fail("PATCH", "configmaps/raced", 1, appears);
+    let mut reconciler = site
+        .reconciler_as(proxy.kubeconfig(), bundle(&config_map("raced", "ours")))
+        .await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_failure(&report, "ConfigMap default/raced: exists, and is not ours");
+    assert_eq!(value(&site, "raced").await, "theirs");
+    assert_eq!(
+        site.get(&config_map_path("raced")).await.unwrap()["metadata"]["labels"],
+        Value::Null
+    );
+}
+
+#[tokio::test]
+async fn an_object_that_is_replaced_just_before_it_is_applied_is_not_overwritten() {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&config_map("raced", "v1"))).await);
+    let path = config_map_path("raced");
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    // The proxy can put one request before another: the deletion before the apply, the new object before the look.
+    let gone = Fault::After("DELETE", path.clone(), "application/json", String::new());
+    proxy.fail("PATCH", "configmaps/raced", 1, gone);
+    let back = Fault::After(
+        "POST",
+        "/api/v1/namespaces/default/configmaps".to_owned(),
+        "application/json",
+        foreign("raced", json!({})).to_string(),
+    );
+    proxy.fail("GET", "configmaps/raced", 1, back);
+    let mut reconciler = site
+        .reconciler_as(proxy.kubeconfig(), bundle(&config_map("raced", "v2")))
+        .await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_failure(&report, "ConfigMap default/raced: exists, and is not ours");
+    assert_eq!(value(&site, "raced").await, "theirs");
+}
+
+#[tokio::test]
+async fn pruning_goes_by_the_inventory_and_a_foreign_object_with_the_label_survives() {
+    let site = Site::start().await;
+    let both = config_map("stays", "v") + &config_map("goes", "v");
+    expect_success(&site.pass(bundle(&both)).await);
+    make(&site, &foreign("foreign", json!({"quorate.dev/bundle": "web"}))).await;
+    assert_eq!(
+        site.inventory(),
+        ["core/ConfigMap/default/goes", "core/ConfigMap/default/stays"]
+    );
+
+    let report = site.pass(bundle(&config_map("stays", "v"))).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "pruned"), ["ConfigMap default/goes"]);
+    assert!(site.get(&config_map_path("goes")).await.is_none());
+    assert!(
+        site.get(&config_map_path("foreign")).await.is_some(),
+        "never ours, whatever its label says"
+    );
+    assert_eq!(site.inventory(), ["core/ConfigMap/default/stays"]);
+}
+
+#[tokio::test]
+async fn what_is_not_ours_any_more_survives_and_leaves_the_inventory() {
+    let site = Site::start().await;
+    let all = config_map("replaced", "v") + &config_map("unlabelled", "v") + &config_map("stays", "v");
+    expect_success(&site.pass(bundle(&all)).await);
+    site.delete(&config_map_path("replaced")).await;
+    make(&site, &foreign("replaced", json!({"quorate.dev/bundle": "web"}))).await;
+    let unlabel = json!({"metadata": {"labels": {"quorate.dev/bundle": null}}});
+    site.patch(&config_map_path("unlabelled"), unlabel).await;
+
+    expect_success(&site.pass(bundle(&config_map("stays", "v"))).await);
+    assert_eq!(value(&site, "replaced").await, "theirs", "another uid");
+    assert_eq!(
+        value(&site, "unlabelled").await,
+        "v",
+        "someone took the label off"
+    );
+    assert_eq!(site.inventory(), ["core/ConfigMap/default/stays"]);
+}
+
+#[tokio::test]
+async fn an_object_that_changes_just_before_it_is_pruned_is_looked_at_anew() {
+    let site = Site::start().await;
+    let both = config_map("stays", "v") + &config_map("goes", "v");
+    expect_success(&site.pass(bundle(&both)).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let unlabelled = Fault::After(
+        "PATCH",
+        config_map_path("goes"),
+        "application/merge-patch+json",
+        json!({"metadata": {"labels": {"quorate.dev/bundle": null}}}).to_string(),
+    );
+    proxy.fail("DELETE", "configmaps/goes", 1, unlabelled);
+    let mut reconciler = site
+        .reconciler_as(proxy.kubeconfig(), bundle(&config_map("stays", "v")))
+        .await;
+    reconciler.pass(site.fence()).await;
+    assert_eq!(value(&site, "goes").await, "v", "its label was taken off in time");
+}
+
+#[tokio::test]
+async fn a_namespace_is_pruned_only_if_it_is_annotated_so() {
+    let site = Site::start().await;
+    let manifests = format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: team}}\n{}",
+        config_map("a", "v")
+    );
+    expect_success(&site.pass(bundle(&manifests)).await);
+    let report = site.pass(bundle(&config_map("a", "v"))).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "kept"), ["Namespace team"]);
+    let annotate = json!({"metadata": {"annotations": {"quorate.dev/prune": "true"}}});
+    site.patch("/api/v1/namespaces/team", annotate).await;
+    let report = site.pass(bundle(&config_map("a", "v"))).await;
+    assert_eq!(
+        ended(&report, "pruned"),
+        ["Namespace team"],
+        "{}",
+        report.summary()
+    );
+    let left = site.get("/api/v1/namespaces/team").await;
+    assert!(left.is_none_or(|namespace| namespace["metadata"]["deletionTimestamp"].is_string()));
+}
+
+#[tokio::test]
+async fn another_bundle_replaces_the_built_in_one_and_prunes_it() {
+    let site = Site::start().await;
+    expect_success(&site.pass(Bundle::builtin()).await);
+    let report = site.pass(bundle(&config_map("a", "v"))).await;
+    expect_success(&report);
+    assert_eq!(report.count("pruned"), Bundle::builtin().manifests.len());
+    assert_eq!(site.inventory(), ["core/ConfigMap/default/a"]);
+    assert!(
+        site.get("/apis/storage.k8s.io/v1/storageclasses/quorate-local")
+            .await
+            .is_none()
+    );
+}

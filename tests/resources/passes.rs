@@ -1,0 +1,385 @@
+//! Passes over a bundle: creating, leaving alone, mending, recreating.
+
+use std::time::{Duration, Instant};
+
+use quorate::resources::{Bundle, Outcome};
+use serde_json::json;
+
+use super::faults::{Fault, FaultProxy};
+use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
+use crate::support::wait::SOON;
+
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/quorate:network-services";
+
+#[tokio::test]
+async fn the_built_in_bundle_is_put_in_place_and_then_costs_one_list_a_kind() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let builtin = Bundle::builtin();
+    let objects = builtin.manifests.len();
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), builtin).await;
+
+    let first = reconciler.pass(site.fence()).await;
+    expect_success(&first);
+    assert_eq!(first.count("created"), objects, "{}", first.summary());
+    assert_eq!(site.inventory().len(), objects);
+    let role = site.get(ROLE).await.unwrap();
+    assert_eq!(role["metadata"]["labels"]["quorate.dev/bundle"], "builtin");
+    assert_eq!(role["metadata"]["managedFields"][0]["manager"], "quorate");
+    assert_eq!(role["metadata"]["managedFields"][0]["operation"], "Apply");
+    proxy.take_noted();
+
+    let etcd_before = site.kubernetes.etcd.revision();
+    let second = reconciler.pass(site.fence()).await;
+    expect_success(&second);
+    assert_eq!(second.count("unchanged"), objects);
+    let requests: Vec<String> = proxy
+        .take_noted()
+        .iter()
+        .map(|noted| format!("{} {}", noted.method, noted.uri))
+        .collect();
+    assert_eq!(
+        requests.len(),
+        5,
+        "one list for each of five kinds: {requests:#?}"
+    );
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.starts_with("GET ") && request.contains("labelSelector="))
+    );
+    assert_eq!(
+        site.kubernetes.etcd.revision(),
+        etcd_before,
+        "nothing is written anywhere"
+    );
+
+    // A new term remembers nothing: it looks at each object once, and changes none.
+    let third = site.pass(Bundle::builtin()).await;
+    expect_success(&third);
+    assert_eq!(third.count("unchanged"), objects, "{}", third.summary());
+}
+
+#[tokio::test]
+async fn drift_is_noticed_by_a_watch_and_mended_by_the_next_pass() {
+    let site = Site::start().await;
+    let mut reconciler = site.reconciler(Bundle::builtin()).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+
+    site.patch(ROLE, json!({"rules": []})).await;
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    let mended = reconciler.pass(site.fence()).await;
+    assert_eq!(
+        ended(&mended, "applied"),
+        ["ClusterRole quorate:network-services"]
+    );
+    assert_eq!(
+        site.get(ROLE).await.unwrap()["rules"][0]["resources"][0],
+        "endpoints"
+    );
+
+    site.delete(ROLE).await;
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    let mended = reconciler.pass(site.fence()).await;
+    assert_eq!(
+        ended(&mended, "created"),
+        ["ClusterRole quorate:network-services"]
+    );
+
+    // Its own writes are no news.
+    let quiet = tokio::time::timeout(Duration::from_millis(500), reconciler.changed()).await;
+    assert!(quiet.is_err(), "nothing changed that it did not change itself");
+}
+
+#[tokio::test]
+async fn a_definition_and_its_objects_are_one_bundle_and_one_pass() {
+    let site = Site::start().await;
+    // The object first: the order in the files is not what counts.
+    let manifests = "
+apiVersion: toys.example.com/v1
+kind: Ball
+metadata: {name: red, namespace: games}
+spec: {radius: 3}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: games}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: balls.toys.example.com}
+spec:
+  group: toys.example.com
+  scope: Namespaced
+  names: {kind: Ball, plural: balls, singular: ball, listKind: BallList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec: {type: object, properties: {radius: {type: integer}}}
+";
+    let mut reconciler = site.reconciler(bundle(manifests)).await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(report.count("created"), 3, "{}", report.summary());
+    let path = "/apis/toys.example.com/v1/namespaces/games/balls/red";
+    assert_eq!(site.get(path).await.unwrap()["spec"]["radius"], 3);
+
+    site.patch(path, json!({"spec": {"radius": 4}})).await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "applied"), ["Ball.toys.example.com games/red"]);
+
+    // A new term, which has seen nothing of this, finds everything as it is.
+    let report = site.pass(bundle(manifests)).await;
+    expect_success(&report);
+    assert_eq!(report.count("unchanged"), 3, "{}", report.summary());
+
+    // Another version of the kind, and an object that needs it.
+    let second = manifests
+        .replace(
+            "toys.example.com/v1\nkind: Ball",
+            "toys.example.com/v2\nkind: Ball",
+        )
+        .replace("  versions:\n", SECOND_VERSION);
+    let report = site.pass(bundle(&second)).await;
+    expect_success(&report);
+
+    // Of a bundle without any of them only the object goes: with the others, much else would.
+    let report = site.pass(bundle(&config_map("a", "b"))).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "pruned"), ["Ball.toys.example.com games/red"]);
+    assert_eq!(
+        ended(&report, "kept"),
+        [
+            "Namespace games",
+            "CustomResourceDefinition balls.toys.example.com"
+        ]
+    );
+}
+
+const SECOND_VERSION: &str = "  versions:
+    - name: v2
+      served: true
+      storage: false
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec: {type: object, properties: {radius: {type: integer}}}
+";
+
+#[tokio::test]
+async fn an_object_of_a_kind_that_is_not_served_fails_alone() {
+    let site = Site::start().await;
+    let manifests = format!(
+        "apiVersion: nobody.example.com/v1\nkind: Ghost\nmetadata: {{name: a}}\n{}",
+        config_map("a", "b")
+    );
+    let report = site.pass(bundle(&manifests)).await;
+    assert_eq!(ended(&report, "created"), ["ConfigMap default/a"]);
+    assert_eq!(
+        report.summary(),
+        "1 of 2 objects: Ghost.nobody.example.com a: the API server does not serve the kind Ghost of nobody.example.com/v1"
+    );
+}
+
+#[tokio::test]
+async fn one_rejected_manifest_stops_no_other() {
+    let site = Site::start().await;
+    let mut manifests: String = (0..20).map(|n| config_map(&format!("map-{n}"), "v")).collect();
+    manifests.push_str(&config_map("NotAName", "v"));
+    let mut reconciler = site.reconciler(bundle(&manifests)).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.count("created"), 20, "{}", report.summary());
+    assert_eq!(ended(&report, "failed"), ["ConfigMap default/NotAName"]);
+    assert!(
+        report
+            .summary()
+            .contains("applying ConfigMap default/NotAName: rejected (HTTP 422)"),
+        "{}",
+        report.summary()
+    );
+    assert_eq!(report.reason(), "ResourcesFailed");
+
+    // It is tried again when it is due, and the others are left alone meanwhile.
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!((report.count("unchanged"), report.count("failed")), (20, 1));
+}
+
+const BOUND: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: bound}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: somebody}]
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast}
+provisioner: csi.example.com
+parameters: {tier: silver}
+";
+
+const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/bound";
+const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/fast";
+
+#[tokio::test]
+async fn what_cannot_change_is_deleted_with_preconditions_and_created_anew() {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(BOUND)).await);
+    let (binding, class) = (site.uid(BINDING).await, site.uid(CLASS).await);
+
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let changed = BOUND
+        .replace("name: view", "name: edit")
+        .replace("silver", "gold");
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&changed)).await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(
+        ended(&report, "recreated"),
+        ["ClusterRoleBinding bound", "StorageClass fast"],
+        "{}",
+        report.summary()
+    );
+    assert_eq!(site.get(BINDING).await.unwrap()["roleRef"]["name"], "edit");
+    assert_eq!(site.get(CLASS).await.unwrap()["parameters"]["tier"], "gold");
+    assert_ne!(site.uid(BINDING).await, binding);
+    let deletions: Vec<_> = proxy
+        .take_noted()
+        .into_iter()
+        .filter(|noted| noted.method == "DELETE")
+        .collect();
+    assert_eq!(deletions.len(), 2);
+    for deletion in deletions {
+        let options: serde_json::Value = serde_json::from_str(&deletion.body).unwrap();
+        let expected = if deletion.uri.contains("storageclasses") {
+            &class
+        } else {
+            &binding
+        };
+        assert_eq!(options["preconditions"]["uid"], expected.as_str());
+        assert!(
+            options["preconditions"]["resourceVersion"].is_string(),
+            "{options}"
+        );
+    }
+    let recorded = site
+        .kubernetes
+        .etcd
+        .get("/q/kubernetes/reconciler/inventory/storage.k8s.io/StorageClass/_/fast");
+    assert!(
+        recorded.unwrap().contains(&site.uid(CLASS).await),
+        "the inventory knows the new one"
+    );
+}
+
+#[tokio::test]
+async fn an_object_that_is_not_to_be_recreated_fails_and_says_how_to_allow_it() {
+    let site = Site::start().await;
+    let stays = BOUND.replace(
+        "{name: fast}",
+        "{name: fast, annotations: {quorate.dev/recreate: 'false'}}",
+    );
+    expect_success(&site.pass(bundle(&stays)).await);
+    let class = site.uid(CLASS).await;
+    let report = site.pass(bundle(&stays.replace("silver", "gold"))).await;
+    assert_eq!(ended(&report, "failed"), ["StorageClass fast"]);
+    assert!(
+        report
+            .summary()
+            .contains("annotated with quorate.dev/recreate: \"true\""),
+        "{}",
+        report.summary()
+    );
+    assert_eq!(site.uid(CLASS).await, class);
+}
+
+#[tokio::test]
+async fn an_object_that_is_replaced_between_the_look_and_the_deletion_is_not_deleted() {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(BOUND)).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    // Someone touches it just before it would be deleted: another state than the one that was looked at.
+    let touch = Fault::After(
+        "PATCH",
+        CLASS.to_owned(),
+        "application/merge-patch+json",
+        json!({"metadata": {"labels": {"touched": "yes"}}}).to_string(),
+    );
+    proxy.fail("DELETE", "storageclasses/fast", 1, touch);
+    let changed = BOUND.replace("silver", "gold");
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&changed)).await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    let deletions = proxy
+        .take_noted()
+        .into_iter()
+        .filter(|noted| noted.method == "DELETE")
+        .count();
+    assert_eq!(deletions, 2, "refused once, then looked at anew");
+    assert_eq!(site.get(CLASS).await.unwrap()["parameters"]["tier"], "gold");
+}
+
+#[tokio::test]
+async fn who_keeps_changing_an_object_back_is_named_and_met_with_growing_delays() {
+    let site = Site::start().await;
+    let path = config_map_path("contested");
+    let mut reconciler = site.reconciler(bundle(&config_map("contested", "ours"))).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    let mut mends = 0;
+    let fought = loop {
+        site.patch(
+            &format!("{path}?fieldManager=fighter"),
+            json!({"data": {"key": "theirs"}}),
+        )
+        .await;
+        let report = reconciler.pass(site.fence()).await;
+        if report.count("fighting") == 1 {
+            break report;
+        }
+        assert_eq!(report.count("applied"), 1, "{}", report.summary());
+        mends += 1;
+        assert!(mends < 50, "the fight is never noticed");
+    };
+    assert!(
+        mends >= 3,
+        "now and then, drift is mended at once: only {mends} times"
+    );
+    assert!(!fought.is_success());
+    assert_eq!(
+        fought.summary(),
+        "1 of 1 objects: ConfigMap default/contested: field manager \"fighter\" keeps changing it back"
+    );
+    assert_eq!(
+        site.get(&path).await.unwrap()["data"]["key"],
+        "theirs",
+        "left alone for now"
+    );
+    // Changes meanwhile are no reason to look again; the end of the delay is.
+    let begun = Instant::now();
+    site.patch(
+        &format!("{path}?fieldManager=fighter"),
+        json!({"data": {"more": "theirs"}}),
+    )
+    .await;
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    assert!(
+        begun.elapsed() > Duration::from_millis(300),
+        "{:?}",
+        begun.elapsed()
+    );
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(
+        report.objects().values().next(),
+        Some(&Outcome::Applied),
+        "{}",
+        report.summary()
+    );
+}

@@ -1,0 +1,155 @@
+//! A kube-apiserver, an elected leader, and reconcilers of its term.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate::etcd::Fence;
+use quorate::etcd::election::{Leadership, campaign};
+use quorate::kube::{KubeClient, Limits};
+use quorate::metrics::Metrics;
+use quorate::resources::{Bundle, Inventory, Reconciler, Report, Settings};
+use quorate::store::Store;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::client::{connect, pulse, store};
+use crate::support::kubernetes::Kubernetes;
+
+pub struct Site {
+    pub kubernetes: Kubernetes,
+    pub store: Store,
+    pub leadership: Leadership,
+    _beating: JoinSet<()>,
+}
+
+impl Site {
+    pub async fn start() -> Self {
+        Self::on(Kubernetes::start().await).await
+    }
+
+    pub async fn on(kubernetes: Kubernetes) -> Self {
+        let etcd = connect(&kubernetes.etcd).await;
+        let store = store(&etcd);
+        let mut beating = JoinSet::new();
+        // Long enough for a busy machine: these tests are not about losing a lease.
+        let ttl = Duration::from_secs(30);
+        let pulse = pulse(&mut beating);
+        let withdraw = CancellationToken::new();
+        let leadership = campaign(&etcd, &store.keys.election(), "test", ttl, &pulse, &withdraw)
+            .await
+            .unwrap();
+        Self {
+            kubernetes,
+            store,
+            leadership,
+            _beating: beating,
+        }
+    }
+
+    pub fn fence(&self) -> &Fence {
+        self.leadership.fence()
+    }
+
+    /// A reconciler as the administrator.
+    pub async fn reconciler(&self, bundle: Bundle) -> Reconciler {
+        self.reconciler_as(self.kubernetes.kubeconfig(), bundle).await
+    }
+
+    /// A reconciler with this kubeconfig, as a new term has it: it remembers nothing.
+    pub async fn reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
+        let limits = Limits {
+            request: Duration::from_secs(3),
+            ..Limits::default()
+        };
+        let kube = KubeClient::connect_with(Some(&kubeconfig), limits).await.unwrap();
+        let settings = Settings {
+            gone_within: Duration::from_secs(2),
+            established_within: Duration::from_secs(10),
+            ..Settings::default()
+        };
+        let inventory = Inventory::new(self.store.clone());
+        Reconciler::new(kube, Arc::new(bundle), inventory, Metrics::new("test"), settings)
+    }
+
+    /// One pass of a reconciler that remembers nothing.
+    pub async fn pass(&self, bundle: Bundle) -> Report {
+        self.reconciler(bundle).await.pass(self.fence()).await
+    }
+
+    /// The inventory's keys, without what they have in common.
+    pub fn inventory(&self) -> Vec<String> {
+        let prefix = "/q/kubernetes/reconciler/inventory/";
+        let keys = self.kubernetes.etcd.keys(prefix);
+        keys.iter()
+            .map(|key| key.strip_prefix(prefix).unwrap().to_owned())
+            .collect()
+    }
+
+    pub async fn get(&self, path: &str) -> Option<Value> {
+        self.kubernetes.get(path).await
+    }
+
+    pub async fn uid(&self, path: &str) -> String {
+        let object = self
+            .get(path)
+            .await
+            .unwrap_or_else(|| panic!("{path} does not exist"));
+        object["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    /// Changes an object as someone else would.
+    pub async fn patch(&self, path: &str, patch: Value) -> Value {
+        self.kubernetes.send("PATCH", path, &patch).await
+    }
+
+    pub async fn delete(&self, path: &str) {
+        self.kubernetes.send("DELETE", path, &json!({})).await;
+    }
+}
+
+/// A bundle called `web` of these documents.
+pub fn bundle(manifests: &str) -> Bundle {
+    let directory = bundle_directory("1.0.0", manifests);
+    Bundle::load(directory.path()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The directory of such a bundle.
+pub fn bundle_directory(release: &str, manifests: &str) -> tempfile::TempDir {
+    let directory = tempfile::Builder::new()
+        .prefix("quorate-test-")
+        .tempdir()
+        .unwrap();
+    let description =
+        format!("name: web\nrelease: {release}\nminReconcilerRelease: 1.0.0\nminApiserverRelease: 1.0.0\n");
+    std::fs::write(directory.path().join("bundle.yaml"), description).unwrap();
+    std::fs::write(directory.path().join("manifests.yaml"), manifests).unwrap();
+    directory
+}
+
+/// A ConfigMap of the namespace default.
+pub fn config_map(name: &str, value: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: default}}\ndata: {{key: {value}}}\n"
+    )
+}
+
+/// Path of such a ConfigMap.
+pub fn config_map_path(name: &str) -> String {
+    format!("/api/v1/namespaces/default/configmaps/{name}")
+}
+
+/// Objects that ended so, as shown.
+pub fn ended(report: &Report, word: &str) -> Vec<String> {
+    let objects = report
+        .objects()
+        .iter()
+        .filter(|(_, outcome)| outcome.word() == word);
+    objects.map(|(object, _)| object.to_string()).collect()
+}
+
+/// Panics with the reasons unless the pass succeeded.
+pub fn expect_success(report: &Report) {
+    assert!(report.is_success(), "{}", report.summary());
+}

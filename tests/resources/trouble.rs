@@ -1,0 +1,250 @@
+//! Servers that shed load, fail, hang, forbid or are down; and leaders that are none any more.
+
+use std::time::{Duration, Instant};
+
+use quorate::etcd::Txn;
+use quorate::resources::report::Stopped;
+
+use super::faults::{Fault, FaultProxy};
+use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
+use crate::support::client::commit;
+use crate::support::kubernetes::Kubernetes;
+use crate::support::wait::{SOON, eventually};
+
+async fn proxied(manifests: &str) -> (Site, FaultProxy, quorate::resources::Reconciler) {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(manifests)).await;
+    (site, proxy, reconciler)
+}
+
+#[tokio::test]
+async fn a_server_that_sheds_load_gets_the_time_that_it_asks_for() {
+    let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
+    proxy.fail("PATCH", "configmaps/a", 2, Fault::Status(429, Some(1)));
+    proxy.fail("GET", "configmaps?", 1, Fault::Status(429, None));
+    let begun = Instant::now();
+    expect_success(&reconciler.pass(site.fence()).await);
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_longer_wait_is_kept_to_without_holding_up_the_pass() {
+    let (site, proxy, mut reconciler) = proxied(&(config_map("a", "v") + &config_map("b", "v"))).await;
+    proxy.fail("PATCH", "configmaps/a", 1, Fault::Status(429, Some(60)));
+    let begun = Instant::now();
+    let report = reconciler.pass(site.fence()).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(ended(&report, "created"), ["ConfigMap default/b"]);
+    assert!(
+        report.summary().contains("asks to slow down"),
+        "{}",
+        report.summary()
+    );
+    proxy.take_noted();
+    let again = reconciler.pass(site.fence()).await;
+    assert_eq!(again.count("failed"), 1, "it is not yet due");
+    assert!(proxy.take_noted().iter().all(|noted| noted.method == "GET"));
+}
+
+#[tokio::test]
+async fn a_server_that_fails_now_and_then_is_asked_again() {
+    let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
+    proxy.fail("GET", "/api/v1", 1, Fault::Status(500, None));
+    proxy.fail("GET", "configmaps?", 1, Fault::Status(503, None));
+    proxy.fail("PATCH", "configmaps/a", 2, Fault::Status(500, None));
+    expect_success(&reconciler.pass(site.fence()).await);
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_failing_for_one_object_delays_only_that() {
+    let (site, proxy, mut reconciler) = proxied(&(config_map("a", "v") + &config_map("b", "v"))).await;
+    proxy.fail("PATCH", "configmaps/a", 100, Fault::Status(500, None));
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "created"), ["ConfigMap default/b"]);
+    assert_eq!(ended(&report, "failed"), ["ConfigMap default/a"]);
+    assert!(
+        report.summary().contains("the API server failed (HTTP 500)"),
+        "{}",
+        report.summary()
+    );
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_is_made_once() {
+    let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
+    proxy.fail("PATCH", "configmaps/a", 1, Fault::LoseReply(504));
+    expect_success(&reconciler.pass(site.fence()).await);
+    let uid = site.uid(&config_map_path("a")).await;
+    let recorded = site
+        .kubernetes
+        .etcd
+        .get("/q/kubernetes/reconciler/inventory/core/ConfigMap/default/a");
+    assert!(recorded.unwrap().contains(&uid));
+}
+
+#[tokio::test]
+async fn a_conflict_is_looked_at_anew() {
+    let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
+    proxy.fail("PATCH", "configmaps/a", 1, Fault::Status(409, None));
+    expect_success(&reconciler.pass(site.fence()).await);
+    let patches = proxy
+        .take_noted()
+        .iter()
+        .filter(|noted| noted.method == "PATCH")
+        .count();
+    assert_eq!(patches, 2);
+}
+
+#[tokio::test]
+async fn an_object_that_hangs_delays_only_itself_and_is_in_the_inventory_before_it_is_written() {
+    let (site, proxy, mut reconciler) = proxied(&(config_map("a", "v") + &config_map("b", "v"))).await;
+    proxy.fail("PATCH", "configmaps/a", 1, Fault::Hang);
+    let (report, ()) = tokio::join!(reconciler.pass(site.fence()), async {
+        eventually(SOON, "the other object is there", async || {
+            let there = site.get(&config_map_path("b")).await;
+            there.map(drop).ok_or("not yet")
+        })
+        .await;
+        assert!(site.get(&config_map_path("a")).await.is_none());
+        assert_eq!(
+            site.inventory(),
+            ["core/ConfigMap/default/a", "core/ConfigMap/default/b"]
+        );
+    });
+    assert_eq!(ended(&report, "created"), ["ConfigMap default/b"]);
+    assert!(
+        report.summary().contains("gave no answer within 3s"),
+        "{}",
+        report.summary()
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_one_error_and_is_found_again() {
+    let mut site = Site::start().await;
+    let manifests: String = (0..50).map(|n| config_map(&format!("map-{n}"), "v")).collect();
+    let mut reconciler = site.reconciler(bundle(&manifests)).await;
+    site.kubernetes.kill().await.unwrap();
+    let begun = Instant::now();
+    let report = reconciler.pass(site.fence()).await;
+    let Some(Stopped::ApiServer(why)) = report.stopped() else {
+        panic!("{}", report.summary());
+    };
+    assert!(
+        why.contains("cannot be reached") && why.contains("refused"),
+        "{why}"
+    );
+    assert_eq!(report.reason(), "ApiServerUnavailable");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+
+    site.kubernetes.launch().await.unwrap();
+    eventually(SOON, "the objects are there", async || {
+        let report = reconciler.pass(site.fence()).await;
+        if report.is_success() {
+            Ok(())
+        } else {
+            Err(report.summary())
+        }
+    })
+    .await;
+    assert_eq!(site.inventory().len(), 50);
+}
+
+#[tokio::test]
+async fn a_watch_that_breaks_goes_on_when_the_server_is_back() {
+    let mut site = Site::start().await;
+    let mut reconciler = site.reconciler(bundle(&config_map("a", "ours"))).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    site.kubernetes.kill().await.unwrap();
+    site.kubernetes.launch().await.unwrap();
+    site.patch(
+        &config_map_path("a"),
+        serde_json::json!({"data": {"key": "theirs"}}),
+    )
+    .await;
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    eventually(SOON, "it is mended", async || {
+        let report = reconciler.pass(site.fence()).await;
+        let value = site.get(&config_map_path("a")).await.unwrap()["data"]["key"].clone();
+        if value == "ours" {
+            Ok(())
+        } else {
+            Err(report.summary())
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_missing_permission_is_named() {
+    let user = quorate::dev::apiserver::User {
+        name: "nobody".to_owned(),
+        token: "nobody-token".to_owned(),
+        groups: Vec::new(),
+    };
+    let kubernetes = Kubernetes::with(vec![user], &[]).await;
+    let site = Site::on(kubernetes).await;
+    let kubeconfig = site
+        .kubernetes
+        .write_kubeconfig("nobody", "nobody-token")
+        .unwrap();
+    let mut reconciler = site
+        .reconciler_as(kubeconfig, bundle(&config_map("a", "v")))
+        .await;
+    let report = reconciler.pass(site.fence()).await;
+    assert!(
+        report
+            .summary()
+            .contains("missing permission: list configmaps in namespace default"),
+        "{}",
+        report.summary()
+    );
+}
+
+#[tokio::test]
+async fn a_leader_whose_window_is_closed_sends_nothing() {
+    let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
+    site.fence().window().close();
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.stopped(), Some(&Stopped::LostLeadership));
+    assert!(proxy.take_noted().is_empty());
+    assert_eq!(site.inventory(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_stale_leader_writes_no_object_that_the_inventory_does_not_hold() {
+    // INV-1 stands before INV-3: the entry is refused, so the object is not written either.
+    let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
+    for key in site.kubernetes.etcd.keys("/q/kubernetes/reconciler/leader/") {
+        commit(&site.store.etcd, Txn::new().delete(key.as_bytes()))
+            .await
+            .unwrap();
+    }
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.stopped(), Some(&Stopped::LostLeadership));
+    assert!(proxy.take_noted().iter().all(|noted| noted.method == "GET"));
+    assert!(site.get(&config_map_path("a")).await.is_none());
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_cancelled_when_the_window_closes() {
+    let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
+    proxy.fail("PATCH", "configmaps/a", 1, Fault::Hang);
+    let begun = Instant::now();
+    let (report, ()) = tokio::join!(reconciler.pass(site.fence()), async {
+        eventually(SOON, "the write is in flight", async || {
+            let noted = proxy.take_noted();
+            let sent = noted.iter().any(|noted| noted.method == "PATCH");
+            if sent { Ok(()) } else { Err("not yet") }
+        })
+        .await;
+        site.fence().window().close();
+    });
+    assert_eq!(report.stopped(), Some(&Stopped::LostLeadership));
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "{:?}: it waited for the answer",
+        begun.elapsed()
+    );
+}

@@ -1,0 +1,202 @@
+//! A restriction that has to wait: for whom, how that is seen, and that nothing happens before.
+
+use std::time::Duration;
+
+use prost::Message as _;
+use quorate::etcd::Txn;
+use quorate::proto::Registration;
+use quorate::release::Version;
+use serde_json::Value;
+
+use super::history::History;
+use super::witness::Witness;
+use super::{Cluster, Deployment, Shipped, wait_unready};
+use crate::support::client::{commit, put};
+use crate::support::proxy::{Network, Proxy};
+use crate::support::quorate::{TestReplica, legible_status, quorate_with};
+use crate::support::wait::{SOON, eventually, same};
+
+/// One way through the network; twice that is more than the time between two writes of a test.
+const DELAY: Duration = Duration::from_millis(400);
+
+/// A node that is a controller of some release.
+fn node(release: &str) -> String {
+    format!(
+        "apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: c2}}\n\
+         status: {{controller: true, release: {release}}}\n"
+    )
+}
+
+async fn apply(deployment: &Deployment<'_>, text: &str, further: &[&str]) {
+    let endpoints = format!("--etcd-endpoints={}", deployment.cluster.etcd().endpoints_flag());
+    let prefix = format!("--prefix={}", deployment.prefix());
+    let args = ["apply", "-f", "-", &endpoints, &prefix];
+    let args = args.iter().copied().chain(further.iter().copied());
+    quorate_with(args, Some(text), &[]).await.expect_done();
+}
+
+/// Waits until the leader says whom it waits for, everywhere that it says so.
+async fn wait_blocked(deployment: &Deployment<'_>, leader: &TestReplica, by: &str) {
+    let message = format!("waiting for {by}");
+    let shown = deployment.wait_shown(&message).await;
+    assert!(shown.contains("WaitingForNodes"), "{shown}");
+    let twin = legible_status(deployment.cluster.etcd(), &deployment.prefix()).unwrap();
+    assert_eq!(twin["degraded"]["message"], message, "{twin}");
+    assert_eq!(twin["degraded"]["reason"], "WaitingForNodes", "{twin}");
+    assert_eq!(leader.metric("quorate_gate_blocked").await, Some(1.0));
+    eventually(SOON, "an Event says so", async || {
+        let events = "/apis/events.k8s.io/v1/namespaces/kube-system/events";
+        let events = deployment.cluster.kubernetes.get(events).await.unwrap();
+        let found = events["items"].as_array().unwrap().iter().any(|event| {
+            event["reason"] == "GateBlocked" && event["note"] == message && event["type"] == "Warning"
+        });
+        if found { Ok(()) } else { Err(events.to_string()) }
+    })
+    .await;
+}
+
+/// Registers something else's release, without a lease, at once.
+async fn register(deployment: &Deployment<'_>, node: &str, release: &str) {
+    let record = Registration {
+        version: Some(Version::from(super::release(release)).to_proto()),
+        process: "another".to_owned(),
+        registered_at: None,
+    };
+    let key = deployment.store().keys.registration(&node.parse().unwrap());
+    let txn = Txn::new().put(&key, record.encode_to_vec());
+    commit(&deployment.cluster.client, txn).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgraded_or_gone() {
+    let cluster = Cluster::start().await;
+    let shop = cluster.deployment("shop");
+    let first = Shipped::of("shop", "1.0.0", "1.0.0", "1.0.0");
+    let second = Shipped::of("shop", "2.0.0", "1.0.0", "1.1.0");
+    let mut witness = Witness::of(&shop);
+    let mut old = shop.start("old", &first);
+    witness.watch(&old, &first);
+    old.wait_ready().await;
+    shop.wait_done(&first).await;
+    apply(
+        &shop,
+        "apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {name: c2}\nspec: {desiredRole: worker}\n",
+        &[],
+    )
+    .await;
+    apply(&shop, &node("0.9.0"), &["--subresource=status"]).await;
+
+    // Through a slow network, so that what the leader knows of the nodes is old when its transaction arrives.
+    let proxy = Proxy::in_front_of(&cluster.etcd().endpoints()[0]);
+    let mut new = shop
+        .launch_with_lease(10)
+        .endpoints(vec![proxy.url()])
+        .flag("--etcd-sync-endpoints=false")
+        .bundle(second.bundle())
+        .start("new");
+    witness.watch(&new, &second);
+    new.wait_leading().await;
+
+    // It serves, as does the old one: nothing is restricted, nothing written.
+    wait_blocked(
+        &shop,
+        &new,
+        "node c2 at 0.9.0, needs 1.1.0; node old at 1.0.0, needs 1.1.0",
+    )
+    .await;
+    new.wait_ready().await;
+    assert_eq!(old.status_of("/readyz").await, Some(200));
+    assert!(!old.leads().await);
+    old.stop().await.unwrap();
+    wait_blocked(&shop, &new, "node c2 at 0.9.0, needs 1.1.0").await;
+    // What nobody can read may be anything.
+    put(&cluster.client, "/shop/nodes/garbled", vec![0xff, 0xff, 0xff]).await;
+    wait_blocked(
+        &shop,
+        &new,
+        "node c2 at 0.9.0, needs 1.1.0; node garbled, whose record cannot be parsed",
+    )
+    .await;
+    apply(&shop, &node("1.1.0"), &["--subresource=status"]).await;
+    wait_blocked(&shop, &new, "node garbled, whose record cannot be parsed").await;
+    assert_eq!(shop.status_line().await, first.done());
+
+    // A node that comes while the restricting transaction is on its way: that one is refused.
+    let mut blocker = "/shop/nodes/garbled".to_owned();
+    eventually(
+        SOON,
+        "a transaction meets a node that came in between",
+        async || {
+            proxy.set(Network::Delays(DELAY));
+            cluster.etcd().etcdctl(&["del", &blocker]);
+            // Far less than the transaction's way; more than the news of the deletion needs to set out.
+            tokio::time::sleep(DELAY / 8).await;
+            register(&shop, "late-1", "1.0.0").await;
+            wait_blocked(&shop, &new, "node late-1 at 1.0.0, needs 1.1.0").await;
+            assert_eq!(shop.status_line().await, first.done());
+            proxy.set(Network::Passes);
+            if new
+                .log()
+                .contains("restricting the reconciler status was refused")
+            {
+                return Ok(());
+            }
+            put(&cluster.client, "/shop/nodes/garbled", vec![0xff, 0xff, 0xff]).await;
+            cluster.etcd().etcdctl(&["del", "/shop/nodes/late-1/release"]);
+            blocker = "/shop/nodes/garbled".to_owned();
+            wait_blocked(&shop, &new, "node garbled, whose record cannot be parsed").await;
+            Err(new.log())
+        },
+    )
+    .await;
+
+    // The other way round: restricted first. Whoever comes then never serves, however long reconciling takes.
+    cluster.pause_kubernetes();
+    cluster.etcd().etcdctl(&["del", "/shop/nodes/late-1/release"]);
+    eventually(SOON, "the status is restricted", async || {
+        same(
+            shop.status_line().await,
+            "WORKING by 1.0.0, minimum compatible release 1.1.0".to_owned(),
+        )
+    })
+    .await;
+    let mut late = shop.start("late-2", &first);
+    witness.watch(&late, &first);
+    let excluded = "release 1.0.0 is below the minimum compatible release 1.1.0 of the reconciled state";
+    wait_unready(&late, excluded).await;
+    assert_eq!(new.metric("quorate_gate_blocked").await, Some(0.0));
+    cluster.resume_kubernetes();
+    shop.wait_done(&second).await;
+    wait_unready(&late, excluded).await;
+    let log = late.log();
+    assert!(!log.contains("the reconciled state admits this replica"), "{log}");
+    eventually(SOON, "nothing is wrong any more", async || {
+        let twin = legible_status(cluster.etcd(), "/shop").unwrap();
+        same(twin["degraded"].clone(), Value::Null)
+    })
+    .await;
+
+    assert!(witness.finish().await > 0);
+    let history = History::of(&cluster).await;
+    history.assert_nobody_was_admitted_to_a_state_that_excludes_it(&shop, &[&first, &second]);
+    let restricted = "WORKING by 1.0.0, minimum compatible release 1.1.0";
+    assert_eq!(
+        history.statuses(&shop),
+        [first.done(), restricted.to_owned(), second.done()]
+    );
+    let came = history.registered(&shop, "new");
+    let (restricted, done) = (
+        history.revision_of(&shop, restricted),
+        history.revision_of(&shop, &second.done()),
+    );
+    assert_eq!(
+        history.objects_written_between(came, restricted),
+        [""; 0],
+        "before restricting"
+    );
+    assert_eq!(
+        history.objects_written_between(restricted, done).len(),
+        5,
+        "after it"
+    );
+}

@@ -1,0 +1,75 @@
+//! Small bundles of different releases, on disk.
+
+use std::fs;
+use std::path::Path;
+
+use quorate::release;
+use tempfile::TempDir;
+
+/// A release with its bundle: three ConfigMaps that say which release they are of. One is the same object in all
+/// releases, one cannot be changed and so is deleted and created anew, one is there in this release alone.
+pub struct Release {
+    /// Its number.
+    pub release: release::Release,
+    /// The least release that must have reconciled before it serves.
+    pub min_reconciler: release::Release,
+    /// The least release that gets along with its state.
+    pub min_apiserver: release::Release,
+    directory: TempDir,
+}
+
+impl Release {
+    /// Writes the bundle `name` of a release, with the least reconciler and the least API server's release.
+    pub fn of(name: &str, release: &str, min_reconciler: &str, min_apiserver: &str) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("quorate-test-")
+            .tempdir()
+            .unwrap();
+        let description = format!(
+            "name: {name}\nrelease: {release}\nminReconcilerRelease: {min_reconciler}\n\
+             minApiserverRelease: {min_apiserver}\n"
+        );
+        fs::write(directory.path().join("bundle.yaml"), description).unwrap();
+        let only = format!("only-{}", release.replace('.', "-"));
+        let objects: Vec<String> = [("changes", false), ("recreated", true), (&only, false)]
+            .iter()
+            .map(|(object, immutable)| {
+                format!(
+                    "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}-{object}, namespace: default}}\n\
+                     immutable: {immutable}\ndata: {{release: \"{release}\"}}\n"
+                )
+            })
+            .collect();
+        fs::write(directory.path().join("objects.yaml"), objects.join("---\n")).unwrap();
+        Self {
+            release: release.parse().unwrap(),
+            min_reconciler: min_reconciler.parse().unwrap(),
+            min_apiserver: min_apiserver.parse().unwrap(),
+            directory,
+        }
+    }
+
+    /// Adds a file to the bundle.
+    pub fn with_file(self, name: &str, text: &str) -> Self {
+        fs::write(self.directory.path().join(name), text).unwrap();
+        self
+    }
+
+    /// The directory of its bundle.
+    pub fn bundle(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The status once it is in place, in one line.
+    pub fn done(&self) -> String {
+        format!(
+            "DONE by {}, minimum compatible release {}",
+            self.release, self.min_apiserver
+        )
+    }
+
+    /// Whether a status with this version and minimum keeps it from serving: WaitReady, spelled out once more.
+    pub fn is_excluded_by(&self, version: release::Release, minimum: release::Release) -> bool {
+        self.release < minimum || version < self.min_reconciler
+    }
+}

@@ -1,0 +1,185 @@
+//! The gate with everything that it holds together: replicas of several releases, a real kube-apiserver, and upgrades,
+//! rollbacks and mishaps between them.
+
+mod apiserver;
+mod blocked;
+mod bundles;
+mod crashes;
+mod first_start;
+mod history;
+mod mishaps;
+mod rolling;
+mod witness;
+
+use std::collections::BTreeSet;
+
+use quorate::etcd::Etcd;
+use quorate::gate::status::Status;
+use quorate::release::Release;
+use quorate::store::{Keys, Store};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::client::connect;
+use crate::support::etcd::TestEtcd;
+use crate::support::kubernetes::Kubernetes;
+use crate::support::quorate::{Finished, Launch, TestReplica, quorate};
+use crate::support::wait::{SOON, eventually, same};
+use bundles::Release as Shipped;
+
+/// An API server, and replicas of one cluster on the etcd below it.
+struct Cluster {
+    kubernetes: Kubernetes,
+    client: Etcd,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        // Legible in etcd, where the history of objects and status is read.
+        let kubernetes = Kubernetes::with(Vec::new(), &["--storage-media-type=application/json"]).await;
+        let client = connect(&kubernetes.etcd).await;
+        Self { kubernetes, client }
+    }
+
+    fn etcd(&self) -> &TestEtcd {
+        &self.kubernetes.etcd
+    }
+
+    /// Holds the API server up (SIGSTOP): it answers nobody until it is resumed.
+    fn pause_kubernetes(&self) {
+        self.signal_kubernetes(Signal::STOP);
+    }
+
+    fn resume_kubernetes(&self) {
+        self.signal_kubernetes(Signal::CONT);
+    }
+
+    fn signal_kubernetes(&self, signal: Signal) {
+        let pid = self.kubernetes.pid().and_then(Pid::from_raw);
+        kill_process(pid.expect("the API server runs"), signal).unwrap();
+    }
+
+    /// Below the prefix `/<name>`.
+    fn deployment<'a>(&'a self, name: &'a str) -> Deployment<'a> {
+        Deployment { cluster: self, name }
+    }
+}
+
+/// Replicas that share one prefix, and bundles of one name.
+struct Deployment<'a> {
+    cluster: &'a Cluster,
+    name: &'a str,
+}
+
+impl Deployment<'_> {
+    fn prefix(&self) -> String {
+        format!("/{}", self.name)
+    }
+
+    /// Replicas with short waits and leases.
+    fn launch(&self) -> Launch {
+        self.launch_with_lease(2)
+    }
+
+    /// Replicas with short waits and leases of so many seconds.
+    fn launch_with_lease(&self, seconds: u32) -> Launch {
+        Launch::on_kubernetes(&self.cluster.kubernetes)
+            .flag(format!("--prefix={}", self.prefix()))
+            .flag(format!("--lease-ttl={seconds}"))
+            .flag("--settle-ms=200")
+            .flag("--pass-interval-ms=1000")
+    }
+
+    /// Starts a replica of a release.
+    fn start(&self, node_id: &str, release: &Shipped) -> TestReplica {
+        self.launch().bundle(release.bundle()).start(node_id)
+    }
+
+    fn store(&self) -> Store {
+        Store {
+            etcd: self.cluster.client.clone(),
+            keys: Keys::new(self.prefix().parse().unwrap()),
+        }
+    }
+
+    /// The status, if there is one that can be read.
+    async fn status(&self) -> Option<Status> {
+        let key = self.store().keys.status();
+        let (stored, _) = self.cluster.client.get(&key).await.unwrap();
+        Status::decode(&stored?.value).ok()
+    }
+
+    /// The status in one line; `none` if there is none that can be read.
+    async fn status_line(&self) -> String {
+        let status = self.status().await;
+        status.map_or("none".to_owned(), |status| status.to_string())
+    }
+
+    /// Waits for the status of a release that is in place.
+    async fn wait_done(&self, release: &Shipped) {
+        eventually(SOON, "the status is DONE", async || {
+            same(self.status_line().await, release.done())
+        })
+        .await;
+    }
+
+    /// What the objects say, whose release they are.
+    fn releases_in_place(&self) -> BTreeSet<String> {
+        let prefix = format!("/kubernetes/configmaps/default/{}-", self.name);
+        let texts = self
+            .cluster
+            .etcd()
+            .etcdctl(&["get", "--prefix", "--print-value-only", &prefix]);
+        let objects = texts.lines().filter(|line| !line.is_empty());
+        objects
+            .map(|line| {
+                let object: serde_json::Value = serde_json::from_str(line).unwrap();
+                object["data"]["release"].as_str().unwrap().to_owned()
+            })
+            .collect()
+    }
+
+    /// Runs a command on this prefix.
+    async fn run(&self, args: &[&str]) -> Finished {
+        let endpoints = format!("--etcd-endpoints={}", self.cluster.etcd().endpoints_flag());
+        let prefix = format!("--prefix={}", self.prefix());
+        let args = args.iter().copied().chain([endpoints.as_str(), &prefix]);
+        quorate(args).await
+    }
+
+    /// `quorate status`.
+    async fn shown(&self) -> String {
+        self.run(&["status"]).await.expect_done()
+    }
+
+    /// Waits until `quorate status` shows a text.
+    async fn wait_shown(&self, text: &str) -> String {
+        let what = format!("quorate status shows {text:?}");
+        eventually(SOON, &what, async || {
+            let shown = self.shown().await;
+            if shown.contains(text) {
+                Ok(shown)
+            } else {
+                Err(shown)
+            }
+        })
+        .await
+    }
+}
+
+/// Waits until a replica is unready for a reason that contains this text.
+async fn wait_unready(replica: &TestReplica, reason: &str) {
+    let what = format!("{} is unready: {reason}", replica.node_id);
+    eventually(SOON, &what, async || {
+        let page = replica.get("/readyz?verbose").await;
+        let page = page.map_err(|error| error.to_string())?;
+        match page.status == 503 && page.body.contains(reason) {
+            true => Ok(()),
+            false => Err(format!("{} {}", page.status, page.body)),
+        }
+    })
+    .await;
+}
+
+fn release(text: &str) -> Release {
+    text.parse().unwrap()
+}

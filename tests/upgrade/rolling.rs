@@ -1,0 +1,223 @@
+//! Releases that follow each other as a Deployment rolls them out: one more pod, then one less.
+
+use std::collections::BTreeSet;
+
+use super::history::History;
+use super::witness::Witness;
+use super::{Cluster, Deployment, Shipped, wait_unready};
+use crate::support::quorate::{TestReplica, quorate};
+use crate::support::wait::{SOON, eventually, same};
+
+/// One more of the new release, ready, then one less of the old, one after the other.
+async fn roll(
+    deployment: &Deployment<'_>,
+    witness: &mut Witness,
+    replicas: &mut Vec<TestReplica>,
+    nodes: &[&str],
+    release: &Shipped,
+) {
+    for node in nodes {
+        let mut new = deployment.start(node, release);
+        witness.watch(&new, release);
+        new.wait_ready().await;
+        replicas.push(new);
+        assert_all_ready(replicas).await;
+        // In order: readiness goes first, then the record.
+        let mut oldest = replicas.remove(0);
+        let ended = oldest.stop().await.unwrap().unwrap();
+        assert!(ended.success(), "{ended}: {}", oldest.log());
+    }
+}
+
+async fn assert_all_ready(replicas: &[TestReplica]) {
+    for replica in replicas {
+        let ready = replica.status_of("/readyz").await;
+        assert_eq!(ready, Some(200), "{} does not serve on", replica.node_id);
+    }
+}
+
+#[tokio::test]
+async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_replica() {
+    let cluster = Cluster::start().await;
+    let shop = cluster.deployment("shop");
+    let first = Shipped::of("shop", "1.0.0", "1.0.0", "1.0.0");
+    let second = Shipped::of("shop", "1.1.0", "1.0.0", "1.0.0");
+    // Raises one of the two minimums: older releases must go, but it serves before it has reconciled.
+    let third = Shipped::of("shop", "2.0.0", "1.0.0", "1.1.0");
+
+    let mut witness = Witness::of(&shop);
+    let mut replicas = Vec::new();
+    for node in ["a0", "a1", "a2"] {
+        replicas.push(shop.start(node, &first));
+    }
+    for replica in &mut replicas {
+        witness.watch(replica, &first);
+        replica.wait_ready().await;
+    }
+    shop.wait_done(&first).await;
+    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
+
+    // The first newer replica ends the terms and candidacies of the older ones, leads and reconciles, while they serve.
+    replicas.push(shop.start("b0", &second));
+    witness.watch(&replicas[3], &second);
+    replicas[3].wait_leading().await;
+    shop.wait_done(&second).await;
+    let only_newer = async || {
+        let prefix = "/shop/kubernetes/reconciler/leader/";
+        let candidates = cluster
+            .etcd()
+            .etcdctl(&["get", "--prefix", "--print-value-only", prefix]);
+        same(candidates.trim().to_owned(), "b0".to_owned())
+    };
+    eventually(SOON, "only the newer one stands for election", only_newer).await;
+    assert_all_ready(&replicas).await;
+    replicas.remove(0).stop().await.unwrap();
+    roll(&shop, &mut witness, &mut replicas, &["b1", "b2"], &second).await;
+    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.1.0".to_owned()]));
+
+    roll(&shop, &mut witness, &mut replicas, &["c0", "c1", "c2"], &third).await;
+    shop.wait_done(&third).await;
+    assert_eq!(shop.releases_in_place(), BTreeSet::from(["2.0.0".to_owned()]));
+
+    // One of the first release that comes back is excluded, and says so.
+    let late = shop.start("late", &first);
+    witness.watch(&late, &first);
+    wait_unready(
+        &late,
+        "release 1.0.0 is below the minimum compatible release 1.1.0 of the reconciled state",
+    )
+    .await;
+
+    // As the status excludes it already, it holds nothing up.
+    let fourth = Shipped::of("shop", "2.1.0", "1.0.0", "1.1.0");
+    let mut fixed = shop.start("d0", &fourth);
+    witness.watch(&fixed, &fourth);
+    fixed.wait_leading().await;
+    shop.wait_done(&fourth).await;
+    assert_eq!(fixed.metric("quorate_gate_blocked").await, Some(0.0));
+
+    let history = History::of(&cluster).await;
+    let releases = [&first, &second, &third, &fourth];
+    history.assert_nobody_was_admitted_to_a_state_that_excludes_it(&shop, &releases);
+    assert!(witness.finish().await > 0, "the late one was looked at");
+    assert_eq!(
+        history.statuses(&shop),
+        [
+            first.done(),
+            "WORKING by 1.0.0, minimum compatible release 1.0.0".to_owned(),
+            second.done(),
+            // The intersection of before and after.
+            "WORKING by 1.1.0, minimum compatible release 1.1.0".to_owned(),
+            third.done(),
+            "WORKING by 2.0.0, minimum compatible release 1.1.0".to_owned(),
+            fourth.done(),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_rollback_restricts_first_and_below_the_minimum_waits_until_all_newer_ones_are_gone() {
+    let cluster = Cluster::start().await;
+    let shop = cluster.deployment("shop");
+    let first = Shipped::of("shop", "1.0.0", "1.0.0", "1.0.0");
+    let second = Shipped::of("shop", "1.1.0", "1.0.0", "1.0.0");
+    let third = Shipped::of("shop", "2.0.0", "1.0.0", "1.1.0");
+    let mut witness = Witness::of(&shop);
+    let mut newest = shop.start("newest", &third);
+    witness.watch(&newest, &third);
+    newest.wait_ready().await;
+    shop.wait_done(&third).await;
+
+    // To a release that the state admits: it serves beside the newer one, and reconciles once that is gone.
+    let mut back = shop.start("back", &second);
+    witness.watch(&back, &second);
+    back.wait_ready().await;
+    back.wait_for_log("a controller of release 2.0.0 is there").await;
+    newest.stop().await.unwrap();
+    shop.wait_done(&second).await;
+    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.1.0".to_owned()]));
+    assert_eq!(back.status_of("/readyz").await, Some(200));
+
+    newest.launch().unwrap();
+    newest.wait_ready().await;
+    shop.wait_done(&third).await;
+    back.stop().await.unwrap();
+
+    // To a release that it excludes: that one never serves beside the newer one, and says why.
+    let mut old = shop.start("old", &first);
+    witness.watch(&old, &first);
+    let reason = "release 1.0.0 is below the minimum compatible release 1.1.0 of the reconciled state";
+    wait_unready(&old, reason).await;
+    let waited = shop
+        .run(&[
+            "wait-ready",
+            "--release=1.0.0",
+            "--min-reconciler-release=1.0.0",
+            "--timeout=500ms",
+        ])
+        .await;
+    assert_eq!(waited.code, 2, "{waited:?}");
+    assert!(waited.stdout.contains(reason), "{waited:?}");
+    let shown = shop.shown().await;
+    assert!(
+        shown.contains("old at 1.0.0, not standing for election"),
+        "{shown}"
+    );
+    let before = shop.status_line().await;
+    assert_eq!(before, third.done());
+
+    // Scaled to zero, the way back is free; and it serves only once its state is in place.
+    newest.stop().await.unwrap();
+    old.wait_ready().await;
+    assert_eq!(shop.status_line().await, first.done());
+    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
+
+    // Both minimums raised at once: neither side can go first, as could be known before.
+    let both = Shipped::of("shop", "3.0.0", "3.0.0", "3.0.0");
+    let check = async |to: &Shipped, from: &Shipped| {
+        let (to, from) = (to.bundle().as_os_str(), from.bundle().as_os_str());
+        quorate(["bundle".as_ref(), "check".as_ref(), to, "--from".as_ref(), from]).await
+    };
+    let refused = check(&both, &first).await.expect_code(4);
+    assert!(
+        refused.contains("release 3.0.0 cannot be reached from 1.0.0"),
+        "{refused}"
+    );
+    assert!(refused.contains("deadlock"), "{refused}");
+    check(&third, &first).await.expect_done();
+    check(&first, &third).await.expect_code(4);
+    let mut deadlocked = shop.start("deadlocked", &both);
+    witness.watch(&deadlocked, &both);
+    shop.wait_shown("waiting for node old at 1.0.0, needs 3.0.0")
+        .await;
+    wait_unready(
+        &deadlocked,
+        "the state was reconciled by 1.0.0, but 3.0.0 needs at least 3.0.0",
+    )
+    .await;
+    assert_eq!(old.status_of("/readyz").await, Some(200), "the old one serves on");
+    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
+    // Killed, it blocks until its record ends with its lease, and no longer.
+    old.kill().await.unwrap();
+    deadlocked.wait_ready().await;
+    assert_eq!(shop.status_line().await, both.done());
+
+    let history = History::of(&cluster).await;
+    history.assert_nobody_was_admitted_to_a_state_that_excludes_it(&shop, &[&first, &second, &third, &both]);
+    assert!(witness.finish().await > 0);
+    let statuses = history.statuses(&shop);
+    assert_eq!(
+        statuses,
+        [
+            third.done(),
+            "WORKING by 1.1.0, minimum compatible release 1.1.0".to_owned(),
+            second.done(),
+            "WORKING by 1.1.0, minimum compatible release 1.1.0".to_owned(),
+            third.done(),
+            "WORKING by 1.0.0, minimum compatible release 1.1.0".to_owned(),
+            first.done(),
+            "WORKING by 1.0.0, minimum compatible release 3.0.0".to_owned(),
+            both.done(),
+        ]
+    );
+}
