@@ -14,6 +14,7 @@ use super::index::Index;
 use super::plan::{Step, plan};
 use crate::etcd::Fence;
 use crate::failpoint;
+use crate::kube::events::{Events, Notice, Severity};
 use crate::metrics::{Kind, Metrics};
 use crate::store::{Follower, Store};
 
@@ -24,15 +25,20 @@ const IN_FLIGHT: usize = 8;
 /// Between two looks at how old the oldest mark is.
 const GAUGE_EVERY: Duration = Duration::from_secs(1);
 
-/// Something for operators, beside the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// Whether someone may have to act on it.
-    pub warning: bool,
-    /// One word.
-    pub reason: &'static str,
-    /// What happened.
-    pub note: String,
+/// Notices that wait to be published. Each is in the log as well, so what comes on top is not missed.
+pub const NOTICES: usize = 64;
+
+/// Publishes notices as Kubernetes Events, one after the other and within the window of the term (INV-3). Never ends by
+/// itself.
+pub async fn publish(mut events: Events, fence: Fence, mut notices: mpsc::Receiver<Notice>) {
+    while let Some(notice) = notices.recv().await {
+        tokio::select! {
+            biased;
+            () = fence.window().closed() => break,
+            () = events.publish(&notice) => {}
+        }
+    }
+    std::future::pending().await
 }
 
 /// What a leader needs to deallocate.
@@ -41,7 +47,7 @@ pub struct Deallocator {
     pub store: Store,
     /// The term.
     pub fence: Fence,
-    /// Whoever publishes notices. What it has no room for is only logged: nothing here waits for it.
+    /// To whoever publishes Kubernetes Events. What it has no room for is only logged: nothing here waits for it.
     pub notices: Option<mpsc::Sender<Notice>>,
 }
 
@@ -127,13 +133,13 @@ impl Work<'_> {
                 count("service", services);
                 count("network", networks);
                 metrics.deallocator_orphaned.inc_by(orphaned as u64);
-                let (verb, reason, warning) = match &step {
-                    Step::Delete(_) => ("deleted", "Deallocated", false),
-                    Step::Orphan(_) => ("orphaned", "TasksOrphaned", true),
+                let (verb, reason, severity) = match &step {
+                    Step::Delete(_) => ("deleted", "Deallocated", Severity::Normal),
+                    Step::Orphan(_) => ("orphaned", "TasksOrphaned", Severity::Warning),
                 };
                 info!("{verb}, as {step}");
                 self.deallocator
-                    .tell(warning, reason, format!("{verb}, as {step}"));
+                    .tell(severity, reason, format!("{verb}, as {step}"));
                 self.desk.done(step);
             }
             Outcome::Refused => {
@@ -165,23 +171,30 @@ impl Work<'_> {
         }
         self.warned = unreadable;
         if unreadable > 0 {
+            let (plural, they) = if unreadable == 1 {
+                ("", "it")
+            } else {
+                ("s", "they")
+            };
             let note = format!(
-                "{unreadable} services cannot be read; they may use any network, so none of the {networks} networks that are \
-                 marked for deletion goes: quorate get services names them"
+                "{unreadable} service{plural} cannot be read; {they} may use any network, so none that is marked for \
+                 deletion goes ({networks} now): quorate get services shows which"
             );
             warn!("{note}");
-            self.deallocator.tell(true, "ServicesUnreadable", note);
+            self.deallocator
+                .tell(Severity::Warning, "ServicesUnreadable", note);
         }
     }
 }
 
 impl Deallocator {
-    fn tell(&self, warning: bool, reason: &'static str, note: String) {
+    fn tell(&self, severity: Severity, reason: &'static str, note: String) {
         if let Some(notices) = &self.notices {
             // Full: the log has it.
             let _ = notices.try_send(Notice {
-                warning,
+                severity,
                 reason,
+                action: "Deallocate",
                 note,
             });
         }

@@ -1,6 +1,7 @@
 //! Deallocation on a real etcd: with the real program, and leader by leader with the library.
 
 mod commands;
+mod events;
 mod faults;
 mod history;
 mod leaders;
