@@ -6,7 +6,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use etcd_client::{Client, GetOptions, SortOrder, SortTarget, WatchOptions, WatchStream};
+use etcd_client::{
+    Client, Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp, WatchOptions,
+    WatchStream,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -44,6 +47,8 @@ struct Gap {
     to_first_write: Duration,
     /// One put in the same round, in milliseconds.
     put: f64,
+    /// The requests of a handover, sent raw one after the other in the same round, in milliseconds.
+    raw: f64,
 }
 
 pub async fn run() -> Result<Table> {
@@ -92,6 +97,14 @@ fn report(graceful: &[Gap], killed: &[Gap]) -> Table {
         &first_write.per(&puts),
         Unit::Times,
         "a few round trips",
+    );
+    let raw = column(graceful, |gap| gap.raw);
+    table.row("the requests of such a handover, raw", &raw, Unit::Millis, "");
+    table.row(
+        "SIGTERM → first fenced write, over that",
+        &first_write.per(&raw),
+        Unit::Times,
+        "",
     );
     let mut excess = Samples::default();
     let mut takeover = Samples::default();
@@ -175,6 +188,7 @@ impl Cluster {
         })
         .await?;
         let put = one_put(&mut self.client).await?;
+        let raw = raw_handover(&mut self.client).await?;
 
         while self.seen.try_recv().is_ok() {}
         let begun = Instant::now();
@@ -199,6 +213,7 @@ impl Cluster {
             to_vacancy: vacant.context("a successor wrote before the election key was gone")?,
             to_first_write,
             put,
+            raw,
         })
     }
 }
@@ -242,6 +257,38 @@ async fn one_put(client: &mut Client) -> Result<f64> {
     for _ in 0..25 {
         let begun = Instant::now();
         client.put("/bench/put", [b'x'; 100], None).await?;
+        times.push_time(begun.elapsed());
+    }
+    Ok(times.median())
+}
+
+/// The median of some handovers as they are without any process around them: the lease is revoked, a watch brings the
+/// end of its key, the candidates and the status are read, the status is watched, a fenced transaction writes it.
+async fn raw_handover(client: &mut Client) -> Result<f64> {
+    let mut times = Samples::default();
+    for _ in 0..5 {
+        let lease = client.lease_grant(60, None).await?.id();
+        let key = "/bench/leader/1";
+        let leased = PutOptions::new().with_lease(lease);
+        client.put(key, "n1", Some(leased)).await?;
+        client.put("/bench/leader/2", "n2", None).await?;
+        let mut watch = client.watch(key, None).await?;
+        let begun = Instant::now();
+        client.lease_revoke(lease).await?;
+        while watch
+            .message()
+            .await?
+            .context("the raw watch ended")?
+            .events()
+            .is_empty()
+        {}
+        let range = GetOptions::new().with_prefix();
+        client.get("/bench/leader/", Some(range)).await?;
+        client.get("/bench/status", None).await?;
+        let _watching = client.watch("/bench/status", None).await?;
+        let fence = Compare::create_revision("/bench/leader/2", CompareOp::Greater, 0);
+        let write = TxnOp::put("/bench/status", [b'x'; 100], None);
+        client.txn(Txn::new().when([fence]).and_then([write])).await?;
         times.push_time(begun.elapsed());
     }
     Ok(times.median())
