@@ -10,11 +10,12 @@
 //! | etcd | [`etcd`]: connection, session, election, fence, watch | `etcd_client`, alone |
 //! | store | [`store`]: keys, objects, transactions, caches | |
 //! | Kubernetes | [`kube`]: client, discovery, apply, events | `kube`, alone |
-//! | subjects | [`gate`], [`resources`]: a pure `plan` each, a controller around it | |
+//! | subjects | [`gate`], [`resources`], [`deallocator`]: a pure `plan` each, a controller around it | |
 //! | a process | [`term`], [`replica`], [`serve`] | |
 //! | people | [`cli`], [`dev`] | |
 
 pub mod cli;
+pub mod deallocator;
 pub mod dev;
 pub mod etcd;
 pub mod failpoint;

@@ -37,6 +37,13 @@ pub struct Outcome {
     pub result: &'static str,
 }
 
+/// A single label `kind`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Kind {
+    /// From a fixed set of words.
+    pub kind: &'static str,
+}
+
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Handles to every metric; cheap to clone, all clones count into the same.
@@ -67,6 +74,16 @@ pub struct Metrics {
     pub resources: Family<Outcome, Gauge>,
     /// 1 while the gate waits for nodes, else 0.
     pub gate_blocked: Gauge<i64, AtomicI64>,
+    /// Services and networks that are marked for deletion and still there; counted by the leader, else 0.
+    pub deallocator_pending: Family<Kind, Gauge>,
+    /// Seconds since the oldest of these marks; 0 without one.
+    pub deallocator_oldest_pending_seconds: Gauge,
+    /// Services and networks that were deleted.
+    pub deallocator_deletions: Family<Kind, Counter>,
+    /// Unfinished tasks of nodes that do not exist, turned into orphans.
+    pub deallocator_orphaned: Counter,
+    /// Transactions of the deallocator that etcd refused because something had changed.
+    pub deallocator_refused: Counter,
 }
 
 impl Metrics {
@@ -91,6 +108,11 @@ impl Metrics {
             reconcile_seconds: seconds(),
             resources: Family::default(),
             gate_blocked: Gauge::default(),
+            deallocator_pending: Family::default(),
+            deallocator_oldest_pending_seconds: Gauge::default(),
+            deallocator_deletions: Family::default(),
+            deallocator_orphaned: Counter::default(),
+            deallocator_refused: Counter::default(),
         };
         let m = &metrics;
         registry.register("leader", "1 while this replica leads", m.leader.clone());
@@ -149,6 +171,31 @@ impl Metrics {
             "1 while the gate waits for nodes",
             m.gate_blocked.clone(),
         );
+        registry.register(
+            "deallocator_pending",
+            "Objects that are marked for deletion and still there, by kind",
+            m.deallocator_pending.clone(),
+        );
+        registry.register(
+            "deallocator_oldest_pending_seconds",
+            "Age of the oldest mark for deletion, 0 without one",
+            m.deallocator_oldest_pending_seconds.clone(),
+        );
+        registry.register(
+            "deallocator_deletions",
+            "Objects deleted because nothing used them, by kind",
+            m.deallocator_deletions.clone(),
+        );
+        registry.register(
+            "deallocator_orphaned_tasks",
+            "Unfinished tasks of nodes that do not exist, turned into orphans",
+            m.deallocator_orphaned.clone(),
+        );
+        registry.register(
+            "deallocator_refused_transactions",
+            "Transactions refused because something had changed since they were decided on",
+            m.deallocator_refused.clone(),
+        );
         let info = vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("release", release.to_owned()),
@@ -193,6 +240,9 @@ mod tests {
                 code: "Ok",
             })
             .observe(0.002);
+        let network = || Kind { kind: "network" };
+        metrics.deallocator_pending.get_or_create(&network()).set(2);
+        metrics.deallocator_deletions.get_or_create(&network()).inc();
         let text = metrics.encode();
         for line in [
             "quorate_leader 0",
@@ -207,6 +257,11 @@ mod tests {
             "quorate_reconcile_seconds_count 0",
             "quorate_resources{result=\"applied\"} 3",
             "quorate_gate_blocked 0",
+            "quorate_deallocator_pending{kind=\"network\"} 2",
+            "quorate_deallocator_oldest_pending_seconds 0",
+            "quorate_deallocator_deletions_total{kind=\"network\"} 1",
+            "quorate_deallocator_orphaned_tasks_total 0",
+            "quorate_deallocator_refused_transactions_total 0",
             "release=\"1.2.3\"",
         ] {
             assert!(text.contains(line), "missing {line:?} in:\n{text}");

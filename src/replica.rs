@@ -9,17 +9,18 @@
 //! ├── watch-leader     follows the election keys
 //! ├── readiness        judges the status after every registration
 //! └── campaign         while this is the highest release
-//!     └── term         while elected: the gate's controller
+//!     └── term         while elected: the gate's controller, the deallocator
 //! ```
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::deallocator::controller::{self as deallocator, Deallocator};
 use crate::etcd::election::{CampaignError, campaign};
 use crate::etcd::{Fence, KeyRange, LeaseTimes, Pulse, Revision};
 use crate::gate::controller::{GateController, Reconcile, Times};
@@ -29,6 +30,7 @@ use crate::gate::readiness::Readiness;
 use crate::gate::registration::{Registered, Registrant, keep_registered};
 use crate::gate::releases::Releases;
 use crate::gate::watch_nodes::watch_nodes;
+use crate::kube::events::Events;
 use crate::release::Release;
 use crate::retry::Delays;
 use crate::store::{Cache, Name, Store};
@@ -89,6 +91,9 @@ impl Vitals {
 #[error("{0} ended unexpectedly")]
 pub struct PartFailed(String);
 
+/// Makes what publishes Kubernetes Events during one term.
+pub type MakeEvents = Box<dyn Fn() -> Events + Send + Sync>;
+
 /// Runs a replica until stopped. `resources` makes what reconciles during one term; `None` without Kubernetes, where
 /// no status is written or waited for.
 ///
@@ -98,6 +103,7 @@ pub async fn run<R, M>(
     store: Store,
     settings: Settings,
     resources: Option<M>,
+    events: Option<MakeEvents>,
     vitals: Vitals,
     stop: CancellationToken,
 ) -> Result<(), PartFailed>
@@ -169,6 +175,7 @@ where
         store,
         settings,
         resources,
+        events,
         vitals,
         releases,
         registered,
@@ -237,6 +244,7 @@ struct Candidate<M> {
     store: Store,
     settings: Settings,
     resources: Option<M>,
+    events: Option<MakeEvents>,
     vitals: Vitals,
     releases: watch::Receiver<Option<Releases>>,
     registered: watch::Receiver<Option<Registered>>,
@@ -345,23 +353,29 @@ where
     }
 
     fn start_term(&self, fence: &Fence, tasks: &mut JoinSet<()>) {
-        match &self.resources {
-            Some(resources) => {
-                let controller = GateController {
-                    store: self.store.clone(),
-                    fence: fence.clone(),
-                    node: self.settings.node.to_string(),
-                    own: self.settings.own.clone(),
-                    releases: self.releases.clone(),
-                    resources: resources(fence),
-                    times: self.settings.times,
-                };
-                tasks.spawn(controller.run());
-            }
-            // Without Kubernetes the gate has nothing to hold; a term with no task would end at once.
-            None => {
-                tasks.spawn(std::future::pending());
-            }
+        // Without Kubernetes the gate has nothing to hold.
+        if let Some(resources) = &self.resources {
+            let controller = GateController {
+                store: self.store.clone(),
+                fence: fence.clone(),
+                node: self.settings.node.to_string(),
+                own: self.settings.own.clone(),
+                releases: self.releases.clone(),
+                resources: resources(fence),
+                times: self.settings.times,
+            };
+            tasks.spawn(controller.run());
         }
+        let notices = self.events.as_ref().map(|events| {
+            let (sender, receiver) = mpsc::channel(deallocator::NOTICES);
+            tasks.spawn(deallocator::publish(events(), fence.clone(), receiver));
+            sender
+        });
+        let deallocator = Deallocator {
+            store: self.store.clone(),
+            fence: fence.clone(),
+            notices,
+        };
+        tasks.spawn(deallocator.run());
     }
 }

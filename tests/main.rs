@@ -7,6 +7,7 @@
 )]
 
 mod architecture;
+mod deallocation;
 mod deploy;
 mod dev;
 mod election;

@@ -31,11 +31,10 @@ pub fn generate(prefix: &str) -> Vec<Value> {
             namespaced("v1", "Secret", &named(n), &namespace(n), data)
         }),
         (80, &|n| {
-            // Headless: the range of cluster addresses of the test server is small.
-            let spec = json!({"spec": {"clusterIP": "None", "selector": {"app": named(n)}, "ports": [
-                {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080},
+            let spec = json!({"spec": {"limits": [
+                {"type": "Container", "default": {"memory": "64Mi"}, "defaultRequest": {"cpu": "10m"}},
             ]}});
-            namespaced("v1", "Service", &named(n), &namespace(n), spec)
+            namespaced("v1", "LimitRange", &named(n), &namespace(n), spec)
         }),
         (100, &|n| {
             namespaced(

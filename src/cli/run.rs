@@ -16,10 +16,10 @@ use crate::etcd::{Config, Etcd, Pulse};
 use crate::failpoint;
 use crate::gate::controller::Times;
 use crate::gate::plan::Own;
-use crate::kube::events::Pod;
+use crate::kube::events::{Events, Pod};
 use crate::kube::{KubeClient, Limits};
 use crate::metrics::Metrics;
-use crate::replica::{self, Settings, Vitals};
+use crate::replica::{self, MakeEvents, Settings, Vitals};
 use crate::resources::{self, Bundle, InTerm, Subject};
 use crate::retry::Delays;
 use crate::serve::{self, Check, LeaderReport, Probes, Report};
@@ -231,17 +231,22 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             etcd = connect(config, &metrics, Duration::from_millis(args.start_limit_ms)) => etcd?,
         };
         let store = Store { etcd, keys };
+        let pod = args.pod.pod();
+        let events = kubernetes.clone().map(|kube| {
+            let (pod, replica) = (pod.clone(), settings.node.to_string());
+            Box::new(move || Events::new(kube.clone(), pod.clone(), &replica)) as MakeEvents
+        });
         let resources = kubernetes.map(|kube| {
             InTerm::factory(Subject {
                 kube,
                 bundle,
                 store: store.clone(),
                 settings: reconciling,
-                pod: args.pod.pod(),
+                pod,
                 replica: settings.node.to_string(),
             })
         });
-        replica::run(store, settings, resources, vitals.clone(), stop.clone())
+        replica::run(store, settings, resources, events, vitals.clone(), stop.clone())
             .await
             .map_err(Failure::failed)
     };

@@ -99,6 +99,20 @@ impl KeyRange {
         Self { start, end: vec![0] }
     }
 
+    /// From the first key of this range to the last of `last`, with whatever lies between them.
+    #[must_use]
+    pub fn through(self, last: Self) -> Self {
+        Self {
+            start: self.start,
+            end: last.end,
+        }
+    }
+
+    /// The first key that it can hold: for a prefix, the prefix.
+    pub fn start(&self) -> &[u8] {
+        &self.start
+    }
+
     /// This one key.
     pub fn key(key: impl Into<Vec<u8>>) -> Self {
         let start = key.into();

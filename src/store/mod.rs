@@ -7,7 +7,7 @@ pub mod object;
 
 pub use cache::{Cache, Change};
 pub use follow::{Follower, Update};
-pub use keys::{Keys, Name, Prefix};
+pub use keys::{Id, Keys, Name, Prefix};
 
 use crate::etcd::Etcd;
 

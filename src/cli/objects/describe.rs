@@ -17,7 +17,8 @@ use crate::store::object::{Malformed, condition, time};
 #[command(after_help = "\
 Examples:
   quorate describe node n1
-  quorate describe replica/quorate-0")]
+  quorate describe replica/quorate-0
+  quorate describe service web        # its tasks, and what holds its deletion back")]
 pub struct DescribeArgs {
     /// What to describe; KIND/NAME names one object
     #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser)]
@@ -57,7 +58,7 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             for name in &names {
                 let view = View::read(&store, &kind.ranges(&store.keys, Some(name))).await?;
                 match view.get(&kind.key(&store.keys, name)) {
-                    Some(kv) => texts.push(kind.describe(&view, name.as_str(), kv, now)),
+                    Some(kv) => texts.push(kind.describe(&view, &name.to_string(), kv, now)),
                     None => missing.push(name),
                 }
             }
@@ -124,6 +125,16 @@ pub fn conditions(description: &mut Description, conditions: &[Condition], now: 
             description.field(1, "", dated);
         }
     }
+}
+
+/// Whether an object is marked for deletion, and since when.
+pub fn mark(description: &mut Description, mark: Option<&prost_types::Timestamp>, now: Timestamp) {
+    let text = match (mark, time::from_proto(mark)) {
+        (None, _) => "no".to_owned(),
+        (Some(_), Some(at)) => format!("yes, since {}", since(at, now)),
+        (Some(_), None) => "yes".to_owned(),
+    };
+    description.field(0, "Deleting", text);
 }
 
 /// `2026-03-01T12:00:00Z (3d4h ago)`.

@@ -15,7 +15,7 @@ use crate::cli::output::{Column, Format, Reader, Table, one_line, print, warn};
 use crate::store::object::label::Selector;
 use crate::store::object::text::{to_json, to_yaml};
 use crate::store::object::with_header;
-use crate::store::{Name, Store};
+use crate::store::{Id, Store};
 
 /// Arguments of `quorate get`.
 #[derive(Args, Debug)]
@@ -82,7 +82,7 @@ pub async fn run(args: GetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 /// Which objects are wanted.
 struct Selection {
     kind: &'static dyn Kind,
-    names: Vec<Name>,
+    names: Vec<Id>,
     selector: Selector,
 }
 
@@ -108,7 +108,7 @@ impl Selection {
     fn pick(&self, view: &View, key: &[u8], now: Timestamp) -> Option<(String, Shown)> {
         let stored = view.get(key)?;
         let name = self.kind.name(&view.keys, key)?;
-        let wanted = self.names.is_empty() || self.names.iter().any(|wanted| wanted.as_str() == name);
+        let wanted = self.names.is_empty() || self.names.iter().any(|wanted| wanted.to_string() == name);
         let shown = wanted.then(|| self.kind.show(view, name, stored, now))?;
         self.selector
             .matches(&shown.labels)

@@ -1,6 +1,7 @@
 //! Objects on the command line: `get`, `describe`, `apply`, `delete`, and the table of kinds.
 
 pub mod apply;
+pub mod blockers;
 pub mod delete;
 pub mod describe;
 pub mod get;

@@ -1,6 +1,8 @@
 //! What commands read from etcd to show objects: a few ranges, as they are now or followed.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use futures::future::select_all;
 
@@ -15,6 +17,7 @@ pub struct View {
     pub keys: Keys,
     entries: BTreeMap<Vec<u8>, KeyValue>,
     revision: Revision,
+    derived: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl View {
@@ -24,6 +27,7 @@ impl View {
             keys,
             entries: BTreeMap::new(),
             revision: Revision::ABSENT,
+            derived: OnceLock::new(),
         }
     }
 
@@ -57,12 +61,51 @@ impl View {
         self.entries.values()
     }
 
+    /// The keys of a range that begins where their prefix does, in order.
+    pub fn below(&self, prefix: &KeyRange) -> impl Iterator<Item = &KeyValue> + use<'_> {
+        let start = prefix.start().to_vec();
+        self.entries
+            .range(start.clone()..)
+            .take_while(move |(key, _)| key.starts_with(&start))
+            .map(|(_, kv)| kv)
+    }
+
+    /// What a kind makes of all keys, made once for all of its objects and anew after a change. A view is used by one
+    /// kind, so there is one such thing.
+    pub fn derived<T: Any + Send + Sync>(&self, derive: impl Fn(&Self) -> T) -> Derived<'_, T> {
+        let made = self.derived.get_or_init(|| Box::new(derive(self)));
+        match made.downcast_ref() {
+            Some(made) => Derived::Kept(made),
+            None => Derived::Made(derive(self)),
+        }
+    }
+
     /// Takes in a key as it is now.
     pub fn set(&mut self, key: &[u8], value: Option<&KeyValue>) {
+        self.derived.take();
         match value {
             Some(kv) => self.entries.insert(key.to_vec(), kv.clone()),
             None => self.entries.remove(key),
         };
+    }
+}
+
+/// See [`View::derived`].
+pub enum Derived<'v, T> {
+    /// Made before.
+    Kept(&'v T),
+    /// Made for this question.
+    Made(T),
+}
+
+impl<T> std::ops::Deref for Derived<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self {
+            Self::Kept(kept) => kept,
+            Self::Made(made) => made,
+        }
     }
 }
 

@@ -7,12 +7,25 @@ use serde_json::Value;
 use super::fields::{Fault, Fields};
 use super::{Header, Malformed, Object, decode};
 use crate::etcd::Revision;
-use crate::store::keys::Name;
+use crate::store::keys::{Id, Name};
 
 /// A kind that `apply` writes.
 pub trait Appliable: Object {
     /// What a document says beyond its header.
     type Manifest;
+
+    /// Objects of a lower layer are written first, so that what a document refers to may stand anywhere beside it.
+    const LAYER: u8 = 0;
+
+    /// The name of the object that this one belongs to, for kinds whose objects have one.
+    fn owner_in(_manifest: &Self::Manifest) -> Option<Name> {
+        None
+    }
+
+    /// The objects that this one uses. Whoever writes it compares those that are new, in the same transaction.
+    fn references(&self) -> Vec<Reference> {
+        Vec::new()
+    }
 
     /// Reads everything of a document but `apiVersion`, `kind` and `metadata`.
     fn read(document: &mut Fields<'_, '_>) -> Self::Manifest;
@@ -37,6 +50,15 @@ pub trait Appliable: Object {
 
     /// Whether both have the same reporter's part of the status.
     fn same_report(&self, other: &Self) -> bool;
+}
+
+/// An object that another one uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Its kind, as in a document.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: Name,
 }
 
 /// What `apply` writes of an object. Each part has one writer.
@@ -120,6 +142,18 @@ pub trait Codec: Sync {
         request: &Request,
     ) -> Result<Step, Rejection>;
 
+    /// When it is written among objects of several kinds: lower ones first.
+    fn layer(&self) -> u8;
+
+    /// What the value `after` of the object `id` refers to and `before` did not.
+    fn new_references(&self, id: &str, before: Option<&[u8]>, after: &[u8]) -> Vec<Reference>;
+
+    /// Whether this stored value of the object `id` is marked for deletion.
+    ///
+    /// # Errors
+    /// [`Malformed`] where that cannot be said.
+    fn is_marked(&self, id: &str, value: &[u8]) -> Result<bool, Malformed>;
+
     /// Whether two stored values have the same identity and the same `part`: then whoever wrote in between wrote
     /// another part, which is no conflict.
     fn same_part(&self, name: &str, before: &[u8], after: &[u8], part: Part) -> bool;
@@ -143,7 +177,11 @@ impl<O> Default for Of<O> {
 }
 
 fn read<O: Appliable>(document: &Value, faults: &mut Vec<Fault>) -> Option<(Header, O::Manifest)> {
-    Fields::document(document, faults, |fields| (Header::read(fields), O::read(fields)))
+    Fields::document(document, faults, |fields| {
+        let (mut header, manifest) = (Header::read(fields), O::read(fields));
+        header.owner = O::owner_in(&manifest);
+        (header, manifest)
+    })
 }
 
 impl<O: Appliable> Codec for Of<O> {
@@ -168,7 +206,8 @@ impl<O: Appliable> Codec for Of<O> {
         let Some(stored) = stored else {
             return plan_create::<O>(name, &header, &manifest, request);
         };
-        let before: O = decode(name, stored.value)?;
+        let id = header.id().as_ref().map(Id::to_string).unwrap_or_default();
+        let before: O = decode(&id, stored.value)?;
         check_identity(&header, &before, stored.mod_revision)?;
         let mut after = before.clone();
         match request.part {
@@ -189,6 +228,22 @@ impl<O: Appliable> Codec for Of<O> {
         } else {
             Step::Configure(after.encode_to_vec())
         })
+    }
+
+    fn layer(&self) -> u8 {
+        O::LAYER
+    }
+
+    fn new_references(&self, id: &str, before: Option<&[u8]>, after: &[u8]) -> Vec<Reference> {
+        let references = |value: &[u8]| decode::<O>(id, value).map(|object| object.references());
+        let old = before.map(references).and_then(Result::ok).unwrap_or_default();
+        let mut new = references(after).unwrap_or_default();
+        new.retain(|reference| !old.contains(reference));
+        new
+    }
+
+    fn is_marked(&self, id: &str, value: &[u8]) -> Result<bool, Malformed> {
+        decode::<O>(id, value).map(|object| object.is_marked())
     }
 
     fn same_part(&self, name: &str, before: &[u8], after: &[u8], part: Part) -> bool {

@@ -208,6 +208,31 @@ impl<'v, 'f> Fields<'v, 'f> {
         Some(read_all)
     }
 
+    /// A list of texts that `parse` understands, none of them twice; its error is the fault of the element, which is
+    /// left out.
+    pub fn distinct<T: PartialEq, E: fmt::Display>(
+        &mut self,
+        name: &'static str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<Vec<T>> {
+        let elements = self.typed(name, "a list", Value::as_array)?;
+        let path = join(&self.path, name);
+        let mut all = Vec::new();
+        for (index, value) in elements.iter().enumerate() {
+            let parsed = match value.as_str().map(&parse) {
+                None => Err(expected_found("a string", value)),
+                Some(Err(error)) => Err(error.to_string()),
+                Some(Ok(parsed)) if all.contains(&parsed) => Err("occurs twice".to_owned()),
+                Some(Ok(parsed)) => Ok(parsed),
+            };
+            match parsed {
+                Ok(parsed) => all.push(parsed),
+                Err(message) => self.faults.push(Fault::new(format!("{path}[{index}]"), message)),
+            }
+        }
+        Some(all)
+    }
+
     /// A map from text to text. An entry that is no text is a fault and left out.
     pub fn strings(&mut self, name: &'static str) -> Option<BTreeMap<String, String>> {
         let entries = self.typed(name, "an object", Value::as_object)?;

@@ -10,14 +10,18 @@ use serde_json::{Map, Value, json};
 
 use crate::etcd::Revision;
 use crate::proto::Metadata;
-use crate::store::keys::Name;
+use crate::store::keys::{Id, Name};
 
 pub mod change;
 pub mod condition;
 pub mod fields;
 pub mod label;
+pub mod mark;
+pub mod network;
 pub mod node;
 pub mod replica;
+pub mod service;
+pub mod task;
 pub mod text;
 pub mod time;
 
@@ -36,6 +40,16 @@ pub trait Object: prost::Message + Default + Clone + PartialEq + 'static {
 
     /// The stored metadata, made if there is none.
     fn metadata_mut(&mut self) -> &mut Metadata;
+
+    /// The name of the object that it belongs to, for kinds whose objects have one: the service of a task.
+    fn owner(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether it is marked for deletion: nothing may newly refer to it.
+    fn is_marked(&self) -> bool {
+        false
+    }
 
     /// What protobuf lets through, but no writer of this kind may have meant.
     ///
@@ -63,12 +77,20 @@ pub enum Malformed {
         /// The name in the value.
         name: String,
     },
+    /// The value belongs to an object of another owner.
+    #[error("the key says {key}, but the value belongs to {owner:?}")]
+    Owner {
+        /// Owner and name in the key.
+        key: String,
+        /// The owner in the value.
+        owner: String,
+    },
     /// A field that no writer may have meant.
     #[error("{0}")]
     Field(Fault),
 }
 
-/// Reads the value of the key of the object `name`.
+/// Reads the value of the key of the object `name`, which is `owner/name` where the key has both.
 ///
 /// # Errors
 /// [`Malformed`]; a reader shows it in the object's place and goes on with the others (INV-8).
@@ -78,10 +100,20 @@ pub fn decode<O: Object>(name: &str, value: &[u8]) -> Result<O, Malformed> {
         message: error.to_string(),
     })?;
     let stored = object.metadata().map_or("", |metadata| metadata.name.as_str());
-    if stored != name {
+    let (owner, own) = match name.split_once('/') {
+        Some((owner, own)) => (Some(owner), own),
+        None => (None, name),
+    };
+    if stored != own {
         return Err(Malformed::Name {
             key: name.to_owned(),
             name: stored.to_owned(),
+        });
+    }
+    if object.owner() != owner {
+        return Err(Malformed::Owner {
+            key: name.to_owned(),
+            owner: object.owner().unwrap_or_default().to_owned(),
         });
     }
     object.check().map_err(Malformed::Field)?;
@@ -94,6 +126,8 @@ pub fn decode<O: Object>(name: &str, value: &[u8]) -> Result<O, Malformed> {
 pub struct Header {
     /// `None` together with a fault.
     pub name: Option<Name>,
+    /// The object that it belongs to, for kinds whose objects have one; stands in the spec.
+    pub owner: Option<Name>,
     /// `None` if the document does not mention labels.
     pub labels: Option<BTreeMap<String, String>>,
     /// Must be that of the stored object.
@@ -133,6 +167,7 @@ impl Header {
             metadata.integer("generation");
             Self {
                 name,
+                owner: None,
                 labels,
                 uid: metadata.string("uid").map(str::to_owned),
                 resource_version: metadata.parsed("resourceVersion", |text| {
@@ -145,6 +180,14 @@ impl Header {
             document.missing("metadata");
         }
         header.unwrap_or_default()
+    }
+
+    /// What the object is called: `n1`, or `web/1` where it belongs to another.
+    pub fn id(&self) -> Option<Id> {
+        Some(Id {
+            owner: self.owner.clone(),
+            name: self.name.clone()?,
+        })
     }
 }
 
@@ -225,6 +268,7 @@ mod tests {
             header,
             Header {
                 name: "n1".parse().ok(),
+                owner: None,
                 labels: Some(BTreeMap::from([("a".to_owned(), "b".to_owned())])),
                 uid: Some("u".to_owned()),
                 resource_version: Some(17),

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::cli::exit::Failure;
 use crate::cli::objects::kinds::{KINDS, Kind};
-use crate::store::Name;
+use crate::store::Id;
 use crate::store::object::change::Codec;
 use crate::store::object::fields::{Fault, nearest};
 use crate::store::object::{API_VERSION, text};
@@ -23,8 +23,8 @@ pub struct Manifest {
     pub kind: &'static dyn Kind,
     /// How that is read and written.
     pub codec: &'static dyn Codec,
-    /// The object's name.
-    pub name: Name,
+    /// What the object is called.
+    pub name: Id,
     /// All of it.
     pub document: Value,
     /// Where it stands, for messages: `nodes.yaml: document 2 (Node n1)`.
@@ -167,7 +167,7 @@ fn check(source: &str, place: &str, document: Value) -> Result<Manifest, Vec<Str
     };
     let mut faults = Vec::new();
     let header = codec.check(&document, &mut faults);
-    match header.name {
+    match header.id() {
         Some(name) if faults.is_empty() => Ok(Manifest {
             kind,
             codec,
@@ -255,9 +255,9 @@ mod tests {
             read_text(&text).err().unwrap(),
             "6 faults, nothing was written\n  \
              in.yaml: document 3 (Node n2): spec.desiredRol: unknown field (did you mean desiredRole?)\n  \
-             in.yaml: document 4 (Nod): kind: \"Nod\" is not one of Node (did you mean Node?)\n  \
+             in.yaml: document 4 (Nod): kind: \"Nod\" is not one of Node, Service, Network, Task (did you mean Node?)\n  \
              in.yaml: document 5 (Replica r): kind: Replica objects are written by Quorate alone and cannot be applied\n  \
-             in.yaml: document 6: expected an object with kind, one of Node\n  \
+             in.yaml: document 6: expected an object with kind, one of Node, Service, Network, Task\n  \
              in.yaml: document 7 (Node): metadata: missing\n  \
              in.yaml: document 2 (Node n1): the same object as in in.yaml: document 1 (Node n1)"
         );

@@ -5,13 +5,14 @@ use jiff::Timestamp;
 
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{Reader, print};
+use crate::cli::output::{Reader, print, warn};
 use crate::etcd::{KeyValue, Revision, Txn, TxnError};
 use crate::retry::Delays;
 use crate::store::Store;
 use crate::store::object::change::{Part, Rejection, Request, Step, Stored};
 
 mod input;
+mod references;
 
 use input::Manifest;
 
@@ -26,7 +27,11 @@ leaving out a field is an error where that would change it (and always for a nod
 if the document has any, else left alone. A given uid or resourceVersion must be that of the object.
 
 With --subresource status, what the document gives of the reporter's part of status is written, and nothing else: a \
-node's release, controller and csi. What it leaves out stays; null clears.
+node's release, controller and csi, a task's state. What it leaves out stays; null clears.
+
+What a document newly refers to (a service its networks, a task its service and node) must exist, here or beside it, \
+and not be marked for deletion; that is checked again in the transaction that writes it. Networks are written first, \
+then services, then tasks.
 
 All documents are checked first, with each other and against what is stored; if one is faulty, refused or in conflict, \
 nothing is written and every reason is told. After that each object is written by itself, all or nothing: one that \
@@ -73,10 +78,16 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let mut failures = Vec::new();
     for planned in planned {
         let id = planned.manifest.id();
+        let marked = part == Part::Spec && planned.is_marked();
         match write(&store, planned, args.force_conflicts).await {
             Ok(outcome) => {
                 // The writes go on where nobody reads about them any more.
                 let _: Reader = print(&format!("{id} {outcome}\n"))?;
+                if marked {
+                    warn(&format!(
+                        "{id} is marked for deletion and goes once nothing holds it back; apply it again after that"
+                    ));
+                }
             }
             Err((exit, message)) => failures.push((exit, format!("{id}: {message}"))),
         }
@@ -96,8 +107,18 @@ struct Planned {
     step: Step,
 }
 
-async fn plan_all(store: &Store, manifests: Vec<Manifest>, part: Part) -> Result<Vec<Planned>, Failure> {
+impl Planned {
+    fn is_marked(&self) -> bool {
+        let id = self.manifest.name.to_string();
+        let marked = |kv: &KeyValue| self.manifest.codec.is_marked(&id, &kv.value);
+        self.stored.as_ref().is_some_and(|kv| marked(kv) == Ok(true))
+    }
+}
+
+async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Result<Vec<Planned>, Failure> {
     let now = Timestamp::now();
+    // Stable: within a layer they are written in the order in which they were given.
+    manifests.sort_by_key(|manifest| manifest.codec.layer());
     let mut planned = Vec::new();
     let mut failures = Vec::new();
     for manifest in manifests {
@@ -124,6 +145,19 @@ async fn plan_all(store: &Store, manifests: Vec<Manifest>, part: Part) -> Result
             Err(rejection) => {
                 failures.push((exit_of(&rejection), format!("{}: {rejection}", manifest.origin)));
             }
+        }
+    }
+    let created: Vec<Vec<u8>> = planned
+        .iter()
+        .filter(|planned| matches!(planned.step, Step::Create(_)))
+        .map(|planned| planned.key.clone())
+        .collect();
+    for planned in &planned {
+        let checked = references::check(store, &planned.manifest, planned.stored.as_ref(), &planned.step);
+        let checked = checked.await?;
+        if let Some(rejection) = checked.rejection(&created) {
+            let origin = &planned.manifest.origin;
+            failures.push((exit_of(&rejection), format!("{origin}: {rejection}")));
         }
     }
     match summary(failures) {
@@ -172,13 +206,19 @@ async fn write(store: &Store, planned: Planned, force: bool) -> Result<&'static 
     } = planned;
     let mut delays = Delays::etcd();
     for _ in 0..ATTEMPTS {
+        let used = references::check(store, &manifest, stored.as_ref(), &step)
+            .await
+            .map_err(|failure| (failure.exit, failure.to_string()))?;
+        if let Some(rejection) = used.rejection(&[]) {
+            return Err((exit_of(&rejection), rejection.to_string()));
+        }
         let (outcome, value) = match step {
             Step::Nothing => return Ok("unchanged"),
             Step::Create(value) => ("created", value),
             Step::Configure(value) => ("configured", value),
         };
         let read_at = stored.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
-        let txn = Txn::new().when_unchanged(&key, read_at).put(&key, value.clone());
+        let txn = used.compare(Txn::new().when_unchanged(&key, read_at).put(&key, value.clone()));
         #[expect(
             clippy::disallowed_methods,
             reason = "an operator's write, which no leadership guards; it compares what it was made from"
@@ -209,11 +249,13 @@ async fn write(store: &Store, planned: Planned, force: bool) -> Result<&'static 
         }
         let same = match (&stored, &current) {
             (Some(before), Some(after)) => {
-                let name = manifest.name.as_str();
+                let id = manifest.name.to_string();
                 manifest
                     .codec
-                    .same_part(name, &before.value, &after.value, request.part)
+                    .same_part(&id, &before.value, &after.value, request.part)
             }
+            // Then something that it refers to has changed.
+            (None, None) => true,
             _ => false,
         };
         if !same && !force {

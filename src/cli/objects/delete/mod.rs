@@ -2,19 +2,26 @@
 //! deleted.
 
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 use clap::Args;
 use futures::future::BoxFuture;
 
 use super::kinds::{Target, TargetParser};
+use super::view::View;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print};
-use crate::etcd::{Txn, TxnError};
+use crate::cli::wait_ready::duration;
+use crate::etcd::{KeyRange, Txn, TxnError};
 use crate::retry::Delays;
-use crate::store::{Name, Store};
+use crate::store::object::Malformed;
+use crate::store::{Id, Keys, Store};
 
+pub mod marked;
 pub mod nodes;
+pub mod tasks;
+mod wait;
 
 /// How often a deletion that others overtook is decided anew.
 const ATTEMPTS: u32 = 10;
@@ -25,11 +32,19 @@ const ATTEMPTS: u32 = 10;
 A node is not deleted while it is ready, unless --force is given, and not while it is a desired manager and in the \
 member list of etcd. Its uid is recorded as removed.
 
+A service or a network is marked, which cannot be taken back, and the command returns, telling what still holds it \
+back: a service goes once it has no task, a network once no service uses it. --wait waits for that. A marked network \
+cannot be newly referred to.
+
+A task is deleted at once, whatever its state: whoever deletes it says that it runs no more.
+
 If one of the objects is refused or does not exist, none is deleted.
 
 Examples:
   quorate delete node n1
-  quorate delete --yes $(quorate get nodes -l retired -o name)")]
+  quorate delete --yes $(quorate get nodes -l retired -o name)
+  quorate delete service web --wait --timeout 5m
+  quorate delete task web/1")]
 pub struct DeleteArgs {
     /// What to delete; KIND/NAME names one object
     #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser)]
@@ -39,13 +54,21 @@ pub struct DeleteArgs {
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// Delete also what is still in use: a node that is ready, or whose stored value cannot be read
+    /// Delete also a node that is ready, and what cannot be read
     #[arg(long)]
     force: bool,
 
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+
+    /// Wait until what is only marked is gone, telling what holds it back
+    #[arg(long)]
+    wait: bool,
+
+    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    timeout: Option<Duration>,
 }
 
 /// A kind that `delete` deletes.
@@ -56,9 +79,26 @@ pub trait Deletable: Sync {
     fn plan<'a>(
         &'a self,
         store: &'a Store,
-        name: &'a Name,
+        id: &'a Id,
         force: bool,
     ) -> BoxFuture<'a, Result<Deletion, Failure>>;
+
+    /// How its end is followed, if deleting it only marks it.
+    fn ends_later(&self) -> Option<&dyn EndsLater> {
+        None
+    }
+}
+
+/// A kind whose objects are marked, and go once nothing uses them.
+pub trait EndsLater: Sync {
+    /// The object's key.
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8>;
+
+    /// The ranges that show it and everything that can hold it back.
+    fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange>;
+
+    /// What holds it back, each in words.
+    fn blockers(&self, view: &View, id: &Id) -> Vec<String>;
 }
 
 /// What deleting one object means.
@@ -66,8 +106,10 @@ pub trait Deletable: Sync {
 pub struct Deletion {
     /// What will happen to what, for the question: `node/n1 is deleted: …`.
     pub statement: String,
-    /// Compares what was read, and deletes.
-    pub txn: Txn,
+    /// What has happened then: `deleted`.
+    pub outcome: &'static str,
+    /// Compares what was read, and deletes or marks; `None` if there is nothing left to do.
+    pub txn: Option<Txn>,
 }
 
 /// Runs the command.
@@ -103,7 +145,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             Err(failure) => failures.push((name, failure)),
         }
     }
-    let told = |failures: Vec<(&Name, Failure)>, summary: &str| {
+    let told = |failures: Vec<(&Id, Failure)>, summary: &str| {
         let exit = failures.first().map_or(Exit::Done, |(_, failure)| failure.exit);
         let lines: Vec<String> = failures
             .iter()
@@ -123,15 +165,35 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         ask(&statements)?;
     }
     let mut failures = Vec::new();
-    for (name, deletion) in planned {
-        match delete(&store, deletable, name, deletion, args.force).await {
-            Ok(()) => {
-                let _: Reader = print(&format!("{}/{name} deleted\n", words.singular))?;
+    let mut marked = Vec::new();
+    for (id, deletion) in planned {
+        match delete(&store, deletable, id, deletion, args.force).await {
+            Ok(outcome) => {
+                let _: Reader = print(&format!("{}/{id} {outcome}\n", words.singular))?;
+                marked.push(id);
             }
-            Err(failure) => failures.push((name, failure)),
+            Err(failure) => failures.push((id, failure)),
+        }
+    }
+    if let Some(ends_later) = deletable.ends_later() {
+        let ending = wait::Ending {
+            store: &store,
+            kind: words.singular,
+            ends_later,
+            ids: &marked,
+        };
+        match args.wait {
+            true => ending.wait(args.timeout).await?,
+            false => ending.tell().await?,
         }
     }
     told(failures, "not everything was deleted")
+}
+
+/// The failure of an object whose stored value cannot be read.
+fn malformed(malformed: &Malformed) -> Failure {
+    let why = format!("refused by rule Malformed: the stored value cannot be read ({malformed})");
+    Failure::new(Exit::Refused, why).hint("--force deletes it all the same")
 }
 
 fn ask(statements: &[&str]) -> Result<(), Failure> {
@@ -152,20 +214,23 @@ fn ask(statements: &[&str]) -> Result<(), Failure> {
 async fn delete(
     store: &Store,
     deletable: &dyn Deletable,
-    name: &Name,
+    id: &Id,
     agreed: Deletion,
     force: bool,
-) -> Result<(), Failure> {
+) -> Result<&'static str, Failure> {
     let mut delays = Delays::etcd();
-    let mut txn = agreed.txn;
+    let mut decided = agreed.clone();
     for _ in 0..ATTEMPTS {
+        let Some(txn) = decided.txn else {
+            return Ok(decided.outcome);
+        };
         #[expect(
             clippy::disallowed_methods,
             reason = "an operator's write, which no leadership guards; it compares what it was decided from"
         )]
         let outcome = store.etcd.unfenced(txn).await;
         match outcome {
-            Ok(_) => return Ok(()),
+            Ok(_) => return Ok(decided.outcome),
             Err(TxnError::Conflict { .. }) => {}
             Err(TxnError::Failed(error)) => return Err(Failure::failed(error)),
             Err(TxnError::Unknown(error)) => {
@@ -174,14 +239,14 @@ async fn delete(
                 )));
             }
         }
-        let next = deletable.plan(store, name, force).await?;
+        let next = deletable.plan(store, id, force).await?;
         if next.statement != agreed.statement {
             return Err(Failure::new(
                 Exit::Conflict,
                 format!("it changed meanwhile; now: {}", next.statement),
             ));
         }
-        txn = next.txn;
+        decided = next;
         delays.wait().await;
     }
     Err(Failure::new(

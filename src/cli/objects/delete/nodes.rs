@@ -11,7 +11,7 @@ use crate::cli::output::one_line;
 use crate::etcd::{KeyValue, Txn};
 use crate::proto::{Node, RemovedNode, Role};
 use crate::store::object::{Malformed, decode, time};
-use crate::store::{Name, Store};
+use crate::store::{Id, Name, Store};
 
 /// The kind, as `delete` sees it.
 pub struct DeleteNode;
@@ -20,10 +20,11 @@ impl Deletable for DeleteNode {
     fn plan<'a>(
         &'a self,
         store: &'a Store,
-        name: &'a Name,
+        id: &'a Id,
         force: bool,
     ) -> BoxFuture<'a, Result<Deletion, Failure>> {
         async move {
+            let name = &id.name;
             let (stored, _) = store
                 .etcd
                 .get(&store.keys.node(name))
@@ -142,7 +143,8 @@ fn deletion(store: &Store, name: &Name, stored: &KeyValue, facts: &Facts<'_>, fo
     };
     Deletion {
         statement: format!("node/{name} ({state}) is deleted, and {record}"),
-        txn,
+        outcome: "deleted",
+        txn: Some(txn),
     }
 }
 

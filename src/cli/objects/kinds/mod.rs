@@ -15,13 +15,22 @@ use crate::cli::output::Column;
 use crate::etcd::{KeyRange, KeyValue};
 use crate::store::object::change::Codec;
 use crate::store::object::fields::nearest;
-use crate::store::{Keys, Name};
+use crate::store::{Id, Keys, Name};
 
+mod networks;
 mod nodes;
 mod replicas;
+mod services;
+pub mod tasks;
 
 /// Every kind.
-pub static KINDS: &[&dyn Kind] = &[&nodes::Nodes, &replicas::Replicas];
+pub static KINDS: &[&dyn Kind] = &[
+    &nodes::Nodes,
+    &replicas::Replicas,
+    &services::Services,
+    &networks::Networks,
+    &tasks::Tasks,
+];
 
 /// What a kind is called.
 #[derive(Debug)]
@@ -41,13 +50,18 @@ pub trait Kind: Sync {
     /// What it is called.
     fn words(&self) -> &'static Words;
 
-    /// The ranges that show all objects of this kind, or the one of this name.
-    fn ranges(&self, keys: &Keys, name: Option<&Name>) -> Vec<KeyRange>;
+    /// Whether its objects are addressed as `OWNER/NAME`.
+    fn is_owned(&self) -> bool {
+        false
+    }
 
-    /// The key of the object of this name.
-    fn key(&self, keys: &Keys, name: &Name) -> Vec<u8>;
+    /// The ranges that show all objects of this kind, or this one.
+    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange>;
 
-    /// The name in a key, if it is the key of an object of this kind.
+    /// The key of this object.
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8>;
+
+    /// The name in a key, `OWNER/NAME` where it is addressed so, if it is the key of an object of this kind.
     fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str>;
 
     /// Which objects a key of the ranges is about.
@@ -138,12 +152,9 @@ pub fn find(word: &str) -> Result<&'static dyn Kind, String> {
 }
 
 /// The failure of a question about objects that are not there.
-pub fn not_found(kind: &dyn Kind, names: &[&Name], keys: &Keys) -> Failure {
+pub fn not_found(kind: &dyn Kind, ids: &[&Id], keys: &Keys) -> Failure {
     let words = kind.words();
-    let ids: Vec<String> = names
-        .iter()
-        .map(|name| format!("{}/{name}", words.singular))
-        .collect();
+    let ids: Vec<String> = ids.iter().map(|id| format!("{}/{id}", words.singular)).collect();
     Failure::new(Exit::NotFound, format!("{} not found", ids.join(", "))).hint(format!(
         "quorate get {} lists what there is below {}",
         words.plural,
@@ -155,7 +166,7 @@ pub fn not_found(kind: &dyn Kind, names: &[&Name], keys: &Keys) -> Failure {
 #[derive(Clone, Debug)]
 pub struct Target {
     kind: &'static dyn Kind,
-    name: Option<Name>,
+    id: Option<Id>,
 }
 
 impl Target {
@@ -163,40 +174,55 @@ impl Target {
     ///
     /// # Errors
     /// A sentence about the first argument that does not fit.
-    pub fn resolve(&self, others: &[String]) -> Result<(&'static dyn Kind, Vec<Name>), String> {
-        let mut names: Vec<Name> = self.name.iter().cloned().collect();
+    pub fn resolve(&self, others: &[String]) -> Result<(&'static dyn Kind, Vec<Id>), String> {
+        let mut ids: Vec<Id> = self.id.iter().cloned().collect();
         for other in others {
-            let name = match other.split_once('/') {
-                Some(_) => {
-                    let target = parse(other)?;
-                    let (expected, found) = (self.kind.words().kind, target.kind.words().kind);
-                    if expected != found {
-                        return Err(format!(
-                            "\"{other}\" is a {found}; one command takes one kind ({expected})"
-                        ));
-                    }
-                    target.name
+            // As many slashes as the kind's own names have, or one more after the kind.
+            let bare = other.matches('/').count() == usize::from(self.kind.is_owned());
+            let id = if bare || !other.contains('/') {
+                Some(parse_id(self.kind, other)?)
+            } else {
+                let target = parse(other)?;
+                let (expected, found) = (self.kind.words().kind, target.kind.words().kind);
+                if expected != found {
+                    return Err(format!(
+                        "\"{other}\" is a {found}; one command takes one kind ({expected})"
+                    ));
                 }
-                None => Some(other.parse::<Name>().map_err(|error| error.to_string())?),
+                target.id
             };
-            names.extend(name.filter(|name| !names.contains(name)));
+            ids.extend(id.filter(|id| !ids.contains(id)));
         }
-        Ok((self.kind, names))
+        Ok((self.kind, ids))
     }
 }
 
 fn parse(text: &str) -> Result<Target, String> {
-    let (word, name) = match text.split_once('/') {
-        Some((word, name)) => (word, Some(name)),
+    let (word, id) = match text.split_once('/') {
+        Some((word, id)) => (word, Some(id)),
         None => (text, None),
     };
+    let kind = find(word)?;
     Ok(Target {
-        kind: find(word)?,
-        name: name
-            .map(str::parse::<Name>)
-            .transpose()
-            .map_err(|error| error.to_string())?,
+        kind,
+        id: id.map(|id| parse_id(kind, id)).transpose()?,
     })
+}
+
+fn parse_id(kind: &dyn Kind, text: &str) -> Result<Id, String> {
+    let name = |text: &str| text.parse::<Name>().map_err(|error| error.to_string());
+    match (kind.is_owned(), text.split_once('/')) {
+        (true, Some((owner, own))) => Ok(Id {
+            owner: Some(name(owner)?),
+            name: name(own)?,
+        }),
+        (true, None) => Err(format!(
+            "\"{}\" is no {}: expected OWNER/NAME",
+            text.escape_debug(),
+            kind.words().singular
+        )),
+        (false, _) => name(text).map(Id::from),
+    }
 }
 
 /// Reads a [`Target`] from the command line, and tells completions the kinds.
@@ -238,7 +264,7 @@ mod tests {
         let error = find("noeds").unwrap_err();
         assert_eq!(
             error,
-            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, replicas"
+            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, replicas, services, networks, tasks"
         );
     }
 
@@ -276,5 +302,19 @@ mod tests {
         );
         assert!(resolve("node/", &[]).is_err());
         assert!(resolve("node", &["A"]).is_err());
+    }
+
+    #[test]
+    fn a_task_is_named_with_its_service() {
+        let resolve = |first: &str, others: &[&str]| {
+            let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+            let (_, ids) = parse(first)?.resolve(&others)?;
+            Ok::<_, String>(ids.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(resolve("task/web/1", &["web/2"]).unwrap(), ["web/1", "web/2"]);
+        assert_eq!(resolve("tasks", &["task/web/1"]).unwrap(), ["web/1"]);
+        for (first, others) in [("task", &["1"][..]), ("task/web", &[]), ("task", &["node/a/b"])] {
+            assert!(resolve(first, others).is_err(), "{first} {others:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Node;
 use crate::store::object::change::{Codec, Of};
 use crate::store::object::{Object, decode, malformed_document, node, replica, time};
-use crate::store::{Keys, Name, keys::NodeKey};
+use crate::store::{Id, Keys, Name, keys::NodeKey};
 
 /// The kind.
 pub struct Nodes;
@@ -49,8 +49,8 @@ impl Kind for Nodes {
         &WORDS
     }
 
-    fn ranges(&self, keys: &Keys, name: Option<&Name>) -> Vec<KeyRange> {
-        match name {
+    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
+        match id.map(|id| &id.name) {
             None => vec![keys.nodes(), keys.all_alive()],
             Some(name) => vec![
                 KeyRange::key(keys.node(name)),
@@ -60,8 +60,8 @@ impl Kind for Nodes {
         }
     }
 
-    fn key(&self, keys: &Keys, name: &Name) -> Vec<u8> {
-        keys.node(name)
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
+        keys.node(&id.name)
     }
 
     fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {

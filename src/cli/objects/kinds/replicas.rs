@@ -12,7 +12,7 @@ use crate::cli::output::{Column, Description, one_line, or_none, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::store::object::change::Codec;
 use crate::store::object::{malformed_document, replica, time};
-use crate::store::{Keys, Name, keys::NodeKey};
+use crate::store::{Id, Keys, keys::NodeKey};
 
 /// The kind.
 pub struct Replicas;
@@ -48,16 +48,16 @@ impl Kind for Replicas {
         &WORDS
     }
 
-    fn ranges(&self, keys: &Keys, name: Option<&Name>) -> Vec<KeyRange> {
-        let registrations = match name {
+    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
+        let registrations = match id {
             None => keys.nodes(),
-            Some(name) => KeyRange::key(keys.registration(name)),
+            Some(id) => KeyRange::key(keys.registration(&id.name)),
         };
         vec![registrations, keys.candidates()]
     }
 
-    fn key(&self, keys: &Keys, name: &Name) -> Vec<u8> {
-        keys.registration(name)
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
+        keys.registration(&id.name)
     }
 
     fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {

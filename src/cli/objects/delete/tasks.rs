@@ -1,0 +1,50 @@
+//! Deleting tasks: at once. Whoever deletes one says that it runs no more.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{Deletable, Deletion};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::objects::kinds::{Kind, tasks::Tasks};
+use crate::cli::output::or_none;
+use crate::etcd::Txn;
+use crate::proto::Task;
+use crate::store::object::{decode, task};
+use crate::store::{Id, Store};
+
+/// The kind, as `delete` sees it.
+pub struct DeleteTask;
+
+impl Deletable for DeleteTask {
+    fn plan<'a>(
+        &'a self,
+        store: &'a Store,
+        id: &'a Id,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Deletion, Failure>> {
+        async move {
+            let key = Tasks.key(&store.keys, id);
+            let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+            let Some(stored) = stored else {
+                return Err(Failure::new(Exit::NotFound, "not found"));
+            };
+            let state = match decode::<Task>(&id.to_string(), &stored.value) {
+                Ok(task) => {
+                    let state = task::state_word(&task);
+                    match task.spec.map(|spec| spec.node).unwrap_or_default().as_str() {
+                        "" => or_none(&state).to_owned(),
+                        node => format!("{} on {node}", or_none(&state)),
+                    }
+                }
+                Err(_) if force => "malformed".to_owned(),
+                Err(malformed) => return Err(super::malformed(&malformed)),
+            };
+            Ok(Deletion {
+                statement: format!("task/{id} ({state}) is deleted"),
+                outcome: "deleted",
+                txn: Some(Txn::new().when_unchanged(&key, stored.mod_revision).delete(&key)),
+            })
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,168 @@
+//! Services, as the commands show them.
+
+use std::marker::PhantomData;
+
+use jiff::Timestamp;
+
+use super::{Concerns, Kind, Shown, Words};
+use crate::cli::objects::delete::Deletable;
+use crate::cli::objects::delete::marked::DeleteMarked;
+use crate::cli::objects::view::View;
+use crate::cli::objects::{blockers, describe};
+use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
+use crate::etcd::{KeyRange, KeyValue};
+use crate::proto::Service;
+use crate::store::keys::InUse;
+use crate::store::object::change::{Codec, Of};
+use crate::store::object::mark::Marked;
+use crate::store::object::{Object, decode, malformed_document, service, time};
+use crate::store::{Id, Keys, Name};
+
+/// The kind.
+pub struct Services;
+
+static WORDS: Words = Words {
+    kind: Service::KIND,
+    singular: "service",
+    plural: "services",
+    short: &["svc"],
+};
+
+static CODEC: Of<Service> = Of::new();
+
+static DELETE: DeleteMarked<Service> = DeleteMarked {
+    key: Keys::service,
+    ranges: |keys, name| ranges(keys, Some(name)),
+    blockers: |view, name| blockers::of_service(view, name.as_str()),
+    condition: "it goes once it has no task",
+    kind: PhantomData,
+};
+
+const COLUMNS: &[Column] = &[
+    Column::new("NAME"),
+    Column::new("NETWORKS"),
+    Column::new("TASKS"),
+    Column::new("DELETING"),
+    Column::new("BLOCKERS"),
+    Column::new("AGE"),
+    Column::wide("UID"),
+    Column::wide("LABELS"),
+];
+
+fn ranges(keys: &Keys, name: Option<&Name>) -> Vec<KeyRange> {
+    match name {
+        None => vec![keys.services(), keys.tasks()],
+        Some(name) => vec![KeyRange::key(keys.service(name)), keys.tasks_of(name)],
+    }
+}
+
+impl Kind for Services {
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
+        ranges(keys, id.map(|id| &id.name))
+    }
+
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
+        keys.service(&id.name)
+    }
+
+    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
+        keys.parse_service(key)
+    }
+
+    fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns {
+        match keys.parse_in_use(key) {
+            InUse::Service(_) => Concerns::One(key.to_vec()),
+            InUse::Task { service, .. } => std::str::from_utf8(service)
+                .ok()
+                .and_then(|service| service.parse().ok())
+                .map_or(Concerns::Nothing, |name| Concerns::One(keys.service(&name))),
+            InUse::Network(_) | InUse::Node(_) | InUse::Other => Concerns::Nothing,
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
+        let service: Service = match decode(name, &kv.value) {
+            Ok(service) => service,
+            Err(malformed) => {
+                let document = malformed_document(Service::KIND, name, kv.mod_revision, &malformed);
+                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
+            }
+        };
+        let metadata = service.metadata.clone().unwrap_or_default();
+        let tasks = blockers::of_service(view, name);
+        let holding = if service.is_marked() { &tasks[..] } else { &[] };
+        let cells = vec![
+            one_line(name),
+            or_none(&service::networks_in_force(&service).join(",")).to_owned(),
+            tasks.len().to_string(),
+            yes_no(service.is_marked()).to_owned(),
+            blockers::cell(holding),
+            time::from_proto(metadata.creation_time.as_ref())
+                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
+            one_line(or_none(&metadata.uid)),
+            one_line(&pairs(&metadata.labels)),
+        ];
+        Shown {
+            document: service::to_document(&service, kv.mod_revision, holding),
+            labels: metadata.labels,
+            cells,
+            malformed: None,
+        }
+    }
+
+    fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
+        let mut description = Description::default();
+        description.field(0, "Name", name).field(0, "Kind", Service::KIND);
+        let tasks = blockers::of_service(view, name);
+        match decode::<Service>(name, &kv.value) {
+            Ok(service) => {
+                describe_service(&mut description, &service, kv, now);
+                description.field(0, "Tasks", tasks.len().to_string());
+                describe::mark(&mut description, service.mark(), now);
+                blockers::describe(&mut description, if service.is_marked() { &tasks } else { &[] });
+            }
+            Err(malformed) => {
+                describe::malformed(&mut description, kv, &malformed);
+                description.field(0, "Tasks", tasks.len().to_string());
+            }
+        }
+        description.render()
+    }
+
+    fn applied(&self) -> Option<&'static dyn Codec> {
+        Some(&CODEC)
+    }
+
+    fn deleted(&self) -> Option<&'static dyn Deletable> {
+        Some(&DELETE)
+    }
+}
+
+fn describe_service(description: &mut Description, service: &Service, kv: &KeyValue, now: Timestamp) {
+    describe::metadata(
+        description,
+        &service.metadata.clone().unwrap_or_default(),
+        kv,
+        now,
+    );
+    let spec = service.spec.clone().unwrap_or_default();
+    let own = match (spec.networks.is_empty(), spec.task_networks.is_empty()) {
+        (true, _) => NONE.to_owned(),
+        (false, true) => spec.networks.join(","),
+        (false, false) => format!(
+            "{} (not in force: the task networks are)",
+            spec.networks.join(",")
+        ),
+    };
+    description
+        .field(0, "Networks", own)
+        .field(0, "Task Networks", or_none(&spec.task_networks.join(",")));
+}

@@ -1,0 +1,316 @@
+//! What is created in between, cannot be read, or cannot be reached: nothing is deleted because of it.
+
+use std::time::Duration;
+
+use quorate::deallocator::act::{Outcome, act};
+use quorate::deallocator::index::Index;
+use quorate::deallocator::plan::{Busy, Step, plan};
+use quorate::etcd::{Fence, Txn};
+use quorate::proto::task_status::State;
+use quorate::store::{Follower, Store};
+
+use super::{Leader, World, history, network, service, store};
+use crate::support::proxy::{Network, Proxy};
+use crate::support::wait::{SOON, eventually};
+
+/// What a leader would do next, from everything as it is now.
+async fn decide(store: &Store) -> Step {
+    let mut index = Index::new(store.keys.clone());
+    let mut follower = Follower::new(&store.etcd, store.keys.in_use());
+    while !index.is_complete() {
+        index.take_in(follower.next().await);
+    }
+    plan(&index, &Busy::default()).expect("there is something to do")
+}
+
+async fn attempt(store: &Store, fence: &Fence, step: &Step) -> String {
+    format!("{:?}", act(store, fence, step).await)
+}
+
+#[tokio::test]
+async fn a_task_created_between_the_decision_and_the_transaction_saves_its_service() {
+    let world = World::start().await;
+    world
+        .apply(&(network("front") + &service("web", "{networks: [front]}")))
+        .await;
+    world.mark("service/web").await;
+    world.mark("network/front").await;
+    let mut leader = Leader::elect_idle(world.store.clone(), "test").await;
+    let fence = leader.leadership.fence().clone();
+    let step = decide(&world.store).await;
+    assert_eq!(
+        step.to_string(),
+        "marked and without tasks: service web; marked and unused: network front"
+    );
+
+    world.task("web/1", "", State::New).await;
+    assert_eq!(attempt(&world.store, &fence, &step).await, "Refused");
+    leader.begin();
+    leader.settled(&world).await;
+    world
+        .expect_objects(&["/networks/front", "/services/web", "/tasks/web/1"])
+        .await;
+    world.remove("/tasks/web/1").await;
+    world.expect_objects(&[]).await;
+    history::check(&world).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn what_was_written_since_the_decision_is_not_deleted_on_it() {
+    let world = World::start().await;
+    world
+        .apply(&(network("front") + &service("web", "{networks: [front]}") + &service("db", "{}")))
+        .await;
+    world.mark("service/web").await;
+    world.mark("network/front").await;
+    let leader = Leader::elect_idle(world.store.clone(), "test").await;
+    let fence = leader.leadership.fence().clone();
+    let step = decide(&world.store).await;
+    // A label is a change like any other.
+    let labelled = network("front").replace("name: front", "name: front, labels: {a: b}");
+    world.apply(&labelled).await;
+    assert_eq!(attempt(&world.store, &fence, &step).await, "Refused");
+    world
+        .expect_objects(&["/networks/front", "/services/db", "/services/web"])
+        .await;
+    let again = decide(&world.store).await;
+    assert!(matches!(
+        act(&world.store, &fence, &again).await,
+        Outcome::Done {
+            services: 1,
+            networks: 1,
+            ..
+        }
+    ));
+    // What was decided before is refused for ever.
+    assert_eq!(attempt(&world.store, &fence, &step).await, "Refused");
+    world.expect_objects(&["/services/db"]).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn one_service_that_is_in_the_way_does_not_hold_up_those_beside_it() {
+    let world = World::start().await;
+    let documents: String = (0..40)
+        .map(|number| service(&format!("s{number:02}"), "{}"))
+        .collect();
+    world.apply(&documents).await;
+    let mut args = vec!["delete".to_owned(), "service".to_owned(), "--yes".to_owned()];
+    args.extend((0..40).map(|number| format!("s{number:02}")));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    world.run(&args).await.expect_done();
+    let leader = Leader::elect_idle(world.store.clone(), "test").await;
+    let fence = leader.leadership.fence().clone();
+    let step = decide(&world.store).await;
+    assert_eq!(step.items().len(), 40);
+    world.task("s20/1", "", State::Running).await;
+    assert_eq!(attempt(&world.store, &fence, &step).await, "Refused");
+
+    // The real one, with tasks that come and go under it all the time.
+    let mut leader = leader;
+    leader.begin();
+    for round in 0..30 {
+        world.remove("/tasks/s20/1").await;
+        world.task("s20/1", "", State::Running).await;
+        if world.objects().await == ["/services/s20", "/tasks/s20/1"] && round > 5 {
+            break;
+        }
+    }
+    eventually(SOON, "the others are gone", async || {
+        let left = world.objects().await;
+        match left
+            .iter()
+            .any(|key| key.starts_with("/services/") && key != "/services/s20")
+        {
+            true => Err(format!("{left:?}")),
+            false => Ok(()),
+        }
+    })
+    .await;
+    world.remove("/tasks/s20/1").await;
+    world.expect_gone("/services/s20").await;
+    world.remove("/tasks/s20/1").await;
+    history::check(&world).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_malformed_service_holds_every_marked_network_until_it_is_mended() {
+    let world = World::start().await;
+    world
+        .apply(&(network("a") + &network("b") + &service("web", "{networks: [a]}")))
+        .await;
+    for (key, value) in [
+        ("/services/bad", b"\xff\xff".to_vec()),
+        // The name of no service, with a value that is none either.
+        ("/services/x/y", b"".to_vec()),
+    ] {
+        world.put(key, value).await;
+    }
+    for id in ["service/web", "network/a", "network/b"] {
+        world.mark(id).await;
+    }
+    let leader = world.leader().await;
+    world
+        .expect_objects(&["/networks/a", "/networks/b", "/services/bad", "/services/x/y"])
+        .await;
+    let held = world
+        .run(&["get", "network", "b", "-o", "yaml"])
+        .await
+        .expect_done();
+    assert!(
+        held.contains("service bad (malformed, so it may use any network"),
+        "{held}"
+    );
+    world.remove("/services/x/y").await;
+    leader.settled(&world).await;
+    world
+        .expect_objects(&["/networks/a", "/networks/b", "/services/bad"])
+        .await;
+    // Forced: it is replaced by one that uses nothing and is marked.
+    let refused = world
+        .run(&["delete", "service", "bad", "--yes"])
+        .await
+        .expect_code(4);
+    assert!(refused.contains("refused by rule Malformed"), "{refused}");
+    world
+        .run(&["delete", "service", "bad", "--yes", "--force"])
+        .await
+        .expect_done();
+    world.expect_objects(&[]).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_malformed_task_holds_its_service_and_a_malformed_network_stays() {
+    let world = World::start().await;
+    world.apply(&(service("web", "{}") + &service("db", "{}"))).await;
+    world.put("/tasks/web/1", b"\xff\xff".to_vec()).await;
+    // The task of another service, under this one's keys.
+    world
+        .put("/tasks/db/1", super::task("other/1", "", State::Complete))
+        .await;
+    world.put("/networks/bad", b"\xff\xff".to_vec()).await;
+    world.mark("service/web").await;
+    world.mark("service/db").await;
+    let leader = world.leader().await;
+    leader.settled(&world).await;
+    world
+        .expect_objects(&[
+            "/networks/bad",
+            "/services/db",
+            "/services/web",
+            "/tasks/db/1",
+            "/tasks/web/1",
+        ])
+        .await;
+    world
+        .run(&["delete", "task", "web/1", "--yes", "--force"])
+        .await
+        .expect_done();
+    world.remove("/tasks/db/1").await;
+    world.expect_objects(&["/networks/bad"]).await;
+    history::check(&world).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn reads_that_fail_delete_nothing_and_the_work_goes_on_after_them() {
+    let world = World::start().await;
+    world
+        .apply(
+            &(network("front")
+                + &network("idle")
+                + &service("web", "{networks: [front]}")
+                + &service("db", "{}")),
+        )
+        .await;
+    world.task("web/1", "", State::Running).await;
+    for id in ["service/web", "network/front"] {
+        world.mark(id).await;
+    }
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    let leader = Leader::elect(store(&[proxy.url()]).await, "test").await;
+    leader.settled(&world).await;
+
+    // Cut off while things change: among them a task that no watch brings, as its history is compacted.
+    proxy.set(Network::Resets);
+    world.mark("service/db").await;
+    world.task("db/1", "", State::Running).await;
+    world.mark("network/idle").await;
+    world.apply(&service("web", "{networks: []}")).await;
+    world.etcd.compact();
+    let all = [
+        "/networks/front",
+        "/networks/idle",
+        "/services/db",
+        "/services/web",
+        "/tasks/db/1",
+        "/tasks/web/1",
+    ];
+    // As long as it cannot read, nothing goes: it tries, in vain.
+    let tried = proxy.accepted_connections();
+    eventually(SOON, "it tries to reach etcd", async || {
+        match proxy.accepted_connections() > tried + 2 {
+            true => Ok(()),
+            false => Err(proxy.accepted_connections()),
+        }
+    })
+    .await;
+    world.expect_objects(&all).await;
+
+    proxy.set(Network::Passes);
+    world
+        .expect_objects(&["/services/db", "/services/web", "/tasks/db/1", "/tasks/web/1"])
+        .await;
+    world.remove("/tasks/db/1").await;
+    world.expect_objects(&["/services/web", "/tasks/web/1"]).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_is_no_reason_to_do_it_twice() {
+    let world = World::start().await;
+    world.apply(&(network("front") + &service("web", "{}"))).await;
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    let mut config = quorate::etcd::Config::new(vec![proxy.url()]);
+    config.sync_endpoints = false;
+    config.request_timeout = Duration::from_millis(500);
+    let etcd = quorate::etcd::Etcd::connect(config, quorate::metrics::Metrics::new("0.0.0"))
+        .await
+        .unwrap();
+    let cut_off = Store {
+        etcd,
+        keys: world.store.keys.clone(),
+    };
+    world.mark("service/web").await;
+    let leader = Leader::elect_idle(cut_off.clone(), "test").await;
+    let step = decide(&cut_off).await;
+    proxy.set(Network::LosesReplies);
+    let fence = leader.leadership.fence().clone();
+    let outcome = attempt(&cut_off, &fence, &step).await;
+    assert!(
+        outcome.starts_with("Failed"),
+        "it is not known whether it happened: {outcome}"
+    );
+    proxy.set(Network::Passes);
+    world.expect_objects(&["/networks/front"]).await;
+    // One of the same name, which nobody marked: the old decision is not about it.
+    world.apply(&service("web", "{}")).await;
+    eventually(SOON, "the old decision is refused", async || {
+        match attempt(&cut_off, &fence, &step).await.as_str() {
+            "Refused" => Ok(()),
+            other => Err(other.to_owned()),
+        }
+    })
+    .await;
+    world
+        .commit(
+            Txn::new()
+                .when_present(b"/quorate/services/web")
+                .put(b"/quorate/checked", "x"),
+        )
+        .await;
+    leader.resign().await;
+}

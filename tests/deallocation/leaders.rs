@@ -1,0 +1,128 @@
+//! Leaders that end: killed at every step, fenced off, one after the other.
+
+use quorate::deallocator::act::act;
+use quorate::deallocator::index::Index;
+use quorate::deallocator::plan::{Busy, plan};
+use quorate::proto::task_status::State;
+use quorate::store::Follower;
+
+use super::{Leader, World, document, history, network, service, store};
+use crate::support::quorate::Launch;
+
+#[tokio::test]
+async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
+    let world = World::start().await;
+    world
+        .apply(&(network("front") + &service("web", "{networks: [front]}")))
+        .await;
+    world.mark("service/web").await;
+    world.mark("network/front").await;
+    let old = Leader::elect_idle(world.store.clone(), "old").await;
+    let fence = old.leadership.fence().clone();
+    // The lease is gone without its owner's knowing: as after a pause.
+    for key in world.etcd.keys("/quorate/kubernetes/reconciler/leader/") {
+        world.etcd.etcdctl(&["del", &key]);
+    }
+    let mut new = Leader::elect_idle(store(&world.etcd.endpoints()).await, "new").await;
+
+    // The old one looks at everything as it is now, and decides right.
+    let mut index = Index::new(world.store.keys.clone());
+    let mut follower = Follower::new(&world.store.etcd, world.store.keys.in_use());
+    while !index.is_complete() {
+        index.take_in(follower.next().await);
+    }
+    let step = plan(&index, &Busy::default()).expect("there is something to do");
+    let outcome = act(&world.store, &fence, &step).await;
+    assert_eq!(format!("{outcome:?}"), "LostLeadership");
+    world.expect_objects(&["/networks/front", "/services/web"]).await;
+    assert!(
+        world
+            .store
+            .etcd
+            .metrics()
+            .encode()
+            .contains("quorate_fenced_writes_refused_total 1")
+    );
+
+    new.begin();
+    world.expect_objects(&[]).await;
+    history::check(&world).await;
+    new.resign().await;
+    old.resign().await;
+}
+
+#[tokio::test]
+async fn the_next_leader_goes_on_where_the_last_one_stopped() {
+    let world = World::start().await;
+    let documents: String = (0..30)
+        .map(|number| {
+            network(&format!("n{number}"))
+                + &service(&format!("s{number}"), &format!("{{networks: [n{number}]}}"))
+        })
+        .collect();
+    world.apply(&documents).await;
+    for turn in 0..3 {
+        let leader = Leader::elect(store(&world.etcd.endpoints()).await, &format!("leader-{turn}")).await;
+        for number in (turn * 10)..(turn * 10 + 10) {
+            world.mark(&format!("network/n{number}")).await;
+            world.mark(&format!("service/s{number}")).await;
+        }
+        // Cut off in the middle of it, wherever that is.
+        leader.resign().await;
+    }
+    let leader = world.leader().await;
+    world.expect_objects(&[]).await;
+    assert_eq!(history::check(&world).await, (30, 30));
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_leader_killed_at_any_step_leaves_nothing_that_the_next_does_not_finish() {
+    let world = World::start().await;
+    let launch = Launch::on(&world.etcd).flag("--lease-ttl=2");
+    for point in [
+        "deallocator.listed",
+        "deallocator.deleting",
+        "deallocator.deleted",
+        "deallocator.orphaning",
+        "deallocator.orphaned",
+    ] {
+        let documents = network("front")
+            + &network("back")
+            + &document("Node", "gone", "{}")
+            + &service("web", "{networks: [front]}")
+            + &service("db", "{networks: [front, back]}");
+        world.apply(&documents).await;
+        world.task("db/1", "gone", State::Running).await;
+        for id in ["service/web", "service/db", "network/front", "network/back"] {
+            world.mark(id).await;
+        }
+        world
+            .run(&["delete", "node", "gone", "--yes"])
+            .await
+            .expect_done();
+
+        let mut victim = launch.clone().flag(format!("--crash-at={point}")).start("victim");
+        let status = victim.ended().await;
+        assert!(!status.success(), "{point}: {status}");
+        assert!(
+            victim.log().contains(&format!("failpoint {point}: aborting")),
+            "{point}: {}",
+            victim.log()
+        );
+        history::check(&world).await;
+
+        let mut next = launch.start("next");
+        world
+            .expect_objects(&["/networks/back", "/networks/front", "/services/db", "/tasks/db/1"])
+            .await;
+        let state = world.run(&["get", "task", "db/1"]).await.expect_done();
+        if !state.contains("orphaned") {
+            next.wait_for_log("orphaned, as unfinished").await;
+        }
+        world.remove("/tasks/db/1").await;
+        world.expect_objects(&[]).await;
+        history::check(&world).await;
+        next.stop().await.unwrap();
+    }
+}

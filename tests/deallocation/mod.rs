@@ -1,0 +1,260 @@
+//! Deallocation on a real etcd: with the real program, and leader by leader with the library.
+
+mod commands;
+mod events;
+mod faults;
+mod history;
+mod leaders;
+mod orphans;
+mod random;
+mod scenarios;
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use prost::Message;
+use quorate::deallocator::controller::Deallocator;
+use quorate::etcd::election::{Leadership, campaign};
+use quorate::etcd::{Config, Etcd, KeyRange, Pulse, Revision, Txn};
+use quorate::metrics::Metrics;
+use quorate::proto::task_status::State;
+use quorate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus};
+use quorate::store::{Keys, Name, Store};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::etcd::TestEtcd;
+use crate::support::quorate::{Finished, quorate_with};
+use crate::support::wait::{SOON, eventually, same};
+
+/// An etcd, a client of it, and the program on it.
+pub struct World {
+    etcd: TestEtcd,
+    store: Store,
+}
+
+impl World {
+    async fn start() -> Self {
+        let etcd = TestEtcd::start().await;
+        let store = store(&etcd.endpoints()).await;
+        Self { etcd, store }
+    }
+
+    /// Runs the program.
+    async fn run(&self, args: &[&str]) -> Finished {
+        self.run_with(args, "").await
+    }
+
+    async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
+        let endpoints = format!("--etcd-endpoints={}", self.etcd.endpoints_flag());
+        let args = args.iter().copied().chain([endpoints.as_str()]).map(OsStr::new);
+        quorate_with(args, Some(stdin), &[]).await
+    }
+
+    /// Applies documents. Panics where that fails.
+    async fn apply(&self, documents: &str) -> String {
+        self.run_with(&["apply", "-f", "-"], documents)
+            .await
+            .expect_done()
+    }
+
+    /// Marks objects: `service/web`.
+    async fn mark(&self, id: &str) -> String {
+        self.run(&["delete", id, "--yes"]).await.expect_done()
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test plays whoever runs tasks, and faults in what is stored"
+    )]
+    async fn commit(&self, txn: Txn) -> Revision {
+        self.store.etcd.unfenced(txn).await.unwrap().revision
+    }
+
+    async fn put(&self, key: &str, value: impl Into<Vec<u8>>) -> Revision {
+        self.commit(Txn::new().put(format!("/quorate{key}").as_bytes(), value))
+            .await
+    }
+
+    async fn remove(&self, key: &str) -> Revision {
+        self.commit(Txn::new().delete(format!("/quorate{key}").as_bytes()))
+            .await
+    }
+
+    /// Puts a task as whoever runs it does.
+    async fn task(&self, id: &str, node: &str, state: State) -> Revision {
+        self.put(&format!("/tasks/{id}"), task(id, node, state)).await
+    }
+
+    /// All keys of services, networks and tasks, in order and without the prefix.
+    async fn objects(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for kind in ["/quorate/networks/", "/quorate/services/", "/quorate/tasks/"] {
+            let (keys, _) = self.store.etcd.list(&KeyRange::prefix(kind)).await.unwrap();
+            all.extend(
+                keys.iter()
+                    .map(|kv| String::from_utf8_lossy(&kv.key)["/quorate".len()..].to_owned()),
+            );
+        }
+        all
+    }
+
+    /// Waits until these are all services, networks and tasks that there are.
+    async fn expect_objects(&self, expected: &[&str]) {
+        let what = format!("the objects are {expected:?}");
+        eventually(SOON, &what, async || {
+            same(
+                self.objects().await,
+                expected.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            )
+        })
+        .await;
+    }
+
+    /// Waits until a service, network or task is gone.
+    async fn expect_gone(&self, key: &str) {
+        eventually(SOON, &format!("{key} is gone"), async || {
+            match self.objects().await.iter().any(|there| there == key) {
+                true => Err("it is there"),
+                false => Ok(()),
+            }
+        })
+        .await;
+    }
+
+    /// The mod revision of a key.
+    async fn revision_of(&self, key: &str) -> Revision {
+        let key = format!("/quorate{key}");
+        let (stored, _) = self.store.etcd.get(key.as_bytes()).await.unwrap();
+        stored.expect("the key is there").mod_revision
+    }
+
+    async fn leader(&self) -> Leader {
+        Leader::elect(self.store.clone(), "test").await
+    }
+}
+
+async fn store(endpoints: &[String]) -> Store {
+    let mut config = Config::new(endpoints.to_vec());
+    // The endpoints of a proxy are not those of the member list.
+    config.sync_endpoints = false;
+    Store {
+        etcd: Etcd::connect(config, Metrics::new("0.0.0")).await.unwrap(),
+        keys: Keys::new("/quorate".parse().unwrap()),
+    }
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn task(id: &str, node: &str, state: State) -> Vec<u8> {
+    let (service, own) = id.split_once('/').unwrap();
+    let task = Task {
+        metadata: Some(Metadata {
+            name: own.to_owned(),
+            uid: "uid".to_owned(),
+            ..Metadata::default()
+        }),
+        spec: Some(TaskSpec {
+            service: service.to_owned(),
+            node: node.to_owned(),
+        }),
+        status: Some(TaskStatus { state: state.into() }),
+    };
+    task.encode_to_vec()
+}
+
+/// The document of a service.
+fn service(name: &str, spec: &str) -> String {
+    document("Service", name, spec)
+}
+
+/// The document of a network.
+fn network(name: &str) -> String {
+    document("Network", name, "{}")
+}
+
+fn document(kind: &str, name: &str, spec: &str) -> String {
+    format!("apiVersion: quorate.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
+}
+
+/// A leader in this process, which deallocates and does nothing else.
+pub struct Leader {
+    leadership: Leadership,
+    deallocating: JoinSet<()>,
+    _pulse: JoinSet<()>,
+    store: Store,
+}
+
+impl Leader {
+    async fn elect(store: Store, name: &str) -> Self {
+        let mut leader = Self::elect_idle(store, name).await;
+        leader.begin();
+        leader
+    }
+
+    /// One that leads, and does not deallocate yet.
+    async fn elect_idle(store: Store, name: &str) -> Self {
+        let pulse = Pulse::default();
+        pulse.beat();
+        let mut beating = JoinSet::new();
+        beating.spawn(pulse.clone().beat_forever());
+        let election = store.keys.election();
+        let never = CancellationToken::new();
+        let ttl = Duration::from_secs(10);
+        let leadership = campaign(&store.etcd, &election, name, ttl, &pulse, &never)
+            .await
+            .unwrap();
+        Self {
+            leadership,
+            deallocating: JoinSet::new(),
+            _pulse: beating,
+            store,
+        }
+    }
+
+    fn begin(&mut self) {
+        let deallocator = Deallocator {
+            store: self.store.clone(),
+            fence: self.leadership.fence().clone(),
+            notices: None,
+        };
+        self.deallocating.spawn(deallocator.run());
+    }
+
+    fn metrics(&self) -> String {
+        self.store.etcd.metrics().encode()
+    }
+
+    /// Waits until it has examined everything and has nothing under way: it has decided about a service that was
+    /// written after everything else.
+    async fn settled(&self, world: &World) {
+        let sentinel = "/services/sentinel-of-the-test";
+        let service = Service {
+            metadata: Some(Metadata {
+                name: "sentinel-of-the-test".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(ServiceSpec::default()),
+            status: Some(ServiceStatus {
+                delete_requested: Some(prost_types::Timestamp::default()),
+            }),
+        };
+        world.put(sentinel, service.encode_to_vec()).await;
+        world.expect_gone(sentinel).await;
+    }
+
+    async fn resign(mut self) {
+        self.deallocating.shutdown().await;
+        self.leadership.resign().await;
+    }
+}
+
+fn decode_service(value: &[u8]) -> Option<Service> {
+    Service::decode(value).ok()
+}
+
+fn decode_network(value: &[u8]) -> Option<Network> {
+    Network::decode(value).ok()
+}

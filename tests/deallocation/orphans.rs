@@ -1,0 +1,149 @@
+//! Unfinished tasks of nodes that do not exist become orphans, and no others.
+
+use prost::Message;
+use quorate::etcd::{KeyRange, Txn};
+use quorate::proto::Task;
+use quorate::proto::task_status::State;
+
+use super::{Leader, World, document, service, store, task};
+use crate::support::wait::{SOON, eventually, same};
+
+async fn states(world: &World) -> Vec<(String, State)> {
+    let (keys, _) = world
+        .store
+        .etcd
+        .list(&KeyRange::prefix("/quorate/tasks/"))
+        .await
+        .unwrap();
+    keys.iter()
+        .map(|kv| {
+            let name = String::from_utf8_lossy(&kv.key)["/quorate/tasks/".len()..].to_owned();
+            let state =
+                Task::decode(&*kv.value).map_or(State::Unspecified, |task| task.status.unwrap().state());
+            (name, state)
+        })
+        .collect()
+}
+
+async fn expect_states(world: &World, expected: &[(&str, State)]) {
+    eventually(SOON, "the tasks are in their states", async || {
+        let expected: Vec<(String, State)> = expected
+            .iter()
+            .map(|(name, state)| ((*name).to_owned(), *state))
+            .collect();
+        same(states(world).await, expected)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unfinished_tasks_of_nodes_that_do_not_exist_are_orphaned_and_no_others() {
+    let world = World::start().await;
+    let nodes = document("Node", "n1", "{}") + &document("Node", "n2", "{}");
+    world.apply(&(nodes + &service("web", "{}"))).await;
+    for (id, node, state) in [
+        ("web/running", "n1", State::Running),
+        ("web/new", "n1", State::New),
+        ("web/failed", "n1", State::Failed),
+        ("web/other", "n2", State::Running),
+        ("web/nowhere", "", State::Pending),
+    ] {
+        world.task(id, node, state).await;
+    }
+    // The value of another task: it is left alone, and holds its service.
+    world
+        .put("/tasks/web/swapped", task("web/x", "n1", State::Running))
+        .await;
+    // A replica that runs under the name of a node is no node.
+    world.put("/nodes/n1/release", "x").await;
+    let leader = world.leader().await;
+    leader.settled(&world).await;
+    let before = [
+        ("web/failed", State::Failed),
+        ("web/new", State::New),
+        ("web/nowhere", State::Pending),
+        ("web/other", State::Running),
+        ("web/running", State::Running),
+        ("web/swapped", State::Running),
+    ];
+    expect_states(&world, &before).await;
+
+    world.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
+    let mut after = before;
+    after[1].1 = State::Orphaned;
+    after[4].1 = State::Orphaned;
+    expect_states(&world, &after).await;
+    // One that comes later; and it is said of a task that the program created only that it is new.
+    world.task("web/late", "n1", State::Assigned).await;
+    eventually(SOON, "the late one is orphaned", async || {
+        let states = states(&world).await;
+        same(states[1].clone(), ("web/late".to_owned(), State::Orphaned))
+    })
+    .await;
+    let metrics = leader.metrics();
+    assert!(
+        metrics.contains("quorate_deallocator_orphaned_tasks_total 3"),
+        "{metrics}"
+    );
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn hundreds_of_tasks_are_orphaned_also_when_the_leader_dies_in_between() {
+    let world = World::start().await;
+    world.apply(&document("Node", "n1", "{}")).await;
+    for batch in 0..5 {
+        let mut txn = Txn::new();
+        for number in 0..100 {
+            let id = format!("s{batch}/t{number}");
+            let key = format!("/quorate/tasks/{id}");
+            txn = txn.put(key.as_bytes(), task(&id, "n1", State::Running));
+        }
+        world.commit(txn).await;
+    }
+    let first = Leader::elect(store(&world.etcd.endpoints()).await, "first").await;
+    first.settled(&world).await;
+    world.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
+    let orphaned = async || {
+        let states = states(&world).await;
+        states
+            .iter()
+            .filter(|(_, state)| *state == State::Orphaned)
+            .count()
+    };
+    eventually(SOON, "it has begun", async || match orphaned().await {
+        0 => Err("none is orphaned"),
+        _ => Ok(()),
+    })
+    .await;
+    first.resign().await;
+    let second = world.leader().await;
+    eventually(SOON, "all are orphaned", async || same(orphaned().await, 500)).await;
+    second.resign().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_back_before_the_transaction_keeps_its_tasks() {
+    use quorate::deallocator::act::act;
+    use quorate::deallocator::index::Index;
+    use quorate::deallocator::plan::{Busy, plan};
+    use quorate::store::Follower;
+    let world = World::start().await;
+    world.task("web/1", "n1", State::Running).await;
+    let mut index = Index::new(world.store.keys.clone());
+    let mut follower = Follower::new(&world.store.etcd, world.store.keys.in_use());
+    while !index.is_complete() {
+        index.take_in(follower.next().await);
+    }
+    let step = plan(&index, &Busy::default()).expect("the task is an orphan");
+    assert_eq!(
+        step.to_string(),
+        "unfinished on nodes that do not exist: task web/1"
+    );
+    world.apply(&document("Node", "n1", "{}")).await;
+    let leader = Leader::elect_idle(world.store.clone(), "test").await;
+    let outcome = act(&world.store, leader.leadership.fence(), &step).await;
+    assert_eq!(format!("{outcome:?}"), "Refused");
+    expect_states(&world, &[("web/1", State::Running)]).await;
+    leader.resign().await;
+}
