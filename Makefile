@@ -16,8 +16,8 @@ run: prepare ## Run etcd, a kube-apiserver and the controller on this machine (A
 test: prepare ## Check format and lints, run all tests (ARGS="--lib gate" selects some)
 	@exec .ci/test $(ARGS)
 
-bench: prepare ## Run the benchmarks; BENCHMARKS.md says what they measure
-	@exec cargo bench --locked $(ARGS)
+bench: prepare ## Run the benchmarks of BENCHMARKS.md (ARGS=failover runs those of that name)
+	@exec cargo bench --locked -- $(ARGS)
 
 prepare: ## Install what is missing on this machine (Debian; root or sudo)
 	@.ci/prepare

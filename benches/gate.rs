@@ -17,14 +17,14 @@ fn version(major: u32, minor: u32) -> Version {
     }
 }
 
-/// All releases lie between the minimum and the own one, as in a healthy cluster.
-fn tally(controllers: u32, releases: u32) -> (Tally, Vec<Reported>) {
-    let mut tally = Tally::new(Release::new(2, 0, 0), Release::new(1, 0, 0));
+/// Releases from 1.0.0 on, below the own one. `minimum` decides whether they are admitted, as in a healthy cluster.
+fn tally(minimum: Release, controllers: u32, releases: u32) -> (Tally, Vec<Reported>) {
+    let mut tally = Tally::new(Release::new(3, 0, 0), minimum);
     let reported: Vec<Reported> = (0..releases)
         .map(|minor| Reported::Release(Release::new(1, minor, 0)))
         .collect();
     for (number, release) in (0..controllers).zip(reported.iter().cycle()) {
-        tally.change(&number.to_be_bytes(), "node", None, Some(release));
+        tally.change(&format!("node-{number}"), None, Some(release));
     }
     (tally, reported)
 }
@@ -32,13 +32,19 @@ fn tally(controllers: u32, releases: u32) -> (Tally, Vec<Reported>) {
 /// A node changes its release, and the sum is taken, as after every event.
 fn one_event(c: &mut Criterion) {
     let mut group = c.benchmark_group("gate/event");
-    for (controllers, releases) in [(100, 2), (100_000, 2), (100_000, 100)] {
-        let (mut tally, reported) = tally(controllers, releases);
-        let id = format!("{controllers} controllers, {releases} releases");
+    let (healthy, upgrading) = (Release::new(1, 0, 0), Release::new(2, 0, 0));
+    for (state, minimum, controllers, releases) in [
+        ("healthy", healthy, 100, 2),
+        ("healthy", healthy, 100_000, 2),
+        ("healthy", healthy, 100_000, 100),
+        ("all too old", upgrading, 100_000, 2),
+    ] {
+        let (mut tally, reported) = tally(minimum, controllers, releases);
+        let id = format!("{controllers} controllers, {releases} releases, {state}");
         group.bench_function(BenchmarkId::from_parameter(id), |b| {
             let (mut from, mut to) = (&reported[0], &reported[1]);
             b.iter(|| {
-                tally.change(&0u32.to_be_bytes(), "node", Some(from), Some(to));
+                tally.change("node-0", Some(from), Some(to));
                 std::mem::swap(&mut from, &mut to);
                 black_box(tally.sum(Revision(1)))
             });
@@ -57,7 +63,7 @@ fn decisions(c: &mut Criterion) {
     c.bench_function("gate/plan: restrict", |b| {
         b.iter(|| plan(black_box(Some(&stored)), black_box(&own)));
     });
-    let (tally, _) = tally(100_000, 2);
+    let (tally, _) = tally(Release::new(1, 0, 0), 100_000, 2);
     let releases = tally.sum(Revision(1));
     c.bench_function("gate/may restrict", |b| {
         b.iter(|| may_restrict(black_box(&releases), black_box(&own)));

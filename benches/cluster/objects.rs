@@ -31,11 +31,10 @@ pub fn generate(prefix: &str) -> Vec<Value> {
             namespaced("v1", "Secret", &named(n), &namespace(n), data)
         }),
         (80, &|n| {
-            // Headless: the range of cluster addresses of the test server is small.
-            let spec = json!({"spec": {"clusterIP": "None", "selector": {"app": named(n)}, "ports": [
-                {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080},
+            let spec = json!({"spec": {"limits": [
+                {"type": "Container", "default": {"memory": "64Mi"}, "defaultRequest": {"cpu": "10m"}},
             ]}});
-            namespaced("v1", "Service", &named(n), &namespace(n), spec)
+            namespaced("v1", "LimitRange", &named(n), &namespace(n), spec)
         }),
         (100, &|n| {
             namespaced(
@@ -98,7 +97,7 @@ fn cluster(api_version: &str, kind: &str, name: &str, mut rest: Value) -> Value 
     rest["apiVersion"] = json!(api_version);
     rest["kind"] = json!(kind);
     rest["metadata"] =
-        json!({"name": name, "annotations": {"quorate.dev/description": "part of a benchmark"}});
+        json!({"name": name, "annotations": {"example.com/description": "part of a benchmark"}});
     rest
 }
 

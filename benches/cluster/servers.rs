@@ -166,6 +166,15 @@ impl TestReplica {
         Ok(self.process()?.pid())
     }
 
+    /// The end of its log, for messages.
+    pub fn last_lines(&mut self) -> String {
+        let lines = self.process().map(|process| process.last_lines());
+        format!(
+            "the last lines of the replica's log are:\n{}",
+            lines.unwrap_or_default()
+        )
+    }
+
     pub fn process(&mut self) -> Result<&mut quorate::dev::process::Supervised> {
         self.replica.process().context("the replica was stopped")
     }

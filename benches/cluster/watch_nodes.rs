@@ -14,7 +14,7 @@ use quorate::gate::releases::Releases;
 use quorate::gate::watch_nodes::watch_nodes;
 use quorate::metrics::Metrics;
 use quorate::proto::{CsiNode, Metadata, Node, NodeSpec, NodeStatus};
-use quorate::release::{Release, own_version};
+use quorate::release::Release;
 use quorate::store::{Keys, Store};
 use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
@@ -29,6 +29,9 @@ const NODES: usize = 100_000;
 const LOAD_ROUNDS: usize = 9;
 const CHANGES: usize = 300;
 const MEMORY_ROUNDS: usize = 3;
+
+/// Of every node, and the own one.
+const RELEASE: Release = Release::new(1, 0, 0);
 
 /// Keys a page of the raw read: as many as a page of `etcd::Pages` has.
 const PAGE: i64 = 10_000;
@@ -125,7 +128,6 @@ async fn fill(etcd: &EtcdServer) -> Result<f64> {
 /// A node as a cluster with racks and a storage plugin has it.
 fn node(number: usize) -> (String, Node) {
     let name = format!("node-{number:06}.rack-{:03}.example", number / 200);
-    let release = Release::new(1, 0, 0);
     let node = Node {
         metadata: Some(Metadata {
             name: name.clone(),
@@ -148,7 +150,7 @@ fn node(number: usize) -> (String, Node) {
         }),
         status: Some(NodeStatus {
             role: 1,
-            release: Some(release.to_proto()),
+            release: Some(RELEASE.to_proto()),
             controller: number.is_multiple_of(10),
             csi: vec![CsiNode {
                 plugin: "hostpath.csi.k8s.io".to_owned(),
@@ -201,8 +203,9 @@ struct Watching {
 }
 
 fn start(store: &Store) -> Watching {
+    // All nodes lie between the minimum and the own release, as in a healthy cluster.
     let own = Own {
-        version: own_version(),
+        version: RELEASE.into(),
         min_reconciler: Release::default(),
         min_apiserver: Release::default(),
     };
@@ -245,10 +248,11 @@ async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Sa
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         while let Ok(Some(response)) = stream.message().await {
-            let revision = response
-                .events()
-                .last()
-                .and_then(|event| Some(event.kv()?.mod_revision()));
+            // The answer to the creation of the watch brings none.
+            let Some(kv) = response.events().last().and_then(|event| event.kv()) else {
+                continue;
+            };
+            let revision = kv.mod_revision();
             if sender.send((Instant::now(), revision)).is_err() {
                 return;
             }
@@ -289,7 +293,7 @@ async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Sa
             .context("no task")??;
         let (published_revision, published_at) = publication.context("watch-nodes ended")?;
         ensure!(
-            of == revision && Some(published_revision) == revision,
+            Some(of) == revision && Some(published_revision) == revision,
             "a watch brought another change"
         );
         raw.push_time(arrived - begun);

@@ -294,7 +294,8 @@ fn node_id(given: Option<&str>) -> Result<Name, Failure> {
 }
 
 fn start_log(format: LogFormat) {
-    let levels = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let levels = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(format!("info,{}", crate::kube::QUIET)));
     let log = tracing_subscriber::fmt()
         .with_env_filter(levels)
         .with_writer(std::io::stderr);

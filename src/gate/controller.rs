@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::plan::{self, Own, Plan, describe};
+use super::plan::{self, Own, Plan};
 use super::releases::Releases;
 use super::status::{Degraded, Legible, Status};
 use crate::etcd::{Fence, FencedError, KeyRange, Revision, Txn, Watched, Watcher};
@@ -239,7 +239,7 @@ impl<R: Reconcile> GateController<R> {
                         }
                     }
                 }
-                Some(Err(blockers)) => Some(describe(&blockers)),
+                Some(Err(blockers)) => Some(blockers.to_string()),
                 None => Some("waiting for the list of nodes".to_owned()),
             };
             if let Some(message) = blocked_by

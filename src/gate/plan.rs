@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::releases::Releases;
+use super::releases::{FEW, Releases};
 use super::status::{State, Status};
 use crate::etcd::Revision;
 use crate::release::{Release, Version};
@@ -100,55 +100,57 @@ impl fmt::Display for Blocker {
     }
 }
 
-/// The blockers in one sentence; the first few by name.
-pub fn describe(blockers: &[Blocker]) -> String {
-    const NAMED: usize = 5;
-    let named: Vec<String> = blockers.iter().take(NAMED).map(Blocker::to_string).collect();
-    let rest = blockers.len().saturating_sub(NAMED);
-    let more = if rest > 0 {
-        format!("; and {rest} more")
-    } else {
-        String::new()
-    };
-    format!("waiting for {}{more}", named.join("; "))
+/// Who is in the way: the first few, least release first, and how many there are. Prints as one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blockers {
+    /// Those that are named.
+    pub named: Vec<Blocker>,
+    /// Those that are not.
+    pub more: usize,
+}
+
+impl fmt::Display for Blockers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named: Vec<String> = self.named.iter().map(Blocker::to_string).collect();
+        write!(f, "waiting for {}", named.join("; "))?;
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
 }
 
 /// Whether the status may be restricted now: the revision to prove it by, or who is in the way (INV-4).
 ///
 /// # Errors
-/// Every blocker, least release first.
-pub fn may_restrict(releases: &Releases, own: &Own) -> Result<Revision, Vec<Blocker>> {
-    let mut blockers: Vec<Blocker> = releases
-        .outside
-        .iter()
-        .map(|(node, release)| {
-            let (node, release) = (node.clone(), *release);
-            if release < own.min_apiserver {
-                Blocker::Below {
-                    node,
-                    release,
-                    needs: own.min_apiserver,
-                }
-            } else {
-                Blocker::Above { node, release }
-            }
-        })
-        .collect();
-    blockers.sort_by_key(|blocker| match blocker {
-        Blocker::Below { release, .. } | Blocker::Above { release, .. } => *release,
-        Blocker::Unreadable { .. } => Release::default(),
-    });
-    let unreadable = releases
-        .unreadable
-        .iter()
-        .cloned()
-        .map(|node| Blocker::Unreadable { node });
-    blockers.extend(unreadable);
-    if blockers.is_empty() {
-        Ok(releases.revision)
-    } else {
-        Err(blockers)
+/// [`Blockers`], at least one.
+pub fn may_restrict(releases: &Releases, own: &Own) -> Result<Revision, Blockers> {
+    let Releases {
+        outside, unreadable, ..
+    } = releases;
+    if outside.is_empty() && unreadable.is_empty() {
+        return Ok(releases.revision);
     }
+    let total = outside.total + unreadable.total;
+    let outside = outside.first.iter().map(|(release, node)| {
+        let (node, release) = (node.clone(), *release);
+        if release < own.min_apiserver {
+            Blocker::Below {
+                node,
+                release,
+                needs: own.min_apiserver,
+            }
+        } else {
+            Blocker::Above { node, release }
+        }
+    });
+    let unreadable = unreadable.first.iter().cloned();
+    let unreadable = unreadable.map(|node| Blocker::Unreadable { node });
+    let named: Vec<Blocker> = outside.chain(unreadable).take(FEW).collect();
+    Err(Blockers {
+        more: total.saturating_sub(named.len()),
+        named,
+    })
 }
 
 /// Whether a release may serve.
@@ -245,19 +247,23 @@ mod tests {
         let releases = Releases {
             least: release(1),
             greatest: release(6),
-            outside: vec![("b".to_owned(), release(6)), ("c2".to_owned(), release(1))],
-            unreadable: vec!["x".to_owned()],
+            outside: vec![(release(1), "c2".to_owned()), (release(6), "b".to_owned())].into(),
+            unreadable: vec!["x".to_owned()].into(),
             revision: Revision(9),
         };
         let blockers = may_restrict(&releases, &own(5, 3)).unwrap_err();
         assert_eq!(
-            describe(&blockers),
+            blockers.to_string(),
             "waiting for node c2 at 0.1.0, needs 0.3.0; node b at 0.6.0, which is newer; \
              node x, whose record cannot be parsed"
         );
+        let mut many = releases.clone();
+        many.outside.total = 100_000;
+        let told = may_restrict(&many, &own(5, 3)).unwrap_err().to_string();
+        assert!(told.ends_with("; and 99998 more"), "{told}");
         let free = Releases {
-            outside: Vec::new(),
-            unreadable: Vec::new(),
+            outside: Vec::new().into(),
+            unreadable: Vec::new().into(),
             ..releases
         };
         assert_eq!(may_restrict(&free, &own(5, 3)), Ok(Revision(9)));

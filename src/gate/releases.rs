@@ -1,6 +1,7 @@
 //! The releases that run, summed up with the revision at which that holds. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
 
 use crate::etcd::Revision;
 use crate::release::Release;
@@ -16,6 +17,39 @@ pub enum Reported {
     Unreadable,
 }
 
+/// The first few of many, for people, and how many there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Few<T> {
+    /// At most [`FEW`], in order.
+    pub first: Vec<T>,
+    /// All of them.
+    pub total: usize,
+}
+
+/// As many nodes as a message names. A cluster in which every controller is too old sums up 100,000 of them after
+/// each event: naming all took 20 ms.
+pub const FEW: usize = 5;
+
+impl<T> From<Vec<T>> for Few<T> {
+    fn from(all: Vec<T>) -> Self {
+        Self::of(all.into_iter())
+    }
+}
+
+impl<T> Few<T> {
+    fn of(all: impl ExactSizeIterator<Item = T>) -> Self {
+        Self {
+            total: all.len(),
+            first: all.take(FEW).collect(),
+        }
+    }
+
+    /// Whether there is none at all.
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+}
+
 /// The releases of all controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Releases {
@@ -23,24 +57,24 @@ pub struct Releases {
     pub least: Release,
     /// The greatest, the own one among them.
     pub greatest: Release,
-    /// Controllers below the minimum or above the own release, by node name.
-    pub outside: Vec<(String, Release)>,
+    /// Controllers below the minimum or above the own release, least first, by node name.
+    pub outside: Few<(Release, String)>,
     /// Nodes whose value cannot be parsed.
-    pub unreadable: Vec<String>,
+    pub unreadable: Few<String>,
     /// No node changed between what this sums up and this revision.
     pub revision: Revision,
 }
 
 /// Adds up what nodes report, a change at a time. Costs per change grow with the number of distinct releases
-/// alone.
+/// alone (and with the logarithm of the number of nodes that hold the gate back).
 #[derive(Debug)]
 pub struct Tally {
     own: Release,
     minimum: Release,
     count_by_release: BTreeMap<Release, usize>,
-    /// Few or none in a healthy cluster, so that naming them costs nothing there.
-    outside: BTreeMap<Box<[u8]>, (String, Release)>,
-    unreadable: BTreeMap<Box<[u8]>, String>,
+    /// With the number of keys that say so: a node and its registration are two keys of one name.
+    outside: BTreeMap<(Release, String), usize>,
+    unreadable: BTreeMap<String, usize>,
 }
 
 impl Tally {
@@ -56,34 +90,31 @@ impl Tally {
     }
 
     /// Takes in the change of one key of the node called `name`.
-    pub fn change(&mut self, key: &[u8], name: &str, before: Option<&Reported>, after: Option<&Reported>) {
+    pub fn change(&mut self, name: &str, before: Option<&Reported>, after: Option<&Reported>) {
         match before {
-            Some(Reported::Release(release)) => {
-                if let Some(count) = self.count_by_release.get_mut(release) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.count_by_release.remove(release);
-                    }
+            Some(&Reported::Release(release)) => {
+                take_out(&mut self.count_by_release, &release);
+                if self.is_outside(release) {
+                    take_out(&mut self.outside, &(release, name.to_owned()));
                 }
-                self.outside.remove(key);
             }
-            Some(Reported::Unreadable) => {
-                self.unreadable.remove(key);
-            }
+            Some(Reported::Unreadable) => take_out(&mut self.unreadable, name),
             Some(Reported::Nothing) | None => {}
         }
         match after {
             Some(&Reported::Release(release)) => {
                 *self.count_by_release.entry(release).or_default() += 1;
-                if release < self.minimum || release > self.own {
-                    self.outside.insert(key.into(), (name.to_owned(), release));
+                if self.is_outside(release) {
+                    *self.outside.entry((release, name.to_owned())).or_default() += 1;
                 }
             }
-            Some(Reported::Unreadable) => {
-                self.unreadable.insert(key.into(), name.to_owned());
-            }
+            Some(Reported::Unreadable) => *self.unreadable.entry(name.to_owned()).or_default() += 1,
             Some(Reported::Nothing) | None => {}
         }
+    }
+
+    fn is_outside(&self, release: Release) -> bool {
+        release < self.minimum || release > self.own
     }
 
     /// The sum as it holds at `revision`.
@@ -96,15 +127,26 @@ impl Tally {
             .count_by_release
             .last_key_value()
             .map_or(self.own, |(greatest, _)| *greatest);
-        // A node and its registration are two keys of one name.
-        let outside: BTreeSet<_> = self.outside.values().cloned().collect();
-        let unreadable: BTreeSet<_> = self.unreadable.values().cloned().collect();
         Releases {
             least: least.min(self.own),
             greatest: greatest.max(self.own),
-            outside: outside.into_iter().collect(),
-            unreadable: unreadable.into_iter().collect(),
+            outside: Few::of(self.outside.keys().cloned()),
+            unreadable: Few::of(self.unreadable.keys().cloned()),
             revision,
+        }
+    }
+}
+
+/// One less of `what`; the last one takes the entry with it.
+fn take_out<K, Q>(counts: &mut BTreeMap<K, usize>, what: &Q)
+where
+    K: Ord + Borrow<Q>,
+    Q: Ord + ?Sized,
+{
+    if let Some(count) = counts.get_mut(what) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(what);
         }
     }
 }
@@ -131,12 +173,15 @@ mod tests {
     fn a_release_counts_until_its_last_node_leaves_it() {
         let mut tally = Tally::new(release(5), release(3));
         let old = Reported::Release(release(2));
-        tally.change(b"a", "a", None, Some(&old));
-        tally.change(b"b", "b", None, Some(&old));
-        tally.change(b"a", "a", Some(&old), Some(&Reported::Release(release(5))));
+        tally.change("a", None, Some(&old));
+        tally.change("b", None, Some(&old));
+        tally.change("a", Some(&old), Some(&Reported::Release(release(5))));
         assert_eq!(tally.sum(Revision(1)).least, release(2));
-        assert_eq!(tally.sum(Revision(1)).outside, [("b".to_owned(), release(2))]);
-        tally.change(b"b", "b", Some(&old), None);
+        assert_eq!(
+            tally.sum(Revision(1)).outside.first,
+            [(release(2), "b".to_owned())]
+        );
+        tally.change("b", Some(&old), None);
         assert_eq!(tally.sum(Revision(2)).least, release(5));
         assert!(tally.sum(Revision(2)).outside.is_empty());
     }
@@ -144,20 +189,47 @@ mod tests {
     #[test]
     fn a_node_that_cannot_be_parsed_is_named_until_it_is_mended() {
         let mut tally = Tally::new(release(5), release(3));
-        tally.change(b"a", "a", None, Some(&Reported::Unreadable));
-        assert_eq!(tally.sum(Revision(1)).unreadable, ["a"]);
-        tally.change(b"a", "a", Some(&Reported::Unreadable), Some(&Reported::Nothing));
+        tally.change("a", None, Some(&Reported::Unreadable));
+        assert_eq!(tally.sum(Revision(1)).unreadable.first, ["a"]);
+        tally.change("a", Some(&Reported::Unreadable), Some(&Reported::Nothing));
         assert!(tally.sum(Revision(2)).unreadable.is_empty());
     }
 
     #[test]
     fn a_node_above_the_own_release_is_the_greatest_and_named() {
         let mut tally = Tally::new(release(5), release(3));
-        tally.change(b"a", "a", None, Some(&Reported::Release(release(6))));
+        tally.change("a", None, Some(&Reported::Release(release(6))));
         let sum = tally.sum(Revision(1));
         assert_eq!(
-            (sum.greatest, &*sum.outside),
-            (release(6), &[("a".to_owned(), release(6))][..])
+            (sum.greatest, &*sum.outside.first),
+            (release(6), &[(release(6), "a".to_owned())][..])
         );
+    }
+
+    #[test]
+    fn a_node_and_its_registration_are_one_node_until_both_keys_are_gone() {
+        let mut tally = Tally::new(release(5), release(3));
+        let old = Reported::Release(release(2));
+        tally.change("a", None, Some(&old));
+        tally.change("a", None, Some(&old));
+        assert_eq!(tally.sum(Revision(1)).outside.total, 1);
+        tally.change("a", Some(&old), None);
+        assert_eq!(
+            tally.sum(Revision(2)).outside.first,
+            [(release(2), "a".to_owned())]
+        );
+        tally.change("a", Some(&old), None);
+        assert!(tally.sum(Revision(3)).outside.is_empty());
+    }
+
+    #[test]
+    fn of_many_nodes_the_oldest_few_are_named_and_all_are_counted() {
+        let mut tally = Tally::new(release(50), release(40));
+        for minor in (0..30).rev() {
+            tally.change("a", None, Some(&Reported::Release(release(minor))));
+        }
+        let outside = tally.sum(Revision(1)).outside;
+        assert_eq!((outside.total, outside.first.len()), (30, FEW));
+        assert_eq!(outside.first[0], (release(0), "a".to_owned()));
     }
 }

@@ -29,7 +29,7 @@ pub async fn watch_nodes(
             let (NodeKey::Node(name) | NodeKey::Registration(name)) = keys.parse_node(change.key) else {
                 return;
             };
-            tally.change(change.key, name, change.before.as_ref(), change.after);
+            tally.change(name, change.before.as_ref(), change.after);
         });
         tokio::select! {
             () = stop.cancelled() => return,

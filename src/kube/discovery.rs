@@ -1,6 +1,6 @@
 //! Which kinds the API server serves, and under what names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use http::Method;
 use serde::Deserialize;
@@ -72,6 +72,7 @@ fn root(group: &str, version: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Discovery {
     versions: HashMap<(String, String), BTreeMap<String, Resource>>,
+    doubted: HashSet<String>,
 }
 
 #[derive(Deserialize)]
@@ -115,14 +116,17 @@ impl Discovery {
             .insert((group.to_owned(), version.to_owned()), kinds);
     }
 
-    /// Forgets a group: a CustomResourceDefinition of it came or went.
-    pub fn forget(&mut self, group: &str) {
-        self.versions.retain(|(known, _), _| known != group);
+    /// Marks a group as one to be asked for again: something of it was not served, or no longer. What is known of it
+    /// stays good for the look under way.
+    pub fn doubt(&mut self, group: &str) {
+        self.doubted.insert(group.to_owned());
     }
 
-    /// Forgets everything: the server may be another, or was upgraded.
-    pub fn clear(&mut self) {
-        self.versions.clear();
+    /// Forgets the groups in doubt. For the start of a new look.
+    pub fn forget_doubted(&mut self) {
+        let Self { versions, doubted } = self;
+        versions.retain(|(group, _), _| !doubted.contains(group));
+        doubted.clear();
     }
 }
 
@@ -243,7 +247,12 @@ mod tests {
             discovery.known("example.com", "v1", "Ball"),
             Some(Some(_))
         ));
-        discovery.forget("example.com");
+        discovery.doubt("example.com");
+        assert!(matches!(
+            discovery.known("example.com", "v1", "Ball"),
+            Some(Some(_))
+        ));
+        discovery.forget_doubted();
         assert_eq!(discovery.known("example.com", "v1", "Ball"), None);
     }
 }

@@ -23,3 +23,7 @@ pub use watch::{Seen, Watch};
 
 /// The field manager of every write, and half of what makes an object ours.
 pub const FIELD_MANAGER: &str = "quorate";
+
+/// A directive for the log that silences the client library: what fails between here and the API server is reported
+/// once, by whoever asked, with the object concerned.
+pub const QUIET: &str = "kube_client=off";

@@ -166,6 +166,7 @@ impl Reconciler {
     async fn look_and_act(&mut self, fence: &Fence, report: &mut Report) -> Result<(), Stopped> {
         let unreadable = |error| Stopped::Etcd(format!("the inventory cannot be read: {error}"));
         self.inventory.load().await.map_err(unreadable)?;
+        self.discovery.forget_doubted();
         let obsolete = self.obsolete();
         let bundle = self.bundle.clone();
         let (foundation, rest): (Vec<&Manifest>, Vec<&Manifest>) = bundle
@@ -176,16 +177,17 @@ impl Reconciler {
         let mut targets: Vec<Target> = bundle.manifests.iter().map(target).collect();
         targets.extend(obsolete.iter().cloned());
         let mut world = self.observe(&targets).await?;
+        // Before anything is written: a server remembers few of the changes that a watch has to be told of afterwards.
+        self.watches.follow(&self.kube, &world);
         self.settle(fence, &foundation, &world, report).await?;
         let defined = self.await_definitions(fence, &foundation, &world, report).await?;
         let late = self.await_kinds(&rest, &world, &defined).await?;
         if !late.is_empty() {
             world.extend(self.observe(&late).await?);
+            self.watches.follow(&self.kube, &world);
         }
         self.settle(fence, &rest, &world, report).await?;
-        self.prune(fence, obsolete, &mut world, report).await?;
-        self.watches.follow(&self.kube, &world);
-        Ok(())
+        self.prune(fence, obsolete, &mut world, report).await
     }
 
     pub(super) async fn observe(&mut self, targets: &[Target]) -> Result<World, Stopped> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::{StreamExt, stream};
 
-use crate::kube::{Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
+use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
 
 use super::bundle::LABEL;
 
@@ -87,7 +87,7 @@ impl World {
                 .find_map(|target| unknown.get(&(group.clone(), target.version.clone())));
             let seen = failed.map_or(Seen::NotServed, |error| Seen::Unknown(error.clone()));
             // Asked for anew next time: a definition of it may come.
-            discovery.forget(&group);
+            discovery.doubt(&group);
             world.kinds.insert((group, kind), seen);
         }
         let mut listing = stream::iter(lists).buffer_unordered(in_flight);
@@ -109,13 +109,37 @@ impl World {
                 Err(error) if error.cause.is_the_server() => return Err(error),
                 Err(error) => {
                     // The kind may be gone: ask what is served before the next look.
-                    discovery.forget(&kind.0);
+                    discovery.doubt(&kind.0);
                     Seen::Unknown(error)
                 }
             };
             world.kinds.insert(kind, seen);
         }
-        Ok(world)
+        match world.nothing_answered() {
+            Some(error) => Err(error.clone()),
+            None => Ok(world),
+        }
+    }
+
+    /// If no kind at all could be read and the server is why: one of the errors. A single kind may hang alone, behind a
+    /// webhook or an aggregated API server.
+    fn nothing_answered(&self) -> Option<&ApiError> {
+        let servers_fault = |seen: &Seen| match seen {
+            Seen::Unknown(error) => matches!(
+                error.cause,
+                Cause::TimedOut { .. } | Cause::Server { .. } | Cause::Throttled { .. }
+            ),
+            _ => false,
+        };
+        self.kinds
+            .values()
+            .all(servers_fault)
+            .then(|| self.kinds.values().next())
+            .flatten()
+            .and_then(|seen| match seen {
+                Seen::Unknown(error) => Some(error),
+                _ => None,
+            })
     }
 
     /// Takes up what a later look saw.

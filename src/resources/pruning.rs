@@ -1,5 +1,6 @@
 //! Objects that the inventory holds and the bundle does not.
 
+use futures::{StreamExt, stream};
 use tracing::warn;
 
 use super::act::{Actor, Pruned};
@@ -7,7 +8,7 @@ use super::controller::{Reconciler, api_server, etcd};
 use super::observe::{Seen, Target, Unseen, World};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
-use crate::kube::ObjectRef;
+use crate::kube::{Meta, ObjectRef, Resource};
 
 impl Reconciler {
     /// Deletes what the bundle no longer holds.
@@ -18,30 +19,29 @@ impl Reconciler {
         world: &mut World,
         report: &mut Report,
     ) -> Result<(), Stopped> {
+        let mut found = Vec::with_capacity(obsolete.len());
+        for Target { object, version } in obsolete {
+            let version = self.current_version(&object, &version, world).await?;
+            found.push((object, version));
+        }
+        let actor = Actor {
+            kube: &self.kube,
+            window: fence.window(),
+            bundle: &self.bundle.name,
+            gone_within: self.settings.gone_within,
+        };
+        let mut deletions = Vec::with_capacity(found.len());
+        for (object, version) in &found {
+            let seen = world.look_up(&self.discovery, object, version);
+            let uid = self.inventory.get(object).map_or("", |entry| entry.uid.as_str());
+            deletions.push(prune_one(&actor, object, seen, uid));
+        }
+        let mut deleting = stream::iter(deletions).buffered(self.settings.in_flight);
         let mut forgotten = Vec::new();
         let mut down = None;
-        for target in obsolete {
-            let Target { object, version } = &target;
-            let version = self.current_version(object, version, world).await?;
-            let looked_up = world.look_up(&self.discovery, object, &version);
-            let pruned = match looked_up {
-                Ok((resource, observed)) => {
-                    let actor = Actor {
-                        kube: &self.kube,
-                        window: fence.window(),
-                        bundle: &self.bundle.name,
-                        gone_within: self.settings.gone_within,
-                    };
-                    let uid = self.inventory.get(object).map_or("", |entry| entry.uid.as_str());
-                    actor.prune(resource, object, observed, uid).await
-                }
-                // With its kind, every object of it is gone.
-                Err(Unseen::NotServed { .. }) => Pruned::Gone(Outcome::Pruned),
-                Err(unseen) => Pruned::Stays(Outcome::Failed(unseen.to_string())),
-            };
+        while let Some((object, pruned)) = deleting.next().await {
             match pruned {
                 Pruned::Gone(outcome) => {
-                    self.memory.forget(object);
                     report.set(object.clone(), outcome);
                     forgotten.push(object.clone());
                 }
@@ -51,6 +51,10 @@ impl Reconciler {
                     break;
                 }
             }
+        }
+        drop(deleting);
+        for object in &forgotten {
+            self.memory.forget(object);
         }
         self.inventory.forget(fence, &forgotten).await.map_err(etcd)?;
         down.map_or(Ok(()), |error| Err(api_server(error)))
@@ -88,4 +92,19 @@ impl Reconciler {
         world.extend(later);
         Ok(preferred)
     }
+}
+
+async fn prune_one<'a>(
+    actor: &Actor<'_>,
+    object: &'a ObjectRef,
+    seen: Result<(&Resource, Option<&Meta>), Unseen>,
+    inventory_uid: &str,
+) -> (&'a ObjectRef, Pruned) {
+    let pruned = match seen {
+        Ok((resource, observed)) => actor.prune(resource, object, observed, inventory_uid).await,
+        // With its kind, every object of it is gone.
+        Err(Unseen::NotServed { .. }) => Pruned::Gone(Outcome::Pruned),
+        Err(unseen) => Pruned::Stays(Outcome::Failed(unseen.to_string())),
+    };
+    (object, pruned)
 }

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use quorate::etcd::{KeyRange, Revision, Txn, Watched, Watcher};
+use quorate::etcd::{Fence, KeyRange, Revision, Txn, Watched, Watcher};
 use quorate::proto::Registration;
 use quorate::release::{Release, Version};
+use quorate::replica::{self, Settings, Vitals};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
+use crate::gate::term::{Recorder, TIMES, own};
 use crate::support::client::{commit, connect, store};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
@@ -410,6 +413,35 @@ async fn replicas_below_different_prefixes_do_not_see_each_other() {
         assert!(status.unwrap().success());
     }
     assert_eq!(etcd.keys("/"), [""; 0], "nothing is left of either");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
+    let etcd = TestEtcd::start().await;
+    let store = store(&connect(&etcd).await);
+    let settings = Settings {
+        node: "a".parse().unwrap(),
+        own: own(1, 0),
+        lease_ttl: TTL,
+        times: TIMES,
+    };
+    for round in 0..40 {
+        let (vitals, stop) = (Vitals::default(), CancellationToken::new());
+        let replica = replica::run(
+            store.clone(),
+            settings.clone(),
+            None::<fn(&Fence) -> Recorder>,
+            vitals.clone(),
+            stop.clone(),
+        );
+        let stopping = async {
+            eventually(SOON, "it leads", async || same(vitals.leads(), true)).await;
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(replica, stopping);
+        assert!(ended.is_ok(), "round {round}: {ended:?}");
+        assert_eq!(etcd.keys("/q/"), [""; 0], "and nothing is left behind");
+    }
 }
 
 /// The keys of replicas that were given no prefix.

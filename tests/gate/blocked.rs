@@ -164,7 +164,7 @@ async fn the_same_blocker_that_comes_back_is_shown_again() {
     let came = cluster.register("old", release(1)).await;
     let blocked = |revision: Revision| {
         let mut releases = only(&own, revision);
-        releases.outside = vec![("old".to_owned(), release(1))];
+        releases.outside = vec![(release(1), "old".to_owned())].into();
         Some(releases)
     };
     let (published, releases) = watch::channel(blocked(came));

@@ -129,6 +129,21 @@ async fn a_status_that_changes_while_it_is_reconciled_is_not_overwritten_by_the_
 }
 
 #[tokio::test]
+async fn a_status_that_changes_in_the_last_moment_of_a_pass_is_not_overwritten_by_done() {
+    let cluster = Cluster::start().await;
+    let recorder = cluster.recorder();
+    // It excludes more than what is being reconciled.
+    recorder.disturb(status(State::Done, 9, 9));
+    let own = own(5, 3);
+    let looked_at = cluster.register("leader", release(5)).await;
+    let (_published, releases) = watch::channel(Some(only(&own, looked_at)));
+    let term = cluster.term_of(&own, TIMES, releases, recorder).await;
+    let second = term.recorder.pass(2).await.status.unwrap();
+    assert_eq!(Status::decode(&second).unwrap(), status(State::Working, 5, 9));
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+}
+
+#[tokio::test]
 async fn a_stale_leader_in_the_middle_of_a_pass_never_writes_its_done() {
     let cluster = Cluster::start().await;
     let recorder = cluster.recorder();

@@ -5,5 +5,5 @@ mod blocked;
 mod disturbed;
 mod plans;
 mod serving;
-mod term;
+pub mod term;
 mod wait_ready;

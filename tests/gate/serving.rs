@@ -78,6 +78,19 @@ impl Serving {
         .await;
     }
 
+    /// The same for one that must not have been ready at any moment on the way there.
+    async fn wait_refused_unready(&self, reason: &str) {
+        eventually(SOON, "it is refused", async || {
+            let (registered, gate) = (self.readiness.registered(), self.readiness.gate());
+            assert!(!(registered && gate.is_ok()), "ready on the way (INV-4)");
+            match gate {
+                Err(told) if registered && told.to_string().contains(reason) => Ok(()),
+                gate => Err(format!("registered: {registered}, {gate:?}")),
+            }
+        })
+        .await;
+    }
+
     async fn stop(mut self) {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
@@ -118,10 +131,10 @@ async fn a_replica_that_registers_after_the_restriction_never_becomes_ready() {
     term.recorder.pass(1).await;
     let old = Serving::start(&cluster, &cluster.store, "old", release(1));
     let refused = "release 0.1.0 is below the minimum compatible release 0.3.0";
-    old.wait_refused(refused).await;
+    old.wait_refused_unready(refused).await;
     term.recorder.let_passes_end(true);
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
-    old.wait_refused(refused).await;
+    old.wait_refused_unready(refused).await;
     old.stop().await;
 }
 
@@ -149,7 +162,7 @@ async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica
         })
         .await;
         if restricted {
-            old.wait_refused("below the minimum").await;
+            old.wait_refused_unready("below the minimum").await;
         }
         // Whatever came first, it stays so: the transaction counts the registration, the judge the status.
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -214,6 +227,6 @@ async fn a_replica_cut_off_and_excluded_meanwhile_does_not_come_back_ready() {
     assert!(!old.ready(), "INV-4");
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     proxy.set(Network::Passes);
-    old.wait_refused("below the minimum").await;
+    old.wait_refused_unready("below the minimum").await;
     old.stop().await;
 }

@@ -64,6 +64,7 @@ pub struct Recorder {
     passes: Arc<Mutex<Vec<Pass>>>,
     outcome: Arc<Mutex<Result<(), PassFailed>>>,
     may_end: watch::Sender<bool>,
+    disturbance: Arc<Mutex<Option<Status>>>,
     announced: Arc<Mutex<Vec<String>>>,
     change: Arc<Notify>,
 }
@@ -75,6 +76,7 @@ impl Recorder {
             passes: Arc::default(),
             outcome: Arc::new(Mutex::new(Ok(()))),
             may_end: watch::Sender::new(true),
+            disturbance: Arc::default(),
             announced: Arc::default(),
             change: Arc::default(),
         }
@@ -91,6 +93,11 @@ impl Recorder {
     /// Whether passes end, or go on until they may.
     pub fn let_passes_end(&self, may_end: bool) {
         self.may_end.send_replace(may_end);
+    }
+
+    /// Has someone else write this status in the last moment of the next pass.
+    pub fn disturb(&self, status: Status) {
+        *self.disturbance.lock().unwrap() = Some(status);
     }
 
     /// Something that is managed changed.
@@ -129,6 +136,11 @@ impl Reconcile for Recorder {
         });
         let mut may_end = self.may_end.subscribe();
         may_end.wait_for(|may_end| *may_end).await.unwrap();
+        let disturbance = self.disturbance.lock().unwrap().take();
+        if let Some(status) = disturbance {
+            let key = String::from_utf8(self.store.keys.status()).unwrap();
+            put(&self.store.etcd, &key, status.encode()).await;
+        }
         self.outcome.lock().unwrap().clone()
     }
 
@@ -326,8 +338,8 @@ pub fn only(own: &Own, revision: Revision) -> Releases {
     Releases {
         least: own.version.release,
         greatest: own.version.release,
-        outside: Vec::new(),
-        unreadable: Vec::new(),
+        outside: Vec::new().into(),
+        unreadable: Vec::new().into(),
         revision,
     }
 }

@@ -177,14 +177,14 @@ const SECOND_VERSION: &str = "  versions:
 async fn an_object_of_a_kind_that_is_not_served_fails_alone() {
     let site = Site::start().await;
     let manifests = format!(
-        "apiVersion: nobody.example.com/v1\nkind: Ghost\nmetadata: {{name: a}}\n{}",
+        "apiVersion: v1\nkind: Ghost\nmetadata: {{name: a, namespace: default}}\n{}",
         config_map("a", "b")
     );
     let report = site.pass(bundle(&manifests)).await;
     assert_eq!(ended(&report, "created"), ["ConfigMap default/a"]);
     assert_eq!(
         report.summary(),
-        "1 of 2 objects: Ghost.nobody.example.com a: the API server does not serve the kind Ghost of nobody.example.com/v1"
+        "1 of 2 objects: Ghost default/a: the API server does not serve the kind Ghost of v1"
     );
 }
 

@@ -152,6 +152,24 @@ async fn a_server_that_is_down_is_one_error_and_is_found_again() {
 }
 
 #[tokio::test]
+async fn a_server_that_hangs_altogether_is_one_error_and_one_kind_that_hangs_is_not() {
+    let manifests = config_map("a", "v") + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
+    let (site, proxy, mut reconciler) = proxied(&manifests).await;
+    proxy.fail("GET", "/configmaps?", 2, Fault::Hang);
+    proxy.fail("GET", "/namespaces?", 1, Fault::Hang);
+    let report = reconciler.pass(site.fence()).await;
+    let Some(Stopped::ApiServer(why)) = report.stopped() else {
+        panic!("{}", report.summary());
+    };
+    assert!(why.contains("gave no answer within 3s"), "{why}");
+
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.stopped(), None);
+    assert_eq!(ended(&report, "created"), ["Namespace team"]);
+    assert_eq!(ended(&report, "failed"), ["ConfigMap default/a"]);
+}
+
+#[tokio::test]
 async fn a_watch_that_breaks_goes_on_when_the_server_is_back() {
     let mut site = Site::start().await;
     let mut reconciler = site.reconciler(bundle(&config_map("a", "ours"))).await;

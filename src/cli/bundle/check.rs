@@ -18,11 +18,11 @@ use crate::resources::upgrade::{Change, Upgrade};
 Exit codes: 0 the bundle is good, 4 the way from the other bundle is closed (the reason says by which rule), \
 64 the bundle has faults.")]
 pub struct CheckArgs {
-    /// Directory of the bundle; \"builtin\" is the built-in one
+    /// Directory of the bundle; "builtin" is the built-in one
     #[arg(value_name = "DIR", default_value = BUILTIN)]
     bundle: String,
 
-    /// Directory of the bundle that is in place now (or \"builtin\"): what does the upgrade do, and can a rolling update reach it?
+    /// Directory of the bundle that is in place now (or "builtin"): what does the upgrade do, and can a rolling update reach it?
     #[arg(long, value_name = "OLD")]
     from: Option<String>,
 }

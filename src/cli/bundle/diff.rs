@@ -22,7 +22,7 @@ Nothing is written, in Kubernetes or in etcd. What would be pruned is known from
 Exit codes: 0 done, whether or not something would change; with --exit-code 5 if something would; 4 an object could not \
 be put in place (the reason is shown with it); 1 failed.")]
 pub struct DiffArgs {
-    /// Directory of the bundle; \"builtin\" is the built-in one
+    /// Directory of the bundle; "builtin" is the built-in one
     #[arg(long, env = "QUORATE_BUNDLE", value_name = "DIR", default_value = BUILTIN)]
     bundle: String,
 

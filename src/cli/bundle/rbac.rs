@@ -12,11 +12,11 @@ use crate::store::object::text::to_yaml;
 /// Arguments of `quorate bundle rbac`.
 #[derive(Args, Debug)]
 pub struct RbacArgs {
-    /// Directory of the bundle; \"builtin\" is the built-in one
+    /// Directory of the bundle; "builtin" is the built-in one
     #[arg(value_name = "DIR", default_value = BUILTIN)]
     bundle: String,
 
-    /// Directory of the bundle that is in place now (or \"builtin\"): adds what it takes to prune its objects
+    /// Directory of the bundle that is in place now (or "builtin"): adds what it takes to prune its objects
     #[arg(long, value_name = "OLD")]
     from: Option<String>,
 
