@@ -431,6 +431,7 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
             store.clone(),
             settings.clone(),
             None::<fn(&Fence) -> Recorder>,
+            None,
             vitals.clone(),
             stop.clone(),
         );
