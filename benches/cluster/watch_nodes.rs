@@ -26,7 +26,7 @@ use super::measure::{Samples, Table, Unit};
 use super::servers::{EtcdServer, LIMIT, PREFIX, raw_client, resident_memory};
 
 const NODES: usize = 100_000;
-const LOAD_ROUNDS: usize = 9;
+const LOAD_ROUNDS: usize = 15;
 const CHANGES: usize = 300;
 const MEMORY_ROUNDS: usize = 3;
 

@@ -66,8 +66,34 @@ fn reported(keys: &Keys, kv: &KeyValue) -> Reported {
     }
 }
 
+/// What the gate reads of a [`proto::Node`], by the same field numbers. Decoding the labels and plugins of 100,000 nodes
+/// as well took a fifth of the time of a load.
+#[derive(Clone, PartialEq, prost::Message)]
+struct NodeRelease {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<NameOnly>,
+    #[prost(message, optional, tag = "3")]
+    status: Option<ReleaseOnly>,
+}
+
+/// Of [`proto::Metadata`].
+#[derive(Clone, PartialEq, prost::Message)]
+struct NameOnly {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+/// Of [`proto::NodeStatus`].
+#[derive(Clone, PartialEq, prost::Message)]
+struct ReleaseOnly {
+    #[prost(message, optional, tag = "2")]
+    release: Option<proto::version::Release>,
+    #[prost(bool, tag = "3")]
+    controller: bool,
+}
+
 fn node_release(name: &str, value: &[u8]) -> Result<Option<Release>, String> {
-    let node = proto::Node::decode(value).map_err(|error| error.to_string())?;
+    let node = NodeRelease::decode(value).map_err(|error| error.to_string())?;
     let metadata = node.metadata.ok_or("metadata is missing")?;
     if metadata.name != name {
         return Err(format!("metadata.name is \"{}\", unlike the key", metadata.name));
@@ -87,4 +113,49 @@ fn registered_release(value: &[u8]) -> Result<Release, String> {
     let registration = proto::Registration::decode(value).map_err(|error| error.to_string())?;
     let version = Version::from_proto(registration.version.as_ref()).map_err(|error| error.to_string())?;
     Ok(version.release)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{CsiNode, Metadata, Node, NodeStatus};
+
+    fn node(name: &str, controller: bool) -> Vec<u8> {
+        let node = Node {
+            metadata: Some(Metadata {
+                name: name.to_owned(),
+                uid: "u".to_owned(),
+                labels: [("a".to_owned(), "b".to_owned())].into(),
+                ..Metadata::default()
+            }),
+            status: Some(NodeStatus {
+                release: Some(Release::new(1, 2, 3).to_proto()),
+                controller,
+                csi: vec![CsiNode::default()],
+                ..NodeStatus::default()
+            }),
+            ..Node::default()
+        };
+        node.encode_to_vec()
+    }
+
+    #[test]
+    fn the_release_of_a_controller_is_read_from_its_node() {
+        assert_eq!(
+            node_release("n1", &node("n1", true)),
+            Ok(Some(Release::new(1, 2, 3)))
+        );
+        assert_eq!(
+            node_release("n1", &node("n1", false)),
+            Ok(None),
+            "it is no controller"
+        );
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_read_or_lies_under_another_key_is_an_error() {
+        assert!(node_release("n2", &node("n1", true)).is_err());
+        assert!(node_release("n1", b"garbage").is_err());
+        assert!(node_release("n1", b"").is_err(), "metadata is missing");
+    }
 }
