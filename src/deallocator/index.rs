@@ -1,7 +1,14 @@
 //! What was seen of services, networks, tasks and nodes, at one revision, and what follows from it. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod entries;
+mod whole;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+
+use entries::{
+    Content, NetworkEntry, NetworkObject, Raw, Seen, ServiceEntry, ServiceObject, Since, TaskEntry,
+};
 
 use crate::etcd::{Event, KeyValue, Revision};
 use crate::proto::{Network, Service, Task};
@@ -10,9 +17,6 @@ use crate::store::object::mark::Marked;
 use crate::store::object::service::networks_in_force;
 use crate::store::object::{decode, task};
 use crate::store::{Keys, Name, Update};
-
-/// The seconds since 1970 of a mark; 0 for one whose time says nothing.
-type Since = i64;
 
 /// Seen in etcd, as of [`Index::revision`].
 #[derive(Debug)]
@@ -31,59 +35,6 @@ pub struct Index {
     list: Seen,
     revision: Revision,
     complete: bool,
-}
-
-/// A name as it stands in a key, good or not.
-type Raw = Box<[u8]>;
-
-/// The number of the list, or of the watch after it, that last showed a key.
-type Seen = u32;
-
-#[derive(Debug, Default)]
-struct ServiceEntry {
-    object: Option<ServiceObject>,
-    /// Also those that cannot be read, under whatever name: each holds the service.
-    tasks: BTreeMap<Raw, TaskEntry>,
-}
-
-#[derive(Debug)]
-struct ServiceObject {
-    mod_revision: Revision,
-    seen: Seen,
-    content: Content,
-}
-
-#[derive(Debug)]
-enum Content {
-    /// What it uses is unknown, so it holds every marked network.
-    Unreadable,
-    Readable {
-        marked: Option<Since>,
-        /// In force, each once.
-        networks: Box<[Arc<str>]>,
-    },
-}
-
-#[derive(Debug)]
-struct TaskEntry {
-    seen: Seen,
-    /// Of an unfinished task that can be read.
-    node: Option<Arc<str>>,
-}
-
-#[derive(Debug, Default)]
-struct NetworkEntry {
-    /// How many readable services use it.
-    users: usize,
-    /// `None` if it is not there or cannot be read: it does not go then.
-    object: Option<NetworkObject>,
-}
-
-#[derive(Debug)]
-struct NetworkObject {
-    mod_revision: Revision,
-    seen: Seen,
-    marked: Option<Since>,
 }
 
 /// An object that is taken care of.
@@ -494,50 +445,6 @@ impl Index {
                 false => self.free_networks.remove(&name),
             };
         }
-    }
-
-    /// What the list did not show was deleted while no watch saw it.
-    fn forget_unseen(&mut self) {
-        let list = self.list;
-        let mut tasks: Vec<(Raw, Raw)> = Vec::new();
-        let mut services: Vec<Raw> = Vec::new();
-        for (service, entry) in &self.services {
-            if entry.object.as_ref().is_some_and(|object| object.seen != list) {
-                services.push(service.clone());
-            }
-            let gone = entry.tasks.iter().filter(|(_, task)| task.seen != list);
-            tasks.extend(gone.map(|(name, _)| (service.clone(), name.clone())));
-        }
-        for (service, name) in tasks {
-            self.set_task(&service, &name, None);
-        }
-        for service in services {
-            self.set_service(&service, None);
-        }
-        let unseen = |entry: &NetworkEntry| entry.object.as_ref().is_some_and(|object| object.seen != list);
-        let networks = self.networks.iter().filter(|(_, entry)| unseen(entry));
-        let networks: Vec<Arc<str>> = networks.map(|(name, _)| name.clone()).collect();
-        for network in networks {
-            self.set_network(network.as_bytes(), None);
-        }
-        self.nodes.retain(|_, seen| *seen == list);
-    }
-
-    /// Adds the unfinished tasks whose node does not exist, among those on nodes that `concerned` names.
-    fn find_orphans(&mut self, concerned: impl Fn(&str) -> bool) {
-        let mut found = Vec::new();
-        for (service, entry) in &self.services {
-            for (name, task) in &entry.tasks {
-                let Some(node) = &task.node else { continue };
-                if !concerned(node) || self.nodes.contains_key(node) {
-                    continue;
-                }
-                if let (Some(service), Some(name)) = (good_name(service), good_name(name)) {
-                    found.push(TaskId { service, name });
-                }
-            }
-        }
-        self.orphans.extend(found);
     }
 }
 

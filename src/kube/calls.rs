@@ -3,7 +3,6 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::FIELD_MANAGER;
 use super::client::{Call, KubeClient, Representation};
 use super::discovery::{Resource, parse};
 use super::error::{Action, Cause, Error, Operand};
@@ -18,15 +17,6 @@ pub struct Listed {
     pub resource_version: String,
 }
 
-/// What must be so for an apply to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precondition<'a> {
-    /// There is no object of that name.
-    Absent,
-    /// The object is still this one.
-    Uid(&'a str),
-}
-
 /// How far a deletion went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
@@ -38,10 +28,6 @@ pub enum Deleted {
 
 /// Objects a page of a list. Their metadata takes about a kilobyte each.
 const PAGE: u32 = 5_000;
-
-/// No object ever has this resource version: etcd counts revisions from 1, which no write has. An apply that carries
-/// it is refused with a conflict if there is an object, and creates it if there is none.
-const NO_OBJECT_HAS: &str = "1";
 
 impl KubeClient {
     /// Lists the metadata of the objects of a kind that carry a label, in one namespace or in all.
@@ -121,53 +107,6 @@ impl KubeClient {
         }
     }
 
-    /// Server-side apply of a manifest, taking over fields that others own. The answer is the object's metadata;
-    /// its resource version is the one before if nothing had to change.
-    ///
-    /// # Errors
-    /// [`Error`]; [`Cause::Conflict`] if the precondition does not hold.
-    pub async fn apply(
-        &self,
-        resource: &Resource,
-        object: &ObjectRef,
-        manifest: &Value,
-        precondition: Precondition<'_>,
-    ) -> Result<Meta, Error> {
-        let call = apply(
-            resource,
-            object,
-            manifest,
-            precondition,
-            Representation::Metadata,
-            "",
-        );
-        let body = self.call(&call).await?;
-        parse(&call, &body).map(|applied: PartialObject| applied.metadata)
-    }
-
-    /// What [`KubeClient::apply`] would make of the object; writes nothing.
-    ///
-    /// # Errors
-    /// As of [`KubeClient::apply`].
-    pub async fn apply_dry_run(
-        &self,
-        resource: &Resource,
-        object: &ObjectRef,
-        manifest: &Value,
-        precondition: Precondition<'_>,
-    ) -> Result<Value, Error> {
-        let call = apply(
-            resource,
-            object,
-            manifest,
-            precondition,
-            Representation::Full,
-            "&dryRun=All",
-        );
-        let body = self.call(&call).await?;
-        parse(&call, &body)
-    }
-
     /// Deletes an object if it is still this one in this state. What depends on it goes in the background.
     ///
     /// # Errors
@@ -225,7 +164,7 @@ pub(super) fn whole_kind(resource: &Resource, namespace: Option<&str>) -> Operan
     }
 }
 
-fn one(resource: &Resource, object: &ObjectRef, bound_role: Option<(String, String)>) -> Operand {
+pub(super) fn one(resource: &Resource, object: &ObjectRef, bound_role: Option<(String, String)>) -> Operand {
     Operand {
         shown: object.to_string(),
         resource: resource.qualified(),
@@ -243,106 +182,5 @@ fn get(resource: &Resource, object: &ObjectRef, representation: Representation) 
         uri: resource.path(object),
         representation,
         body: None,
-    }
-}
-
-fn apply(
-    resource: &Resource,
-    object: &ObjectRef,
-    manifest: &Value,
-    precondition: Precondition<'_>,
-    representation: Representation,
-    more: &str,
-) -> Call {
-    let mut body = manifest.clone();
-    let (field, value) = match precondition {
-        Precondition::Absent => ("resourceVersion", NO_OBJECT_HAS),
-        Precondition::Uid(uid) => ("uid", uid),
-    };
-    body["metadata"][field] = value.into();
-    Call {
-        action: Action::Apply,
-        operand: one(resource, object, bound_role(manifest)),
-        method: Method::PATCH,
-        uri: format!(
-            "{}?fieldManager={FIELD_MANAGER}&force=true{more}",
-            resource.path(object)
-        ),
-        representation,
-        // JSON is YAML, and what the server takes for server-side apply is called YAML.
-        body: Some(("application/apply-patch+yaml", body.to_string().into_bytes())),
-    }
-}
-
-/// Resource and name of the role that a binding refers to.
-fn bound_role(manifest: &Value) -> Option<(String, String)> {
-    let role = manifest.get("roleRef")?;
-    let plural = match role.get("kind")?.as_str()? {
-        "ClusterRole" => "clusterroles",
-        _ => "roles",
-    };
-    let name = role.get("name")?.as_str()?;
-    Some((format!("{plural}.rbac.authorization.k8s.io"), name.to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config_map() -> (Resource, ObjectRef) {
-        let resource = Resource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            plural: "configmaps".to_owned(),
-            namespaced: true,
-        };
-        let object = ObjectRef {
-            group: String::new(),
-            kind: "ConfigMap".to_owned(),
-            namespace: Some("default".to_owned()),
-            name: "a".to_owned(),
-        };
-        (resource, object)
-    }
-
-    #[test]
-    fn an_apply_carries_its_precondition_and_leaves_the_manifest_alone() {
-        let (resource, object) = config_map();
-        let manifest = json!({"metadata": {"name": "a"}});
-        let sent = |precondition| {
-            let call = apply(
-                &resource,
-                &object,
-                &manifest,
-                precondition,
-                Representation::Full,
-                "",
-            );
-            let (_, body) = call.body.unwrap();
-            serde_json::from_slice::<Value>(&body).unwrap()
-        };
-        assert_eq!(
-            sent(Precondition::Absent),
-            json!({"metadata": {"name": "a", "resourceVersion": "1"}})
-        );
-        assert_eq!(
-            sent(Precondition::Uid("u")),
-            json!({"metadata": {"name": "a", "uid": "u"}})
-        );
-        assert_eq!(manifest, json!({"metadata": {"name": "a"}}));
-    }
-
-    #[test]
-    fn a_binding_names_the_role_that_it_binds() {
-        let binding = json!({"roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}});
-        assert_eq!(
-            bound_role(&binding),
-            Some((
-                "clusterroles.rbac.authorization.k8s.io".to_owned(),
-                "cluster-admin".to_owned()
-            ))
-        );
-        assert_eq!(bound_role(&json!({})), None);
     }
 }

@@ -25,11 +25,6 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// `apps/v1`, or `v1` for the core group.
-    pub fn api_version(&self) -> String {
-        api_version(&self.group, &self.version)
-    }
-
     /// Plural with group, as RBAC messages name it: `clusterroles.rbac.authorization.k8s.io`.
     pub(super) fn qualified(&self) -> String {
         match self.group.as_str() {
@@ -230,7 +225,6 @@ mod tests {
             "/apis/rbac.authorization.k8s.io/v1/clusterroles"
         );
         assert_eq!(roles.qualified(), "clusterroles.rbac.authorization.k8s.io");
-        assert_eq!(roles.api_version(), "rbac.authorization.k8s.io/v1");
     }
 
     #[test]

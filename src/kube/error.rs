@@ -168,6 +168,9 @@ pub enum Cause {
         /// What the server said.
         message: String,
     },
+    /// The object does not exist, and the server does not create it with a resource version in the manifest.
+    #[error("no creation with a resource version: {0}")]
+    NoPrecondition(String),
     /// The answer cannot be read.
     #[error("the answer cannot be read: {0}")]
     Malformed(String),
@@ -188,6 +191,7 @@ impl Cause {
             | Self::NotFound(_)
             | Self::Immutable(_)
             | Self::Rejected { .. }
+            | Self::NoPrecondition(_)
             | Self::Malformed(_) => false,
         }
     }
@@ -269,6 +273,8 @@ pub(super) fn classify(
         429 => Cause::Throttled { message, after },
         // An expired continue token comes as 410 from current servers, as this reason from others.
         400 if reason == "Expired" => Cause::Gone(message),
+        500 if refusal::is_creation_with_version(&message) => Cause::NoPrecondition(message),
+        500 if refusal::is_bad_manifest(&message) => Cause::Rejected { code: 500, message },
         code @ 500..=599 => Cause::Server { code, message, after },
         code => Cause::Rejected { code, message },
     }
@@ -335,6 +341,15 @@ mod tests {
             cause(429, "Too many requests, please try again later.\n").to_string(),
             "the API server asks to slow down: Too many requests, please try again later."
         );
+    }
+
+    #[test]
+    fn a_500_about_the_manifest_is_no_failure_of_the_server() {
+        let version = r#"{"message":"resourceVersion should not be set on objects to be created"}"#;
+        assert!(matches!(cause(500, version), Cause::NoPrecondition(_)));
+        let schema = r#"{"message":"failed to create typed patch object: .spec.ports: element 0: …"}"#;
+        let cause = cause(500, schema);
+        assert!(matches!(cause, Cause::Rejected { code: 500, .. }) && !cause.is_retryable());
     }
 
     #[test]

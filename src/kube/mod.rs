@@ -3,6 +3,7 @@
 //! Objects are looked at through their metadata alone ([`Meta`]): what is in them is the server's business, which
 //! merges and compares them in server-side apply. Nothing here knows the bundle; [`crate::resources`] decides.
 
+mod apply;
 mod calls;
 mod client;
 mod config;
@@ -13,7 +14,8 @@ mod object;
 mod refusal;
 mod watch;
 
-pub use calls::{Deleted, Listed, Precondition};
+pub use apply::Precondition;
+pub use calls::{Deleted, Listed};
 pub use client::{KubeClient, Limits};
 pub use config::ConnectError;
 pub use discovery::{Discovery, Resource};

@@ -43,6 +43,17 @@ pub(super) fn is_other_object(causes: &[FieldCause]) -> bool {
     !causes.is_empty() && causes.iter().all(|cause| cause.field == "metadata.uid")
 }
 
+/// Whether a 500 says that there is no object, and that none is created from a manifest with a resource version: Services
+/// up to 1.21 or so, which are stored by code of their own.
+pub(super) fn is_creation_with_version(message: &str) -> bool {
+    message == "resourceVersion should not be set on objects to be created"
+}
+
+/// Whether a 500 is about the manifest, so that repeating it is of no use: 1.20 says so of what does not fit the schema.
+pub(super) fn is_bad_manifest(message: &str) -> bool {
+    message.starts_with("failed to create typed patch object")
+}
+
 /// The permission that a 403 means.
 ///
 /// A role that grants more than its writer holds needs `escalate` on that role, a binding `bind` on the role that it

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::future;
 use prost::Message as _;
 use tracing::warn;
 
@@ -84,30 +85,33 @@ impl Inventory {
     /// Writes entries, those that would not change left out.
     ///
     /// # Errors
-    /// [`FencedError`]; the batches before the failed one are written.
+    /// [`FencedError`]; what is known is then read again before anything is decided on it.
     pub async fn record(
         &mut self,
         fence: &Fence,
         entries: Vec<(ObjectRef, Entry)>,
     ) -> Result<(), FencedError> {
-        let new = entries
+        let new: Vec<(ObjectRef, Entry)> = entries
             .into_iter()
             .filter(|(object, entry)| self.get(object) != Some(entry))
-            .collect::<Vec<_>>();
+            .collect();
+        let mut batches = Vec::new();
         for batch in new.chunks(BATCH) {
-            let txn = batch
-                .iter()
-                .fold(Txn::new(), |txn, (object, Entry { version, uid })| {
-                    let applied = Applied {
-                        version: version.clone(),
-                        uid: uid.clone(),
-                    };
-                    txn.put(&self.key(object), applied.encode_to_vec())
-                });
-            self.commit(fence, txn).await?;
-            if let Some(entries) = &mut self.entries {
-                entries.extend(batch.iter().cloned());
-            }
+            batches.push(
+                batch
+                    .iter()
+                    .fold(Txn::new(), |txn, (object, Entry { version, uid })| {
+                        let applied = Applied {
+                            version: version.clone(),
+                            uid: uid.clone(),
+                        };
+                        txn.put(&self.key(object), applied.encode_to_vec())
+                    }),
+            );
+        }
+        self.commit(fence, batches).await?;
+        if let Some(entries) = &mut self.entries {
+            entries.extend(new);
         }
         Ok(())
     }
@@ -115,15 +119,20 @@ impl Inventory {
     /// Drops entries.
     ///
     /// # Errors
-    /// [`FencedError`]; the batches before the failed one are dropped.
+    /// [`FencedError`]; what is known is then read again before anything is decided on it.
     pub async fn forget(&mut self, fence: &Fence, objects: &[ObjectRef]) -> Result<(), FencedError> {
+        let mut batches = Vec::new();
         for batch in objects.chunks(BATCH) {
-            let txn = batch
-                .iter()
-                .fold(Txn::new(), |txn, object| txn.delete(&self.key(object)));
-            self.commit(fence, txn).await?;
-            if let Some(entries) = &mut self.entries {
-                entries.retain(|object, _| !batch.contains(object));
+            batches.push(
+                batch
+                    .iter()
+                    .fold(Txn::new(), |txn, object| txn.delete(&self.key(object))),
+            );
+        }
+        self.commit(fence, batches).await?;
+        if let Some(entries) = &mut self.entries {
+            for object in objects {
+                entries.remove(object);
             }
         }
         Ok(())
@@ -141,10 +150,15 @@ impl Inventory {
         self.store.keys.inventory(group, kind, namespace.as_deref(), name)
     }
 
-    async fn commit(&mut self, fence: &Fence, txn: Txn) -> Result<(), FencedError> {
-        let committed = self.store.etcd.fenced(fence, txn).await;
+    /// Commits all of them at once: they have nothing to do with each other, and etcd writes them to disk together.
+    async fn commit(&mut self, fence: &Fence, batches: Vec<Txn>) -> Result<(), FencedError> {
+        let mut committing = Vec::with_capacity(batches.len());
+        for txn in batches {
+            committing.push(self.store.etcd.fenced(fence, txn));
+        }
+        let committed = future::try_join_all(committing).await;
         if committed.is_err() {
-            // It may have been written: what is known is read again before anything is decided on it.
+            // Some of it may have been written.
             self.entries = None;
         }
         committed.map(drop)

@@ -18,6 +18,8 @@ use crate::support::kubernetes::Kubernetes;
 /// What happens to a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
+    /// It goes through: for a fault that is to meet a later one.
+    Nothing,
     /// It is answered with this status, and this `Retry-After` if there is one; the server never sees it.
     Status(u16, Option<u64>),
     /// It is carried out, and answered with this status all the same.
@@ -154,7 +156,7 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
                 answer.status()
             );
         }
-        Some(Fault::LoseReply(_)) | None => {}
+        Some(Fault::Nothing | Fault::LoseReply(_)) | None => {}
     }
     let mut forwarded = http::Request::builder().method(parts.method.clone()).uri(&uri);
     for name in [header::ACCEPT, header::CONTENT_TYPE] {

@@ -89,6 +89,57 @@ async fn an_object_that_appears_just_before_it_is_created_is_not_overwritten() {
     );
 }
 
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: raced, namespace: default}
+spec:
+  clusterIP: None
+  selector: {app: ours}
+  ports: [{name: http, port: 80, protocol: TCP}]
+";
+
+/// Of Services, 1.20 creates none from a manifest with a resource version, so that "only if there is none" cannot be
+/// said in one request.
+#[tokio::test]
+async fn a_service_is_created_and_one_that_appears_meanwhile_is_left_as_it_was() {
+    let site = Site::start().await;
+    let report = site.pass(bundle(&SERVICE.replace("raced", "free"))).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "created"), ["Service default/free"]);
+
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    // The same selector, so that no field is in conflict, and nothing but the label would be new.
+    let appears = Fault::After(
+        "POST",
+        "/api/v1/namespaces/default/services?fieldManager=someone".to_owned(),
+        "application/json",
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "raced"},
+            "spec": {"clusterIP": "None", "selector": {"app": "ours"}, "ports": [{"name": "http", "port": 80}]},
+        })
+        .to_string(),
+    );
+    // The first request finds none; before the second, one appears.
+    proxy.fail("PATCH", "services/raced?fieldManager=quorate", 1, Fault::Nothing);
+    proxy.fail("PATCH", "services/raced?fieldManager=quorate", 1, appears);
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(SERVICE)).await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_failure(&report, "Service default/raced: exists, and is not ours");
+    let service = site
+        .get("/api/v1/namespaces/default/services/raced")
+        .await
+        .unwrap();
+    assert_eq!(service["metadata"]["labels"], Value::Null, "{service}");
+    let managers = service["metadata"]["managedFields"].as_array().unwrap();
+    assert!(
+        managers.iter().all(|fields| fields["manager"] != "quorate"),
+        "{service}"
+    );
+}
+
 #[tokio::test]
 async fn an_object_that_is_replaced_just_before_it_is_applied_is_not_overwritten() {
     let site = Site::start().await;

@@ -39,13 +39,6 @@ pub struct Manifest {
     pub place: Place,
 }
 
-impl Manifest {
-    /// `apps/v1`
-    pub fn api_version(&self) -> &str {
-        self.body["apiVersion"].as_str().unwrap_or_default()
-    }
-}
-
 /// Whether an object may be deleted for good, by its annotations.
 pub fn may_be_pruned(object: &ObjectRef, annotations: &BTreeMap<String, String>) -> bool {
     match annotations.get(PRUNE).map(String::as_str) {

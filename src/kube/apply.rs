@@ -1,0 +1,236 @@
+//! Server-side apply, on conditions: to an object that is there, or where there is none.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::FIELD_MANAGER;
+use super::calls::one;
+use super::client::{Call, KubeClient, Representation};
+use super::discovery::{Resource, parse};
+use super::error::{Action, Cause, Error};
+use super::object::{Meta, ObjectRef, PartialObject};
+
+/// What must be so for an apply to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition<'a> {
+    /// There is no object of that name.
+    Absent,
+    /// The object is still this one.
+    Uid(&'a str),
+}
+
+/// No object ever has this resource version: etcd counts revisions from 1, which no write has. An apply that carries
+/// it is refused with a conflict if there is an object, and creates it if there is none.
+const NO_OBJECT_HAS: &str = "1";
+
+impl KubeClient {
+    /// Server-side apply of a manifest, taking over fields that others own. The answer is the object's metadata;
+    /// its resource version is the one before if nothing had to change.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Cause::Conflict`] if the precondition does not hold.
+    pub async fn apply(
+        &self,
+        resource: &Resource,
+        object: &ObjectRef,
+        manifest: &Value,
+        precondition: Precondition<'_>,
+    ) -> Result<Meta, Error> {
+        let condition = Condition::from(precondition);
+        let call = apply(
+            resource,
+            object,
+            manifest,
+            condition,
+            Representation::Metadata,
+            "",
+        );
+        match self.call(&call).await {
+            Ok(body) => parse(&call, &body).map(|applied: PartialObject| applied.metadata),
+            Err(error) if matches!(error.cause, Cause::NoPrecondition(_)) => {
+                self.create_unconditionally(resource, object, manifest).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates an object of a kind that takes no condition. It did not exist a moment ago. Should it by now, nothing
+    /// that others own is taken from them, and what of it became ours is given back.
+    async fn create_unconditionally(
+        &self,
+        resource: &Resource,
+        object: &ObjectRef,
+        manifest: &Value,
+    ) -> Result<Meta, Error> {
+        let metadata = Representation::Metadata;
+        let call = apply(resource, object, manifest, Condition::Unforced, metadata, "");
+        let body = self.call(&call).await?;
+        let created: PartialObject = parse(&call, &body)?;
+        if created.metadata.last_manager_besides(FIELD_MANAGER).is_none() {
+            return Ok(created.metadata);
+        }
+        // Applying none of the fields is to own none.
+        let nothing = json!({
+            "apiVersion": manifest["apiVersion"],
+            "kind": manifest["kind"],
+            "metadata": {"name": object.name},
+        });
+        let uid = Condition::Uid(&created.metadata.uid);
+        self.call(&apply(resource, object, &nothing, uid, metadata, ""))
+            .await?;
+        Err(call.error(Cause::Conflict(format!(
+            "{object} appeared while it was being created"
+        ))))
+    }
+
+    /// What [`KubeClient::apply`] would make of the object; writes nothing.
+    ///
+    /// # Errors
+    /// As of [`KubeClient::apply`].
+    pub async fn apply_dry_run(
+        &self,
+        resource: &Resource,
+        object: &ObjectRef,
+        manifest: &Value,
+        precondition: Precondition<'_>,
+    ) -> Result<Value, Error> {
+        let dry = |condition| {
+            apply(
+                resource,
+                object,
+                manifest,
+                condition,
+                Representation::Full,
+                "&dryRun=All",
+            )
+        };
+        let call = dry(precondition.into());
+        let body = match self.call(&call).await {
+            Err(error) if matches!(error.cause, Cause::NoPrecondition(_)) => {
+                self.call(&dry(Condition::Unforced)).await?
+            }
+            result => result?,
+        };
+        parse(&call, &body)
+    }
+}
+
+/// How an apply is sent.
+#[derive(Clone, Copy)]
+enum Condition<'a> {
+    /// If there is none.
+    Absent,
+    /// If it is this one.
+    Uid(&'a str),
+    /// Whatever there is, but leaving to others what they own.
+    Unforced,
+}
+
+impl<'a> From<Precondition<'a>> for Condition<'a> {
+    fn from(precondition: Precondition<'a>) -> Self {
+        match precondition {
+            Precondition::Absent => Self::Absent,
+            Precondition::Uid(uid) => Self::Uid(uid),
+        }
+    }
+}
+
+fn apply(
+    resource: &Resource,
+    object: &ObjectRef,
+    manifest: &Value,
+    condition: Condition<'_>,
+    representation: Representation,
+    more: &str,
+) -> Call {
+    let mut body = manifest.clone();
+    let force = match condition {
+        Condition::Absent => {
+            body["metadata"]["resourceVersion"] = NO_OBJECT_HAS.into();
+            "&force=true"
+        }
+        Condition::Uid(uid) => {
+            body["metadata"]["uid"] = uid.into();
+            "&force=true"
+        }
+        Condition::Unforced => "",
+    };
+    Call {
+        action: Action::Apply,
+        operand: one(resource, object, bound_role(manifest)),
+        method: Method::PATCH,
+        uri: format!(
+            "{}?fieldManager={FIELD_MANAGER}{force}{more}",
+            resource.path(object)
+        ),
+        representation,
+        // JSON is YAML, and what the server takes for server-side apply is called YAML.
+        body: Some(("application/apply-patch+yaml", body.to_string().into_bytes())),
+    }
+}
+
+/// Resource and name of the role that a binding refers to.
+fn bound_role(manifest: &Value) -> Option<(String, String)> {
+    let role = manifest.get("roleRef")?;
+    let plural = match role.get("kind")?.as_str()? {
+        "ClusterRole" => "clusterroles",
+        _ => "roles",
+    };
+    let name = role.get("name")?.as_str()?;
+    Some((format!("{plural}.rbac.authorization.k8s.io"), name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config_map() -> (Resource, ObjectRef) {
+        let resource = Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            plural: "configmaps".to_owned(),
+            namespaced: true,
+        };
+        let object = ObjectRef {
+            group: String::new(),
+            kind: "ConfigMap".to_owned(),
+            namespace: Some("default".to_owned()),
+            name: "a".to_owned(),
+        };
+        (resource, object)
+    }
+
+    #[test]
+    fn an_apply_carries_its_precondition_and_leaves_the_manifest_alone() {
+        let (resource, object) = config_map();
+        let manifest = json!({"metadata": {"name": "a"}});
+        let sent = |condition| {
+            let call = apply(&resource, &object, &manifest, condition, Representation::Full, "");
+            let (_, body) = call.body.unwrap();
+            serde_json::from_slice::<Value>(&body).unwrap()
+        };
+        assert_eq!(
+            sent(Condition::Absent),
+            json!({"metadata": {"name": "a", "resourceVersion": "1"}})
+        );
+        assert_eq!(
+            sent(Condition::Uid("u")),
+            json!({"metadata": {"name": "a", "uid": "u"}})
+        );
+        assert_eq!(manifest, json!({"metadata": {"name": "a"}}));
+    }
+
+    #[test]
+    fn a_binding_names_the_role_that_it_binds() {
+        let binding = json!({"roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}});
+        assert_eq!(
+            bound_role(&binding),
+            Some((
+                "clusterroles.rbac.authorization.k8s.io".to_owned(),
+                "cluster-admin".to_owned()
+            ))
+        );
+        assert_eq!(bound_role(&json!({})), None);
+    }
+}
