@@ -2,6 +2,7 @@
 
 mod commands;
 mod faults;
+mod lists;
 mod ownership;
 mod passes;
 mod paused;
