@@ -2,6 +2,7 @@
 
 mod commands;
 mod faults;
+mod immutable;
 mod lists;
 mod ownership;
 mod passes;
