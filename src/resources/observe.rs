@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::{StreamExt, stream};
 
-use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
+use crate::kube::{Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
 
 use super::bundle::LABEL;
 
@@ -121,25 +121,14 @@ impl World {
         }
     }
 
-    /// If no kind at all could be read and the server is why: one of the errors. A single kind may hang alone, behind a
-    /// webhook or an aggregated API server.
+    /// If no kind at all could be read, and the server is why: one of the errors.
     fn nothing_answered(&self) -> Option<&ApiError> {
-        let servers_fault = |seen: &Seen| match seen {
-            Seen::Unknown(error) => matches!(
-                error.cause,
-                Cause::TimedOut { .. } | Cause::Server { .. } | Cause::Throttled { .. }
-            ),
-            _ => false,
-        };
-        self.kinds
-            .values()
-            .all(servers_fault)
-            .then(|| self.kinds.values().next())
-            .flatten()
-            .and_then(|seen| match seen {
-                Seen::Unknown(error) => Some(error),
-                _ => None,
-            })
+        let mut faults = self.kinds.values().map(|seen| match seen {
+            Seen::Unknown(error) if error.cause.may_be_the_server() => Some(error),
+            _ => None,
+        });
+        let first = faults.next().flatten()?;
+        faults.all(|fault| fault.is_some()).then_some(first)
     }
 
     /// Takes up what a later look saw.
