@@ -16,5 +16,6 @@ pub mod pki;
 pub mod ports;
 pub mod process;
 pub mod replica;
+pub mod restartable;
 
 pub use error::Error;
