@@ -14,7 +14,7 @@ use super::http::{Request, Response};
 use super::pki::{Authority, CertificateFiles, write_private, write_signing_key};
 use super::process::{Program, find_on_path, is_executable};
 use super::restartable::Restartable;
-use super::{Error, ports};
+use super::{Error, http, ports, record};
 
 /// How long it may take to be ready. About three seconds on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -79,7 +79,7 @@ pub struct Options {
 }
 
 /// What a later start on the same directory needs.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     port: u16,
     token: String,
@@ -107,12 +107,7 @@ impl ApiServer {
         })?;
         fs::create_dir_all(directory).map_err(Error::write(directory))?;
         let file = directory.join("apiserver.json");
-        if file.exists() {
-            let text = fs::read_to_string(&file).map_err(Error::read(&file))?;
-            let record = serde_json::from_str(&text).map_err(|source| Error::Malformed {
-                path: file.clone(),
-                source,
-            })?;
+        if let Some(record) = record::read(&file)? {
             let mut server = Self::prepare(directory, &binary, record, options)?;
             server.launch().await?;
             return Ok(server);
@@ -124,15 +119,10 @@ impl ApiServer {
                 port: ports::free_port()?,
                 token: uuid::Uuid::new_v4().to_string(),
             };
-            let text = serde_json::to_string_pretty(&record).map_err(|source| Error::Malformed {
-                path: file.clone(),
-                source,
-            })?;
-            let mut server = Self::prepare(directory, &binary, record, options)?;
+            let mut server = Self::prepare(directory, &binary, record.clone(), options)?;
             match server.launch().await {
                 Ok(()) => {
-                    // Written last: a first start that was cut short begins anew.
-                    write_private(&file, &text)?;
+                    record::write(&file, &record)?;
                     return Ok(server);
                 }
                 Err(error) if error.is_address_in_use() && attempt < PORT_ATTEMPTS => attempt += 1,
@@ -255,11 +245,7 @@ async fn ready(port: u16, ca: String, token: String) -> Result<(), String> {
         token: Some(&token),
         body: None,
     };
-    match request.send().await {
-        Ok(response) if response.status == 200 => Ok(()),
-        Ok(response) => Err(format!("/readyz: {} {}", response.status, response.body.trim())),
-        Err(error) => Err(format!("/readyz: {error}")),
-    }
+    http::is_ok("/readyz", request.send().await)
 }
 
 fn flags(directory: &Path, port: u16, serving: &CertificateFiles, options: &Options) -> Vec<String> {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::pki::CertificateFiles;
 use super::process::{Program, Supervised, find_on_path};
 use super::restartable::Restartable;
-use super::{Error, http, ports};
+use super::{Error, http, ports, record};
 
 /// How long a cluster may take to elect its leader and serve. About a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -87,8 +87,7 @@ impl Etcd {
         })?;
         fs::create_dir_all(directory).map_err(Error::write(directory))?;
         let file = directory.join("cluster.json");
-        if file.exists() {
-            let record = read_record(&file)?;
+        if let Some(record) = record::read::<Record>(&file)? {
             if record.members.len() != options.members {
                 return Err(Error::OtherSize {
                     path: directory.to_owned(),
@@ -103,12 +102,7 @@ impl Etcd {
             let record = new_record(options.members)?;
             match Self::start_members(directory, &program, &record, options).await {
                 Ok(cluster) => {
-                    // Written last: a first start that was cut short begins anew.
-                    let text = serde_json::to_string_pretty(&record).map_err(|source| Error::Malformed {
-                        path: file.clone(),
-                        source,
-                    })?;
-                    fs::write(&file, text).map_err(Error::write(&file))?;
+                    record::write(&file, &record)?;
                     return Ok(cluster);
                 }
                 Err(error) if error.is_address_in_use() && attempt < PORT_ATTEMPTS => attempt += 1,
@@ -265,11 +259,7 @@ impl DerefMut for Member {
 
 /// etcd answers `/health` after a read that went through raft.
 async fn healthy(metrics_port: u16) -> Result<(), String> {
-    match http::get(metrics_port, "/health").await {
-        Ok(response) if response.status == 200 => Ok(()),
-        Ok(response) => Err(format!("/health: {} {}", response.status, response.body.trim())),
-        Err(error) => Err(format!("/health: {error}")),
-    }
+    http::is_ok("/health", http::get(metrics_port, "/health").await)
 }
 
 fn new_record(members: usize) -> Result<Record, Error> {
@@ -283,14 +273,6 @@ fn new_record(members: usize) -> Result<Record, Error> {
     Ok(Record {
         token: uuid::Uuid::new_v4().to_string(),
         members: (0..members).map(|_| ports()).collect::<Result<_, _>>()?,
-    })
-}
-
-fn read_record(file: &Path) -> Result<Record, Error> {
-    let text = fs::read_to_string(file).map_err(Error::read(file))?;
-    serde_json::from_str(&text).map_err(|source| Error::Malformed {
-        path: file.to_owned(),
-        source,
     })
 }
 

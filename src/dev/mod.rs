@@ -15,6 +15,7 @@ pub mod observe;
 pub mod pki;
 pub mod ports;
 pub mod process;
+mod record;
 pub mod replica;
 pub mod restartable;
 

@@ -86,13 +86,7 @@ impl Replica {
     /// Waits until a page answers 200. The error shows the last answer, or how the process ended.
     pub async fn wait_until(&mut self, page: &str, limit: Duration) -> Result<(), Error> {
         let port = self.port;
-        let answers = || async move {
-            match http::get(port, page).await {
-                Ok(response) if response.status == 200 => Ok(()),
-                Ok(response) => Err(format!("{page}: {} {}", response.status, response.body.trim())),
-                Err(error) => Err(format!("{page}: {error}")),
-            }
-        };
+        let answers = || async move { http::is_ok(page, http::get(port, page).await) };
         self.process.wait_until(limit, answers).await
     }
 }
