@@ -172,6 +172,13 @@ impl Etcd {
         let live = answering(&answers);
         if live.is_empty() {
             // Nothing better is known: the channel keeps what it has and reconnects by itself.
+            if renewed && let Some((endpoint, Err(error))) = answers.first() {
+                warn!(
+                    "keeping the etcd credentials in use: they changed on disk, but no endpoint answers with them \
+                     ({endpoint}: {})",
+                    error.message()
+                );
+            }
             return;
         }
         let before = self.live_endpoints();
