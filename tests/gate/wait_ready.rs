@@ -1,7 +1,5 @@
 //! WaitReady, as a library function and as a command.
 
-use std::time::Duration;
-
 use quorate::etcd::Txn;
 use quorate::gate::judge::{Waiter, wait_ready};
 use quorate::gate::status::State;
@@ -267,8 +265,8 @@ async fn the_command_outlives_its_token_and_the_member_that_it_began_with() {
         )
     })
     .await;
+    // Tokens live in the memory of the member that gave them.
     etcd.members[0].kill().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
     etcd.members[0].start().await.unwrap();
     // Protobuf by hand: state DONE; version 0.4.0; minimum compatible release 0.1.0.
     let value = status(State::Done, 4, 1).encode();
