@@ -3,29 +3,13 @@
 use std::time::Duration;
 
 use quorate::deallocator::act::{Outcome, act};
-use quorate::deallocator::index::Index;
-use quorate::deallocator::plan::{Busy, Step, plan};
-use quorate::etcd::{Fence, Txn};
+use quorate::etcd::Txn;
 use quorate::proto::task_status::State;
-use quorate::store::{Follower, Store};
+use quorate::store::Store;
 
-use super::{Leader, World, history, network, service, store};
+use super::{Leader, World, attempt, decide, history, network, service, store};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually};
-
-/// What a leader would do next, from everything as it is now.
-async fn decide(store: &Store) -> Step {
-    let mut index = Index::new(store.keys.clone());
-    let mut follower = Follower::new(&store.etcd, store.keys.in_use());
-    while !index.is_complete() {
-        index.take_in(follower.next().await);
-    }
-    plan(&index, &Busy::default()).expect("there is something to do")
-}
-
-async fn attempt(store: &Store, fence: &Fence, step: &Step) -> String {
-    format!("{:?}", act(store, fence, step).await)
-}
 
 #[tokio::test]
 async fn a_task_created_between_the_decision_and_the_transaction_saves_its_service() {

@@ -22,18 +22,20 @@ pub fn of_service(view: &View, name: &str) -> Vec<String> {
             return format!("task {} (malformed)", one_line(&String::from_utf8_lossy(&kv.key)));
         };
         match decode::<Task>(id, &kv.value) {
-            Ok(task) => {
-                let state = task::state_word(&task);
-                let node = task.spec.map(|spec| spec.node).unwrap_or_default();
-                match node.as_str() {
-                    "" => format!("task {id} ({})", or_none(&state)),
-                    node => format!("task {id} ({} on {node})", or_none(&state)),
-                }
-            }
+            Ok(task) => format!("task {id} ({})", state(&task)),
             Err(malformed) => format!("task {} (malformed: {malformed})", one_line(id)),
         }
     });
     tasks.collect()
+}
+
+/// `running on n1`, or without the node if the task has none.
+pub fn state(task: &Task) -> String {
+    let state = task::state_word(task);
+    match task.spec.as_ref().map_or("", |spec| spec.node.as_str()) {
+        "" => or_none(&state).to_owned(),
+        node => format!("{} on {node}", or_none(&state)),
+    }
 }
 
 /// Which services use which network.
