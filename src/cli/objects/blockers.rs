@@ -53,7 +53,9 @@ impl Users {
                 unreadable: Vec::new(),
             };
             for kv in view.below(&view.keys.services()) {
-                let name = view.keys.parse_service(&kv.key).unwrap_or_default();
+                // A key that is no text is the key of no service: `decode` says so.
+                let text = String::from_utf8_lossy(&kv.key);
+                let name = view.keys.parse_service(&kv.key).unwrap_or(&text);
                 match decode::<Service>(name, &kv.value) {
                     Ok(service) => {
                         for network in service::networks_in_force(&service) {
