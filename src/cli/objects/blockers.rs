@@ -1,4 +1,5 @@
-//! What holds services and networks back from going, computed when shown: nothing of it is stored.
+//! What holds services and networks back from going, computed when shown: nothing of it is stored. Why a malformed one is
+//! malformed is said where it is shown itself.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub fn of_service(view: &View, name: &str) -> Vec<String> {
         };
         match decode::<Task>(id, &kv.value) {
             Ok(task) => format!("task {id} ({})", state(&task)),
-            Err(malformed) => format!("task {} (malformed: {malformed})", one_line(id)),
+            Err(_) => format!("task {} (malformed)", one_line(id)),
         }
     });
     tasks.collect()
@@ -63,8 +64,8 @@ impl Users {
                             services.push(format!("service {name}"));
                         }
                     }
-                    Err(malformed) => users.unreadable.push(format!(
-                        "service {} (malformed, so it may use any network: {malformed})",
+                    Err(_) => users.unreadable.push(format!(
+                        "service {} (malformed, so it may use any network)",
                         one_line(name)
                     )),
                 }
