@@ -12,6 +12,7 @@ pub mod exit;
 pub mod objects;
 pub mod output;
 pub mod run;
+pub mod signals;
 pub mod status;
 pub mod wait_ready;
 
@@ -84,7 +85,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         match command {
             Command::Run(args) => run::run(args, &etcd).await,
             Command::Dev(args) => dev::run(args, &etcd).await,
@@ -97,5 +98,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Bundle(args) => bundle::run(args, &etcd).await,
             Command::Completions(args) => completions::run(args),
         }
-    })
+    });
+    // Not dropped: that would wait for the threads that block, such as one in a name server's hands, for ever (INV-10).
+    runtime.shutdown_background();
+    done
 }

@@ -4,6 +4,7 @@ mod commands;
 mod faults;
 mod ownership;
 mod passes;
+mod paused;
 mod process;
 mod site;
 mod trouble;

@@ -237,19 +237,9 @@ impl TestReplica {
         .await;
     }
 
-    /// SIGTERM, SIGSTOP and SIGCONT do not wait; see [`Replica::stop`] and [`Replica::kill`] for those that do.
+    /// SIGTERM, without waiting for what comes of it.
     pub fn terminate(&mut self) {
         self.running().terminate();
-    }
-
-    /// SIGSTOP.
-    pub fn pause(&mut self) {
-        self.running().pause();
-    }
-
-    /// SIGCONT.
-    pub fn resume(&mut self) {
-        self.running().resume();
     }
 
     /// Waits until it ends by itself.
