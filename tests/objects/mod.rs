@@ -81,5 +81,9 @@ fn keys() -> Keys {
 
 /// The document of a node, `spec` in flow style.
 fn node(name: &str, spec: &str) -> String {
-    format!("apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
+    document("Node", name, spec)
+}
+
+fn document(kind: &str, name: &str, spec: &str) -> String {
+    format!("apiVersion: quorate.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
 }

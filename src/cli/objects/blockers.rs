@@ -1,4 +1,5 @@
-//! What holds services and networks back from going, computed when shown: nothing of it is stored.
+//! What holds services and networks back from going, computed when shown: nothing of it is stored. Why a malformed one is
+//! malformed is said where it is shown itself.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub fn of_service(view: &View, name: &str) -> Vec<String> {
         };
         match decode::<Task>(id, &kv.value) {
             Ok(task) => format!("task {id} ({})", state(&task)),
-            Err(malformed) => format!("task {} (malformed: {malformed})", one_line(id)),
+            Err(_) => format!("task {} (malformed)", one_line(id)),
         }
     });
     tasks.collect()
@@ -53,7 +54,9 @@ impl Users {
                 unreadable: Vec::new(),
             };
             for kv in view.below(&view.keys.services()) {
-                let name = view.keys.parse_service(&kv.key).unwrap_or_default();
+                // A key that is no text is the key of no service: `decode` says so.
+                let text = String::from_utf8_lossy(&kv.key);
+                let name = view.keys.parse_service(&kv.key).unwrap_or(&text);
                 match decode::<Service>(name, &kv.value) {
                     Ok(service) => {
                         for network in service::networks_in_force(&service) {
@@ -61,8 +64,8 @@ impl Users {
                             services.push(format!("service {name}"));
                         }
                     }
-                    Err(malformed) => users.unreadable.push(format!(
-                        "service {} (malformed, so it may use any network: {malformed})",
+                    Err(_) => users.unreadable.push(format!(
+                        "service {} (malformed, so it may use any network)",
                         one_line(name)
                     )),
                 }

@@ -1,4 +1,4 @@
-//! `quorate describe`: one object in full, in words.
+//! `quorate describe`: objects in full, in words.
 
 use clap::Args;
 use jiff::Timestamp;
