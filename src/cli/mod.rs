@@ -44,7 +44,7 @@ pub enum Command {
     Status(status::StatusArgs),
     /// List objects
     Get(objects::get::GetArgs),
-    /// Show one object in full
+    /// Show objects in full
     Describe(objects::describe::DescribeArgs),
     /// Create or change objects from YAML or JSON
     Apply(objects::apply::ApplyArgs),

@@ -197,7 +197,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         ),
     };
     let own = Own {
-        version: bundle.version(),
+        version: bundle.version.clone(),
         min_reconciler: bundle.min_reconciler_release,
         min_apiserver: bundle.min_apiserver_release,
     };

@@ -97,6 +97,13 @@ pub async fn quorate_with<I: IntoIterator<Item: AsRef<OsStr>>>(
     }
 }
 
+/// Runs a command on this etcd, which has no TLS.
+pub async fn quorate_on(etcd: &TestEtcd, args: &[&str], stdin: &str) -> Finished {
+    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
+    let args = args.iter().copied().chain([endpoints.as_str()]).map(OsStr::new);
+    quorate_with(args, Some(stdin), &[]).await
+}
+
 /// How to start replicas of the program under test.
 #[derive(Clone, Debug, Default)]
 pub struct Launch {
