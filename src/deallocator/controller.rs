@@ -145,18 +145,11 @@ impl Work<'_> {
             Outcome::Refused => {
                 metrics.deallocator_refused.inc();
                 debug!("refused, to be decided anew ({step})");
-                match step.is_single() {
-                    true => self.desk.rest(&step),
-                    false => self.desk.split(&step),
-                }
+                self.desk.refused(&step);
             }
             Outcome::Failed(error) => {
                 warn!("failed, to be decided anew ({step}): {error}");
-                // An etcd that takes fewer operations a transaction takes them one by one.
-                match step.is_single() || error.is_retryable() {
-                    true => self.desk.rest(&step),
-                    false => self.desk.split(&step),
-                }
+                self.desk.failed(&step, error.is_retryable());
             }
             // The caller ends then.
             Outcome::LostLeadership => {}
