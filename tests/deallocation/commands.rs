@@ -248,6 +248,41 @@ async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
 }
 
 #[tokio::test]
+async fn a_wait_is_over_when_another_object_has_taken_the_name() {
+    let mut world = World::start().await;
+    world.apply(&service("web", "{}")).await;
+    let mut child = tokio::process::Command::new(binary())
+        .args(["delete", "service/web", "--wait", "--yes"])
+        .arg(format!("--etcd-endpoints={}", world.etcd.endpoints_flag()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = timeout(SOON, told.next_line()).await.unwrap().unwrap();
+    assert_eq!(first.as_deref(), Some("service/web: nothing holds it back"));
+
+    // It sees neither come nor go: only that there is another one now.
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    world.etcd.members[0].kill().await.unwrap();
+    world.etcd.members[0].start().await.unwrap();
+    world.etcd.etcdctl(&["del", "/quorate/services/web"]);
+    world.apply(&service("web", "{}")).await;
+    world.etcd.compact();
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let output = timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "service/web marked for deletion\nservice/web deleted\n"
+    );
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(world.objects().await, ["/services/web"]);
+}
+
+#[tokio::test]
 async fn faults_of_documents_are_told_with_their_paths() {
     let world = World::start().await;
     for (documents, expected) in [
