@@ -13,7 +13,7 @@ use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
 use super::signals::{INTERRUPT, Signals, TERMINATE};
 use crate::etcd::{Config, Etcd, Pulse};
-use crate::failpoint;
+use crate::failpoint::{self, Hold};
 use crate::gate::controller::Times;
 use crate::gate::plan::Own;
 use crate::kube::events::{Events, Pod};
@@ -122,6 +122,10 @@ pub struct RunArgs {
     #[arg(long, hide = true, value_name = "POINT")]
     crash_at: Option<String>,
 
+    /// Wait at a named point as long as a file is there, which is made when it gets there, for fault runs
+    #[arg(long, hide = true, value_name = "POINT=FILE")]
+    hold_at: Option<Hold>,
+
     #[command(flatten)]
     pod: PodArgs,
 }
@@ -172,7 +176,10 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let signals = Signals::listen(&[TERMINATE, INTERRUPT])?;
     start_log(args.log_format);
     if let Some(point) = &args.crash_at {
-        failpoint::arm(point);
+        failpoint::crash_at(point);
+    }
+    if let Some(hold) = args.hold_at {
+        failpoint::hold_at(hold);
     }
 
     let kube_limits = Limits {
@@ -190,7 +197,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         ),
     };
     let own = Own {
-        version: bundle.version(),
+        version: bundle.version.clone(),
         min_reconciler: bundle.min_reconciler_release,
         min_apiserver: bundle.min_apiserver_release,
     };

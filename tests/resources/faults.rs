@@ -26,6 +26,8 @@ pub enum Fault {
     Status(u16, Option<u64>),
     /// It is carried out, and answered with this status all the same.
     LoseReply(u16),
+    /// It is answered with success and nothing more: a watch that is over as it begins.
+    Ends,
     /// It is never answered; the server never sees it.
     Hang,
     /// It waits until the test lets go. Then it is answered with this status, unseen by the server, or goes through.
@@ -56,6 +58,7 @@ struct Shared {
     rules: Mutex<Vec<Rule>>,
     noted: Mutex<Vec<Noted>>,
     held: Held,
+    page: Mutex<Option<usize>>,
 }
 
 /// Requests that wait for the test.
@@ -85,6 +88,7 @@ impl FaultProxy {
                 waiting: AtomicUsize::new(0),
                 let_go: watch::Sender::new(false),
             },
+            page: Mutex::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -122,6 +126,20 @@ impl FaultProxy {
             times,
             fault,
         });
+    }
+
+    /// From now on, the server is asked for pages of so many objects.
+    pub fn cut_pages_to(&self, objects: usize) {
+        *self.shared.page.lock().unwrap() = Some(objects);
+    }
+
+    /// How many watches were asked for since the notes were last taken.
+    pub fn watches(&self) -> usize {
+        let noted = self.shared.noted.lock().unwrap();
+        noted
+            .iter()
+            .filter(|noted| noted.uri.contains("watch=true"))
+            .count()
     }
 
     /// Requests that are held now.
@@ -172,6 +190,7 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     };
     match &fault {
         Some(Fault::Status(code, retry_after)) => return failure(*code, *retry_after),
+        Some(Fault::Ends) => return StatusCode::OK.into_response(),
         Some(Fault::Hang) => {
             tokio::time::sleep(Duration::from_secs(3600)).await;
         }
@@ -200,6 +219,10 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
         }
         Some(Fault::Nothing | Fault::LoseReply(_)) | None => {}
     }
+    let uri = match *shared.page.lock().unwrap() {
+        Some(objects) => uri.replace("limit=5000", &format!("limit={objects}")),
+        None => uri,
+    };
     let mut forwarded = http::Request::builder().method(parts.method.clone()).uri(&uri);
     for name in [header::ACCEPT, header::CONTENT_TYPE] {
         if let Some(value) = parts.headers.get(&name) {

@@ -2,6 +2,8 @@
 
 mod commands;
 mod faults;
+mod immutable;
+mod lists;
 mod ownership;
 mod passes;
 mod paused;
