@@ -89,6 +89,18 @@ impl Deallocator {
             work.gauges.set_pending(&work.index);
         }
     }
+
+    fn tell(&self, severity: Severity, reason: &'static str, note: String) {
+        if let Some(notices) = &self.notices {
+            // Full: the log has it.
+            let _ = notices.try_send(Notice {
+                severity,
+                reason,
+                action: "Deallocate",
+                note,
+            });
+        }
+    }
 }
 
 /// The state of one term.
@@ -176,20 +188,6 @@ impl Work<'_> {
             warn!("{note}");
             self.deallocator
                 .tell(Severity::Warning, "ServicesUnreadable", note);
-        }
-    }
-}
-
-impl Deallocator {
-    fn tell(&self, severity: Severity, reason: &'static str, note: String) {
-        if let Some(notices) = &self.notices {
-            // Full: the log has it.
-            let _ = notices.try_send(Notice {
-                severity,
-                reason,
-                action: "Deallocate",
-                note,
-            });
         }
     }
 }
