@@ -2,17 +2,17 @@
 
 use std::convert::Infallible;
 use std::env;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::connection::EtcdArgs;
 use super::exit::{Exit, Failure};
+use super::signals::{HANGUP, INTERRUPT, Named, Signals, TERMINATE};
 use crate::dev::cluster::{Cluster, ReplicaSettings};
 use crate::dev::data_directory::DataDirectory;
 use crate::dev::observe::{Observed, Observer};
@@ -35,9 +35,16 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// A signal this long after the first one is meant as another one.
 const INSISTENCE: Duration = Duration::from_secs(1);
 
+/// All that may ask for the end: a terminal, or whoever runs this.
+const ENDING: [Named; 3] = [INTERRUPT, TERMINATE, HANGUP];
+
 /// Arguments of the command.
 #[derive(Args, Debug)]
-#[command(after_help = "It starts an etcd of its own: of the flags for etcd, only --prefix applies.")]
+#[command(after_help = "\
+It starts an etcd of its own: of the flags for etcd, only --prefix applies.
+
+To try failover, kill a process of several: the others take over, and it is started again after a moment. The end of one \
+that has no other of its kind ends everything.")]
 pub struct DevArgs {
     /// Members of the etcd cluster: 1, or 3 to try the loss of one
     #[arg(long, value_enum, value_name = "N", default_value_t = Members::One)]
@@ -80,19 +87,14 @@ impl Members {
     }
 }
 
-/// Runs everything until a signal or the end of one of the processes, then stops everything.
+/// Runs everything until a signal, or until a process ends that has no other of its kind; then stops everything.
 ///
 /// Of the etcd flags only the prefix applies: this etcd is its own.
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::listen(&ENDING)?;
     let keys = etcd.keys()?;
     // Each replica reads it; what is wrong with it is better said once, and first.
-    let bundle = match &args.bundle {
-        Some(directory) => {
-            Bundle::load(directory).map_err(|error| Failure::usage(format!("--bundle: {error}")))?
-        }
-        None => Bundle::builtin(),
-    };
+    let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
     let directory = match &args.data_dir {
         Some(path) => DataDirectory::open(path),
         None => DataDirectory::temporary(),
@@ -120,7 +122,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 /// only a later one insists.
 async fn insists() -> Result<(), Failure> {
     sleep(INSISTENCE).await;
-    let name = Signals::new()?.next().await;
+    let name = Signals::listen(&ENDING)?.next().await;
     Err(Failure::failed(format!("{name} again: killed everything")))
 }
 
@@ -174,7 +176,7 @@ async fn bring_up(
     let observer = Observer::new(store, cluster.replicas());
     tokio::select! {
         failed = tell(&observer, &hints, begun) => failed,
-        failed = cluster.unless_one_ends(pending()) => failed.map_err(failure),
+        ended = cluster.keep_up(tell_end) => Err(failure(ended)),
     }
 }
 
@@ -220,6 +222,14 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
         count: usize::from(args.replicas),
         flags,
     })
+}
+
+/// Says what ended and is started again.
+fn tell_end(error: &Error) {
+    if let Error::Ended { name, status, .. } = error {
+        // Where nobody reads any more, the next line to be said ends the run.
+        let _ = say("dev", &format!("{name} ended ({status}), and is started again"));
+    }
 }
 
 /// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.
@@ -294,35 +304,6 @@ async fn with_progress<T>(step: &str, work: impl Future<Output = T>) -> Result<T
             biased;
             result = &mut work => return Ok(result),
             _ = ticks.tick() => say(step, &format!("still starting ({})", seconds(begun)))?,
-        }
-    }
-}
-
-/// Whatever asks this process to end.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// The name of the next one.
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "Ctrl-C",
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.hangup.recv() => "SIGHUP",
         }
     }
 }
