@@ -19,7 +19,7 @@ pub use config::{Config, ConfigError, Password, TlsFiles};
 pub use connect::{ConnectError, Etcd};
 pub use error::{Class, Error};
 pub use fence::{Fence, FencedError};
-pub use kv::{KeyRange, KeyValue, LeaseId, Pages, Revision};
+pub use kv::{KeyRange, KeyValue, LeaseId, MemberId, Pages, Revision};
 pub use session::{LeaseTimes, Pulse, Session, Window};
 pub use txn::{Committed, Txn, TxnError};
 pub use watch::{Event, Watched, Watcher};
