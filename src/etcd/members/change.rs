@@ -24,7 +24,7 @@ pub enum Fault {
     NotALearner,
     /// The member is not in the list, or no longer.
     MemberNotFound,
-    /// A member has one of these peer URLs already.
+    /// A member has one of these peer URLs already. Made in the same second, it even has the same id.
     PeerUrlExists,
     /// etcd's own rule: too few members would be up for a quorum. It counts a member only from 5 s after it connected.
     QuorumAtRisk,
@@ -85,6 +85,7 @@ fn classify(error: &Error) -> Fault {
         ("too many learner members", Fault::TooManyLearners),
         ("member not found", Fault::MemberNotFound),
         ("Peer URLs already exists", Fault::PeerUrlExists),
+        ("member ID already exist", Fault::PeerUrlExists),
         ("not enough started members", Fault::QuorumAtRisk),
         ("unhealthy cluster", Fault::QuorumAtRisk),
         ("member URLs are invalid", Fault::BadUrls),
@@ -268,6 +269,11 @@ mod tests {
             (
                 Class::Refused,
                 "etcdserver: Peer URLs already exists",
+                Fault::PeerUrlExists,
+            ),
+            (
+                Class::Refused,
+                "etcdserver: member ID already exist",
                 Fault::PeerUrlExists,
             ),
             (
