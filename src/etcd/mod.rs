@@ -10,7 +10,7 @@ mod endpoints;
 mod error;
 mod fence;
 mod kv;
-mod members;
+pub mod members;
 pub mod session;
 mod txn;
 mod watch;
