@@ -200,10 +200,14 @@ impl Managers {
                 format_args!("there is no node {name}"),
             ));
         };
-        if node.observed != Role::Manager {
+        if node.observed != Role::Manager || node.desired == Role::Worker {
+            let is = match node.observed {
+                Role::Manager => "is to be a worker",
+                Role::Worker | Role::Unspecified => "is a worker",
+            };
             return Err(Refusal::new(
                 Reason::NotAManager,
-                format_args!("node {name} is a worker; only managers are members of etcd"),
+                format_args!("node {name} {is}; only managers are members of etcd"),
             ));
         }
         if peer_urls.is_empty() {

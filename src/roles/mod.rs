@@ -9,5 +9,7 @@
 //! the words for why something does not go on.
 
 pub mod checks;
+pub mod index;
+pub mod plan;
 pub mod quorum;
 pub mod reason;

@@ -37,6 +37,10 @@ pub enum Reason {
     BadPeerUrl,
     /// No answer from the peer URL within the limit, or its name is unknown.
     PeerUnreachable,
+    /// Something that is over in an instant, as a rule: it is asked for, and not there yet.
+    Pending,
+    /// The member that the node had before is being removed.
+    RemovalPending,
     /// Another learner is there, and etcd takes one at a time.
     LearnerPending,
     /// The learner has not been started.
@@ -74,6 +78,8 @@ impl Reason {
             Self::PeerUrlTaken => "PeerUrlTaken",
             Self::BadPeerUrl => "BadPeerUrl",
             Self::PeerUnreachable => "PeerUnreachable",
+            Self::Pending => "Pending",
+            Self::RemovalPending => "RemovalPending",
             Self::LearnerPending => "LearnerPending",
             Self::LearnerNotStarted => "LearnerNotStarted",
             Self::LearnerNotInSync => "LearnerNotInSync",
