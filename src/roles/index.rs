@@ -53,7 +53,8 @@ impl NodeFacts {
     pub fn differs(&self) -> bool {
         matches!(
             (self.desired, self.observed),
-            (Role::Manager, Role::Worker | Role::Unspecified) | (Role::Worker, Role::Manager | Role::Unspecified)
+            (Role::Manager, Role::Worker | Role::Unspecified)
+                | (Role::Worker, Role::Manager | Role::Unspecified)
         )
     }
 }
@@ -224,9 +225,10 @@ impl Index {
                 .is_none_or(|record| record.member.node == name)
         });
         let joining = self.joins.get(name).is_some_and(|entry| {
-            entry.value.as_ref().is_none_or(|join| {
-                matches!(join.progress(), Progress::Adding | Progress::Learner)
-            })
+            entry
+                .value
+                .as_ref()
+                .is_none_or(|join| matches!(join.progress(), Progress::Adding | Progress::Learner))
         });
         recorded || joining
     }
@@ -297,7 +299,10 @@ impl Index {
                     true => _ = set.insert(name.into()),
                     false => _ = set.remove(name),
                 };
-                mark(&mut self.differing, value.as_ref().is_some_and(NodeFacts::differs));
+                mark(
+                    &mut self.differing,
+                    value.as_ref().is_some_and(NodeFacts::differs),
+                );
                 let blocked = value.as_ref().is_some_and(|facts| facts.blocked.is_some());
                 mark(&mut self.blocked, blocked);
                 let roles = |facts: &NodeFacts| (facts.uid.clone(), facts.desired, facts.observed);

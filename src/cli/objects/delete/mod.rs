@@ -1,7 +1,6 @@
 //! `quorate delete`: what may go, goes; what may not is refused by name. All objects are looked at before one is
 //! deleted.
 
-use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
@@ -9,11 +8,12 @@ use futures::future::BoxFuture;
 
 use super::kinds::{Target, TargetParser};
 use super::view::View;
+use crate::cli::confirm::{self, ATTEMPTS};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print};
 use crate::cli::wait_ready::duration;
-use crate::etcd::{KeyRange, Txn, TxnError};
+use crate::etcd::{KeyRange, Txn};
 use crate::retry::Delays;
 use crate::store::object::Malformed;
 use crate::store::{Id, Keys, Store};
@@ -22,9 +22,6 @@ pub mod marked;
 pub mod nodes;
 pub mod tasks;
 mod wait;
-
-/// How often a deletion that others overtook is decided anew.
-const ATTEMPTS: u32 = 10;
 
 /// Arguments of `quorate delete`.
 #[derive(Args, Debug)]
@@ -130,12 +127,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         return Err(Failure::usage(format!("no {} named", words.singular))
             .hint(format!("quorate delete {} NAME…", words.singular)));
     }
-    if !args.yes && !std::io::stdin().is_terminal() {
-        return Err(
-            Failure::usage("nobody can be asked whether to delete: standard input is no terminal")
-                .hint("add --yes to delete without being asked"),
-        );
-    }
+    confirm::require(args.yes, "delete")?;
     let store = connect(etcd).await?;
     let mut planned = Vec::new();
     let mut failures = Vec::new();
@@ -162,7 +154,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             .iter()
             .map(|(_, deletion)| deletion.statement.as_str())
             .collect();
-        ask(&statements)?;
+        confirm::ask(&statements, "nothing was deleted")?;
     }
     let mut failures = Vec::new();
     let mut marked = Vec::new();
@@ -196,20 +188,6 @@ fn malformed(malformed: &Malformed) -> Failure {
     Failure::new(Exit::Refused, why).hint("--force deletes it all the same")
 }
 
-fn ask(statements: &[&str]) -> Result<(), Failure> {
-    let mut err = std::io::stderr();
-    let _ = write!(err, "{}\nGo on? [y/N] ", statements.join("\n"));
-    let _ = err.flush();
-    let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
-    match answer.trim().to_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
-        _ => Err(Failure::failed("not confirmed, nothing was deleted")),
-    }
-}
-
 /// Deletes one object. What changed since it was agreed is looked at again: if the same would still happen, it does.
 async fn delete(
     store: &Store,
@@ -224,20 +202,8 @@ async fn delete(
         let Some(txn) = decided.txn else {
             return Ok(decided.outcome);
         };
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "an operator's write, which no leadership guards; it compares what it was decided from"
-        )]
-        let outcome = store.etcd.unfenced(txn).await;
-        match outcome {
-            Ok(_) => return Ok(decided.outcome),
-            Err(TxnError::Conflict { .. }) => {}
-            Err(TxnError::Failed(error)) => return Err(Failure::failed(error)),
-            Err(TxnError::Unknown(error)) => {
-                return Err(Failure::failed(format!(
-                    "it may or may not be deleted yet, look again: {error}"
-                )));
-            }
+        if confirm::commit(&store.etcd, txn, "deleted").await? {
+            return Ok(decided.outcome);
         }
         let next = deletable.plan(store, id, force).await?;
         if next.statement != agreed.statement {
@@ -249,8 +215,5 @@ async fn delete(
         decided = next;
         delays.wait().await;
     }
-    Err(Failure::new(
-        Exit::Conflict,
-        format!("others changed it {ATTEMPTS} times in a row; try again"),
-    ))
+    Err(confirm::overtaken())
 }
