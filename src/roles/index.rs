@@ -53,7 +53,8 @@ impl NodeFacts {
     pub fn differs(&self) -> bool {
         matches!(
             (self.desired, self.observed),
-            (Role::Manager, Role::Worker | Role::Unspecified) | (Role::Worker, Role::Manager | Role::Unspecified)
+            (Role::Manager, Role::Worker | Role::Unspecified)
+                | (Role::Worker, Role::Manager | Role::Unspecified)
         )
     }
 }
@@ -224,9 +225,10 @@ impl Index {
                 .is_none_or(|record| record.member.node == name)
         });
         let joining = self.joins.get(name).is_some_and(|entry| {
-            entry.value.as_ref().is_none_or(|join| {
-                matches!(join.progress(), Progress::Adding | Progress::Learner)
-            })
+            entry
+                .value
+                .as_ref()
+                .is_none_or(|join| matches!(join.progress(), Progress::Adding | Progress::Learner))
         });
         recorded || joining
     }
@@ -254,7 +256,7 @@ impl Index {
             .filter_map(|(_, uid)| Some((&**uid, self.removed.get(uid)?.mod_revision)))
     }
 
-    /// Takes in what the store told. Returns whether anything changed that roles depend on.
+    /// Takes in what the store told. Returns whether anything changed that membership depends on.
     pub fn take_in(&mut self, update: Update) -> bool {
         match update {
             Update::Page { first, keys } => {
@@ -297,7 +299,10 @@ impl Index {
                     true => _ = set.insert(name.into()),
                     false => _ = set.remove(name),
                 };
-                mark(&mut self.differing, value.as_ref().is_some_and(NodeFacts::differs));
+                mark(
+                    &mut self.differing,
+                    value.as_ref().is_some_and(NodeFacts::differs),
+                );
                 let blocked = value.as_ref().is_some_and(|facts| facts.blocked.is_some());
                 mark(&mut self.blocked, blocked);
                 let roles = |facts: &NodeFacts| (facts.uid.clone(), facts.desired, facts.observed);
@@ -308,7 +313,8 @@ impl Index {
                     seen_in,
                 };
                 let before = self.nodes.insert(name.into(), entry);
-                before.is_none_or(|before| before.value.as_ref().map(roles) != after)
+                let changed = before.is_none_or(|before| before.value.as_ref().map(roles) != after);
+                changed && self.concerns_membership(name)
             }
             RoleKey::Member(id) => {
                 let value = member::decode_member(&kv.value).ok().map(|member| Record {
@@ -354,6 +360,15 @@ impl Index {
         }
     }
 
+    /// Whether a member or a join is of a node of this name.
+    fn concerns_membership(&self, name: &str) -> bool {
+        let of_record = |entry: &Entry<Record>| {
+            let record = entry.value.as_ref();
+            record.is_some_and(|record| record.member.node == name)
+        };
+        self.joins.contains_key(name) || self.members.values().any(of_record)
+    }
+
     fn forget_expiry(&mut self, uid: &str) {
         if let Some(expiry) = self.removed.get(uid).and_then(|entry| entry.value.flatten()) {
             self.expiring.remove(&(expiry, uid.into()));
@@ -366,7 +381,7 @@ impl Index {
             RoleKey::Node(name) => {
                 self.differing.remove(name);
                 self.blocked.remove(name);
-                self.nodes.remove(name).is_some()
+                self.nodes.remove(name).is_some() && self.concerns_membership(name)
             }
             RoleKey::Member(id) => self.members.remove(&id).is_some(),
             RoleKey::Join(node) => self.joins.remove(node).is_some(),

@@ -245,7 +245,10 @@ impl Seat {
     fn block(&self, reason: Reason, message: impl fmt::Display) -> Blocked {
         Blocked {
             subject: Subject::Member(self.id),
-            node: self.record.as_ref().map_or_else(String::new, |tie| tie.node.clone()),
+            node: self
+                .record
+                .as_ref()
+                .map_or_else(String::new, |tie| tie.node.clone()),
             reason,
             message: message.to_string(),
         }
@@ -295,8 +298,14 @@ impl Picture {
             let healthy = seat.listed.as_ref().is_some_and(|place| place.healthy);
             healthy && seat.is_voter() && Some(seat.id) != except
         };
-        let leader = self.seats.iter().filter(asked).find(|seat| Some(seat.id) == self.raft_leader);
-        leader.or_else(|| self.seats.iter().find(asked)).map(|seat| seat.id)
+        let leader = self
+            .seats
+            .iter()
+            .filter(asked)
+            .find(|seat| Some(seat.id) == self.raft_leader);
+        leader
+            .or_else(|| self.seats.iter().find(asked))
+            .map(|seat| seat.id)
     }
 
     fn rests(&self, subject: &Subject) -> Option<(Reason, String)> {
@@ -318,7 +327,9 @@ pub fn plan(picture: &Picture, now: Timestamp, limits: &Limits) -> Plan {
         removal::decide,
         joins::begin,
     ];
-    plan.step = rules.iter().find_map(|rule| rule(picture, now, limits, &mut plan));
+    plan.step = rules
+        .iter()
+        .find_map(|rule| rule(picture, now, limits, &mut plan));
     plan
 }
 
@@ -348,12 +359,22 @@ impl fmt::Display for Step {
             Self::DecideAdd(node) => write!(f, "decide to add a learner for node {node}"),
             Self::Add { node, through } => write!(f, "add a learner for node {node}, through {through}"),
             Self::Record { node, member } => write!(f, "member {member} is that of node {node}: record it"),
-            Self::Readdress { node, member, through } => {
-                write!(f, "member {member} of node {node} has another address, through {through}")
+            Self::Readdress {
+                node,
+                member,
+                through,
+            } => {
+                write!(
+                    f,
+                    "member {member} of node {node} has another address, through {through}"
+                )
             }
-            Self::Note { node, progress, why, .. } => {
+            Self::Note {
+                node, progress, why, ..
+            } => {
                 write!(f, "the join of node {node}: {}", progress_word(*progress))?;
-                why.as_ref().map_or(Ok(()), |(reason, message)| write!(f, ", {reason}: {message}"))
+                why.as_ref()
+                    .map_or(Ok(()), |(reason, message)| write!(f, ", {reason}: {message}"))
             }
         }
     }

@@ -96,7 +96,10 @@ pub fn check(members: &[Standing], change: Change, in_doubt: &[Change]) -> Resul
         may_be.extend(made);
     }
     let clusters = may_be.iter().map(Quorum::of);
-    clusters.into_iter().find(|quorum| !quorum.holds()).map_or(Ok(()), Err)
+    clusters
+        .into_iter()
+        .find(|quorum| !quorum.holds())
+        .map_or(Ok(()), Err)
 }
 
 impl fmt::Display for Quorum {

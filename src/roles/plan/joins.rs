@@ -50,7 +50,10 @@ impl Asked {
     }
 
     fn peer_urls(&self) -> &[String] {
-        self.join.request.as_ref().map_or(&[], |request| &request.peer_urls)
+        self.join
+            .request
+            .as_ref()
+            .map_or(&[], |request| &request.peer_urls)
     }
 
     fn uid(&self) -> &str {
@@ -94,17 +97,25 @@ impl Asked {
 /// Adds that were decided on and have been made: the member with these peer URLs and without a record is ours. It can be
 /// no other: at the intent no member had one of them.
 pub fn record(picture: &Picture, _: Timestamp, _: &Limits, _: &mut Plan) -> Option<Step> {
-    picture.joins.iter().filter(|asked| asked.is_adding()).find_map(|asked| {
-        let made = |seat: &&Seat| {
-            let urls = &asked.join.peer_urls;
-            seat.record.is_none() && seat.listed.as_ref().is_some_and(|place| place.learner && same(&place.peer_urls, urls))
-        };
-        let seat = picture.seats.iter().find(made)?;
-        Some(Step::Record {
-            node: asked.node.clone(),
-            member: seat.id,
+    picture
+        .joins
+        .iter()
+        .filter(|asked| asked.is_adding())
+        .find_map(|asked| {
+            let made = |seat: &&Seat| {
+                let urls = &asked.join.peer_urls;
+                seat.record.is_none()
+                    && seat
+                        .listed
+                        .as_ref()
+                        .is_some_and(|place| place.learner && same(&place.peer_urls, urls))
+            };
+            let seat = picture.seats.iter().find(made)?;
+            Some(Step::Record {
+                node: asked.node.clone(),
+                member: seat.id,
+            })
         })
-    })
 }
 
 /// Joins whose member has become what it was to be, or is gone.
@@ -121,7 +132,10 @@ pub fn conclude(picture: &Picture, _: Timestamp, _: &Limits, _: &mut Plan) -> Op
             }
             Some(seat) if seat.listed.is_some() => None,
             _ => {
-                let why = (Reason::Overtaken, "its member is not in the list any more".to_owned());
+                let why = (
+                    Reason::Overtaken,
+                    "its member is not in the list any more".to_owned(),
+                );
                 Some(asked.note(Progress::Removed, member, Some(why)))
             }
         }
@@ -131,7 +145,10 @@ pub fn conclude(picture: &Picture, _: Timestamp, _: &Limits, _: &mut Plan) -> Op
 /// Joins that are to go on.
 pub fn begin(picture: &Picture, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     for asked in &picture.joins {
-        let planned = match (next(picture, asked, now, limits, plan), picture.rests(&asked.subject())) {
+        let planned = match (
+            next(picture, asked, now, limits, plan),
+            picture.rests(&asked.subject()),
+        ) {
             (Ok(Some(_)), Some((reason, message))) => Err(asked.block(reason, message)),
             (planned, _) => planned,
         };
@@ -192,9 +209,15 @@ fn next(
     }
     let quorum = Quorum::of(&picture.standings());
     if !quorum.holds() {
-        return Err(asked.block(Reason::QuorumRisk, format!("etcd has no healthy quorum: {quorum}")));
+        return Err(asked.block(
+            Reason::QuorumRisk,
+            format!("etcd has no healthy quorum: {quorum}"),
+        ));
     }
-    if !asked.is_adding() || !same(&asked.join.peer_urls, asked.peer_urls()) {
+    let decided = asked.is_adding() && same(&asked.join.peer_urls, asked.peer_urls());
+    let changed = time::from_proto(asked.join.changed_at.as_ref());
+    // An intent is renewed before it gets so old that what follows from it would no longer be looked for.
+    if !decided || left(changed, limits.add_doubt / 2, now).is_zero() {
         return Ok(Some(Step::DecideAdd(asked.node.clone())));
     }
     let through = picture

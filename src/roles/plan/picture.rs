@@ -66,7 +66,9 @@ fn place(member: &Listed, answer: Option<&Answer>) -> Place {
 }
 
 fn tie(index: &Index, record: &Record) -> Tie {
-    let Record { member, joined_at, .. } = record;
+    let Record {
+        member, joined_at, ..
+    } = record;
     Tie {
         node: member.node.clone(),
         uid: member.node_uid.clone(),
@@ -90,7 +92,10 @@ fn known(facts: &NodeFacts, revision: Revision) -> Known {
 }
 
 fn asked(index: &Index, node: &str, join: &Join) -> Asked {
-    let uid = join.request.as_ref().map_or("", |request| request.node_uid.as_str());
+    let uid = join
+        .request
+        .as_ref()
+        .map_or("", |request| request.node_uid.as_str());
     Asked {
         node: node.to_owned(),
         join: join.clone(),
@@ -118,5 +123,8 @@ fn raft_leader(seats: &[Seat], answers: &BTreeMap<MemberId, Answer>) -> Option<M
         }
     }
     let majority = voters / 2 + 1;
-    votes.into_iter().find(|(_, votes)| *votes >= majority).map(|(id, _)| id)
+    votes
+        .into_iter()
+        .find(|(_, votes)| *votes >= majority)
+        .map(|(id, _)| id)
 }

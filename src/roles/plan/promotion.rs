@@ -43,7 +43,10 @@ fn step(picture: &Picture, seat: &Seat) -> Result<Step, Blocked> {
         ));
     }
     picture.check_quorum(Change::Promote(seat.id)).map_err(|quorum| {
-        let message = format!("with learner {} as a voter etcd would have no healthy quorum: {quorum}", seat.id);
+        let message = format!(
+            "with learner {} as a voter etcd would have no healthy quorum: {quorum}",
+            seat.id
+        );
         seat.block(Reason::QuorumRisk, message)
     })?;
     if !tie.promotion {

@@ -30,7 +30,9 @@ fn remove(picture: &Picture, seat: &Seat) -> Result<Step, Blocked> {
     check(picture, seat)?;
     let unavailable = |message: &str| seat.block(Reason::EtcdUnavailable, message);
     if seat.is_voter() {
-        let leader = picture.raft_leader.ok_or_else(|| unavailable("no raft leader is known"))?;
+        let leader = picture
+            .raft_leader
+            .ok_or_else(|| unavailable("no raft leader is known"))?;
         if leader == seat.id {
             let blocked = || seat.block(Reason::LeadershipNotMoved, "no other voter can lead");
             let (stays, to) = successor(picture, seat).ok_or_else(blocked)?;
@@ -52,7 +54,10 @@ fn remove(picture: &Picture, seat: &Seat) -> Result<Step, Blocked> {
 
 /// The healthiest other voter: one that stays rather than one that goes, then the one that has come farthest.
 fn successor(picture: &Picture, leaving: &Seat) -> Option<(bool, MemberId)> {
-    let others = picture.seats.iter().filter(|seat| seat.id != leaving.id && seat.is_voter());
+    let others = picture
+        .seats
+        .iter()
+        .filter(|seat| seat.id != leaving.id && seat.is_voter());
     let healthy = others.filter_map(|seat| {
         let place = seat.listed.as_ref().filter(|place| place.healthy)?;
         Some((seat.cause().is_none(), place.applied, seat.id))
@@ -93,7 +98,10 @@ fn never_started(seat: &Seat, now: Timestamp, limits: &Limits) -> Option<Cause> 
 /// INV-5.
 fn check(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
     picture.check_quorum(Change::Remove(seat.id)).map_err(|quorum| {
-        let message = format!("without member {} etcd would have no healthy quorum: {quorum}", seat.id);
+        let message = format!(
+            "without member {} etcd would have no healthy quorum: {quorum}",
+            seat.id
+        );
         seat.block(Reason::QuorumRisk, message)
     })
 }
