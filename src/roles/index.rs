@@ -256,7 +256,7 @@ impl Index {
             .filter_map(|(_, uid)| Some((&**uid, self.removed.get(uid)?.mod_revision)))
     }
 
-    /// Takes in what the store told. Returns whether anything changed that roles depend on.
+    /// Takes in what the store told. Returns whether anything changed that membership depends on.
     pub fn take_in(&mut self, update: Update) -> bool {
         match update {
             Update::Page { first, keys } => {
@@ -313,7 +313,8 @@ impl Index {
                     seen_in,
                 };
                 let before = self.nodes.insert(name.into(), entry);
-                before.is_none_or(|before| before.value.as_ref().map(roles) != after)
+                let changed = before.is_none_or(|before| before.value.as_ref().map(roles) != after);
+                changed && self.concerns_membership(name)
             }
             RoleKey::Member(id) => {
                 let value = member::decode_member(&kv.value).ok().map(|member| Record {
@@ -359,6 +360,15 @@ impl Index {
         }
     }
 
+    /// Whether a member or a join is of a node of this name.
+    fn concerns_membership(&self, name: &str) -> bool {
+        let of_record = |entry: &Entry<Record>| {
+            let record = entry.value.as_ref();
+            record.is_some_and(|record| record.member.node == name)
+        };
+        self.joins.contains_key(name) || self.members.values().any(of_record)
+    }
+
     fn forget_expiry(&mut self, uid: &str) {
         if let Some(expiry) = self.removed.get(uid).and_then(|entry| entry.value.flatten()) {
             self.expiring.remove(&(expiry, uid.into()));
@@ -371,7 +381,7 @@ impl Index {
             RoleKey::Node(name) => {
                 self.differing.remove(name);
                 self.blocked.remove(name);
-                self.nodes.remove(name).is_some()
+                self.nodes.remove(name).is_some() && self.concerns_membership(name)
             }
             RoleKey::Member(id) => self.members.remove(&id).is_some(),
             RoleKey::Join(node) => self.joins.remove(node).is_some(),

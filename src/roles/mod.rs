@@ -9,7 +9,10 @@
 //! the words for why something does not go on.
 
 pub mod checks;
+pub mod controller;
 pub mod index;
 pub mod plan;
 pub mod quorum;
 pub mod reason;
+pub mod transitions;
+mod writes;

@@ -214,7 +214,10 @@ fn next(
             format!("etcd has no healthy quorum: {quorum}"),
         ));
     }
-    if !asked.is_adding() || !same(&asked.join.peer_urls, asked.peer_urls()) {
+    let decided = asked.is_adding() && same(&asked.join.peer_urls, asked.peer_urls());
+    let changed = time::from_proto(asked.join.changed_at.as_ref());
+    // An intent is renewed before it gets so old that what follows from it would no longer be looked for.
+    if !decided || left(changed, limits.add_doubt / 2, now).is_zero() {
         return Ok(Some(Step::DecideAdd(asked.node.clone())));
     }
     let through = picture
