@@ -78,17 +78,32 @@ impl Record {
 }
 
 impl Facts {
-    /// Reads everything.
+    /// Reads everything, and asks each member how it fares.
     ///
     /// # Errors
     /// A failure if etcd did not answer: what could not be read is no proof of anything.
-    pub async fn read(store: &Store) -> Result<Self, Failure> {
+    pub async fn with_health(store: &Store) -> Result<Self, Failure> {
+        Self::gather(store, true).await
+    }
+
+    /// Reads everything but how the members fare: they count as unhealthy, which checks of quorum alone look at.
+    ///
+    /// # Errors
+    /// A failure if etcd did not answer: what could not be read is no proof of anything.
+    pub async fn without_health(store: &Store) -> Result<Self, Failure> {
+        Self::gather(store, false).await
+    }
+
+    async fn gather(store: &Store, health: bool) -> Result<Self, Failure> {
         let (records, revision) = records(store).await?;
         let list = store.etcd.list_members().await.map_err(|error| {
             Failure::failed(format!("the member list cannot be read: {error}"))
                 .hint("does etcd have a quorum? etcdctl endpoint health --cluster")
         })?;
-        let surveys = survey(store, &list, &records).await;
+        let surveys = match health {
+            true => survey(store, &list, &records).await,
+            false => Vec::new(),
+        };
         let mut facts = Self {
             list,
             surveys,

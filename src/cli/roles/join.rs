@@ -149,7 +149,7 @@ async fn request(store: &Store, args: &JoinArgs) -> Result<String, Failure> {
         let removed_key = store.keys.removed(uid);
         let (removed, _) = store.etcd.get(&removed_key).await.map_err(Failure::failed)?;
         let known = (uid == found.uid()).then(|| found.known());
-        let facts = Facts::read(store).await?;
+        let facts = Facts::without_health(store).await?;
         facts
             .managers
             .check_join(name.as_str(), known, removed.is_some(), &args.peer_urls)

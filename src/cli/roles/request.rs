@@ -126,7 +126,7 @@ pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failu
             txn: None,
         });
     }
-    let facts = Facts::read(store).await?;
+    let facts = Facts::with_health(store).await?;
     facts
         .managers
         .check_demotion(name.as_str(), known.observed)

@@ -13,7 +13,7 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print};
 use crate::cli::wait_ready::duration;
-use crate::etcd::{KeyRange, Txn};
+use crate::etcd::{KeyRange, Revision, Txn};
 use crate::retry::Delays;
 use crate::store::object::Malformed;
 use crate::store::{Id, Keys, Store};
@@ -26,8 +26,9 @@ mod wait;
 /// Arguments of `quorate delete`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A node is not deleted while it is ready, unless --force is given, and not while it is a desired manager and in the \
-member list of etcd. Its uid is recorded as removed.
+A node is not deleted while it is ready, unless --force is given, not while it is a desired manager and in the \
+member list of etcd (demote it first), and not if its member is the last voter. Its uid is recorded as removed: no node \
+of that uid is ever admitted again. A member that it still has is removed from etcd by the leader; --wait waits for that.
 
 A service or a network is marked, which cannot be taken back, and the command returns, telling what still holds it \
 back: a service goes once it has no task, a network once no service uses it. --wait waits for that. A marked network \
@@ -59,7 +60,7 @@ pub struct DeleteArgs {
     #[arg(short, long)]
     yes: bool,
 
-    /// Wait until what is only marked is gone, telling what holds it back
+    /// Wait until what is only marked is gone, or a node's member, telling what holds it back
     #[arg(long)]
     wait: bool,
 
@@ -86,16 +87,22 @@ pub trait Deletable: Sync {
     }
 }
 
-/// A kind whose objects are marked, and go once nothing uses them.
+/// A kind whose deletion ends later: objects that are marked and go once nothing uses them, or that leave something
+/// behind.
 pub trait EndsLater: Sync {
-    /// The object's key.
-    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8>;
+    /// When that which is waited for came to be: another one of the same name is not waited for. `None` if it is gone.
+    fn came_to_be(&self, view: &View, id: &Id) -> Option<Revision>;
 
     /// The ranges that show it and everything that can hold it back.
     fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange>;
 
     /// What holds it back, each in words.
     fn blockers(&self, view: &View, id: &Id) -> Vec<String>;
+
+    /// What is said of it at the end.
+    fn ended(&self) -> &'static str {
+        "deleted"
+    }
 }
 
 /// What deleting one object means.
