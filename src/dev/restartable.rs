@@ -26,6 +26,11 @@ impl Restartable {
         }
     }
 
+    /// From its next start on it gets this flag, too.
+    pub(super) fn add_flag(&mut self, flag: String) {
+        self.program.args.push(flag.into());
+    }
+
     /// Starts its process and does not wait for it. Nothing if it runs.
     pub fn launch(&mut self) -> Result<(), Error> {
         let running = |process: &mut Supervised| process.status().is_none();
@@ -51,6 +56,13 @@ impl Restartable {
     /// Its process, while it was not stopped or killed.
     pub fn process(&mut self) -> Option<&mut Supervised> {
         self.process.as_mut()
+    }
+
+    /// Whether its process ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.process
+            .as_mut()
+            .is_some_and(|process| process.status().is_some())
     }
 
     /// Its process id, while it was not stopped or killed.
