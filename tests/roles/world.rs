@@ -6,10 +6,12 @@ use prost::Message;
 use quorate::etcd::election::{Leadership, campaign};
 use quorate::etcd::members::List;
 use quorate::etcd::{Etcd, KeyValue, MemberId, Pulse, Revision, Txn};
+use quorate::kube::events::Notice;
 use quorate::proto::join::Progress;
 use quorate::proto::{Join, JoinRequest, Member, Metadata, Node, NodeSpec, NodeStatus, Role};
 use quorate::roles::controller::{RoleController, Settings};
 use quorate::store::{Keys, Name, Store};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -65,7 +67,12 @@ pub fn node(name: &str, desired: Role, observed: Role) -> Node {
 impl World {
     /// A cluster of this many members, each adopted as a manager.
     pub async fn start(members: usize) -> Self {
-        let world = Self::unmanaged(members).await;
+        Self::start_with(members, &[]).await
+    }
+
+    /// The same, with these flags of etcd.
+    pub async fn start_with(members: usize, flags: &[&str]) -> Self {
+        let world = Self::on(TestEtcd::with(members, flags).await).await;
         let list = world.list().await;
         for member in &list.members {
             world.adopt(&member.name, member.id).await;
@@ -75,7 +82,11 @@ impl World {
 
     /// A cluster of this many members, which belong to no node.
     pub async fn unmanaged(members: usize) -> Self {
-        let etcd = TestEtcd::with(members, &[]).await;
+        Self::on(TestEtcd::with(members, &[]).await).await
+    }
+
+    async fn on(etcd: TestEtcd) -> Self {
+        let members = etcd.members.len();
         let mut following = JoinSet::new();
         let store = store(&etcd, &mut following).await;
         let world = Self {
@@ -184,7 +195,15 @@ impl World {
             let key = self.store.keys.node(&name(of));
             let stored = self.read(&key).await;
             let (value, revision) = match stored {
-                None => (node(of, role, Role::Worker), Revision::ABSENT),
+                None => {
+                    let mut node = node(of, role, Role::Worker);
+                    let metadata = node.metadata.get_or_insert_default();
+                    // A uid is never given again.
+                    if self.read(&self.store.keys.removed(&metadata.uid)).await.is_some() {
+                        metadata.uid = uuid::Uuid::new_v4().to_string();
+                    }
+                    (node, Revision::ABSENT)
+                }
                 Some(kv) => {
                     let mut node = Node::decode(&*kv.value).unwrap();
                     node.spec.get_or_insert_default().desired_role = role.into();
@@ -355,6 +374,8 @@ impl World {
 pub struct Leader {
     leadership: Leadership,
     working: JoinSet<()>,
+    /// What would be published as Events.
+    pub notices: mpsc::Receiver<Notice>,
     _tasks: JoinSet<()>,
     pub etcd: Etcd,
 }
@@ -363,6 +384,19 @@ impl Leader {
     pub async fn elect(etcd: &TestEtcd, settings: Settings) -> Self {
         let mut tasks = JoinSet::new();
         let store = store(etcd, &mut tasks).await;
+        Self::elect_on(store, settings, tasks).await
+    }
+
+    /// One that looks below another prefix.
+    pub async fn elect_below(etcd: &TestEtcd, prefix: &str) -> Self {
+        let mut tasks = JoinSet::new();
+        let mut store = store(etcd, &mut tasks).await;
+        store.keys = Keys::new(prefix.parse().unwrap());
+        Self::elect_on(store, Settings::default(), tasks).await
+    }
+
+    /// One on this connection, which lives with these tasks.
+    pub async fn elect_on(store: Store, settings: Settings, mut tasks: JoinSet<()>) -> Self {
         let pulse = Pulse::default();
         pulse.beat();
         tasks.spawn(pulse.clone().beat_forever());
@@ -372,10 +406,11 @@ impl Leader {
             .await
             .unwrap();
         let etcd = store.etcd.clone();
+        let (sender, notices) = mpsc::channel(1000);
         let controller = RoleController {
             store,
             fence: leadership.fence().clone(),
-            notices: None,
+            notices: Some(sender),
             settings,
         };
         let mut working = JoinSet::new();
@@ -383,6 +418,7 @@ impl Leader {
         Self {
             leadership,
             working,
+            notices,
             _tasks: tasks,
             etcd,
         }
