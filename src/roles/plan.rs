@@ -315,12 +315,15 @@ impl Picture {
     }
 }
 
+/// Finds a step of one kind, or notes what is in its way.
+type Rule = fn(&Picture, Timestamp, &Limits, &mut Plan) -> Option<Step>;
+
 /// What to do next.
 pub fn plan(picture: &Picture, now: Timestamp, limits: &Limits) -> Plan {
     let mut plan = Plan::default();
     // What is under way is finished before anything is begun; promotions come before removals, as they add to the
     // quorum; joins come last, as they add what may not start.
-    let rules: [fn(&Picture, Timestamp, &Limits, &mut Plan) -> Option<Step>; 7] = [
+    let rules: [Rule; 7] = [
         removal::forget,
         joins::record,
         removal::carry_out,
