@@ -10,7 +10,7 @@
 //! | etcd | [`etcd`]: connection, session, election, fence, watch | `etcd_client`, alone |
 //! | store | [`store`]: keys, objects, transactions, caches | |
 //! | Kubernetes | [`kube`]: client, discovery, apply, events | `kube`, alone |
-//! | subjects | [`gate`], [`resources`], [`deallocator`]: a pure `plan` each, a controller around it | |
+//! | subjects | [`gate`], [`resources`], [`roles`], [`deallocator`]: a pure `plan` each, a controller around it | |
 //! | a process | [`term`], [`replica`], [`serve`] | |
 //! | people | [`cli`], [`dev`] | |
 
@@ -26,6 +26,7 @@ pub mod release;
 pub mod replica;
 pub mod resources;
 pub mod retry;
+pub mod roles;
 pub mod serve;
 pub mod store;
 pub mod term;

@@ -9,7 +9,7 @@
 //! ├── watch-leader     follows the election keys
 //! ├── readiness        judges the status after every registration
 //! └── campaign         while this is the highest release
-//!     └── term         while elected: the gate's controller, the deallocator
+//!     └── term         while elected: the gate's controller, the deallocator, node roles
 //! ```
 
 use std::sync::Arc;
@@ -32,6 +32,7 @@ use crate::gate::releases::Releases;
 use crate::gate::watch_nodes::watch_nodes;
 use crate::kube::events::Events;
 use crate::retry::Delays;
+use crate::roles::controller::{self as roles, RoleController};
 use crate::store::{Cache, Name, Store};
 use crate::term;
 
@@ -53,6 +54,8 @@ pub struct Settings {
     pub lease_ttl: Duration,
     /// The waits of the gate.
     pub times: Times,
+    /// The waits and limits of node roles.
+    pub roles: roles::Settings,
 }
 
 /// What the probes ask. All clones see the same replica.
@@ -324,8 +327,15 @@ where
         let deallocator = Deallocator {
             store: self.store.clone(),
             fence: fence.clone(),
-            notices,
+            notices: notices.clone(),
         };
         tasks.spawn(deallocator.run());
+        let roles = RoleController {
+            store: self.store.clone(),
+            fence: fence.clone(),
+            notices,
+            settings: self.settings.roles,
+        };
+        tasks.spawn(roles.run());
     }
 }

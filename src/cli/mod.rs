@@ -6,11 +6,13 @@ use clap::{Parser, Subcommand};
 
 pub mod bundle;
 pub mod completions;
+pub mod confirm;
 pub mod connection;
 pub mod dev;
 pub mod exit;
 pub mod objects;
 pub mod output;
+pub mod roles;
 pub mod run;
 pub mod signals;
 pub mod status;
@@ -50,6 +52,14 @@ pub enum Command {
     Apply(objects::apply::ApplyArgs),
     /// Delete objects
     Delete(objects::delete::DeleteArgs),
+    /// Make managers of nodes, which may then join etcd
+    Promote(roles::promote::PromoteArgs),
+    /// Make workers of nodes: their members are removed from etcd
+    Demote(roles::demote::DemoteArgs),
+    /// Let a manager's etcd join, and print what it needs to start
+    Join(roles::join::JoinArgs),
+    /// Make nodes of etcd members that Quorate does not know
+    Adopt(roles::adopt::AdoptArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
     /// Print a shell's completion script
@@ -95,6 +105,10 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Describe(args) => objects::describe::run(args, &etcd).await,
             Command::Apply(args) => objects::apply::run(args, &etcd).await,
             Command::Delete(args) => objects::delete::run(args, &etcd).await,
+            Command::Promote(args) => roles::promote::run(args, &etcd).await,
+            Command::Demote(args) => roles::demote::run(args, &etcd).await,
+            Command::Join(args) => roles::join::run(args, &etcd).await,
+            Command::Adopt(args) => roles::adopt::run(args, &etcd).await,
             Command::Bundle(args) => bundle::run(args, &etcd).await,
             Command::Completions(args) => completions::run(args),
         }
