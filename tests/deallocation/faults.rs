@@ -249,6 +249,31 @@ async fn a_malformed_task_holds_its_service_and_a_malformed_network_stays() {
 }
 
 #[tokio::test]
+async fn a_list_that_fails_is_not_taken_for_an_empty_one() {
+    let world = World::start().await;
+    world
+        .apply(&(network("front") + &service("web", "{networks: [front]}")))
+        .await;
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    let mut leader = Leader::elect_idle(store(&[proxy.url()]).await, "test").await;
+    proxy.set(Network::Resets);
+    let tried = proxy.accepted_connections();
+    leader.begin();
+    eventually(SOON, "it tries to list", async || {
+        match proxy.accepted_connections() > tried + 2 {
+            true => Ok(()),
+            false => Err(proxy.accepted_connections()),
+        }
+    })
+    .await;
+    proxy.set(Network::Passes);
+    world.mark("network/front").await;
+    leader.settled(&world).await;
+    world.expect_objects(&["/networks/front", "/services/web"]).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
 async fn reads_that_fail_delete_nothing_and_the_work_goes_on_after_them() {
     let world = World::start().await;
     world
