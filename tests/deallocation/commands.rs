@@ -140,7 +140,6 @@ async fn a_service_written_when_its_network_is_being_marked_is_refused_and_says_
 
 #[tokio::test]
 async fn a_mark_between_the_look_at_a_network_and_the_write_of_its_service_refuses_that() {
-    const DELAY: Duration = Duration::from_secs(1);
     let world = World::start().await;
     world.apply(&network("front")).await;
     let (stored, _) = world.store.etcd.get(b"/quorate/networks/front").await.unwrap();
@@ -148,7 +147,7 @@ async fn a_mark_between_the_look_at_a_network_and_the_write_of_its_service_refus
     marked.status.get_or_insert_default().delete_requested = Some(prost_types::Timestamp::default());
 
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
-    proxy.set(Network::Delays(DELAY));
+    proxy.set(Network::Delays(Duration::from_secs(1)));
     let documents = service("first", "{}") + &service("web", "{networks: [front]}");
     let endpoints = format!("--etcd-endpoints={}", proxy.url());
     let args = ["apply", "-f", "-", &endpoints].map(OsStr::new);
@@ -161,9 +160,21 @@ async fn a_mark_between_the_look_at_a_network_and_the_write_of_its_service_refus
             }
         })
         .await;
-        // Counted from here in delays: at 1 the answer is back, at 2 the network is looked at, at 4 the second service
-        // arrives.
-        tokio::time::sleep(DELAY.mul_f64(2.5)).await;
+        // From here on nobody but the command reads: first the network, and its write is two delays away then.
+        let reads = async || {
+            world.etcd.members[0]
+                .metric("etcd_mvcc_range_total")
+                .await
+                .unwrap()
+        };
+        let before = reads().await;
+        eventually(SOON, "the network is looked at", async || {
+            match reads().await > before {
+                true => Ok(()),
+                false => Err("it is not"),
+            }
+        })
+        .await;
         world
             .put("/networks/front", prost::Message::encode_to_vec(&marked))
             .await
