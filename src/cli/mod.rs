@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 pub mod bundle;
 pub mod completions;
 pub mod connection;
+pub mod csi_plugin;
 pub mod dev;
 pub mod exit;
 pub mod objects;
@@ -51,6 +52,9 @@ pub enum Command {
     Delete(objects::delete::DeleteArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
+    /// Serve a CSI plugin to try things out on
+    #[command(hide = true)]
+    CsiPlugin(csi_plugin::CsiPluginArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -95,6 +99,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Apply(args) => objects::apply::run(args, &etcd).await,
             Command::Delete(args) => objects::delete::run(args, &etcd).await,
             Command::Bundle(args) => bundle::run(args, &etcd).await,
+            Command::CsiPlugin(args) => csi_plugin::run(args).await,
             Command::Completions(args) => completions::run(args),
         }
     })
