@@ -13,6 +13,7 @@ pub mod exit;
 pub mod objects;
 pub mod output;
 pub mod run;
+pub mod signals;
 pub mod status;
 pub mod wait_ready;
 
@@ -44,7 +45,7 @@ pub enum Command {
     Status(status::StatusArgs),
     /// List objects
     Get(objects::get::GetArgs),
-    /// Show one object in full
+    /// Show objects in full
     Describe(objects::describe::DescribeArgs),
     /// Create or change objects from YAML or JSON
     Apply(objects::apply::ApplyArgs),
@@ -88,7 +89,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         match command {
             Command::Run(args) => run::run(args, &etcd).await,
             Command::Dev(args) => dev::run(args, &etcd).await,
@@ -102,5 +103,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::CsiPlugin(args) => csi_plugin::run(args).await,
             Command::Completions(args) => completions::run(args),
         }
-    })
+    });
+    // Not dropped: that would wait for the threads that block, such as one in a name server's hands, for ever (INV-10).
+    runtime.shutdown_background();
+    done
 }
