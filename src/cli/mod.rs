@@ -13,6 +13,7 @@ pub mod objects;
 pub mod output;
 pub mod run;
 pub mod status;
+pub mod volumes;
 pub mod wait_ready;
 
 use connection::EtcdArgs;
@@ -49,6 +50,14 @@ pub enum Command {
     Apply(objects::apply::ApplyArgs),
     /// Delete objects
     Delete(objects::delete::DeleteArgs),
+    /// Have a volume published to a node
+    Publish(volumes::publish::PublishArgs),
+    /// Have a volume unpublished from a node
+    Unpublish(volumes::unpublish::UnpublishArgs),
+    /// Try again at once what failed
+    Retry(volumes::retry::RetryArgs),
+    /// Give a node nothing new, or give it up
+    Drain(volumes::drain::DrainArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
     /// Print a shell's completion script
@@ -94,6 +103,10 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Describe(args) => objects::describe::run(args, &etcd).await,
             Command::Apply(args) => objects::apply::run(args, &etcd).await,
             Command::Delete(args) => objects::delete::run(args, &etcd).await,
+            Command::Publish(args) => volumes::publish::run(args, &etcd).await,
+            Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,
+            Command::Retry(args) => volumes::retry::run(args, &etcd).await,
+            Command::Drain(args) => volumes::drain::run(args, &etcd).await,
             Command::Bundle(args) => bundle::run(args, &etcd).await,
             Command::Completions(args) => completions::run(args),
         }

@@ -234,14 +234,15 @@ pub fn detached(publication: &Publication, again: bool) -> Publication {
     publication
 }
 
-/// Nothing is published there any more: what remains of the record, if it was asked for again.
-pub fn ended(publication: &Publication, node_is_there: bool, marked: bool) -> Option<Publication> {
+/// Nothing is published there any more: what remains of the record, if it was asked for again. `node` is the uid of the
+/// node as it is now, if it is there and in service.
+pub fn ended(publication: &Publication, node: Option<&str>, marked: bool) -> Option<Publication> {
     let again = publication.spec.as_ref().is_some_and(|spec| spec.again);
-    if !again || !node_is_there || marked {
-        return None;
-    }
+    let node = node.filter(|_| again && !marked)?;
     let mut publication = publication.clone();
-    publication.spec.get_or_insert_default().again = false;
+    let spec = publication.spec.get_or_insert_default();
+    spec.again = false;
+    node.clone_into(&mut spec.node_uid);
     let status = publication.status.get_or_insert_default();
     status.set_state(State::PendingPublish);
     status.csi_node_id.clear();

@@ -322,14 +322,11 @@ impl World {
     }
 
     fn end(&mut self, node: &Name) {
-        let there = self
-            .scene
-            .nodes
-            .get(node)
-            .is_some_and(|node| !node.out_of_service);
+        let there = self.scene.nodes.get(node).filter(|node| !node.out_of_service);
+        let there = there.map(|node| node.uid.clone());
         let marked = self.scene.volume.is_marked();
         let publication = &self.scene.publications[node];
-        match record::ended(publication, there, marked) {
+        match record::ended(publication, there.as_deref(), marked) {
             Some(anew) => self.scene.publications.insert(node.clone(), anew),
             None => self.scene.publications.remove(node),
         };
