@@ -19,5 +19,19 @@ fn main() -> std::io::Result<()> {
                 "proto/quorate/v1/volume.proto",
             ],
             &["proto"],
-        )
+        )?;
+    tonic_prost_build::configure()
+        .btree_map(".")
+        // Messages with secret values cannot be printed, by type.
+        .skip_debug(SECRET_BEARERS.map(|message| format!("csi.v1.{message}")))
+        .compile_protos(&["proto/csi/v1/csi.proto"], &["proto"])
 }
+
+/// The messages of `proto/csi/v1/csi.proto` with a field `secrets`.
+const SECRET_BEARERS: [&str; 5] = [
+    "CreateVolumeRequest",
+    "DeleteVolumeRequest",
+    "ControllerPublishVolumeRequest",
+    "ControllerUnpublishVolumeRequest",
+    "ControllerExpandVolumeRequest",
+];

@@ -23,6 +23,17 @@ pub struct Request {
     pub code: &'static str,
 }
 
+/// Labels of `csi_operations_seconds`, named as the sidecars of CSI name theirs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CsiOperation {
+    /// The plugin: only drivers with a Plugin object are called.
+    pub driver_name: String,
+    /// `/csi.v1.Controller/CreateVolume`, …
+    pub method_name: &'static str,
+    /// gRPC code by its name, `OK` among them.
+    pub grpc_status_code: &'static str,
+}
+
 /// A single label `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
@@ -74,6 +85,8 @@ pub struct Metrics {
     pub resources: Family<Outcome, Gauge>,
     /// 1 while the gate waits for nodes, else 0.
     pub gate_blocked: Gauge<i64, AtomicI64>,
+    /// Duration of calls to CSI plugins.
+    pub csi_operations_seconds: Seconds<CsiOperation>,
     /// Services and networks that are marked for deletion and still there; counted by the leader, else 0.
     pub deallocator_pending: Family<Kind, Gauge>,
     /// Seconds since the oldest of these marks; 0 without one.
@@ -108,6 +121,7 @@ impl Metrics {
             reconcile_seconds: seconds(),
             resources: Family::default(),
             gate_blocked: Gauge::default(),
+            csi_operations_seconds: Family::new_with_constructor(seconds),
             deallocator_pending: Family::default(),
             deallocator_oldest_pending_seconds: Gauge::default(),
             deallocator_deletions: Family::default(),
@@ -170,6 +184,11 @@ impl Metrics {
             "gate_blocked",
             "1 while the gate waits for nodes",
             m.gate_blocked.clone(),
+        );
+        registry.register(
+            "csi_operations_seconds",
+            "Duration of calls to CSI plugins by driver, method and gRPC code",
+            m.csi_operations_seconds.clone(),
         );
         registry.register(
             "deallocator_pending",
@@ -240,6 +259,12 @@ mod tests {
                 code: "Ok",
             })
             .observe(0.002);
+        let call = CsiOperation {
+            driver_name: "hostpath.csi.k8s.io".to_owned(),
+            method_name: "/csi.v1.Controller/CreateVolume",
+            grpc_status_code: "OK",
+        };
+        metrics.csi_operations_seconds.get_or_create(&call).observe(0.01);
         let network = || Kind { kind: "network" };
         metrics.deallocator_pending.get_or_create(&network()).set(2);
         metrics.deallocator_deletions.get_or_create(&network()).inc();
@@ -257,6 +282,8 @@ mod tests {
             "quorate_reconcile_seconds_count 0",
             "quorate_resources{result=\"applied\"} 3",
             "quorate_gate_blocked 0",
+            "quorate_csi_operations_seconds_count{driver_name=\"hostpath.csi.k8s.io\",\
+             method_name=\"/csi.v1.Controller/CreateVolume\",grpc_status_code=\"OK\"} 1",
             "quorate_deallocator_pending{kind=\"network\"} 2",
             "quorate_deallocator_oldest_pending_seconds 0",
             "quorate_deallocator_deletions_total{kind=\"network\"} 1",
