@@ -9,7 +9,7 @@
 //! ├── watch-leader     follows the election keys
 //! ├── readiness        judges the status after every registration
 //! └── campaign         while this is the highest release
-//!     └── term         while elected: the gate's controller, the deallocator
+//!     └── term         while elected: the gate's controller, the deallocator, volumes
 //! ```
 
 use std::sync::Arc;
@@ -35,6 +35,7 @@ use crate::release::Release;
 use crate::retry::Delays;
 use crate::store::{Cache, Name, Store};
 use crate::term;
+use crate::volumes::controller::{self as volumes, Volumes};
 
 /// For all tasks to end after a stop; what is left then ends with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(2500);
@@ -50,6 +51,8 @@ pub struct Settings {
     pub lease_ttl: Duration,
     /// The waits of the gate.
     pub times: Times,
+    /// The waits of what sees to volumes.
+    pub volumes: volumes::Times,
 }
 
 /// What the probes ask. All clones see the same replica.
@@ -374,8 +377,15 @@ where
         let deallocator = Deallocator {
             store: self.store.clone(),
             fence: fence.clone(),
-            notices,
+            notices: notices.clone(),
         };
         tasks.spawn(deallocator.run());
+        let volumes = Volumes {
+            store: self.store.clone(),
+            fence: fence.clone(),
+            times: self.settings.volumes,
+            notices,
+        };
+        tasks.spawn(volumes.run());
     }
 }

@@ -45,7 +45,7 @@ pub enum Plugin {
 /// A node that a volume is, or is to be, published to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Tells it from another of the same name.
+    /// Tells it from another of the same name. Empty if its record cannot be read.
     pub uid: String,
     /// Its key, as it was seen.
     pub mod_revision: Revision,
@@ -82,6 +82,8 @@ pub struct Observed<'a> {
     pub volume: &'a Volume,
     /// Its publications, by node.
     pub publications: &'a BTreeMap<Name, Publication>,
+    /// The nodes of publications that are there and cannot be read: what they say is unknown.
+    pub unreadable: &'a BTreeSet<Name>,
     /// The nodes of those that exist.
     pub nodes: &'a BTreeMap<Name, Node>,
     /// Its plugin.
@@ -309,7 +311,7 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, marked: bool, d
         return;
     }
     if marked && !attempted {
-        if observed.publications.is_empty() {
+        if observed.publications.is_empty() && may_be_unpublished(observed, decision) {
             decision.choose(Step::Drop);
         }
         return;
@@ -354,7 +356,7 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
         decision.wait(&target, "Published", message, false);
         return;
     }
-    if observed.resting.contains(&target) {
+    if observed.resting.contains(&target) || !may_be_unpublished(observed, decision) {
         return;
     }
     if status.r#static {
@@ -371,6 +373,16 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
             true,
         ),
     }
+}
+
+/// Whether nothing speaks for a publication that cannot be read. Where one is there, the volume stays.
+fn may_be_unpublished(observed: &Observed<'_>, decision: &mut Decision) -> bool {
+    let Some(node) = observed.unreadable.first() else {
+        return true;
+    };
+    let message = format!("its publication to node {node} cannot be read");
+    decision.wait(&Target::Volume, "PublicationMalformed", message, true);
+    false
 }
 
 fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {

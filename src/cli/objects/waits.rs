@@ -70,6 +70,8 @@ pub fn of_volume(view: &View, name: &str, volume: &Volume) -> Vec<String> {
     let decision = plan::plan(&Observed {
         volume,
         publications: &publications,
+        // Told by themselves, above.
+        unreadable: &BTreeSet::new(),
         nodes: &nodes,
         plugin: match plugin {
             Some(_) => Plugin::Offers(EVERYTHING),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::change::{Appliable, Rejection};
 use super::fields::{Fault, Fields};
 use super::{Object, document};
+use crate::csi::Endpoint;
 use crate::etcd::Revision;
 use crate::proto::{Metadata, Plugin, PluginSpec};
 
@@ -49,21 +50,10 @@ pub fn endpoint(plugin: &Plugin) -> &str {
 }
 
 fn check_endpoint(text: &str) -> Result<(), String> {
-    let good = match text.split_once("://") {
-        Some(("unix", path)) => path.starts_with('/') && !path.ends_with('/'),
-        Some(("http" | "https", _)) => text.parse::<http::Uri>().is_ok_and(|uri| {
-            let plain = matches!(uri.path(), "" | "/") && uri.query().is_none();
-            plain && uri.port_u16().is_some() && uri.host().is_some_and(|host| !host.is_empty())
-        }),
-        _ => false,
-    };
-    match good {
-        true => Ok(()),
-        false => Err(format!(
-            "\"{}\" is no endpoint: expected unix:///path/of/socket, http://host:port or https://host:port",
-            text.escape_debug()
-        )),
-    }
+    let parsed = text.parse::<Endpoint>();
+    parsed
+        .map(drop)
+        .map_err(|why| format!("\"{}\" is no endpoint: {why}", text.escape_debug()))
 }
 
 impl Object for Plugin {

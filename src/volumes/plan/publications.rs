@@ -13,10 +13,10 @@ fn lost(publication: &Publication, node: Option<&Node>) -> Option<Lost> {
         .map_or("", |spec| spec.node_uid.as_str());
     match node {
         None => Some(Lost::Absent),
-        Some(node) if node.out_of_service || (!meant.is_empty() && meant != node.uid) => {
-            Some(Lost::Unchanged(node.mod_revision))
+        Some(node) => {
+            let another = !meant.is_empty() && !node.uid.is_empty() && meant != node.uid;
+            (node.out_of_service || another).then_some(Lost::Unchanged(node.mod_revision))
         }
-        Some(_) => None,
     }
 }
 
@@ -129,11 +129,10 @@ pub(super) fn plan_beginnings(
             continue;
         }
         // A request that goes beyond the access mode is refused; this is for what was seen out of order.
-        let holder = observed
-            .publications
-            .iter()
-            .find(|(other, publication)| *other != node && is_held(publication));
-        if let Some((holder, _)) = holder
+        let held = observed.publications.iter();
+        let held = held.filter(|(_, publication)| is_held(publication));
+        let mut holders = held.map(|(holder, _)| holder).chain(observed.unreadable);
+        if let Some(holder) = holders.find(|holder| *holder != node)
             && single_node(observed.volume)
         {
             let message = format!("only one node may have it, and {holder} does");

@@ -90,6 +90,7 @@ fn node(csi_node_id: &str) -> Node {
 struct Scene {
     volume: Volume,
     publications: BTreeMap<Name, Publication>,
+    unreadable: BTreeSet<Name>,
     nodes: BTreeMap<Name, Node>,
     plugin: Plugin,
     resting: BTreeSet<Target>,
@@ -102,6 +103,7 @@ impl Scene {
         Self {
             volume,
             publications: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
             nodes: [node("n1"), node("n2"), node("n3")].into(),
             plugin: Plugin::Offers(ALL),
             resting: BTreeSet::new(),
@@ -124,6 +126,7 @@ impl Scene {
         plan(&Observed {
             volume: &self.volume,
             publications: &self.publications,
+            unreadable: &self.unreadable,
             nodes: &self.nodes,
             plugin: self.plugin,
             resting: &self.resting,
@@ -421,4 +424,17 @@ fn a_publication_of_an_earlier_volume_of_that_name_is_left_alone() {
     let earlier = scene.publications.get_mut(&name("n1")).unwrap();
     earlier.spec.as_mut().unwrap().volume_uid = "earlier".to_owned();
     assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherVolume"]));
+}
+
+#[test]
+fn a_publication_that_cannot_be_read_keeps_the_volume_and_its_one_place() {
+    let mut scene = Scene::of(marked(created(volume(Scope::SingleNode))));
+    scene.unreadable = [name("n9")].into();
+    assert_eq!(
+        (scene.step(), scene.reasons()),
+        (None, vec!["PublicationMalformed"])
+    );
+    let mut scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::PendingPublish, "");
+    scene.unreadable = [name("n9")].into();
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherNode"]));
 }
