@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::connection::EtcdArgs;
 use super::exit::{Exit, Failure};
+use super::signals::{HANGUP, INTERRUPT, Named, Signals, TERMINATE};
 use crate::dev::cluster::{Cluster, ReplicaSettings};
 use crate::dev::data_directory::DataDirectory;
 use crate::dev::observe::{Observed, Observer};
@@ -34,6 +34,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A signal this long after the first one is meant as another one.
 const INSISTENCE: Duration = Duration::from_secs(1);
+
+/// All that may ask for the end: a terminal, or whoever runs this.
+const ENDING: [Named; 3] = [INTERRUPT, TERMINATE, HANGUP];
 
 /// Arguments of the command.
 #[derive(Args, Debug)]
@@ -84,15 +87,10 @@ impl Members {
 ///
 /// Of the etcd flags only the prefix applies: this etcd is its own.
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::listen(&ENDING)?;
     let keys = etcd.keys()?;
     // Each replica reads it; what is wrong with it is better said once, and first.
-    let bundle = match &args.bundle {
-        Some(directory) => {
-            Bundle::load(directory).map_err(|error| Failure::usage(format!("--bundle: {error}")))?
-        }
-        None => Bundle::builtin(),
-    };
+    let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
     let directory = match &args.data_dir {
         Some(path) => DataDirectory::open(path),
         None => DataDirectory::temporary(),
@@ -120,7 +118,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 /// only a later one insists.
 async fn insists() -> Result<(), Failure> {
     sleep(INSISTENCE).await;
-    let name = Signals::new()?.next().await;
+    let name = Signals::listen(&ENDING)?.next().await;
     Err(Failure::failed(format!("{name} again: killed everything")))
 }
 
@@ -294,35 +292,6 @@ async fn with_progress<T>(step: &str, work: impl Future<Output = T>) -> Result<T
             biased;
             result = &mut work => return Ok(result),
             _ = ticks.tick() => say(step, &format!("still starting ({})", seconds(begun)))?,
-        }
-    }
-}
-
-/// Whatever asks this process to end.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// The name of the next one.
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "Ctrl-C",
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.hangup.recv() => "SIGHUP",
         }
     }
 }

@@ -7,11 +7,13 @@ use clap::{Parser, Subcommand};
 pub mod bundle;
 pub mod completions;
 pub mod connection;
+pub mod csi_plugin;
 pub mod dev;
 pub mod exit;
 pub mod objects;
 pub mod output;
 pub mod run;
+pub mod signals;
 pub mod status;
 pub mod volumes;
 pub mod wait_ready;
@@ -44,7 +46,7 @@ pub enum Command {
     Status(status::StatusArgs),
     /// List objects
     Get(objects::get::GetArgs),
-    /// Show one object in full
+    /// Show objects in full
     Describe(objects::describe::DescribeArgs),
     /// Create or change objects from YAML or JSON
     Apply(objects::apply::ApplyArgs),
@@ -60,6 +62,9 @@ pub enum Command {
     Drain(volumes::drain::DrainArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
+    /// Serve a CSI plugin to try things out on
+    #[command(hide = true)]
+    CsiPlugin(csi_plugin::CsiPluginArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -93,7 +98,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         match command {
             Command::Run(args) => run::run(args, &etcd).await,
             Command::Dev(args) => dev::run(args, &etcd).await,
@@ -108,7 +113,11 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Retry(args) => volumes::retry::run(args, &etcd).await,
             Command::Drain(args) => volumes::drain::run(args, &etcd).await,
             Command::Bundle(args) => bundle::run(args, &etcd).await,
+            Command::CsiPlugin(args) => csi_plugin::run(args).await,
             Command::Completions(args) => completions::run(args),
         }
-    })
+    });
+    // Not dropped: that would wait for the threads that block, such as one in a name server's hands, for ever (INV-10).
+    runtime.shutdown_background();
+    done
 }

@@ -51,7 +51,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let builtin = Bundle::builtin();
     let waiter = Waiter {
-        release: args.release.unwrap_or(builtin.version().release),
+        release: args.release.unwrap_or(builtin.release()),
         min_reconciler: args
             .min_reconciler_release
             .unwrap_or(builtin.min_reconciler_release),

@@ -115,123 +115,66 @@ pub enum Effect {
 /// What follows from this code, answered to this call.
 ///
 /// From the error tables of the specification, and for the codes that those leave out from what the plugins in the
-/// field mean by them. A plugin that answers a handshake wrongly is tried again for as long as somebody wants it.
+/// field mean by them.
 pub fn classify(method: Method, code: Code) -> Class {
     use Class::{Done, Final, InProgress, Retry, RetrySlowly, WaitForOther};
     use Method as M;
-    match code {
-        Code::Ok => Done,
+    match (method, code) {
+        (_, Code::Ok) => Done,
 
-        // Nobody said no.
-        Code::Cancelled | Code::Unknown | Code::DeadlineExceeded | Code::Unavailable => Retry,
-        // What many plugins answer whatever the cause.
-        Code::Internal => Retry,
+        // Nobody said no; and Internal is what many plugins answer whatever the cause.
+        (
+            _,
+            Code::Cancelled | Code::Unknown | Code::DeadlineExceeded | Code::Unavailable | Code::Internal,
+        ) => Retry,
 
-        Code::InvalidArgument => match method {
-            M::Probe | M::GetPluginInfo | M::GetPluginCapabilities | M::ControllerGetCapabilities => {
+        // Whatever a plugin says no to in its handshake: it is asked again for as long as somebody wants it, since it
+        // may be replaced by one that answers.
+        (M::Probe | M::GetPluginInfo | M::GetPluginCapabilities | M::ControllerGetCapabilities, code) => {
+            if code == Code::Aborted {
+                Retry
+            } else {
                 RetrySlowly
             }
-            M::CreateVolume
-            | M::DeleteVolume
-            | M::ControllerPublishVolume
-            | M::ControllerUnpublishVolume
-            | M::ControllerExpandVolume
-            | M::ListVolumes => Final,
-        },
+        }
 
-        // "Not implemented" is a fact about this plugin until it is another one. A plugin that does not implement
-        // its own identity is none; it may be replaced by one that does.
-        Code::Unimplemented => match method {
-            M::Probe | M::GetPluginInfo | M::GetPluginCapabilities | M::ControllerGetCapabilities => {
-                RetrySlowly
-            }
-            M::CreateVolume
-            | M::DeleteVolume
-            | M::ControllerPublishVolume
-            | M::ControllerUnpublishVolume
-            | M::ControllerExpandVolume
-            | M::ListVolumes => Final,
-        },
+        // The request itself is wrong, or the plugin does not do such things: so it stays until one of them changes.
+        (_, Code::InvalidArgument | Code::Unimplemented) => Final,
 
-        Code::NotFound => match method {
-            // A plugin is to answer Ok here. Some say that what is to go is not there: so it is gone.
-            M::DeleteVolume => Done,
-            // The node may be new to the backend. And where the node of a publication is not found, it is not known
-            // whether the volume is detached: that is success only if the plugin says Ok.
-            M::ControllerPublishVolume | M::ControllerUnpublishVolume | M::ControllerExpandVolume => {
-                RetrySlowly
-            }
-            // No source is ever asked for, so what is missing is something that the parameters name.
-            M::CreateVolume => RetrySlowly,
-            M::Probe
-            | M::GetPluginInfo
-            | M::GetPluginCapabilities
-            | M::ControllerGetCapabilities
-            | M::ListVolumes => RetrySlowly,
-        },
+        // A plugin is to answer Ok here. Some say that what is to go is not there: so it is gone.
+        (M::DeleteVolume, Code::NotFound) => Done,
+        // A new node may not be known to the backend yet, nor what the parameters of a volume name. And where the node
+        // of a publication is not found, it is not known whether the volume is detached: only Ok says so.
+        (_, Code::NotFound) => RetrySlowly,
 
-        Code::AlreadyExists => match method {
-            // A volume of this name with other properties; the volume published there in another way.
-            M::CreateVolume | M::ControllerPublishVolume => Final,
-            M::DeleteVolume | M::ControllerUnpublishVolume | M::ControllerExpandVolume => RetrySlowly,
-            M::Probe
-            | M::GetPluginInfo
-            | M::GetPluginCapabilities
-            | M::ControllerGetCapabilities
-            | M::ListVolumes => RetrySlowly,
-        },
+        // A volume of this name with other properties; the volume published there in another way.
+        (M::CreateVolume | M::ControllerPublishVolume, Code::AlreadyExists) => Final,
+        (_, Code::AlreadyExists) => RetrySlowly,
 
         // Permissions and credentials are also mended at the backend, where nobody tells.
-        Code::PermissionDenied | Code::Unauthenticated => RetrySlowly,
+        (_, Code::PermissionDenied | Code::Unauthenticated) => RetrySlowly,
 
-        Code::ResourceExhausted => match method {
-            // The node has as many volumes as it can take.
-            M::ControllerPublishVolume => WaitForOther,
-            M::CreateVolume | M::DeleteVolume | M::ControllerUnpublishVolume | M::ControllerExpandVolume => {
-                RetrySlowly
-            }
-            M::Probe
-            | M::GetPluginInfo
-            | M::GetPluginCapabilities
-            | M::ControllerGetCapabilities
-            | M::ListVolumes => RetrySlowly,
-        },
+        // The node has as many volumes as it can take.
+        (M::ControllerPublishVolume, Code::ResourceExhausted) => WaitForOther,
+        (_, Code::ResourceExhausted) => RetrySlowly,
 
-        Code::FailedPrecondition => match method {
-            // In use; published to another node; grows only while it is published nowhere.
-            M::DeleteVolume | M::ControllerPublishVolume | M::ControllerExpandVolume => WaitForOther,
-            M::CreateVolume | M::ControllerUnpublishVolume => RetrySlowly,
-            M::Probe
-            | M::GetPluginInfo
-            | M::GetPluginCapabilities
-            | M::ControllerGetCapabilities
-            | M::ListVolumes => RetrySlowly,
-        },
+        // In use; published to another node; grows only while it is published nowhere.
+        (
+            M::DeleteVolume | M::ControllerPublishVolume | M::ControllerExpandVolume,
+            Code::FailedPrecondition,
+        ) => WaitForOther,
+        (_, Code::FailedPrecondition) => RetrySlowly,
 
-        Code::Aborted => match method {
-            M::CreateVolume
-            | M::DeleteVolume
-            | M::ControllerPublishVolume
-            | M::ControllerUnpublishVolume
-            | M::ControllerExpandVolume => InProgress,
-            // The token of the next page is no longer good: again from the first page.
-            M::ListVolumes => Retry,
-            M::Probe | M::GetPluginInfo | M::GetPluginCapabilities | M::ControllerGetCapabilities => Retry,
-        },
+        // The token of the next page is no longer good: again from the first page.
+        (M::ListVolumes, Code::Aborted) => Retry,
+        (_, Code::Aborted) => InProgress,
 
-        Code::OutOfRange => match method {
-            // The capacity is beyond what the plugin does.
-            M::CreateVolume | M::ControllerExpandVolume | M::ControllerPublishVolume => Final,
-            // What is to go has to go some day.
-            M::DeleteVolume | M::ControllerUnpublishVolume => RetrySlowly,
-            M::Probe
-            | M::GetPluginInfo
-            | M::GetPluginCapabilities
-            | M::ControllerGetCapabilities
-            | M::ListVolumes => RetrySlowly,
-        },
+        // The capacity is beyond what the plugin does.
+        (M::CreateVolume | M::ControllerPublishVolume | M::ControllerExpandVolume, Code::OutOfRange) => Final,
+        // What is to go has to go some day.
+        (_, Code::OutOfRange) => RetrySlowly,
 
-        Code::DataLoss => RetrySlowly,
+        (_, Code::DataLoss) => RetrySlowly,
     }
 }
 

@@ -63,13 +63,18 @@ impl Desk {
         });
     }
 
-    /// The objects of a step may be decided on again after a while, longer every time.
+    /// The objects of a step may be decided on again after a while, longer every time; all at once, so that what goes
+    /// together still does.
     pub fn rest(&mut self, step: &Step) {
-        for item in step.items() {
-            let delays = self.delays.entry(item.clone()).or_insert_with(Delays::etcd);
-            let until = Instant::now() + delays.next_delay();
-            self.resting.entry(until).or_default().push(item);
-        }
+        let items = step.items();
+        let delays = items.iter().map(|item| {
+            self.delays
+                .entry(item.clone())
+                .or_insert_with(Delays::etcd)
+                .next_delay()
+        });
+        let until = Instant::now() + delays.max().unwrap_or_default();
+        self.resting.entry(until).or_default().extend(items);
     }
 
     /// The objects of a step are decided on one by one: any of them may be what was in the way of the others (INV-8).
@@ -93,5 +98,33 @@ impl Desk {
             }
             self.busy.taken.remove(&item);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deallocator::plan::Batch;
+    use crate::etcd::Revision;
+    use crate::store::Keys;
+
+    #[tokio::test]
+    async fn what_failed_together_may_be_tried_again_together() {
+        let names = |prefix: &str| {
+            let names = (0..20).map(|number| format!("{prefix}{number}"));
+            let dated = names.map(|name| (name.parse().unwrap(), Revision(1)));
+            dated.collect()
+        };
+        let step = Step::Delete(Batch {
+            services: names("s"),
+            networks: names("n"),
+        });
+        let index = Index::new(Keys::new("/q".parse().unwrap()));
+        let mut desk = Desk::default();
+        desk.take(&step);
+        assert_eq!(desk.busy().taken.len(), 40);
+        desk.rest(&step);
+        desk.rested(&index).await;
+        assert!(desk.busy().taken.is_empty(), "{:?}", desk.busy());
     }
 }

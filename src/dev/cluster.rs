@@ -115,7 +115,7 @@ impl Cluster {
     /// when one cannot be waited for, and returns the first such error. Then gives the directory free.
     pub async fn stop(mut self) -> Result<(), Error> {
         let mut outcomes = Vec::new();
-        for stopped in join_all(self.replicas.iter_mut().map(Replica::stop)).await {
+        for stopped in join_all(self.replicas.iter_mut().map(|replica| replica.stop())).await {
             outcomes.push(stopped.map(|_| ()));
         }
         if let Some(server) = &mut self.apiserver {
@@ -129,8 +129,8 @@ impl Cluster {
     }
 
     fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
-        let replicas = self.replicas.iter_mut().filter_map(Replica::process);
-        let apiserver = self.apiserver.iter_mut().filter_map(ApiServer::process);
+        let replicas = self.replicas.iter_mut().filter_map(|replica| replica.process());
+        let apiserver = self.apiserver.iter_mut().filter_map(|server| server.process());
         let etcd = self.etcd.iter_mut().flat_map(Etcd::processes);
         replicas.chain(apiserver).chain(etcd)
     }

@@ -1,8 +1,8 @@
 //! An etcd cluster of one or more members.
 
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::pki::CertificateFiles;
 use super::process::{Program, Supervised, find_on_path};
-use super::{Error, http, ports};
+use super::restartable::Restartable;
+use super::{Error, http, ports, record};
 
 /// How long a cluster may take to elect its leader and serve. About a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -86,8 +87,7 @@ impl Etcd {
         })?;
         fs::create_dir_all(directory).map_err(Error::write(directory))?;
         let file = directory.join("cluster.json");
-        if file.exists() {
-            let record = read_record(&file)?;
+        if let Some(record) = record::read::<Record>(&file)? {
             if record.members.len() != options.members {
                 return Err(Error::OtherSize {
                     path: directory.to_owned(),
@@ -102,12 +102,7 @@ impl Etcd {
             let record = new_record(options.members)?;
             match Self::start_members(directory, &program, &record, options).await {
                 Ok(cluster) => {
-                    // Written last: a first start that was cut short begins anew.
-                    let text = serde_json::to_string_pretty(&record).map_err(|source| Error::Malformed {
-                        path: file.clone(),
-                        source,
-                    })?;
-                    fs::write(&file, text).map_err(Error::write(&file))?;
+                    record::write(&file, &record)?;
                     return Ok(cluster);
                 }
                 Err(error) if error.is_address_in_use() && attempt < PORT_ATTEMPTS => attempt += 1,
@@ -148,21 +143,19 @@ impl Etcd {
 
     /// The processes of the members that were started.
     pub fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
-        self.members
-            .iter_mut()
-            .filter_map(|member| member.process.as_mut())
+        self.members.iter_mut().filter_map(|member| member.process())
     }
 
     /// Stops all members at the same time; those that do not obey are killed.
     pub async fn stop(&mut self) -> Result<(), Error> {
-        for stopped in join_all(self.members.iter_mut().map(Member::stop)).await {
+        for stopped in join_all(self.members.iter_mut().map(|member| member.stop())).await {
             stopped?;
         }
         Ok(())
     }
 }
 
-/// One member of the cluster, running or not.
+/// One member of the cluster, running or not. Everything of [`Restartable`] can be done to it.
 #[derive(Debug)]
 pub struct Member {
     /// `etcd-1`, …
@@ -172,8 +165,7 @@ pub struct Member {
     /// Where its peers reach it.
     pub peer_url: String,
     metrics_port: u16,
-    program: Program,
-    process: Option<Supervised>,
+    process: Restartable,
 }
 
 impl Member {
@@ -209,44 +201,21 @@ impl Member {
             args.push(format!("--client-cert-auth={}", tls.client_certificates));
         }
         args.extend(options.flags.iter().cloned());
+        let program = Program {
+            name: name.clone(),
+            path: program.to_owned(),
+            args: args.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            hidden_env: "ETCD_",
+            log: directory.join(format!("{name}.log")),
+        };
         Self {
+            name,
             client_url,
             peer_url: peer_url(ports),
             metrics_port: ports.metrics,
-            program: Program {
-                path: program.to_owned(),
-                args: args.into_iter().map(Into::into).collect(),
-                env: Vec::new(),
-                hidden_env: "ETCD_",
-                log: directory.join(format!("{name}.log")),
-                name: name.clone(),
-            },
-            process: None,
-            name,
+            process: Restartable::new(program, STOP_LIMIT),
         }
-    }
-
-    /// Its process id, while it runs.
-    pub fn pid(&self) -> Option<i32> {
-        self.process.as_ref().map(Supervised::pid)
-    }
-
-    /// Where its output goes.
-    pub fn log_file(&self) -> &Path {
-        &self.program.log
-    }
-
-    /// Starts its process and does not wait for it: a member without a quorum beside it cannot serve yet.
-    /// Nothing if it runs.
-    pub fn launch(&mut self) -> Result<(), Error> {
-        if self
-            .process
-            .as_mut()
-            .is_none_or(|process| process.status().is_some())
-        {
-            self.process = Some(self.program.start()?);
-        }
-        Ok(())
     }
 
     /// Starts it and waits until it serves linearizable reads.
@@ -258,17 +227,12 @@ impl Member {
     /// Waits until it serves linearizable reads. It must have been started.
     pub async fn wait_healthy(&mut self) -> Result<(), Error> {
         let port = self.metrics_port;
-        match &mut self.process {
-            Some(process) => process.wait_until(START_LIMIT, || healthy(port)).await,
-            None => Err(Error::NotStarted {
-                name: self.name.clone(),
-            }),
-        }
+        self.process.wait_until(START_LIMIT, || healthy(port)).await
     }
 
     /// Whether it serves linearizable reads now.
     pub async fn is_healthy(&self) -> bool {
-        self.process.is_some() && healthy(self.metrics_port).await.is_ok()
+        self.pid().is_some() && healthy(self.metrics_port).await.is_ok()
     }
 
     /// One counter or gauge (without labels) of its `/metrics`.
@@ -277,45 +241,25 @@ impl Member {
         let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
         response.body.lines().find_map(value)
     }
+}
 
-    /// Stops it in order, or kills it if it does not obey. None if it does not run.
-    pub async fn stop(&mut self) -> Result<Option<ExitStatus>, Error> {
-        match self.process.take() {
-            Some(mut process) => process.stop(STOP_LIMIT).await.map(Some),
-            None => Ok(None),
-        }
+impl Deref for Member {
+    type Target = Restartable;
+
+    fn deref(&self) -> &Restartable {
+        &self.process
     }
+}
 
-    /// Kills it (SIGKILL). None if it does not run.
-    pub async fn kill(&mut self) -> Result<Option<ExitStatus>, Error> {
-        match self.process.take() {
-            Some(mut process) => process.kill().await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Stops its execution (SIGSTOP): its connections stay, nothing answers.
-    pub fn pause(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.pause();
-        }
-    }
-
-    /// Goes on after [`pause`](Self::pause).
-    pub fn resume(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.resume();
-        }
+impl DerefMut for Member {
+    fn deref_mut(&mut self) -> &mut Restartable {
+        &mut self.process
     }
 }
 
 /// etcd answers `/health` after a read that went through raft.
 async fn healthy(metrics_port: u16) -> Result<(), String> {
-    match http::get(metrics_port, "/health").await {
-        Ok(response) if response.status == 200 => Ok(()),
-        Ok(response) => Err(format!("/health: {} {}", response.status, response.body.trim())),
-        Err(error) => Err(format!("/health: {error}")),
-    }
+    http::is_ok("/health", http::get(metrics_port, "/health").await)
 }
 
 fn new_record(members: usize) -> Result<Record, Error> {
@@ -329,14 +273,6 @@ fn new_record(members: usize) -> Result<Record, Error> {
     Ok(Record {
         token: uuid::Uuid::new_v4().to_string(),
         members: (0..members).map(|_| ports()).collect::<Result<_, _>>()?,
-    })
-}
-
-fn read_record(file: &Path) -> Result<Record, Error> {
-    let text = fs::read_to_string(file).map_err(Error::read(file))?;
-    serde_json::from_str(&text).map_err(|source| Error::Malformed {
-        path: file.to_owned(),
-        source,
     })
 }
 

@@ -7,6 +7,7 @@
 
 pub mod apiserver;
 pub mod cluster;
+pub mod csi_plugin;
 pub mod data_directory;
 pub mod error;
 pub mod etcd;
@@ -15,6 +16,8 @@ pub mod observe;
 pub mod pki;
 pub mod ports;
 pub mod process;
+mod record;
 pub mod replica;
+pub mod restartable;
 
 pub use error::Error;

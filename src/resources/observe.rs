@@ -3,16 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::{StreamExt, stream};
+use tracing::warn;
 
-use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
+use crate::kube::{Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
 
-use super::bundle::LABEL;
+use super::bundle::{LABEL, Manifest};
 
 /// An object to be looked at, and the API version to look through.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) object: ObjectRef,
     pub(super) version: String,
+}
+
+impl From<&Manifest> for Target {
+    fn from(manifest: &Manifest) -> Self {
+        Self {
+            object: manifest.object.clone(),
+            version: manifest.version.clone(),
+        }
+    }
 }
 
 /// Group and kind: the inventory, and ownership, know no versions.
@@ -121,25 +131,14 @@ impl World {
         }
     }
 
-    /// If no kind at all could be read and the server is why: one of the errors. A single kind may hang alone, behind a
-    /// webhook or an aggregated API server.
+    /// If no kind at all could be read, and the server is why: one of the errors.
     fn nothing_answered(&self) -> Option<&ApiError> {
-        let servers_fault = |seen: &Seen| match seen {
-            Seen::Unknown(error) => matches!(
-                error.cause,
-                Cause::TimedOut { .. } | Cause::Server { .. } | Cause::Throttled { .. }
-            ),
-            _ => false,
-        };
-        self.kinds
-            .values()
-            .all(servers_fault)
-            .then(|| self.kinds.values().next())
-            .flatten()
-            .and_then(|seen| match seen {
-                Seen::Unknown(error) => Some(error),
-                _ => None,
-            })
+        let mut faults = self.kinds.values().map(|seen| match seen {
+            Seen::Unknown(error) if error.cause.may_be_the_server() => Some(error),
+            _ => None,
+        });
+        let first = faults.next().flatten()?;
+        faults.all(|fault| fault.is_some()).then_some(first)
     }
 
     /// Takes up what a later look saw.
@@ -147,10 +146,44 @@ impl World {
         self.kinds.extend(later.kinds);
     }
 
-    /// Takes up that a kind could not be looked at after all.
-    pub(super) fn unknown(&mut self, group: &str, kind: &str, error: ApiError) {
-        let kind = (group.to_owned(), kind.to_owned());
-        self.kinds.insert(kind, Seen::Unknown(error));
+    /// An object of the inventory, to be looked at through the version that the server prefers now, should it serve the
+    /// one no more that the object was applied with; that version is looked at here.
+    ///
+    /// # Errors
+    /// [`ApiError`] if the server as a whole does not answer.
+    pub(super) async fn through_served_version(
+        &mut self,
+        kube: &KubeClient,
+        discovery: &mut Discovery,
+        applied: Target,
+    ) -> Result<Target, ApiError> {
+        let ObjectRef { group, kind, .. } = &applied.object;
+        let key = (group.clone(), kind.clone());
+        match self.kinds.get(&key) {
+            Some(Seen::Listed { resource, .. }) => {
+                let version = resource.version.clone();
+                return Ok(Target { version, ..applied });
+            }
+            Some(Seen::NotServed) => {}
+            None | Some(Seen::Unknown(_)) => return Ok(applied),
+        }
+        let preferred = match kube.preferred_version(group).await {
+            Ok(Some(preferred)) if preferred != applied.version => preferred,
+            Ok(_) => return Ok(applied),
+            Err(error) if error.cause.is_the_server() => return Err(error),
+            Err(error) => {
+                // Not knowing is no absence: the object stays in the inventory.
+                warn!(object = %applied.object, %error, "which versions are served is not known");
+                self.kinds.insert(key, Seen::Unknown(error));
+                return Ok(applied);
+            }
+        };
+        let target = Target {
+            version: preferred,
+            ..applied
+        };
+        self.extend(Self::observe(kube, discovery, std::slice::from_ref(&target), 1).await?);
+        Ok(target)
     }
 
     /// The resource to write an object through, and the object as it was seen.
@@ -194,11 +227,6 @@ impl World {
     /// Every kind that was looked at.
     pub(super) fn kinds(&self) -> impl Iterator<Item = (&GroupKind, &Seen)> {
         self.kinds.iter()
-    }
-
-    /// What was seen of one kind.
-    pub(super) fn kind(&self, group: &str, kind: &str) -> Option<&Seen> {
-        self.kinds.get(&(group.to_owned(), kind.to_owned()))
     }
 }
 

@@ -5,7 +5,7 @@ use quorate::etcd::{KeyRange, Txn};
 use quorate::proto::Task;
 use quorate::proto::task_status::State;
 
-use super::{Leader, World, document, service, store, task};
+use super::{Leader, World, attempt, decide, document, service, store, task};
 use crate::support::wait::{SOON, eventually, same};
 
 async fn states(world: &World) -> Vec<(String, State)> {
@@ -124,26 +124,17 @@ async fn hundreds_of_tasks_are_orphaned_also_when_the_leader_dies_in_between() {
 
 #[tokio::test]
 async fn a_node_that_is_back_before_the_transaction_keeps_its_tasks() {
-    use quorate::deallocator::act::act;
-    use quorate::deallocator::index::Index;
-    use quorate::deallocator::plan::{Busy, plan};
-    use quorate::store::Follower;
     let world = World::start().await;
     world.task("web/1", "n1", State::Running).await;
-    let mut index = Index::new(world.store.keys.clone());
-    let mut follower = Follower::new(&world.store.etcd, world.store.keys.in_use());
-    while !index.is_complete() {
-        index.take_in(follower.next().await);
-    }
-    let step = plan(&index, &Busy::default()).expect("the task is an orphan");
+    let step = decide(&world.store).await;
     assert_eq!(
         step.to_string(),
         "unfinished on nodes that do not exist: task web/1"
     );
     world.apply(&document("Node", "n1", "{}")).await;
     let leader = Leader::elect_idle(world.store.clone(), "test").await;
-    let outcome = act(&world.store, leader.leadership.fence(), &step).await;
-    assert_eq!(format!("{outcome:?}"), "Refused");
+    let outcome = attempt(&world.store, leader.leadership.fence(), &step).await;
+    assert_eq!(outcome, "Refused");
     expect_states(&world, &[("web/1", State::Running)]).await;
     leader.resign().await;
 }

@@ -2,16 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use quorate::etcd::{Fence, KeyRange, Revision, Txn, Watched, Watcher};
+use quorate::etcd::{Fence, Txn};
 use quorate::proto::Registration;
 use quorate::release::{Release, Version};
 use quorate::replica::{self, Settings, Vitals};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::gate::term::{Recorder, TIMES, own};
-use crate::support::client::{commit, connect, store};
+use crate::support::client::{commit, connect, store, written_since};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, Replicas, TestReplica};
@@ -109,9 +108,7 @@ async fn a_leader_paused_beyond_its_ttl_steps_down_by_itself_and_stands_again() 
     let (mut replicas, leader) = three(&etcd).await;
     let pid = replicas.0[leader].process().unwrap().pid();
     let name = replicas.0[leader].node_id.clone();
-    let client = connect(&etcd).await;
-    let mut history = Watcher::new(&client, KeyRange::prefix("/quorate/"), Revision(1));
-    let (_, old_key) = (leader, leader_by_key(&etcd).unwrap().0);
+    let (old_key, _) = leader_by_key(&etcd).unwrap();
     replicas.0[leader].pause();
     let (next, _) = successor(&replicas, leader).await;
     assert!(etcd.keys(&old_key).is_empty());
@@ -127,24 +124,7 @@ async fn a_leader_paused_beyond_its_ttl_steps_down_by_itself_and_stands_again() 
     assert!(!replicas.0[leader].leads().await && replicas.0[next].leads().await);
     replicas.0[leader].wait_ready().await;
     // What it wrote since: its registration and its candidacy, nothing in the name of its term.
-    let end = etcd.revision();
-    let mut written = Vec::new();
-    timeout(SOON, async {
-        let mut seen = 0;
-        while seen < end {
-            let Watched::Events(events) = history.next().await else {
-                panic!("nothing was compacted")
-            };
-            for event in events {
-                seen = event.revision().0;
-                if seen > resumed_at {
-                    written.push(String::from_utf8_lossy(event.key()).into_owned());
-                }
-            }
-        }
-    })
-    .await
-    .unwrap();
+    let written = written_since(&connect(&etcd).await, "/quorate/", resumed_at).await;
     let registration = format!("/quorate/nodes/{name}/release");
     let own = |key: &String| *key == registration || (key.starts_with(ELECTION) && *key != old_key);
     assert!(!written.is_empty() && written.iter().all(own), "{written:?}");

@@ -97,6 +97,13 @@ pub async fn quorate_with<I: IntoIterator<Item: AsRef<OsStr>>>(
     }
 }
 
+/// Runs a command on this etcd, which has no TLS.
+pub async fn quorate_on(etcd: &TestEtcd, args: &[&str], stdin: &str) -> Finished {
+    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
+    let args = args.iter().copied().chain([endpoints.as_str()]).map(OsStr::new);
+    quorate_with(args, Some(stdin), &[]).await
+}
+
 /// How to start replicas of the program under test.
 #[derive(Clone, Debug, Default)]
 pub struct Launch {
@@ -230,19 +237,9 @@ impl TestReplica {
         .await;
     }
 
-    /// SIGTERM, SIGSTOP and SIGCONT do not wait; see [`Replica::stop`] and [`Replica::kill`] for those that do.
+    /// SIGTERM, without waiting for what comes of it.
     pub fn terminate(&mut self) {
         self.running().terminate();
-    }
-
-    /// SIGSTOP.
-    pub fn pause(&mut self) {
-        self.running().pause();
-    }
-
-    /// SIGCONT.
-    pub fn resume(&mut self) {
-        self.running().resume();
     }
 
     /// Waits until it ends by itself.
