@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::deallocator::controller::{self as deallocator, Deallocator};
-use crate::etcd::election::{CampaignError, campaign};
-use crate::etcd::{Fence, KeyRange, LeaseTimes, Pulse, Revision};
+use crate::etcd::election::{CampaignError, campaign, range_of};
+use crate::etcd::{Fence, LeaseTimes, Pulse, Revision};
 use crate::gate::controller::{GateController, Reconcile, Times};
 use crate::gate::judge::Waiter;
 use crate::gate::plan::Own;
@@ -212,7 +212,7 @@ where
 
 /// Follows the election keys: the oldest one is the leader's.
 async fn watch_leader(store: &Store, leader: &watch::Sender<Option<String>>, stop: CancellationToken) {
-    let range = KeyRange::prefix(format!("{}/", store.keys.election()));
+    let range = range_of(&store.keys.election());
     let mut cache: Cache<(Revision, String)> = Cache::new(&store.etcd, range, |kv| {
         (
             kv.create_revision,

@@ -37,7 +37,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a replica of the controller
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Run etcd, a kube-apiserver and the controller on this machine, to try things out
     Dev(dev::DevArgs),
     /// Block until the reconciled state admits a release
@@ -100,7 +100,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
     let done = runtime.block_on(async {
         match command {
-            Command::Run(args) => run::run(args, &etcd).await,
+            Command::Run(args) => run::run(*args, &etcd).await,
             Command::Dev(args) => dev::run(args, &etcd).await,
             Command::WaitReady(args) => wait_ready::run(args, &etcd).await,
             Command::Status(args) => status::run(args, &etcd).await,
