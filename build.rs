@@ -7,6 +7,8 @@ fn main() -> std::io::Result<()> {
     prost_build::Config::new()
         // Maps iterate in key order, so that one message has one encoding.
         .btree_map(["."])
+        // Holds secret values, so it is not printed by accident: its `Debug` is written by hand.
+        .skip_debug(["quorate.v1.Secret"])
         .compile_protos(
             &[
                 "proto/quorate/v1/version.proto",
@@ -14,6 +16,7 @@ fn main() -> std::io::Result<()> {
                 "proto/quorate/v1/object.proto",
                 "proto/quorate/v1/node.proto",
                 "proto/quorate/v1/service.proto",
+                "proto/quorate/v1/volume.proto",
             ],
             &["proto"],
         )?;

@@ -31,6 +31,7 @@ pub mod retry;
 pub mod serve;
 pub mod store;
 pub mod term;
+pub mod volumes;
 
 /// The messages of `proto/quorate/v1`, as they lie in etcd.
 #[allow(

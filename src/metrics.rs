@@ -3,7 +3,7 @@
 //! Base units, bounded labels: no object name is ever a label.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -55,6 +55,13 @@ pub struct Kind {
     pub kind: &'static str,
 }
 
+/// A single label `state`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct State {
+    /// From a fixed set of words.
+    pub state: &'static str,
+}
+
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Handles to every metric; cheap to clone, all clones count into the same.
@@ -84,7 +91,7 @@ pub struct Metrics {
     /// Managed objects by the result of the last pass.
     pub resources: Family<Outcome, Gauge>,
     /// 1 while the gate waits for nodes, else 0.
-    pub gate_blocked: Gauge<i64, AtomicI64>,
+    pub gate_blocked: Gauge,
     /// Duration of calls to CSI plugins.
     pub csi_operations_seconds: Seconds<CsiOperation>,
     /// Services and networks that are marked for deletion and still there; counted by the leader, else 0.
@@ -97,6 +104,12 @@ pub struct Metrics {
     pub deallocator_orphaned: Counter,
     /// Transactions of the deallocator that etcd refused because something had changed.
     pub deallocator_refused: Counter,
+    /// Volumes by where they are in their lives; counted by the leader, else 0.
+    pub volumes: Family<State, Gauge>,
+    /// Volumes that wait for their plugin to have room for a step.
+    pub volume_queue_depth: Gauge,
+    /// Volumes whose failed steps were tried again.
+    pub volume_retries: Counter,
 }
 
 impl Metrics {
@@ -127,6 +140,9 @@ impl Metrics {
             deallocator_deletions: Family::default(),
             deallocator_orphaned: Counter::default(),
             deallocator_refused: Counter::default(),
+            volumes: Family::default(),
+            volume_queue_depth: Gauge::default(),
+            volume_retries: Counter::default(),
         };
         let m = &metrics;
         registry.register("leader", "1 while this replica leads", m.leader.clone());
@@ -215,6 +231,21 @@ impl Metrics {
             "Transactions refused because something had changed since they were decided on",
             m.deallocator_refused.clone(),
         );
+        registry.register(
+            "volumes",
+            "Volumes by where they are in their lives",
+            m.volumes.clone(),
+        );
+        registry.register(
+            "volume_queue_depth",
+            "Volumes that wait for their plugin to have room for a step",
+            m.volume_queue_depth.clone(),
+        );
+        registry.register(
+            "volume_retries",
+            "Volumes whose failed steps were tried again",
+            m.volume_retries.clone(),
+        );
         let info = vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("release", release.to_owned()),
@@ -268,8 +299,13 @@ mod tests {
         let network = || Kind { kind: "network" };
         metrics.deallocator_pending.get_or_create(&network()).set(2);
         metrics.deallocator_deletions.get_or_create(&network()).inc();
+        let created = State { state: "created" };
+        metrics.volumes.get_or_create(&created).set(4);
         let text = metrics.encode();
         for line in [
+            "quorate_volumes{state=\"created\"} 4",
+            "quorate_volume_queue_depth 0",
+            "quorate_volume_retries_total 0",
             "quorate_leader 0",
             "quorate_leader_transitions_total 0",
             "quorate_lease_margin_seconds 0",

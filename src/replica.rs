@@ -9,7 +9,7 @@
 //! ├── watch-leader     follows the election keys
 //! ├── readiness        judges the status after every registration
 //! └── campaign         while this is the highest release
-//!     └── term         while elected: the gate's controller, the deallocator
+//!     └── term         while elected: the gate's controller, the deallocator, volumes
 //! ```
 
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::deallocator::controller::{self as deallocator, Deallocator};
-use crate::etcd::election::{CampaignError, campaign};
-use crate::etcd::{Fence, KeyRange, LeaseTimes, Pulse, Revision};
+use crate::etcd::election::{CampaignError, campaign, range_of};
+use crate::etcd::{Fence, LeaseTimes, Pulse, Revision};
 use crate::gate::controller::{GateController, Reconcile, Times};
 use crate::gate::judge::Waiter;
 use crate::gate::plan::Own;
@@ -34,6 +34,7 @@ use crate::kube::events::Events;
 use crate::retry::Delays;
 use crate::store::{Cache, Name, Store};
 use crate::term;
+use crate::volumes::controller::{self as volumes, Volumes};
 
 mod entitlement;
 
@@ -53,6 +54,8 @@ pub struct Settings {
     pub lease_ttl: Duration,
     /// The waits of the gate.
     pub times: Times,
+    /// The waits of what sees to volumes.
+    pub volumes: volumes::Times,
 }
 
 /// What the probes ask. All clones see the same replica.
@@ -209,7 +212,7 @@ where
 
 /// Follows the election keys: the oldest one is the leader's.
 async fn watch_leader(store: &Store, leader: &watch::Sender<Option<String>>, stop: CancellationToken) {
-    let range = KeyRange::prefix(format!("{}/", store.keys.election()));
+    let range = range_of(&store.keys.election());
     let mut cache: Cache<(Revision, String)> = Cache::new(&store.etcd, range, |kv| {
         (
             kv.create_revision,
@@ -324,8 +327,15 @@ where
         let deallocator = Deallocator {
             store: self.store.clone(),
             fence: fence.clone(),
-            notices,
+            notices: notices.clone(),
         };
         tasks.spawn(deallocator.run());
+        let volumes = Volumes {
+            store: self.store.clone(),
+            fence: fence.clone(),
+            times: self.settings.volumes,
+            notices,
+        };
+        tasks.spawn(volumes.run());
     }
 }

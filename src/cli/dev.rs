@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::env;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -40,7 +40,11 @@ const ENDING: [Named; 3] = [INTERRUPT, TERMINATE, HANGUP];
 
 /// Arguments of the command.
 #[derive(Args, Debug)]
-#[command(after_help = "It starts an etcd of its own: of the flags for etcd, only --prefix applies.")]
+#[command(after_help = "\
+It starts an etcd of its own: of the flags for etcd, only --prefix applies.
+
+To try failover, kill a process of several: the others take over, and it is started again after a moment. The end of one \
+that has no other of its kind ends everything.")]
 pub struct DevArgs {
     /// Members of the etcd cluster: 1, or 3 to try the loss of one
     #[arg(long, value_enum, value_name = "N", default_value_t = Members::One)]
@@ -83,7 +87,7 @@ impl Members {
     }
 }
 
-/// Runs everything until a signal or the end of one of the processes, then stops everything.
+/// Runs everything until a signal, or until a process ends that has no other of its kind; then stops everything.
 ///
 /// Of the etcd flags only the prefix applies: this etcd is its own.
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
@@ -172,7 +176,7 @@ async fn bring_up(
     let observer = Observer::new(store, cluster.replicas());
     tokio::select! {
         failed = tell(&observer, &hints, begun) => failed,
-        failed = cluster.unless_one_ends(pending()) => failed.map_err(failure),
+        ended = cluster.keep_up(tell_end) => Err(failure(ended)),
     }
 }
 
@@ -218,6 +222,14 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
         count: usize::from(args.replicas),
         flags,
     })
+}
+
+/// Says what ended and is started again.
+fn tell_end(error: &Error) {
+    if let Error::Ended { name, status, .. } = error {
+        // Where nobody reads any more, the next line to be said ends the run.
+        let _ = say("dev", &format!("{name} ended ({status}), and is started again"));
+    }
 }
 
 /// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.

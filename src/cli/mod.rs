@@ -15,6 +15,7 @@ pub mod output;
 pub mod run;
 pub mod signals;
 pub mod status;
+pub mod volumes;
 pub mod wait_ready;
 
 use connection::EtcdArgs;
@@ -36,7 +37,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a replica of the controller
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Run etcd, a kube-apiserver and the controller on this machine, to try things out
     Dev(dev::DevArgs),
     /// Block until the reconciled state admits a release
@@ -51,6 +52,14 @@ pub enum Command {
     Apply(objects::apply::ApplyArgs),
     /// Delete objects
     Delete(objects::delete::DeleteArgs),
+    /// Have a volume published to a node
+    Publish(volumes::publish::PublishArgs),
+    /// Have a volume unpublished from a node
+    Unpublish(volumes::unpublish::UnpublishArgs),
+    /// Try again at once what failed
+    Retry(volumes::retry::RetryArgs),
+    /// Give a node nothing new, or give it up
+    Drain(volumes::drain::DrainArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
     /// Serve a CSI plugin to try things out on
@@ -91,7 +100,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
     let done = runtime.block_on(async {
         match command {
-            Command::Run(args) => run::run(args, &etcd).await,
+            Command::Run(args) => run::run(*args, &etcd).await,
             Command::Dev(args) => dev::run(args, &etcd).await,
             Command::WaitReady(args) => wait_ready::run(args, &etcd).await,
             Command::Status(args) => status::run(args, &etcd).await,
@@ -99,6 +108,10 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Describe(args) => objects::describe::run(args, &etcd).await,
             Command::Apply(args) => objects::apply::run(args, &etcd).await,
             Command::Delete(args) => objects::delete::run(args, &etcd).await,
+            Command::Publish(args) => volumes::publish::run(args, &etcd).await,
+            Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,
+            Command::Retry(args) => volumes::retry::run(args, &etcd).await,
+            Command::Drain(args) => volumes::drain::run(args, &etcd).await,
             Command::Bundle(args) => bundle::run(args, &etcd).await,
             Command::CsiPlugin(args) => csi_plugin::run(args).await,
             Command::Completions(args) => completions::run(args),

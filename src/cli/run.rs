@@ -24,6 +24,7 @@ use crate::resources::{self, InTerm, Subject};
 use crate::retry::Delays;
 use crate::serve::{self, Check, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
+use crate::volumes::controller as volumes;
 
 /// How long a start waits for etcd before it fails, to be started again by whoever supervises it.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -85,6 +86,10 @@ pub struct RunArgs {
     /// Between passes when nothing changes, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Times::default().pass_interval))]
     pass_interval_ms: u64,
+
+    /// Between comparisons with the volumes that a plugin lists, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(volumes::Times::default().compare_every))]
+    volume_compare_interval_ms: u64,
 
     /// Between looks at etcd's endpoints, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).endpoint_interval))]
@@ -222,6 +227,9 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         times: Times {
             settle: Duration::from_millis(args.settle_ms),
             pass_interval: Duration::from_millis(args.pass_interval_ms),
+        },
+        volumes: volumes::Times {
+            compare_every: Duration::from_millis(args.volume_compare_interval_ms),
         },
     };
     let reconciling = resources::Settings {

@@ -63,9 +63,25 @@ impl Desk {
         });
     }
 
+    /// Something changed since a step was decided.
+    pub fn refused(&mut self, step: &Step) {
+        match step.is_single() {
+            true => self.rest(step),
+            false => self.split(step),
+        }
+    }
+
+    /// etcd did not take a step. One that it never takes may be too large for it: its parts may not be.
+    pub fn failed(&mut self, step: &Step, retryable: bool) {
+        match retryable {
+            true => self.rest(step),
+            false => self.refused(step),
+        }
+    }
+
     /// The objects of a step may be decided on again after a while, longer every time; all at once, so that what goes
     /// together still does.
-    pub fn rest(&mut self, step: &Step) {
+    fn rest(&mut self, step: &Step) {
         let items = step.items();
         let delays = items.iter().map(|item| {
             self.delays
@@ -78,7 +94,7 @@ impl Desk {
     }
 
     /// The objects of a step are decided on one by one: any of them may be what was in the way of the others (INV-8).
-    pub fn split(&mut self, step: &Step) {
+    fn split(&mut self, step: &Step) {
         for item in step.items() {
             self.busy.taken.remove(&item);
             self.busy.alone.insert(item);
@@ -108,23 +124,57 @@ mod tests {
     use crate::etcd::Revision;
     use crate::store::Keys;
 
-    #[tokio::test]
-    async fn what_failed_together_may_be_tried_again_together() {
-        let names = |prefix: &str| {
-            let names = (0..20).map(|number| format!("{prefix}{number}"));
+    fn step(services: usize, networks: usize) -> Step {
+        let names = |prefix: &str, count: usize| {
+            let names = (0..count).map(|number| format!("{prefix}{number}"));
             let dated = names.map(|name| (name.parse().unwrap(), Revision(1)));
             dated.collect()
         };
-        let step = Step::Delete(Batch {
-            services: names("s"),
-            networks: names("n"),
-        });
+        Step::Delete(Batch {
+            services: names("s", services),
+            networks: names("n", networks),
+        })
+    }
+
+    fn counts(desk: &Desk) -> (usize, usize) {
+        (desk.busy().taken.len(), desk.busy().alone.len())
+    }
+
+    #[test]
+    fn what_is_refused_together_is_tried_one_by_one_at_once_and_what_is_refused_alone_rests() {
+        let mut desk = Desk::default();
+        desk.take(&step(2, 1));
+        desk.refused(&step(2, 1));
+        assert_eq!(counts(&desk), (0, 3));
+        // A service with its networks is one: they go together.
+        desk.take(&step(1, 1));
+        desk.refused(&step(1, 1));
+        assert_eq!(counts(&desk), (2, 3));
+    }
+
+    #[test]
+    fn what_fails_stays_together_unless_etcd_will_never_take_it() {
+        let mut desk = Desk::default();
+        desk.take(&step(2, 1));
+        desk.failed(&step(2, 1), true);
+        assert_eq!(counts(&desk), (3, 0));
+        let mut desk = Desk::default();
+        desk.take(&step(2, 1));
+        desk.failed(&step(2, 1), false);
+        assert_eq!(counts(&desk), (0, 3));
+    }
+
+    #[tokio::test]
+    async fn what_failed_together_rests_and_is_tried_again_together() {
         let index = Index::new(Keys::new("/q".parse().unwrap()));
         let mut desk = Desk::default();
+        let step = step(20, 20);
         desk.take(&step);
-        assert_eq!(desk.busy().taken.len(), 40);
-        desk.rest(&step);
+        desk.failed(&step, true);
+        let begun = Instant::now();
         desk.rested(&index).await;
-        assert!(desk.busy().taken.is_empty(), "{:?}", desk.busy());
+        assert_eq!(counts(&desk), (0, 0));
+        // Three quarters of the first delay of `Delays::etcd` (INV-9).
+        assert!(begun.elapsed().as_millis() >= 75, "{:?}", begun.elapsed());
     }
 }

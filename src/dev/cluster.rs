@@ -1,9 +1,12 @@
 //! The processes of a development cluster, started one upon the other and stopped the other way round.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use tokio::time::sleep;
 
 use super::Error;
 use super::apiserver::{self, ApiServer};
@@ -11,6 +14,13 @@ use super::data_directory::DataDirectory;
 use super::etcd::{self, Etcd};
 use super::process::{Supervised, first_end};
 use super::replica::{self, Replica};
+use super::restartable::Restartable;
+
+/// Before what ended is started again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What ends again sooner than this would go on doing so.
+const ENDS_AT_ONCE: Duration = Duration::from_secs(10);
 
 /// What runs so far. Dropping it kills everything; [`stop`](Self::stop) is the orderly way.
 #[derive(Debug)]
@@ -109,6 +119,41 @@ impl Cluster {
             result = work => result,
             ended = first_end(self.processes()) => Err(ended),
         }
+    }
+
+    /// Starts again, after a moment, what ends by itself and has others of its kind beside it: their taking over is what
+    /// there are several for. Tells each such end, and returns the one that it cannot go on after.
+    pub async fn keep_up(&mut self, tell: impl Fn(&Error)) -> Error {
+        let mut started_again: HashMap<String, Instant> = HashMap::new();
+        loop {
+            let ended = first_end(self.processes()).await;
+            let Error::Ended { name, .. } = &ended else {
+                return ended;
+            };
+            let again = started_again.insert(name.clone(), Instant::now());
+            let Some(server) = self.ended_among_others() else {
+                return ended;
+            };
+            if again.is_some_and(|at| at.elapsed() < ENDS_AT_ONCE) {
+                return ended;
+            }
+            tell(&ended);
+            sleep(PAUSE).await;
+            if let Err(error) = server.launch() {
+                return error;
+            }
+        }
+    }
+
+    fn ended_among_others(&mut self) -> Option<&mut Restartable> {
+        let replicas = self.replicas.iter_mut().map(|replica| &mut **replica);
+        let members = self.etcd.iter_mut().flat_map(|etcd| &mut etcd.members);
+        let (replicas, members): (Vec<_>, Vec<_>) =
+            (replicas.collect(), members.map(|member| &mut **member).collect());
+        let several = [replicas, members].into_iter().filter(|kind| kind.len() > 1);
+        several
+            .flatten()
+            .find_map(|server| server.has_ended().then_some(server))
     }
 
     /// Stops the replicas, then the kube-apiserver, then etcd: none of them sees what it needs go away. Goes on

@@ -53,6 +53,13 @@ impl Restartable {
         self.process.as_mut()
     }
 
+    /// Whether its process ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.process
+            .as_mut()
+            .is_some_and(|process| process.status().is_some())
+    }
+
     /// Its process id, while it was not stopped or killed.
     pub fn pid(&self) -> Option<i32> {
         self.process.as_ref().map(Supervised::pid)

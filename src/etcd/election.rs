@@ -199,6 +199,7 @@ impl Etcd {
     }
 }
 
-fn range_of(prefix: &str) -> KeyRange {
+/// The keys of all candidates below a prefix.
+pub fn range_of(prefix: &str) -> KeyRange {
     KeyRange::prefix(format!("{prefix}/"))
 }

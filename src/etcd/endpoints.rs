@@ -145,6 +145,18 @@ impl Etcd {
         }
     }
 
+    /// Does something that may outlive members and credentials, which are kept current meanwhile.
+    pub async fn following<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::select! {
+            done = work => done,
+            // Nobody cancels it: it never ends.
+            never = async {
+                self.follow_endpoints(CancellationToken::new()).await;
+                std::future::pending().await
+            } => never,
+        }
+    }
+
     async fn look_at_endpoints(&self) {
         let config = &self.0.config;
         let link = self.link();
@@ -164,7 +176,8 @@ impl Etcd {
         };
         let mut candidates = configured(config);
         if config.sync_endpoints {
-            candidates.extend(self.voters().await);
+            // While the list cannot be had, those in use are not given up for that.
+            candidates.extend(self.voters().await.unwrap_or_else(|| self.live_endpoints()));
         }
         let mut clients = self.single_clients().clone();
         let answers = probe(config, &options, &mut clients, candidates).await;
@@ -172,6 +185,13 @@ impl Etcd {
         let live = answering(&answers);
         if live.is_empty() {
             // Nothing better is known: the channel keeps what it has and reconnects by itself.
+            if renewed && let Some((endpoint, Err(error))) = answers.first() {
+                warn!(
+                    "keeping the etcd credentials in use: they changed on disk, but no endpoint answers with them \
+                     ({endpoint}: {})",
+                    error.message()
+                );
+            }
             return;
         }
         let before = self.live_endpoints();
@@ -200,20 +220,18 @@ impl Etcd {
         }
     }
 
-    /// Client URLs of the started voters; none where the list cannot be had. Good enough for where to connect,
-    /// not for what to change: the list is not read linearizably.
-    async fn voters(&self) -> Vec<String> {
+    /// Client URLs of the started voters, if the list can be had. Good enough for where to connect, not for what to
+    /// change: the list is not read linearizably.
+    async fn voters(&self) -> Option<Vec<String>> {
         let listed = self
             .call("member_list", |link| async move {
                 link.client.cluster_client().member_list().await
             })
-            .await;
-        let Ok(listed) = listed else { return Vec::new() };
+            .await
+            .ok()?;
         let voters = listed.members().iter().filter(|member| !member.is_learner());
-        voters
-            .flat_map(|member| member.client_urls())
-            .filter_map(|url| self.0.config.normalize(url))
-            .collect()
+        let urls = voters.flat_map(|member| member.client_urls());
+        Some(urls.filter_map(|url| self.0.config.normalize(url)).collect())
     }
 
     fn single_clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Client>> {

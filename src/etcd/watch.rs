@@ -272,6 +272,6 @@ fn event_of(event: &etcd_client::Event) -> Option<Event> {
             revision: Revision(kv.mod_revision()),
         }
     } else {
-        Event::Put(KeyValue::from_client(kv))
+        Event::Put(KeyValue::take(kv.clone()))
     })
 }

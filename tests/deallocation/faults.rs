@@ -8,6 +8,7 @@ use quorate::etcd::Txn;
 use quorate::proto::task_status::State;
 use quorate::store::Store;
 use quorate::store::object::Object;
+use quorate::store::object::mark::Marked;
 
 use super::{Leader, World, attempt, decide, history, network, service, store};
 use crate::support::proxy::{Network, Proxy};
@@ -36,6 +37,37 @@ async fn a_task_created_between_the_decision_and_the_transaction_saves_its_servi
     world
         .expect_objects(&["/networks/front", "/services/web", "/tasks/web/1"])
         .await;
+    world.remove("/tasks/web/1").await;
+    world.expect_objects(&[]).await;
+    history::check(&world).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_task_that_the_leader_has_not_seen_yet_saves_its_service() {
+    let world = World::start().await;
+    world.apply(&service("web", "{}")).await;
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    let leader = Leader::elect(store(&[proxy.url()]).await, "test").await;
+    leader.settled(&world).await;
+    let (stored, _) = world.store.etcd.get(b"/quorate/services/web").await.unwrap();
+    let mut marked = super::decode_service(&stored.unwrap().value).unwrap();
+    *marked.mark_mut() = Some(prost_types::Timestamp::default());
+
+    // Its transaction arrives two of these after the mark, and the task in between.
+    proxy.set(Network::Delays(Duration::from_secs(1)));
+    world.put("/services/web", marked.encode_to_vec()).await;
+    world.task("web/1", "", State::New).await;
+    eventually(SOON, "it is refused", async || {
+        let refused = "quorate_deallocator_refused_transactions_total 1";
+        match leader.metrics().contains(refused) {
+            true => Ok(()),
+            false => Err(leader.metrics()),
+        }
+    })
+    .await;
+    proxy.set(Network::Passes);
+    world.expect_objects(&["/services/web", "/tasks/web/1"]).await;
     world.remove("/tasks/web/1").await;
     world.expect_objects(&[]).await;
     history::check(&world).await;

@@ -1,9 +1,11 @@
 //! Leaders that end: killed at every step, fenced off, one after the other.
 
 use quorate::proto::task_status::State;
+use tokio::time::timeout;
 
 use super::{Leader, World, attempt, decide, document, history, network, service, store};
 use crate::support::quorate::Launch;
+use crate::support::wait::SOON;
 
 #[tokio::test]
 async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
@@ -13,7 +15,7 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
         .await;
     world.mark("service/web").await;
     world.mark("network/front").await;
-    let old = Leader::elect_idle(world.store.clone(), "old").await;
+    let mut old = Leader::elect_idle(world.store.clone(), "old").await;
     let fence = old.leadership.fence().clone();
     // The lease is gone without its owner's knowing: as after a pause.
     for key in world.etcd.keys("/quorate/kubernetes/reconciler/leader/") {
@@ -33,6 +35,10 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
             .encode()
             .contains("quorate_fenced_writes_refused_total 1")
     );
+    // The real one ends by itself.
+    old.begin();
+    let ended = timeout(SOON, old.deallocating.join_next()).await;
+    ended.expect("it ends").expect("it ran").unwrap();
 
     new.begin();
     world.expect_objects(&[]).await;

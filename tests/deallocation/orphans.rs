@@ -1,7 +1,7 @@
 //! Unfinished tasks of nodes that do not exist become orphans, and no others.
 
 use prost::Message;
-use quorate::etcd::{KeyRange, Txn};
+use quorate::etcd::{KeyRange, LeaseId, Txn};
 use quorate::proto::Task;
 use quorate::proto::task_status::State;
 
@@ -136,5 +136,35 @@ async fn a_node_that_is_back_before_the_transaction_keeps_its_tasks() {
     let outcome = attempt(&world.store, leader.leadership.fence(), &step).await;
     assert_eq!(outcome, "Refused");
     expect_states(&world, &[("web/1", State::Running)]).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_task_that_finished_before_the_transaction_keeps_its_state() {
+    let world = World::start().await;
+    world.task("web/1", "n1", State::Running).await;
+    let step = decide(&world.store).await;
+    world.task("web/1", "n1", State::Complete).await;
+    let leader = Leader::elect_idle(world.store.clone(), "test").await;
+    let outcome = attempt(&world.store, leader.leadership.fence(), &step).await;
+    assert_eq!(outcome, "Refused");
+    expect_states(&world, &[("web/1", State::Complete)]).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn an_orphaned_task_stays_on_the_lease_of_whoever_ran_it() {
+    let world = World::start().await;
+    let granted = world.etcd.etcdctl(&["lease", "grant", "600"]);
+    let lease = granted.split_whitespace().nth(1).unwrap();
+    let lease = LeaseId(i64::from_str_radix(lease, 16).unwrap());
+    let value = task("web/1", "n1", State::Running);
+    world
+        .commit(Txn::new().put_leased(b"/quorate/tasks/web/1", value, lease))
+        .await;
+    let leader = world.leader().await;
+    expect_states(&world, &[("web/1", State::Orphaned)]).await;
+    let (stored, _) = world.store.etcd.get(b"/quorate/tasks/web/1").await.unwrap();
+    assert_eq!(stored.unwrap().lease, Some(lease));
     leader.resign().await;
 }

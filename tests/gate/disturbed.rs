@@ -101,6 +101,7 @@ async fn whoever_keeps_rewriting_the_status_does_not_make_the_leader_hot() {
     let begun = std::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         cluster.put_status(status(State::Done, 4, 3).encode()).await;
+        // How fast it is rewritten: much faster than the leader may answer.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let passes = term.recorder.passes().len() - before;
@@ -232,7 +233,8 @@ async fn the_gate_goes_on_after_etcd_stood_still() {
     };
     let term = cluster.term_with(&own(5, 3), often).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
-    // Shorter than the lease's own deadline.
+    // It stands still for two of the passes' intervals, so that one falls into it, and for less than the lease lasts:
+    // the term must outlive it.
     cluster.etcd.members[0].pause();
     tokio::time::sleep(Duration::from_millis(400)).await;
     cluster.etcd.members[0].resume();

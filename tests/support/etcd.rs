@@ -190,6 +190,15 @@ impl TestEtcd {
         self.endpoints().join(",")
     }
 
+    /// By which the members of a TLS cluster prove themselves.
+    pub fn server_certificate(&self) -> CertificateFiles {
+        let file = |name: &str| self.directory().join(name);
+        CertificateFiles {
+            cert: file("etcd.crt"),
+            key: file("etcd.key"),
+        }
+    }
+
     /// Its directory, for further files of a test.
     pub fn directory(&self) -> &std::path::Path {
         self.directory.path()

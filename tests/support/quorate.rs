@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::etcd::{ClientTls, TestEtcd};
 use super::kubernetes::Kubernetes;
-use super::wait::{SOON, eventually};
+use super::wait::{SOON, eventually, same};
 
 /// The program under test.
 pub fn binary() -> PathBuf {
@@ -217,6 +217,17 @@ impl TestReplica {
         let body = self.get("/metrics").await.ok()?.body;
         let value = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
         body.lines().find_map(value)
+    }
+
+    /// Waits until the leader's lease was renewed once more than now.
+    pub async fn lease_renewed(&self) {
+        let margin = async || self.metric("quorate_lease_margin_seconds").await;
+        let before = margin().await;
+        // Without that it only gets less.
+        eventually(SOON, "the lease is renewed", async || {
+            same(margin().await > before, true)
+        })
+        .await;
     }
 
     /// Everything that it logged since it was started last.

@@ -21,6 +21,8 @@ use crate::store::{Id, Keys, Store};
 pub mod marked;
 pub mod nodes;
 pub mod tasks;
+pub mod used_by_volumes;
+pub mod volumes;
 mod wait;
 
 /// How often a deletion that others overtook is decided anew.
@@ -38,13 +40,19 @@ cannot be newly referred to.
 
 A task is deleted at once, whatever its state: whoever deletes it says that it runs no more.
 
+A volume is marked, too, unless it is published; the leader deletes it at its backend. --force forgets the records of a \
+volume at once, published or not, does nothing at the backend, and leaves a tombstone: quorate get tombstones lists \
+what is to be cleaned up by hand. A plugin or a secret is deleted at once, unless volumes use it; --force deletes it all \
+the same, and they wait until it is there again.
+
 If one of the objects is refused or does not exist, none is deleted.
 
 Examples:
   quorate delete node n1
   quorate delete --yes $(quorate get nodes -l retired -o name)
   quorate delete service web --wait --timeout 5m
-  quorate delete task web/1")]
+  quorate delete task web/1
+  quorate delete volume data --wait")]
 pub struct DeleteArgs {
     /// What to delete; KIND/NAME names one object
     #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser)]
@@ -54,7 +62,7 @@ pub struct DeleteArgs {
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// Delete also a node that is ready, and what cannot be read
+    /// Delete also a node that is ready, a volume that is published, what volumes use, and what cannot be read
     #[arg(long)]
     force: bool,
 
@@ -162,7 +170,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             .iter()
             .map(|(_, deletion)| deletion.statement.as_str())
             .collect();
-        ask(&statements)?;
+        ask(&statements, "nothing was deleted")?;
     }
     let mut failures = Vec::new();
     let mut marked = Vec::new();
@@ -198,7 +206,11 @@ fn malformed(malformed: &Malformed) -> Failure {
     Failure::new(Exit::Refused, why).hint("--force deletes it all the same")
 }
 
-fn ask(statements: &[&str]) -> Result<(), Failure> {
+/// Asks whether to go on. `otherwise` says what happened if not.
+///
+/// # Errors
+/// A failure if the answer is no, or cannot be read.
+pub fn ask(statements: &[&str], otherwise: &str) -> Result<(), Failure> {
     let mut err = std::io::stderr();
     let _ = write!(err, "{}\nGo on? [y/N] ", statements.join("\n"));
     let _ = err.flush();
@@ -208,7 +220,7 @@ fn ask(statements: &[&str]) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
     match answer.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(Failure::failed("not confirmed, nothing was deleted")),
+        _ => Err(Failure::failed(format!("not confirmed, {otherwise}"))),
     }
 }
 
