@@ -7,6 +7,7 @@
 )]
 
 mod architecture;
+mod csi;
 mod deallocation;
 mod deploy;
 mod dev;
