@@ -7,6 +7,7 @@
 )]
 
 mod architecture;
+mod csi;
 mod deallocation;
 mod deploy;
 mod dev;
@@ -15,5 +16,6 @@ mod etcd;
 mod gate;
 mod objects;
 mod resources;
+mod roles;
 mod support;
 mod upgrade;
