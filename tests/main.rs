@@ -15,5 +15,6 @@ mod etcd;
 mod gate;
 mod objects;
 mod resources;
+mod roles;
 mod support;
 mod upgrade;
