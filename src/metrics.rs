@@ -324,6 +324,12 @@ impl Metrics {
     }
 }
 
+/// A sample in an exposition, by its full name with labels; `None` if it is not there.
+pub fn sample(exposition: &str, name: &str) -> Option<f64> {
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    exposition.lines().find_map(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
