@@ -1,5 +1,6 @@
 //! The processes of a development cluster, started one upon the other and stopped the other way round.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::path::PathBuf;
 
@@ -109,6 +110,27 @@ impl Cluster {
             result = work => result,
             ended = first_end(self.processes()) => Err(ended),
         }
+    }
+
+    /// Until one of the processes ends by itself, which is an error. A member of etcd that ends because it was removed
+    /// from its cluster is none: `departed` is told its name.
+    pub async fn until_one_ends(&mut self, mut departed: impl FnMut(&str)) -> Result<Infallible, Error> {
+        loop {
+            let ended = first_end(self.processes()).await;
+            let gone = match &mut self.etcd {
+                Some(etcd) => etcd.take_departed()?,
+                None => Vec::new(),
+            };
+            if gone.is_empty() {
+                return Err(ended);
+            }
+            gone.iter().for_each(|name| departed(name));
+        }
+    }
+
+    /// The members of etcd that run.
+    pub fn etcd_members(&self) -> &[etcd::Member] {
+        self.etcd.as_ref().map_or(&[], |etcd| &etcd.members)
     }
 
     /// Stops the replicas, then the kube-apiserver, then etcd: none of them sees what it needs go away. Goes on
