@@ -14,6 +14,7 @@ pub mod objects;
 pub mod output;
 pub mod roles;
 pub mod run;
+pub mod signals;
 pub mod status;
 pub mod wait_ready;
 
@@ -36,7 +37,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a replica of the controller
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Run etcd, a kube-apiserver and the controller on this machine, to try things out
     Dev(dev::DevArgs),
     /// Block until the reconciled state admits a release
@@ -45,7 +46,7 @@ pub enum Command {
     Status(status::StatusArgs),
     /// List objects
     Get(objects::get::GetArgs),
-    /// Show one object in full
+    /// Show objects in full
     Describe(objects::describe::DescribeArgs),
     /// Create or change objects from YAML or JSON
     Apply(objects::apply::ApplyArgs),
@@ -94,9 +95,9 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         match command {
-            Command::Run(args) => run::run(args, &etcd).await,
+            Command::Run(args) => run::run(*args, &etcd).await,
             Command::Dev(args) => dev::run(args, &etcd).await,
             Command::WaitReady(args) => wait_ready::run(args, &etcd).await,
             Command::Status(args) => status::run(args, &etcd).await,
@@ -111,5 +112,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Bundle(args) => bundle::run(args, &etcd).await,
             Command::Completions(args) => completions::run(args),
         }
-    })
+    });
+    // Not dropped: that would wait for the threads that block, such as one in a name server's hands, for ever (INV-10).
+    runtime.shutdown_background();
+    done
 }

@@ -313,12 +313,15 @@ impl Picture {
     }
 }
 
+/// Something that may come next. What it cannot do now it notes in the plan.
+type Rule = fn(&Picture, Timestamp, &Limits, &mut Plan) -> Option<Step>;
+
 /// What to do next.
 pub fn plan(picture: &Picture, now: Timestamp, limits: &Limits) -> Plan {
     let mut plan = Plan::default();
     // What is under way is finished before anything is begun; promotions come before removals, as they add to the
     // quorum; joins come last, as they add what may not start.
-    let rules: [fn(&Picture, Timestamp, &Limits, &mut Plan) -> Option<Step>; 7] = [
+    let rules: [Rule; 7] = [
         removal::forget,
         joins::record,
         removal::carry_out,

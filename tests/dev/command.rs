@@ -90,11 +90,16 @@ impl Dev {
 
     /// The process of this name below it.
     fn child(&self, name: &str) -> i32 {
+        self.find_child(name)
+            .unwrap_or_else(|| panic!("{name} does not run"))
+    }
+
+    fn find_child(&self, name: &str) -> Option<i32> {
         let named = |pid: &i32| {
             let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&command).contains(name)
         };
-        children_of(self.process.pid()).into_iter().find(named).unwrap()
+        children_of(self.process.pid()).into_iter().find(named)
     }
 
     /// Panics if a process, a listening port or a temporary file of the whole run is still there.
@@ -192,6 +197,45 @@ async fn three_members_and_three_replicas_come_up_without_kubernetes() {
     assert!(!output.contains("kube-apiserver"), "{output}");
     assert!(output.contains("leader dev-"), "{output}");
     dev.signal(Signal::TERM);
+    assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
+    dev.assert_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn one_of_several_that_is_killed_is_started_again_while_the_others_take_over() {
+    let mut dev = Dev::start(&["--members=3", "--replicas=3", "--no-kubernetes"]);
+    dev.wait_for("Ctrl-C stops everything").await;
+    let output = dev.output();
+    let (_, leader) = output.split_once("leader ").unwrap();
+    let leader = leader.split(',').next().unwrap().to_owned();
+    for (name, process) in [
+        ("etcd-2", "--name=etcd-2".to_owned()),
+        (&*format!("replica {leader}"), format!("--node-id={leader}")),
+    ] {
+        kill_process(Pid::from_raw(dev.child(&process)).unwrap(), Signal::KILL).unwrap();
+        dev.wait_for(&format!(
+            "{name} ended (signal: 9 (SIGKILL)), and is started again"
+        ))
+        .await;
+        eventually(SOON, &format!("{name} runs again"), async || {
+            match dev.find_child(&process) {
+                Some(_) => Ok(()),
+                None => Err("it does not"),
+            }
+        })
+        .await;
+    }
+    eventually(SOON, "another one leads", async || {
+        let output = dev.output();
+        let (_, last) = output.rsplit_once("leader ").unwrap();
+        match last.starts_with(&format!("{leader},")) {
+            true => Err(output),
+            false => Ok(()),
+        }
+    })
+    .await;
+    dev.children.extend(children_of(dev.process.pid()));
+    dev.signal(Signal::INT);
     assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
     dev.assert_nothing_is_left().await;
 }

@@ -9,6 +9,7 @@
 
 pub mod client;
 pub mod etcd;
+pub mod hold;
 pub mod kubernetes;
 pub mod proxy;
 pub mod quorate;

@@ -1,4 +1,4 @@
-//! `quorate describe`: one object in full, in words.
+//! `quorate describe`: objects in full, in words.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use crate::cli::exit::Failure;
 use crate::cli::output::{Description, NONE, Reader, one_line, or_none, print};
 use crate::etcd::KeyValue;
 use crate::proto::{Condition, Metadata};
-use crate::store::object::{Malformed, condition, time};
+use crate::store::object::{Malformed, Object, condition, decode, time};
 
 /// Arguments of `quorate describe`.
 #[derive(Args, Debug)]
@@ -71,6 +71,29 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         return Ok(());
     }
     Err(not_found(kind, &missing, &store.keys))
+}
+
+/// A stored object in full: its metadata or why it cannot be read, then what `own` says, which gets `None` there.
+pub fn object<O: Object>(
+    name: &str,
+    stored: &KeyValue,
+    now: Timestamp,
+    own: impl FnOnce(&mut Description, Option<&O>),
+) -> String {
+    let mut description = Description::default();
+    description.field(0, "Name", name).field(0, "Kind", O::KIND);
+    match decode::<O>(name, &stored.value) {
+        Ok(object) => {
+            let known = object.metadata().cloned().unwrap_or_default();
+            metadata(&mut description, &known, stored, now);
+            own(&mut description, Some(&object));
+        }
+        Err(error) => {
+            malformed(&mut description, stored, &error);
+            own(&mut description, None);
+        }
+    }
+    description.render()
 }
 
 /// The lines about metadata that every kind has.

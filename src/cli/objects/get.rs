@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::kinds::{Concerns, Kind, Shown, Target, TargetParser, not_found};
 use super::view::{LiveView, View};
@@ -172,12 +171,8 @@ async fn list(store: &Store, selection: &Selection, mut printer: Printer) -> Res
 }
 
 async fn watch(store: &Store, selection: &Selection, mut printer: Printer) -> Result<(), Failure> {
-    // A watch outlives members: the endpoints follow the member list meanwhile, until this future is dropped.
-    let endpoints = store.etcd.follow_endpoints(CancellationToken::new());
-    tokio::select! {
-        () = endpoints => Ok(()),
-        result = watch_objects(store, selection, &mut printer) => result,
-    }
+    let watching = watch_objects(store, selection, &mut printer);
+    store.etcd.following(watching).await
 }
 
 async fn watch_objects(store: &Store, selection: &Selection, printer: &mut Printer) -> Result<(), Failure> {

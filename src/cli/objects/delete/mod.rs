@@ -166,7 +166,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let mut failures = Vec::new();
     let mut marked = Vec::new();
     for (id, deletion) in planned {
-        match delete(&store, deletable, id, deletion, args.force).await {
+        match delete(&store, deletable, id, deletion, &args).await {
             Ok(outcome) => {
                 let _: Reader = print(&format!("{}/{id} {outcome}\n", words.singular))?;
                 marked.push(id);
@@ -174,6 +174,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             Err(failure) => failures.push((id, failure)),
         }
     }
+    let deleted = told(failures, "not everything was deleted");
     if let Some(ends_later) = deletable.ends_later() {
         let ending = wait::Ending {
             store: &store,
@@ -181,12 +182,13 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             ends_later,
             ids: &marked,
         };
-        match args.wait {
-            true => ending.wait(args.timeout).await?,
-            false => ending.tell().await?,
-        }
+        let ended = match args.wait {
+            true => ending.wait(args.timeout).await,
+            false => ending.tell().await,
+        };
+        return deleted.and(ended);
     }
-    told(failures, "not everything was deleted")
+    deleted
 }
 
 /// The failure of an object whose stored value cannot be read.
@@ -195,13 +197,14 @@ fn malformed(malformed: &Malformed) -> Failure {
     Failure::new(Exit::Refused, why).hint("--force deletes it all the same")
 }
 
-/// Deletes one object. What changed since it was agreed is looked at again: if the same would still happen, it does.
+/// Deletes one object. What changed since it was decided is looked at again: if somebody agreed to what would happen,
+/// the same must still happen.
 async fn delete(
     store: &Store,
     deletable: &dyn Deletable,
     id: &Id,
     agreed: Deletion,
-    force: bool,
+    args: &DeleteArgs,
 ) -> Result<&'static str, Failure> {
     let mut delays = Delays::etcd();
     let mut decided = agreed.clone();
@@ -212,8 +215,8 @@ async fn delete(
         if confirm::commit(&store.etcd, txn, "deleted").await? {
             return Ok(decided.outcome);
         }
-        let next = deletable.plan(store, id, force).await?;
-        if next.statement != agreed.statement {
+        let next = deletable.plan(store, id, args.force).await?;
+        if !args.yes && next.txn.is_some() && next.statement != agreed.statement {
             return Err(Failure::new(
                 Exit::Conflict,
                 format!("it changed meanwhile; now: {}", next.statement),

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::EndsLater;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::blockers;
@@ -79,8 +77,6 @@ impl Ending<'_> {
             marked: Vec::new(),
             told: Vec::new(),
         };
-        // A wait outlives members: the endpoints follow the member list meanwhile, until this future is dropped.
-        let endpoints = self.store.etcd.follow_endpoints(CancellationToken::new());
         let limit_over = async {
             match limit {
                 Some(limit) => tokio::time::sleep(limit).await,
@@ -88,9 +84,8 @@ impl Ending<'_> {
             }
         };
         tokio::select! {
-            gone = self.follow(&mut following) => return gone,
+            gone = self.store.etcd.following(self.follow(&mut following)) => return gone,
             () = limit_over => {}
-            () = endpoints => {}
         }
         let left = following.marked.iter().map(|(id, _)| *id);
         let lines: Vec<String> = left.map(|id| self.line(&following.live.view, id)).collect();
