@@ -16,5 +16,6 @@ mod gate;
 mod members;
 mod objects;
 mod resources;
+mod roles;
 mod support;
 mod upgrade;

@@ -128,7 +128,7 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(START_LIMIT))]
     start_limit_ms: u64,
 
-    /// End the process at a named point, for fault runs
+    /// End the process, or lose the reply, at a named point, for fault runs
     #[arg(long, hide = true, value_name = "POINT")]
     crash_at: Option<String>,
 

@@ -275,16 +275,18 @@ impl Picture {
 
     /// Changes that were decided on and may be made any moment, or may have been.
     fn in_doubt(&self) -> Vec<Change> {
-        let listed = self.seats.iter().filter(|seat| seat.listed.is_some());
-        let doubts = listed.filter_map(|seat| {
-            let tie = seat.record.as_ref()?;
-            match (tie.removal, tie.promotion && seat.is_learner()) {
-                (Some(_), _) => Some(Change::Remove(seat.id)),
-                (None, true) => Some(Change::Promote(seat.id)),
-                (None, false) => None,
+        let mut doubts = Vec::new();
+        for seat in self.seats.iter().filter(|seat| seat.listed.is_some()) {
+            let Some(tie) = &seat.record else { continue };
+            // Both, if it is to go after its promotion was decided on: that one may still come first.
+            if tie.promotion && seat.is_learner() {
+                doubts.push(Change::Promote(seat.id));
             }
-        });
-        doubts.collect()
+            if tie.removal.is_some() {
+                doubts.push(Change::Remove(seat.id));
+            }
+        }
+        doubts
     }
 
     /// INV-5: whether the cluster after this change has a healthy quorum, whatever else is under way.
@@ -313,7 +315,7 @@ impl Picture {
     }
 }
 
-/// Something that may come next. What it cannot do now it notes in the plan.
+/// Finds a step of one kind, or notes what is in its way.
 type Rule = fn(&Picture, Timestamp, &Limits, &mut Plan) -> Option<Step>;
 
 /// What to do next.

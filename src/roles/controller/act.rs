@@ -416,7 +416,7 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
             voters,
             forget,
         } => {
-            let removed = call(fence, etcd.remove_member(&through, &victim)).await;
+            let removed = call(fence, "roles.lose-removal", etcd.remove_member(&through, &victim)).await;
             failpoint::hit("roles.removal-answered");
             match removed {
                 Call::Said(Ok(())) => {}
@@ -429,21 +429,35 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
             failpoint::hit("roles.removal-confirmed");
             commit(etcd, fence, forget).await
         }
-        Deed::MoveLeadership(from, to) => call(fence, etcd.move_leadership(&from, to)).await.outcome(),
-        Deed::Promote(through, learner) => match call(fence, etcd.promote_learner(&through, learner)).await {
+        Deed::MoveLeadership(from, to) => call(fence, "roles.lose-move", etcd.move_leadership(&from, to))
+            .await
+            .outcome(),
+        Deed::Promote(through, learner) => match call(
+            fence,
+            "roles.lose-promotion",
+            etcd.promote_learner(&through, learner),
+        )
+        .await
+        {
             Call::Said(Err(error)) if error.fault == Fault::NotALearner => Outcome::Done(None),
             other => other.outcome(),
         },
-        Deed::Add(through, urls, draft) => match call(fence, etcd.add_learner(&through, &urls)).await {
-            Call::Said(Ok(added)) => {
-                failpoint::hit("roles.add-answered");
-                commit(etcd, fence, draft.txn(added.id)).await
+        Deed::Add(through, urls, draft) => {
+            match call(fence, "roles.lose-add", etcd.add_learner(&through, &urls)).await {
+                Call::Said(Ok(added)) => {
+                    failpoint::hit("roles.add-answered");
+                    commit(etcd, fence, draft.txn(added.id)).await
+                }
+                other => other.failed(),
             }
-            other => other.failed(),
-        },
-        Deed::Readdress(through, id, urls) => call(fence, etcd.update_peer_urls(&through, id, &urls))
-            .await
-            .outcome(),
+        }
+        Deed::Readdress(through, id, urls) => call(
+            fence,
+            "roles.lose-update",
+            etcd.update_peer_urls(&through, id, &urls),
+        )
+        .await
+        .outcome(),
     }
 }
 
@@ -466,14 +480,17 @@ enum Call<T> {
     WindowClosed,
 }
 
-async fn call<T>(fence: &Fence, asked: impl Future<Output = Result<T, ChangeError>>) -> Call<T> {
+async fn call<T>(fence: &Fence, loses: &str, asked: impl Future<Output = Result<T, ChangeError>>) -> Call<T> {
     if !fence.window().is_open() {
         return Call::WindowClosed;
     }
     tokio::select! {
         biased;
         () = fence.window().closed() => Call::WindowClosed,
-        said = asked => Call::Said(said),
+        said = asked => match failpoint::loses(loses) {
+            true => Call::NoAnswer,
+            false => Call::Said(said),
+        },
         () = tokio::time::sleep(CHANGE_LIMIT) => Call::NoAnswer,
     }
 }

@@ -99,6 +99,7 @@ impl RoleController {
             dialing: FuturesUnordered::new(),
             writing: FuturesUnordered::new(),
             expire_after: Instant::now(),
+            unread_since: Some(Instant::now()),
             controller: &self,
         };
         loop {
@@ -197,6 +198,8 @@ struct Work<'c> {
     /// Conditions and expired records: nothing else depends on them.
     writing: FuturesUnordered<BoxFuture<'static, Result<(), FencedError>>>,
     expire_after: Instant,
+    /// The store has not been read since then, and nobody was told.
+    unread_since: Option<Instant>,
 }
 
 impl Work<'_> {
@@ -216,15 +219,29 @@ impl Work<'_> {
             let left = Duration::try_from(expiry.duration_since(Timestamp::now())).unwrap_or_default();
             (Instant::now() + left).max(self.expire_after)
         });
-        wake.into_iter().chain(expiry).min()
+        let unread = self
+            .unread_since
+            .map(|since| since + self.controller.settings.patience);
+        wake.into_iter().chain(expiry).chain(unread).min()
     }
 
     /// Begins whatever can be begun.
     fn advance(&mut self) {
         if !self.index.is_complete() {
+            let limit = self.controller.settings.patience;
+            if self.unread_since.is_some_and(|since| since.elapsed() >= limit) {
+                self.unread_since = None;
+                let range = self.controller.store.keys.prefix();
+                let note = format!(
+                    "nodes and members below {range} cannot be read, so no role changes and no member is removed: the \
+                     log has what etcd says"
+                );
+                self.reporter.tell(Severity::Warning, "NodesUnreadable", note);
+            }
             return;
         }
         let RoleController { store, fence, .. } = self.controller;
+        self.unread_since = None;
         self.transitions.begin(&self.index, store, fence);
         self.expire();
         if matches!(self.phase, Phase::Idle) && self.wake.is_some_and(|wake| wake <= Instant::now()) {

@@ -14,6 +14,9 @@ const SOON: Duration = Duration::from_millis(20);
 /// Where it takes a member, an operator or a timer of etcd.
 const LATER: Duration = Duration::from_millis(250);
 
+/// The longest rest after a refusal of etcd's own.
+const REFUSED: Duration = Duration::from_secs(1);
+
 /// The bookkeeping of one term.
 pub struct Pace {
     most: Duration,
@@ -57,7 +60,11 @@ impl Pace {
     /// A step failed. `soon`: it may work any moment.
     pub fn failed(&mut self, step: &Step, reason: Reason, message: String, soon: bool) {
         let first = if soon { SOON } else { LATER };
-        let most = self.most;
+        // etcd counts a member 5 s after it connected: until then it refuses what it will take any moment.
+        let most = match reason {
+            Reason::EtcdRefused => self.most.min(REFUSED),
+            _ => self.most,
+        };
         let new = || Failure {
             delays: Delays::new(first.min(most), most),
             until: Instant::now(),

@@ -69,6 +69,11 @@ impl Asked {
         }
     }
 
+    /// Its peer URLs are to be taken as they are.
+    fn is_untried(&self) -> bool {
+        self.join.request.as_ref().is_some_and(|request| request.no_dial)
+    }
+
     fn is_adding(&self) -> bool {
         self.join.progress() == Progress::Adding
     }
@@ -197,9 +202,7 @@ fn next(
     if let Some(seat) = picture.seat_of(&asked.node, asked.uid()) {
         return again(picture, asked, seat, plan);
     }
-    if let Dial::Unreachable(why) = &asked.dial
-        && !asked.is_adding()
-    {
+    if let (Dial::Unreachable(why), false, false) = (&asked.dial, asked.is_adding(), asked.is_untried()) {
         return Ok(Some(asked.refuse(&Refusal::new(Reason::PeerUnreachable, why))));
     }
     dial(asked, plan)?;
@@ -272,9 +275,8 @@ fn again(picture: &Picture, asked: &Asked, seat: &Seat, plan: &mut Plan) -> Resu
 
 /// Whether something listens at the peer URLs, as far as that is to be known.
 fn dial(asked: &Asked, plan: &mut Plan) -> Result<bool, Blocked> {
-    let untried = asked.join.request.as_ref().is_some_and(|request| request.no_dial);
     match &asked.dial {
-        _ if untried => Ok(false),
+        _ if asked.is_untried() => Ok(false),
         Dial::Reached { listening } => Ok(*listening),
         Dial::Pending => {
             plan.dial.push(asked.node.clone());
