@@ -5,7 +5,7 @@
 //! way) on the same etcd, because the times of one machine say little and the ratios much. The table (Markdown) goes to
 //! stdout, progress to stderr.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -45,23 +45,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// First argument of this program as the fresh process whose memory is measured; the endpoint follows.
 const MEMORY_MODE: &str = "measure-memory-of-the-index";
 
-fn main() -> ExitCode {
+fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match run(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(args: &[String]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        match args {
+        match &args[..] {
             [mode, endpoint] if mode == MEMORY_MODE => measure_memory(endpoint).await,
-            _ if !is_chosen(args) => Ok(()),
+            _ if !is_chosen(&args) => Ok(()),
             _ => {
                 tokio::select! {
                     measured = measure() => measured,

@@ -3,7 +3,7 @@
 //! Base units, bounded labels: no object name is ever a label.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -93,7 +93,7 @@ pub struct Metrics {
     /// Managed objects by the result of the last pass.
     pub resources: Family<Outcome, Gauge>,
     /// 1 while the gate waits for nodes, else 0.
-    pub gate_blocked: Gauge<i64, AtomicI64>,
+    pub gate_blocked: Gauge,
     /// Services and networks that are marked for deletion and still there; counted by the leader, else 0.
     pub deallocator_pending: Family<Kind, Gauge>,
     /// Seconds since the oldest of these marks; 0 without one.

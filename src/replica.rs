@@ -18,24 +18,27 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::deallocator::controller::{self as deallocator, Deallocator};
-use crate::etcd::election::{CampaignError, campaign};
-use crate::etcd::{Fence, KeyRange, LeaseTimes, Pulse, Revision};
+use crate::etcd::election::{CampaignError, campaign, range_of};
+use crate::etcd::{Fence, LeaseTimes, Pulse, Revision};
 use crate::gate::controller::{GateController, Reconcile, Times};
 use crate::gate::judge::Waiter;
 use crate::gate::plan::Own;
 use crate::gate::readiness::Readiness;
-use crate::gate::registration::{Registered, Registrant, keep_registered};
+use crate::gate::registration::{Registrant, keep_registered};
 use crate::gate::releases::Releases;
 use crate::gate::watch_nodes::watch_nodes;
 use crate::kube::events::Events;
-use crate::release::Release;
 use crate::retry::Delays;
 use crate::roles::controller::{self as roles, RoleController};
 use crate::store::{Cache, Name, Store};
 use crate::term;
+
+mod entitlement;
+
+use entitlement::Entitlement;
 
 /// For all tasks to end after a stop; what is left then ends with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(2500);
@@ -180,12 +183,12 @@ where
         resources,
         events,
         vitals,
-        releases,
-        registered,
+        releases: releases.clone(),
         stop: stop.clone(),
     };
     parts.spawn(async move {
-        candidate.stand().await;
+        let entitlement = Entitlement::new(candidate.settings.own.version.release, registered, releases);
+        candidate.stand(entitlement).await;
         "campaign"
     });
 
@@ -209,7 +212,7 @@ where
 
 /// Follows the election keys: the oldest one is the leader's.
 async fn watch_leader(store: &Store, leader: &watch::Sender<Option<String>>, stop: CancellationToken) {
-    let range = KeyRange::prefix(format!("{}/", store.keys.election()));
+    let range = range_of(&store.keys.election());
     let mut cache: Cache<(Revision, String)> = Cache::new(&store.etcd, range, |kv| {
         (
             kv.create_revision,
@@ -232,17 +235,6 @@ async fn watch_leader(store: &Store, leader: &watch::Sender<Option<String>>, sto
     }
 }
 
-/// Says once which higher release keeps this one from standing for election.
-fn say_to_whom(yields_to: &mut Option<Release>, own: Release, greatest: Release) {
-    let now = (greatest > own).then_some(greatest);
-    if let Some(greatest) = now
-        && *yields_to != now
-    {
-        info!("a controller of release {greatest} is there: {own} does not stand for election");
-    }
-    *yields_to = now;
-}
-
 struct Candidate<M> {
     store: Store,
     settings: Settings,
@@ -250,7 +242,6 @@ struct Candidate<M> {
     events: Option<MakeEvents>,
     vitals: Vitals,
     releases: watch::Receiver<Option<Releases>>,
-    registered: watch::Receiver<Option<Registered>>,
     stop: CancellationToken,
 }
 
@@ -259,76 +250,35 @@ where
     R: Reconcile + 'static,
     M: Fn(&Fence) -> R + Send + Sync + 'static,
 {
-    /// Stands for election whenever this is the highest release among the controllers, until stopped.
-    async fn stand(self) {
+    /// Stands for election while it is entitled to, until stopped.
+    async fn stand(self, mut entitlement: Entitlement) {
         let mut delays = Delays::etcd();
-        let mut yields_to = None;
         loop {
-            let entitled = self.entitled(&mut yields_to);
             tokio::select! {
                 // First, so that nothing begins anew on the way out (INV-10).
                 biased;
                 () = self.stop.cancelled() => return,
-                () = entitled => {}
+                () = entitlement.given() => {}
             }
             let began = Instant::now();
-            // Ends the candidacy, and the term, when a newer release shows up.
+            // Ends the candidacy, and the term.
             let withdraw = self.stop.child_token();
-            let mut releases = self.releases.clone();
-            let own = self.settings.own.version.release;
-            let surpassed = async {
-                // An error means that watch-nodes ended, which ends the replica.
-                let newer = releases.wait_for(|seen| seen.as_ref().is_some_and(|seen| seen.greatest > own));
-                if let Ok(seen) = newer.await {
-                    say_to_whom(
-                        &mut yields_to,
-                        own,
-                        seen.as_ref().map_or(own, |seen| seen.greatest),
-                    );
-                }
-                withdraw.cancel();
-                std::future::pending::<()>().await;
+            let ended = tokio::select! {
+                ended = self.stand_once(&withdraw) => ended,
+                never = async {
+                    entitlement.taken_away().await;
+                    withdraw.cancel();
+                    std::future::pending().await
+                } => never,
             };
-            tokio::select! {
-                () = surpassed => {}
-                ended = self.stand_once(&withdraw) => {
-                    match ended {
-                        Ok(term::End::Stopped) | Err(CampaignError::Withdrawn) => continue,
-                        // What lasted for some time was a success; terms that end as they begin must not make
-                        // this loop hot (INV-9).
-                        Ok(term::End::Lost) if began.elapsed() > self.settings.lease_ttl => delays.reset(),
-                        Ok(term::End::Lost) => {}
-                        Err(error) => warn!("the candidacy ended, standing again: {error}"),
-                    }
-                    tokio::select! {
-                        () = self.stop.cancelled() => return,
-                        () = delays.wait() => {}
-                    }
-                }
+            match ended {
+                Ok(term::End::Stopped) | Err(CampaignError::Withdrawn) => continue,
+                Ok(term::End::Lost) => {}
+                Err(error) => warn!("the candidacy ended, standing again: {error}"),
             }
-        }
-    }
-
-    /// Resolves once this process is registered and no controller has a higher release.
-    fn entitled<'a>(
-        &self,
-        yields_to: &'a mut Option<Release>,
-    ) -> impl Future<Output = ()> + Send + use<'a, R, M> {
-        let (mut registered, mut releases) = (self.registered.clone(), self.releases.clone());
-        let own = self.settings.own.version.release;
-        async move {
-            let registered = registered.wait_for(Option::is_some).await.map(drop);
-            let highest = releases
-                .wait_for(|seen| {
-                    let Some(seen) = seen else { return false };
-                    say_to_whom(yields_to, own, seen.greatest);
-                    seen.greatest <= own
-                })
-                .await
-                .map(drop);
-            if registered.is_err() || highest.is_err() {
-                // A part that ended ends the replica; there is nothing to stand for meanwhile.
-                std::future::pending::<()>().await;
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = delays.rest_after(began.elapsed(), self.settings.lease_ttl) => {}
             }
         }
     }

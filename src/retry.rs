@@ -39,6 +39,16 @@ impl Delays {
         tokio::time::sleep(self.next_delay()).await;
     }
 
+    /// Between two runs of what is to go on and on: nothing after one that lasted longer than `calm`, which was a success,
+    /// else a delay, so that what ends as soon as it begins does not make its loop hot.
+    pub async fn rest_after(&mut self, lasted: Duration, calm: Duration) {
+        if lasted > calm {
+            self.reset();
+        } else {
+            self.wait().await;
+        }
+    }
+
     /// After a success: the next delay is the first again.
     pub fn reset(&mut self) {
         self.0.reset();

@@ -14,7 +14,6 @@ mod objects;
 mod servers;
 mod watch_nodes;
 
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -33,21 +32,11 @@ const BENCHMARKS: &[Benchmark] = &[
     ("bundle", || bundle::run().boxed_local()),
 ];
 
-fn main() -> ExitCode {
+fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match run(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(args: &[String]) -> Result<()> {
     // As many threads as `quorate run` has.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    if let [mode, endpoint] = args
+    if let [mode, endpoint] = &args[..]
         && mode == watch_nodes::MEMORY_MODE
     {
         return runtime.block_on(watch_nodes::measure_memory(endpoint));

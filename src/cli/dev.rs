@@ -2,17 +2,19 @@
 
 use std::convert::Infallible;
 use std::env;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::connection::EtcdArgs;
 use super::exit::{Exit, Failure};
+use super::roles;
+use super::signals::{HANGUP, INTERRUPT, Named, Signals, TERMINATE};
 use crate::dev::cluster::{Cluster, ReplicaSettings};
 use crate::dev::data_directory::DataDirectory;
 use crate::dev::observe::{Observed, Observer};
@@ -24,7 +26,7 @@ use crate::store::{Keys, Prefix, Store};
 
 mod hints;
 
-use hints::{Hints, Kubectl};
+use hints::{Hints, Kubectl, Roles};
 
 /// How often a step that takes long says that it is still under way.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,9 +37,16 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// A signal this long after the first one is meant as another one.
 const INSISTENCE: Duration = Duration::from_secs(1);
 
+/// All that may ask for the end: a terminal, or whoever runs this.
+const ENDING: [Named; 3] = [INTERRUPT, TERMINATE, HANGUP];
+
 /// Arguments of the command.
 #[derive(Args, Debug)]
-#[command(after_help = "It starts an etcd of its own: of the flags for etcd, only --prefix applies.")]
+#[command(after_help = "\
+It starts an etcd of its own: of the flags for etcd, only --prefix applies.
+
+To try failover, kill a process of several: the others take over, and it is started again after a moment. The end of one \
+that has no other of its kind ends everything.")]
 pub struct DevArgs {
     /// Members of the etcd cluster: 1, or 3 to try the loss of one
     #[arg(long, value_enum, value_name = "N", default_value_t = Members::One)]
@@ -80,19 +89,14 @@ impl Members {
     }
 }
 
-/// Runs everything until a signal or the end of one of the processes, then stops everything.
+/// Runs everything until a signal, or until a process ends that has no other of its kind; then stops everything.
 ///
 /// Of the etcd flags only the prefix applies: this etcd is its own.
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::listen(&ENDING)?;
     let keys = etcd.keys()?;
     // Each replica reads it; what is wrong with it is better said once, and first.
-    let bundle = match &args.bundle {
-        Some(directory) => {
-            Bundle::load(directory).map_err(|error| Failure::usage(format!("--bundle: {error}")))?
-        }
-        None => Bundle::builtin(),
-    };
+    let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
     let directory = match &args.data_dir {
         Some(path) => DataDirectory::open(path),
         None => DataDirectory::temporary(),
@@ -120,7 +124,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 /// only a later one insists.
 async fn insists() -> Result<(), Failure> {
     sleep(INSISTENCE).await;
-    let name = Signals::new()?.next().await;
+    let name = Signals::listen(&ENDING)?.next().await;
     Err(Failure::failed(format!("{name} again: killed everything")))
 }
 
@@ -146,6 +150,13 @@ async fn bring_up(
         ),
     )?;
     let endpoints = start_etcd(cluster, args).await?;
+    let store = Store {
+        etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
+            .await
+            .map_err(Failure::failed)?,
+        keys: keys.clone(),
+    };
+    adopt(&store).await?;
     let kubeconfig = if args.no_kubernetes {
         None
     } else {
@@ -164,17 +175,17 @@ async fn bring_up(
         kubectl: kubeconfig.map(|kubeconfig| Kubectl::new(kubeconfig, bundle)),
         prefix: keys.prefix().to_string(),
         data: cluster.directory().path().to_owned(),
+        roles: Roles::of(cluster.etcd_members()).map_err(failure)?,
     };
-    let store = Store {
-        etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
-            .await
-            .map_err(Failure::failed)?,
-        keys,
-    };
+    // Members come and go here.
+    let etcd = store.etcd.clone();
     let observer = Observer::new(store, cluster.replicas());
     tokio::select! {
         failed = tell(&observer, &hints, begun) => failed,
-        failed = cluster.unless_one_ends(pending()) => failed.map_err(failure),
+        ended = cluster.keep_up(tell_end, tell_departure) => Err(failure(ended)),
+        () = etcd.follow_endpoints(CancellationToken::new()) => {
+            Err(Failure::failed("the endpoints of etcd are followed no more"))
+        }
     }
 }
 
@@ -190,6 +201,35 @@ async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>
         &format!("serves on {} ({})", endpoints.join(","), seconds(begun)),
     )?;
     Ok(endpoints)
+}
+
+fn tell_departure(name: &str) {
+    let _ = say(
+        "etcd",
+        &format!("{name} was removed from the cluster, and has ended"),
+    );
+}
+
+/// Makes a node of each member, so that roles can be tried at once.
+async fn adopt(store: &Store) -> Result<(), Failure> {
+    let mut nodes = Vec::new();
+    for member in &store.etcd.list_members().await.map_err(Failure::failed)?.members {
+        match roles::adopt::adopt(store, member).await {
+            Ok(_) => nodes.push(member.name.clone()),
+            // One that somebody else added: nobody knows what it is.
+            Err(failure) => say("etcd", &format!("left alone: {failure}"))?,
+        }
+    }
+    nodes.sort();
+    say(
+        "etcd",
+        &format!(
+            "{} adopted as {}: {}",
+            counted(nodes.len(), "member"),
+            if nodes.len() == 1 { "node" } else { "nodes" },
+            nodes.join(", ")
+        ),
+    )
 }
 
 /// The administrator's kubeconfig, or none where no kube-apiserver is installed.
@@ -220,6 +260,14 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
         count: usize::from(args.replicas),
         flags,
     })
+}
+
+/// Says what ended and is started again.
+fn tell_end(error: &Error) {
+    if let Error::Ended { name, status, .. } = error {
+        // Where nobody reads any more, the next line to be said ends the run.
+        let _ = say("dev", &format!("{name} ended ({status}), and is started again"));
+    }
 }
 
 /// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.
@@ -294,35 +342,6 @@ async fn with_progress<T>(step: &str, work: impl Future<Output = T>) -> Result<T
             biased;
             result = &mut work => return Ok(result),
             _ = ticks.tick() => say(step, &format!("still starting ({})", seconds(begun)))?,
-        }
-    }
-}
-
-/// Whatever asks this process to end.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// The name of the next one.
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "Ctrl-C",
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.hangup.recv() => "SIGHUP",
         }
     }
 }

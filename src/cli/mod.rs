@@ -6,12 +6,15 @@ use clap::{Parser, Subcommand};
 
 pub mod bundle;
 pub mod completions;
+pub mod confirm;
 pub mod connection;
 pub mod dev;
 pub mod exit;
 pub mod objects;
 pub mod output;
+pub mod roles;
 pub mod run;
+pub mod signals;
 pub mod status;
 pub mod wait_ready;
 
@@ -43,12 +46,20 @@ pub enum Command {
     Status(status::StatusArgs),
     /// List objects
     Get(objects::get::GetArgs),
-    /// Show one object in full
+    /// Show objects in full
     Describe(objects::describe::DescribeArgs),
     /// Create or change objects from YAML or JSON
     Apply(objects::apply::ApplyArgs),
     /// Delete objects
     Delete(objects::delete::DeleteArgs),
+    /// Make managers of nodes, which may then join etcd
+    Promote(roles::promote::PromoteArgs),
+    /// Make workers of nodes: their members are removed from etcd
+    Demote(roles::demote::DemoteArgs),
+    /// Let a manager's etcd join, and print what it needs to start
+    Join(roles::join::JoinArgs),
+    /// Make nodes of etcd members that Quorate does not know
+    Adopt(roles::adopt::AdoptArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
     /// Print a shell's completion script
@@ -84,7 +95,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         match command {
             Command::Run(args) => run::run(*args, &etcd).await,
             Command::Dev(args) => dev::run(args, &etcd).await,
@@ -94,8 +105,15 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Describe(args) => objects::describe::run(args, &etcd).await,
             Command::Apply(args) => objects::apply::run(args, &etcd).await,
             Command::Delete(args) => objects::delete::run(args, &etcd).await,
+            Command::Promote(args) => roles::promote::run(args, &etcd).await,
+            Command::Demote(args) => roles::demote::run(args, &etcd).await,
+            Command::Join(args) => roles::join::run(args, &etcd).await,
+            Command::Adopt(args) => roles::adopt::run(args, &etcd).await,
             Command::Bundle(args) => bundle::run(args, &etcd).await,
             Command::Completions(args) => completions::run(args),
         }
-    })
+    });
+    // Not dropped: that would wait for the threads that block, such as one in a name server's hands, for ever (INV-10).
+    runtime.shutdown_background();
+    done
 }

@@ -5,22 +5,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
+use super::signals::{INTERRUPT, Signals, TERMINATE};
 use crate::etcd::{Config, Etcd, Pulse};
-use crate::failpoint;
+use crate::failpoint::{self, Hold};
 use crate::gate::controller::Times;
 use crate::gate::plan::Own;
 use crate::kube::events::{Events, Pod};
 use crate::kube::{KubeClient, Limits};
 use crate::metrics::Metrics;
 use crate::replica::{self, MakeEvents, Settings, Vitals};
-use crate::resources::{self, Bundle, InTerm, Subject};
+use crate::resources::{self, InTerm, Subject};
 use crate::retry::Delays;
 use crate::roles::controller as roles;
 use crate::roles::plan::Limits as RoleLimits;
@@ -124,15 +124,20 @@ pub struct RunArgs {
     #[command(flatten)]
     role_times: RoleTimes,
 
-    #[command(flatten)]
-    pod: PodArgs,
     /// How long a start waits for etcd, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(START_LIMIT))]
     start_limit_ms: u64,
 
-    /// End the process at a named point, for fault runs
+    /// End the process, or lose the reply, at a named point, for fault runs
     #[arg(long, hide = true, value_name = "POINT")]
     crash_at: Option<String>,
+
+    /// Wait at a named point as long as a file is there, which is made when it gets there, for fault runs
+    #[arg(long, hide = true, value_name = "POINT=FILE")]
+    hold_at: Option<Hold>,
+
+    #[command(flatten)]
+    pod: PodArgs,
 }
 
 /// Waits and limits of node roles.
@@ -221,14 +226,14 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     // Everything that is wrong with the command line or its files, before anything is touched.
     let keys = etcd.keys()?;
     let node = node_id(args.node_id.as_deref())?;
-    let bundle = match &args.bundle {
-        Some(dir) => Bundle::load(dir).map_err(|error| Failure::usage(format!("--bundle: {error}")))?,
-        None => Bundle::builtin(),
-    };
-    let signals = Signals::listen()?;
+    let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
+    let signals = Signals::listen(&[TERMINATE, INTERRUPT])?;
     start_log(args.log_format);
     if let Some(point) = &args.crash_at {
-        failpoint::arm(point);
+        failpoint::crash_at(point);
+    }
+    if let Some(hold) = args.hold_at {
+        failpoint::hold_at(hold);
     }
 
     let kube_limits = Limits {
@@ -246,7 +251,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         ),
     };
     let own = Own {
-        version: bundle.version(),
+        version: bundle.version.clone(),
         min_reconciler: bundle.min_reconciler_release,
         min_apiserver: bundle.min_apiserver_release,
     };
@@ -307,7 +312,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     };
     let outcome = tokio::select! {
         outcome = replica => outcome,
-        () = signals.cancel_then_abort(&stop) => Ok(()),
+        () = cancel_then_abort(signals, &stop) => Ok(()),
     };
     // Probes answer until the very end: unready, but alive.
     server.stop();
@@ -401,36 +406,12 @@ fn pulse_check(pulse: &Pulse) -> Check {
     }
 }
 
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
-        };
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
-    /// Cancels at the first signal, aborts at the second, as operators expect. Never returns.
-    async fn cancel_then_abort(mut self, stop: &CancellationToken) {
-        self.next().await;
-        info!("asked to stop");
-        stop.cancel();
-        self.next().await;
-        eprintln!("asked to stop again: aborting");
-        std::process::abort();
-    }
+/// Cancels at the first signal, aborts at the second, as operators expect. Never returns.
+async fn cancel_then_abort(mut signals: Signals, stop: &CancellationToken) {
+    let name = signals.next().await;
+    info!("{name}: asked to stop");
+    stop.cancel();
+    let name = signals.next().await;
+    eprintln!("{name}: asked to stop again: aborting");
+    std::process::abort();
 }

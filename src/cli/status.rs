@@ -42,23 +42,25 @@ const BURST: Duration = Duration::from_millis(200);
 /// A failure if etcd does not answer; while watching, it is waited for.
 pub async fn run(args: StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connection::connect(etcd).await?;
-    let read = || async { Overview::read(&store).await.map_err(Failure::failed) };
-    if !args.watch {
-        print(&render(&read().await?, &args))?;
-        return Ok(());
+    if args.watch {
+        return store.etcd.following(watch(&store, &args)).await;
     }
-    let mut changes = Changes::new(&store).await?;
+    let overview = Overview::read(&store).await.map_err(Failure::failed)?;
+    print(&render(&overview, &args)).map(drop)
+}
+
+async fn watch(store: &Store, args: &StatusArgs) -> Result<(), Failure> {
+    let mut changes = Changes::new(store).await?;
     let mut shown = None;
     loop {
-        let overview = Overview::read(&store).await;
-        match overview {
+        match Overview::read(store).await {
             Ok(overview) if shown.as_ref() != Some(&overview) => {
                 let again = if shown.is_some() && args.output == StatusFormat::Text {
                     "\n"
                 } else {
                     ""
                 };
-                if print(&format!("{again}{}", render(&overview, &args)))? == Reader::Gone {
+                if print(&format!("{again}{}", render(&overview, args)))? == Reader::Gone {
                     return Ok(());
                 }
                 shown = Some(overview);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use tokio_util::sync::CancellationToken;
 
 use super::connection::{self, EtcdArgs};
 use super::exit::{Exit, Failure};
+use super::output::print;
 use crate::gate::judge::{Waiter, wait_ready};
 use crate::release::Release;
 use crate::resources::Bundle;
@@ -51,7 +51,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let builtin = Bundle::builtin();
     let waiter = Waiter {
-        release: args.release.unwrap_or(builtin.version().release),
+        release: args.release.unwrap_or(builtin.release()),
         min_reconciler: args
             .min_reconciler_release
             .unwrap_or(builtin.min_reconciler_release),
@@ -64,12 +64,14 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
     let ready = async {
         let store = connection::connect(etcd).await?;
-        tokio::select! {
-            () = wait_ready(&store, waiter, |reason| println!("waiting: {reason}")) => {}
-            // It may wait for long: members come and go meanwhile, and so do credentials. Never ends by itself.
-            () = store.etcd.follow_endpoints(CancellationToken::new()) => {}
-        }
-        println!("ready: the reconciled state admits release {}", waiter.release);
+        // Whether anybody reads it or not: the exit code is the answer.
+        let tell = |line: String| drop(print(&line));
+        let waiting = wait_ready(&store, waiter, |reason| tell(format!("waiting: {reason}\n")));
+        store.etcd.following(waiting).await;
+        tell(format!(
+            "ready: the reconciled state admits release {}\n",
+            waiter.release
+        ));
         Ok(())
     };
     match args.timeout {

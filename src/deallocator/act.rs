@@ -80,9 +80,9 @@ async fn delete(store: &Store, fence: &Fence, batch: &Batch) -> Outcome {
         Err(FencedError::Conflict) => Outcome::Refused,
         Err(FencedError::LostLeadership(_)) => Outcome::LostLeadership,
         Err(FencedError::Failed(error)) => Outcome::Failed(error),
-        // All of it happened or nothing did, so one key tells. Should it happen after that read, then a repetition is
-        // refused: the objects are no longer what it compares.
-        Err(FencedError::Unknown(error)) => match is_there(store, batch).await {
+        // Read again. Should it happen after that read, then a repetition is refused: the objects are no longer what it
+        // compares.
+        Err(FencedError::Unknown(error)) => match is_any_left(store, batch).await {
             Ok(false) => done,
             Ok(true) => Outcome::Failed(error),
             Err(unread) => Outcome::Failed(unread),
@@ -90,7 +90,9 @@ async fn delete(store: &Store, fence: &Fence, batch: &Batch) -> Outcome {
     }
 }
 
-async fn is_there(store: &Store, batch: &Batch) -> Result<bool, Error> {
+/// Whether any object of a batch is what it was decided on. One alone does not tell what became of the others: it may
+/// have been written by somebody else meanwhile.
+async fn is_any_left(store: &Store, batch: &Batch) -> Result<bool, Error> {
     let services = batch
         .services
         .iter()
@@ -99,11 +101,11 @@ async fn is_there(store: &Store, batch: &Batch) -> Result<bool, Error> {
         .networks
         .iter()
         .map(|(name, revision)| (store.keys.network(name), revision));
-    let Some((key, revision)) = services.chain(networks).next() else {
-        return Ok(false);
-    };
-    let (stored, _) = store.etcd.get(&key).await?;
-    Ok(stored.is_some_and(|kv| kv.mod_revision == *revision))
+    let read = services.chain(networks).map(|(key, revision)| async move {
+        let (stored, _) = store.etcd.get(&key).await?;
+        Ok::<_, Error>(stored.is_some_and(|kv| kv.mod_revision == *revision))
+    });
+    Ok(try_join_all(read).await?.contains(&true))
 }
 
 /// Reads the tasks anew and turns those that still are what was decided on into orphans, in a transaction that compares

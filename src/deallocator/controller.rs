@@ -89,6 +89,18 @@ impl Deallocator {
             work.gauges.set_pending(&work.index);
         }
     }
+
+    fn tell(&self, severity: Severity, reason: &'static str, note: String) {
+        if let Some(notices) = &self.notices {
+            // Full: the log has it.
+            let _ = notices.try_send(Notice {
+                severity,
+                reason,
+                action: "Deallocate",
+                note,
+            });
+        }
+    }
 }
 
 /// The state of one term.
@@ -145,18 +157,11 @@ impl Work<'_> {
             Outcome::Refused => {
                 metrics.deallocator_refused.inc();
                 debug!("refused, to be decided anew ({step})");
-                match step.is_single() {
-                    true => self.desk.rest(&step),
-                    false => self.desk.split(&step),
-                }
+                self.desk.refused(&step);
             }
             Outcome::Failed(error) => {
                 warn!("failed, to be decided anew ({step}): {error}");
-                // An etcd that takes fewer operations a transaction takes them one by one.
-                match step.is_single() || error.is_retryable() {
-                    true => self.desk.rest(&step),
-                    false => self.desk.split(&step),
-                }
+                self.desk.failed(&step, error.is_retryable());
             }
             // The caller ends then.
             Outcome::LostLeadership => {}
@@ -183,20 +188,6 @@ impl Work<'_> {
             warn!("{note}");
             self.deallocator
                 .tell(Severity::Warning, "ServicesUnreadable", note);
-        }
-    }
-}
-
-impl Deallocator {
-    fn tell(&self, severity: Severity, reason: &'static str, note: String) {
-        if let Some(notices) = &self.notices {
-            // Full: the log has it.
-            let _ = notices.try_send(Notice {
-                severity,
-                reason,
-                action: "Deallocate",
-                note,
-            });
         }
     }
 }

@@ -63,17 +63,38 @@ impl Desk {
         });
     }
 
-    /// The objects of a step may be decided on again after a while, longer every time.
-    pub fn rest(&mut self, step: &Step) {
-        for item in step.items() {
-            let delays = self.delays.entry(item.clone()).or_insert_with(Delays::etcd);
-            let until = Instant::now() + delays.next_delay();
-            self.resting.entry(until).or_default().push(item);
+    /// Something changed since a step was decided.
+    pub fn refused(&mut self, step: &Step) {
+        match step.is_single() {
+            true => self.rest(step),
+            false => self.split(step),
         }
     }
 
+    /// etcd did not take a step. One that it never takes may be too large for it: its parts may not be.
+    pub fn failed(&mut self, step: &Step, retryable: bool) {
+        match retryable {
+            true => self.rest(step),
+            false => self.refused(step),
+        }
+    }
+
+    /// The objects of a step may be decided on again after a while, longer every time; all at once, so that what goes
+    /// together still does.
+    fn rest(&mut self, step: &Step) {
+        let items = step.items();
+        let delays = items.iter().map(|item| {
+            self.delays
+                .entry(item.clone())
+                .or_insert_with(Delays::etcd)
+                .next_delay()
+        });
+        let until = Instant::now() + delays.max().unwrap_or_default();
+        self.resting.entry(until).or_default().extend(items);
+    }
+
     /// The objects of a step are decided on one by one: any of them may be what was in the way of the others (INV-8).
-    pub fn split(&mut self, step: &Step) {
+    fn split(&mut self, step: &Step) {
         for item in step.items() {
             self.busy.taken.remove(&item);
             self.busy.alone.insert(item);
@@ -93,5 +114,67 @@ impl Desk {
             }
             self.busy.taken.remove(&item);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deallocator::plan::Batch;
+    use crate::etcd::Revision;
+    use crate::store::Keys;
+
+    fn step(services: usize, networks: usize) -> Step {
+        let names = |prefix: &str, count: usize| {
+            let names = (0..count).map(|number| format!("{prefix}{number}"));
+            let dated = names.map(|name| (name.parse().unwrap(), Revision(1)));
+            dated.collect()
+        };
+        Step::Delete(Batch {
+            services: names("s", services),
+            networks: names("n", networks),
+        })
+    }
+
+    fn counts(desk: &Desk) -> (usize, usize) {
+        (desk.busy().taken.len(), desk.busy().alone.len())
+    }
+
+    #[test]
+    fn what_is_refused_together_is_tried_one_by_one_at_once_and_what_is_refused_alone_rests() {
+        let mut desk = Desk::default();
+        desk.take(&step(2, 1));
+        desk.refused(&step(2, 1));
+        assert_eq!(counts(&desk), (0, 3));
+        // A service with its networks is one: they go together.
+        desk.take(&step(1, 1));
+        desk.refused(&step(1, 1));
+        assert_eq!(counts(&desk), (2, 3));
+    }
+
+    #[test]
+    fn what_fails_stays_together_unless_etcd_will_never_take_it() {
+        let mut desk = Desk::default();
+        desk.take(&step(2, 1));
+        desk.failed(&step(2, 1), true);
+        assert_eq!(counts(&desk), (3, 0));
+        let mut desk = Desk::default();
+        desk.take(&step(2, 1));
+        desk.failed(&step(2, 1), false);
+        assert_eq!(counts(&desk), (0, 3));
+    }
+
+    #[tokio::test]
+    async fn what_failed_together_rests_and_is_tried_again_together() {
+        let index = Index::new(Keys::new("/q".parse().unwrap()));
+        let mut desk = Desk::default();
+        let step = step(20, 20);
+        desk.take(&step);
+        desk.failed(&step, true);
+        let begun = Instant::now();
+        desk.rested(&index).await;
+        assert_eq!(counts(&desk), (0, 0));
+        // Three quarters of the first delay of `Delays::etcd` (INV-9).
+        assert!(begun.elapsed().as_millis() >= 75, "{:?}", begun.elapsed());
     }
 }

@@ -242,13 +242,11 @@ impl Index {
                 self.set_service(name, Some(object));
             }
             InUse::Network(name) => {
-                let object = good_name(name).and_then(|name| {
-                    let network: Network = decode(name.as_str(), &kv.value).ok()?;
-                    Some(NetworkObject {
-                        mod_revision: kv.mod_revision,
-                        seen: self.list,
-                        marked: network.mark().map(|mark| mark.seconds),
-                    })
+                let network: Option<Network> = text(name).and_then(|name| decode(name, &kv.value).ok());
+                let object = network.map(|network| NetworkObject {
+                    mod_revision: kv.mod_revision,
+                    seen: self.list,
+                    marked: network.mark().map(|mark| mark.seconds),
                 });
                 self.set_network(name, object);
             }
@@ -274,8 +272,7 @@ impl Index {
     }
 
     fn read_service(&mut self, name: &[u8], value: &[u8]) -> Content {
-        let read = good_name(name).and_then(|name| decode::<Service>(name.as_str(), value).ok());
-        let Some(service) = read else {
+        let Some(service) = text(name).and_then(|name| decode::<Service>(name, value).ok()) else {
             return Content::Unreadable;
         };
         let names: BTreeSet<&String> = networks_in_force(&service).iter().collect();
@@ -298,8 +295,7 @@ impl Index {
 
     /// The node of an unfinished task; `None` for one that cannot be read: it is left alone.
     fn read_task(&self, service: &[u8], name: &[u8], value: &[u8]) -> Option<Arc<str>> {
-        let (service, name) = (good_name(service)?, good_name(name)?);
-        let task: Task = decode(&format!("{service}/{name}"), value).ok()?;
+        let task: Task = decode(&format!("{}/{}", text(service)?, text(name)?), value).ok()?;
         let node = task.spec.as_ref().map_or("", |spec| spec.node.as_str());
         if node.is_empty() || task::is_finished(&task) {
             return None;
@@ -342,7 +338,7 @@ impl Index {
 
     fn set_network(&mut self, name: &[u8], object: Option<NetworkObject>) {
         // No service can refer to a name that is no name, and such a network does not go.
-        if let Ok(name) = std::str::from_utf8(name) {
+        if let Some(name) = text(name) {
             let name = self.network_name(name);
             if let Some(entry) = self.networks.get_mut(&name) {
                 entry.object = object;
@@ -371,9 +367,7 @@ impl Index {
 
     fn set_node(&mut self, name: &[u8], exists: bool) {
         // A task names its node in UTF-8.
-        let Ok(name) = std::str::from_utf8(name) else {
-            return;
-        };
+        let Some(name) = text(name) else { return };
         if exists {
             self.lost_nodes.remove(name);
             let returned = match self.nodes.get_mut(name) {
@@ -448,8 +442,12 @@ impl Index {
     }
 }
 
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
 fn good_name(name: &[u8]) -> Option<Name> {
-    std::str::from_utf8(name).ok()?.parse().ok()
+    text(name)?.parse().ok()
 }
 
 fn keep(marks: &mut HashMap<Name, Since>, name: &Name, marked: Option<Since>) {

@@ -146,17 +146,17 @@ fn plan_deletion(index: &Index, busy: &Busy) -> Option<Batch> {
         if alone && !batch.is_empty() {
             continue;
         }
-        let room = COMPARES.saturating_sub(batch.compares() + SERVICE_COMPARES);
+        let room = COMPARES.checked_sub(batch.compares() + SERVICE_COMPARES);
         let mut networks = Vec::new();
         for network in service.networks {
             let users = going.get(&**network).copied().unwrap_or(0) + 1;
             networks.extend(last_user_goes(index, busy, network, users));
         }
         // With it, in the same revision, where they fit; a service that comes first goes with as many as fit.
-        if (COMPARES < batch.compares() + SERVICE_COMPARES || networks.len() > room) && !batch.is_empty() {
+        if !batch.is_empty() && room.is_none_or(|room| networks.len() > room) {
             return Some(batch);
         }
-        networks.truncate(room);
+        networks.truncate(room.unwrap_or(0));
         for network in service.networks {
             *going.entry(network).or_default() += 1;
         }

@@ -3,8 +3,8 @@
 
 use std::env;
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,9 @@ use serde_json::json;
 
 use super::http::{Request, Response};
 use super::pki::{Authority, CertificateFiles, write_private, write_signing_key};
-use super::process::{Program, Supervised, find_on_path, is_executable};
-use super::{Error, ports};
+use super::process::{Program, find_on_path, is_executable};
+use super::restartable::Restartable;
+use super::{Error, http, ports, record};
 
 /// How long it may take to be ready. About three seconds on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -78,13 +79,13 @@ pub struct Options {
 }
 
 /// What a later start on the same directory needs.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     port: u16,
     token: String,
 }
 
-/// A running kube-apiserver. Dropping it kills it; [`stop`](Self::stop) is the orderly way.
+/// A kube-apiserver, running or not. Everything of [`Restartable`] can be done to it.
 #[derive(Debug)]
 pub struct ApiServer {
     /// `https://127.0.0.1:…`
@@ -93,8 +94,7 @@ pub struct ApiServer {
     token: String,
     ca: String,
     directory: PathBuf,
-    program: Program,
-    process: Option<Supervised>,
+    process: Restartable,
 }
 
 impl ApiServer {
@@ -107,12 +107,7 @@ impl ApiServer {
         })?;
         fs::create_dir_all(directory).map_err(Error::write(directory))?;
         let file = directory.join("apiserver.json");
-        if file.exists() {
-            let text = fs::read_to_string(&file).map_err(Error::read(&file))?;
-            let record = serde_json::from_str(&text).map_err(|source| Error::Malformed {
-                path: file.clone(),
-                source,
-            })?;
+        if let Some(record) = record::read(&file)? {
             let mut server = Self::prepare(directory, &binary, record, options)?;
             server.launch().await?;
             return Ok(server);
@@ -124,15 +119,10 @@ impl ApiServer {
                 port: ports::free_port()?,
                 token: uuid::Uuid::new_v4().to_string(),
             };
-            let text = serde_json::to_string_pretty(&record).map_err(|source| Error::Malformed {
-                path: file.clone(),
-                source,
-            })?;
-            let mut server = Self::prepare(directory, &binary, record, options)?;
+            let mut server = Self::prepare(directory, &binary, record.clone(), options)?;
             match server.launch().await {
                 Ok(()) => {
-                    // Written last: a first start that was cut short begins anew.
-                    write_private(&file, &text)?;
+                    record::write(&file, &record)?;
                     return Ok(server);
                 }
                 Err(error) if error.is_address_in_use() && attempt < PORT_ATTEMPTS => attempt += 1,
@@ -149,24 +139,24 @@ impl ApiServer {
         let ca_file = authority.certificate_file();
         let ca = fs::read_to_string(&ca_file).map_err(Error::read(&ca_file))?;
         write_private(&directory.join("tokens.csv"), &token_file(&token, &options.users))?;
+        let program = Program {
+            name: "kube-apiserver".to_owned(),
+            path: binary.to_owned(),
+            args: flags(directory, port, &serving, options)
+                .into_iter()
+                .map(Into::into)
+                .collect(),
+            env: Vec::new(),
+            hidden_env: "",
+            log: directory.join("kube-apiserver.log"),
+        };
         let server = Self {
             url: format!("https://127.0.0.1:{port}"),
             port,
             token,
             ca,
             directory: directory.to_owned(),
-            program: Program {
-                name: "kube-apiserver".to_owned(),
-                path: binary.to_owned(),
-                args: flags(directory, port, &serving, options)
-                    .into_iter()
-                    .map(Into::into)
-                    .collect(),
-                env: Vec::new(),
-                hidden_env: "",
-                log: directory.join("kube-apiserver.log"),
-            },
-            process: None,
+            process: Restartable::new(program, STOP_LIMIT),
         };
         server.write_kubeconfig(ADMIN, &server.token)?;
         Ok(server)
@@ -175,19 +165,8 @@ impl ApiServer {
     /// Starts its process, if it does not run, and waits until it is ready.
     pub async fn launch(&mut self) -> Result<(), Error> {
         let (port, ca, token) = (self.port, self.ca.clone(), self.token.clone());
-        let running = self
-            .process
-            .take()
-            .and_then(|mut process| match process.status() {
-                None => Some(process),
-                Some(_) => None,
-            });
-        let process = match running {
-            Some(process) => process,
-            None => self.program.start()?,
-        };
-        let process = self.process.insert(process);
-        process
+        self.process.launch()?;
+        self.process
             .wait_until(START_LIMIT, || ready(port, ca.clone(), token.clone()))
             .await
     }
@@ -241,50 +220,19 @@ impl ApiServer {
     pub fn port(&self) -> u16 {
         self.port
     }
+}
 
-    /// Its process id, while it runs.
-    pub fn pid(&self) -> Option<i32> {
-        self.process.as_ref().map(Supervised::pid)
+impl Deref for ApiServer {
+    type Target = Restartable;
+
+    fn deref(&self) -> &Restartable {
+        &self.process
     }
+}
 
-    /// Where its output goes.
-    pub fn log_file(&self) -> &Path {
-        &self.program.log
-    }
-
-    /// Its process, while it was not stopped or killed.
-    pub fn process(&mut self) -> Option<&mut Supervised> {
-        self.process.as_mut()
-    }
-
-    /// Stops it in order, or kills it if it does not obey. None if it does not run.
-    pub async fn stop(&mut self) -> Result<Option<ExitStatus>, Error> {
-        match self.process.take() {
-            Some(mut process) => process.stop(STOP_LIMIT).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Kills it (SIGKILL). None if it does not run.
-    pub async fn kill(&mut self) -> Result<Option<ExitStatus>, Error> {
-        match self.process.take() {
-            Some(mut process) => process.kill().await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Stops its execution (SIGSTOP): its connections stay, nothing answers.
-    pub fn pause(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.pause();
-        }
-    }
-
-    /// Goes on after [`pause`](Self::pause).
-    pub fn resume(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.resume();
-        }
+impl DerefMut for ApiServer {
+    fn deref_mut(&mut self) -> &mut Restartable {
+        &mut self.process
     }
 }
 
@@ -297,11 +245,7 @@ async fn ready(port: u16, ca: String, token: String) -> Result<(), String> {
         token: Some(&token),
         body: None,
     };
-    match request.send().await {
-        Ok(response) if response.status == 200 => Ok(()),
-        Ok(response) => Err(format!("/readyz: {} {}", response.status, response.body.trim())),
-        Err(error) => Err(format!("/readyz: {error}")),
-    }
+    http::is_ok("/readyz", request.send().await)
 }
 
 fn flags(directory: &Path, port: u16, serving: &CertificateFiles, options: &Options) -> Vec<String> {

@@ -1,9 +1,12 @@
 //! The processes of a development cluster, started one upon the other and stopped the other way round.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use tokio::time::sleep;
 
 use super::Error;
 use super::apiserver::{self, ApiServer};
@@ -11,6 +14,13 @@ use super::data_directory::DataDirectory;
 use super::etcd::{self, Etcd};
 use super::process::{Supervised, first_end};
 use super::replica::{self, Replica};
+use super::restartable::Restartable;
+
+/// Before what ended is started again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What ends again sooner than this would go on doing so.
+const ENDS_AT_ONCE: Duration = Duration::from_secs(10);
 
 /// What runs so far. Dropping it kills everything; [`stop`](Self::stop) is the orderly way.
 #[derive(Debug)]
@@ -111,11 +121,60 @@ impl Cluster {
         }
     }
 
+    /// Starts again, after a moment, what ends by itself and has others of its kind beside it: their taking over is what
+    /// there are several for. Tells each such end, and returns the one that it cannot go on after. A member of etcd that
+    /// ends because it was removed from its cluster stays away: `departed` is told its name.
+    pub async fn keep_up(&mut self, tell: impl Fn(&Error), departed: impl Fn(&str)) -> Error {
+        let mut started_again: HashMap<String, Instant> = HashMap::new();
+        loop {
+            let ended = first_end(self.processes()).await;
+            let Error::Ended { name, .. } = &ended else {
+                return ended;
+            };
+            match self.etcd.as_mut().map(Etcd::take_departed) {
+                Some(Err(error)) => return error,
+                Some(Ok(gone)) if !gone.is_empty() => {
+                    gone.iter().for_each(|name| departed(name));
+                    continue;
+                }
+                Some(Ok(_)) | None => {}
+            }
+            let again = started_again.insert(name.clone(), Instant::now());
+            let Some(server) = self.ended_among_others() else {
+                return ended;
+            };
+            if again.is_some_and(|at| at.elapsed() < ENDS_AT_ONCE) {
+                return ended;
+            }
+            tell(&ended);
+            sleep(PAUSE).await;
+            if let Err(error) = server.launch() {
+                return error;
+            }
+        }
+    }
+
+    /// The members of etcd that run.
+    pub fn etcd_members(&self) -> &[etcd::Member] {
+        self.etcd.as_ref().map_or(&[], |etcd| &etcd.members)
+    }
+
+    fn ended_among_others(&mut self) -> Option<&mut Restartable> {
+        let replicas = self.replicas.iter_mut().map(|replica| &mut **replica);
+        let members = self.etcd.iter_mut().flat_map(|etcd| &mut etcd.members);
+        let (replicas, members): (Vec<_>, Vec<_>) =
+            (replicas.collect(), members.map(|member| &mut **member).collect());
+        let several = [replicas, members].into_iter().filter(|kind| kind.len() > 1);
+        several
+            .flatten()
+            .find_map(|server| server.has_ended().then_some(server))
+    }
+
     /// Stops the replicas, then the kube-apiserver, then etcd: none of them sees what it needs go away. Goes on
     /// when one cannot be waited for, and returns the first such error. Then gives the directory free.
     pub async fn stop(mut self) -> Result<(), Error> {
         let mut outcomes = Vec::new();
-        for stopped in join_all(self.replicas.iter_mut().map(Replica::stop)).await {
+        for stopped in join_all(self.replicas.iter_mut().map(|replica| replica.stop())).await {
             outcomes.push(stopped.map(|_| ()));
         }
         if let Some(server) = &mut self.apiserver {
@@ -129,8 +188,8 @@ impl Cluster {
     }
 
     fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
-        let replicas = self.replicas.iter_mut().filter_map(Replica::process);
-        let apiserver = self.apiserver.iter_mut().filter_map(ApiServer::process);
+        let replicas = self.replicas.iter_mut().filter_map(|replica| replica.process());
+        let apiserver = self.apiserver.iter_mut().filter_map(|server| server.process());
         let etcd = self.etcd.iter_mut().flat_map(Etcd::processes);
         replicas.chain(apiserver).chain(etcd)
     }

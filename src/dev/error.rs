@@ -144,4 +144,9 @@ impl Error {
         let path = path.to_owned();
         move |source| Self::Read { path, source }
     }
+
+    pub(crate) fn malformed(path: &Path) -> impl FnOnce(serde_json::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Malformed { path, source }
+    }
 }

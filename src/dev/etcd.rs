@@ -1,8 +1,8 @@
 //! An etcd cluster of one or more members.
 
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::pki::CertificateFiles;
 use super::process::{Program, Supervised, find_on_path};
-use super::{Error, http, ports};
+use super::restartable::Restartable;
+use super::{Error, http, ports, record};
 
 /// How long a cluster may take to elect its leader and serve. About a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -20,6 +21,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a new cluster is tried on other ports when somebody took one of them.
 const PORT_ATTEMPTS: usize = 5;
+
+/// The [`Record`], in the directory of the cluster.
+const RECORD: &str = "cluster.json";
+
+/// What etcd of every release says at last when it finds that it is in the member list no more.
+const REMOVED: &str = "data-dir used by this member must be removed";
 
 /// What the cluster should be like.
 #[derive(Clone, Debug)]
@@ -67,6 +74,9 @@ struct Ports {
     peer: u16,
     /// Plain HTTP, for `/health` and `/metrics`, whatever clients must use.
     metrics: u16,
+    /// It was removed from the cluster: its data is of no further use.
+    #[serde(default)]
+    left: bool,
 }
 
 /// A running cluster. Dropping it kills its members; [`stop`](Self::stop) is the orderly way.
@@ -88,9 +98,8 @@ impl Etcd {
             hint: "install the Debian package etcd-server, or put an etcd of version 3.4 or newer on $PATH",
         })?;
         fs::create_dir_all(directory).map_err(Error::write(directory))?;
-        let file = directory.join("cluster.json");
-        if file.exists() {
-            let record = read_record(&file)?;
+        let file = directory.join(RECORD);
+        if let Some(record) = record::read::<Record>(&file)? {
             if record.members.len() != options.members {
                 return Err(Error::OtherSize {
                     path: directory.to_owned(),
@@ -98,19 +107,17 @@ impl Etcd {
                     wanted: options.members,
                 });
             }
-            return Self::start_members(directory, &program, &record, options).await;
+            let mut cluster = Self::start_members(directory, &program, &record, options).await?;
+            // One that left while nobody looked ends again.
+            cluster.take_departed()?;
+            return Ok(cluster);
         }
         let mut attempt = 1;
         loop {
             let record = new_record(options.members)?;
             match Self::start_members(directory, &program, &record, options).await {
                 Ok(cluster) => {
-                    // Written last: a first start that was cut short begins anew.
-                    let text = serde_json::to_string_pretty(&record).map_err(|source| Error::Malformed {
-                        path: file.clone(),
-                        source,
-                    })?;
-                    fs::write(&file, text).map_err(Error::write(&file))?;
+                    record::write(&file, &record)?;
                     return Ok(cluster);
                 }
                 Err(error) if error.is_address_in_use() && attempt < PORT_ATTEMPTS => attempt += 1,
@@ -132,18 +139,42 @@ impl Etcd {
         options: &Options,
     ) -> Result<Self, Error> {
         let mut members = Vec::with_capacity(record.members.len());
-        for index in 0..record.members.len() {
+        let here = record.members.iter().enumerate().filter(|(_, ports)| !ports.left);
+        for (index, _) in here {
             let mut member = Member::describe(directory, program, record, index, options);
             member.launch()?;
             members.push(member);
         }
-        try_join_all(members.iter_mut().map(Member::wait_healthy)).await?;
+        try_join_all(members.iter_mut().map(Member::wait_healthy_or_gone)).await?;
         Ok(Self {
             members,
             directory: directory.to_owned(),
             program: program.to_owned(),
             options: options.clone(),
         })
+    }
+
+    /// Takes the members out whose processes ended because they were removed from the cluster; their names. The next
+    /// start on the same directory leaves them out, too.
+    pub fn take_departed(&mut self) -> Result<Vec<String>, Error> {
+        let mut gone = Vec::new();
+        self.members.retain_mut(|member| {
+            let departed = member.has_left();
+            if departed {
+                gone.push(member.name.clone());
+            }
+            !departed
+        });
+        let file = self.directory.join(RECORD);
+        if !gone.is_empty()
+            && let Some(mut record) = record::read::<Record>(&file)?
+        {
+            for (index, ports) in record.members.iter_mut().enumerate() {
+                ports.left |= gone.contains(&member_name(index));
+            }
+            record::write(&file, &record)?;
+        }
+        Ok(gone)
     }
 
     /// One more member, with ports of its own, that does not run: see [`Member::join`]. A later start on the same
@@ -153,12 +184,14 @@ impl Etcd {
             directory,
             program,
             options,
-            ..
+            members,
         } = self;
-        let index = self.members.len();
+        let taken = |index: &usize| members.iter().any(|member| member.name == member_name(*index));
+        let index = (0..).find(|index| !taken(index)).unwrap_or(members.len());
         let member = Member::with_ports(directory, program, index, new_ports()?, [], options);
-        self.members.push(member);
-        Ok(&mut self.members[index])
+        members.push(member);
+        let last = members.len() - 1;
+        Ok(&mut members[last])
     }
 
     /// Client URLs of all members.
@@ -171,21 +204,19 @@ impl Etcd {
 
     /// The processes of the members that were started.
     pub fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
-        self.members
-            .iter_mut()
-            .filter_map(|member| member.process.as_mut())
+        self.members.iter_mut().filter_map(|member| member.process())
     }
 
     /// Stops all members at the same time; those that do not obey are killed.
     pub async fn stop(&mut self) -> Result<(), Error> {
-        for stopped in join_all(self.members.iter_mut().map(Member::stop)).await {
+        for stopped in join_all(self.members.iter_mut().map(|member| member.stop())).await {
             stopped?;
         }
         Ok(())
     }
 }
 
-/// One member of the cluster, running or not.
+/// One member of the cluster, running or not. Everything of [`Restartable`] can be done to it.
 #[derive(Debug)]
 pub struct Member {
     /// `etcd-1`, …
@@ -195,9 +226,8 @@ pub struct Member {
     /// Where its peers reach it.
     pub peer_url: String,
     metrics_port: u16,
+    process: Restartable,
     data: PathBuf,
-    program: Program,
-    process: Option<Supervised>,
 }
 
 impl Member {
@@ -246,75 +276,42 @@ impl Member {
         }
         args.extend(initial);
         args.extend(options.flags.iter().cloned());
+        let program = Program {
+            name: name.clone(),
+            path: program.to_owned(),
+            args: args.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            hidden_env: "ETCD_",
+            log: directory.join(format!("{name}.log")),
+        };
         Self {
+            name,
             client_url,
             peer_url: peer_url(ports),
             metrics_port: ports.metrics,
             data: data_directory(directory, index),
-            program: Program {
-                path: program.to_owned(),
-                args: args.into_iter().map(Into::into).collect(),
-                env: Vec::new(),
-                hidden_env: "ETCD_",
-                log: directory.join(format!("{name}.log")),
-                name: name.clone(),
-            },
-            process: None,
-            name,
+            process: Restartable::new(program, STOP_LIMIT),
         }
-    }
-
-    /// Its process id, while it runs.
-    pub fn pid(&self) -> Option<i32> {
-        self.process.as_ref().map(Supervised::pid)
-    }
-
-    /// Where its output goes.
-    pub fn log_file(&self) -> &Path {
-        &self.program.log
-    }
-
-    /// Starts its process and does not wait for it: a member without a quorum beside it cannot serve yet.
-    /// Nothing if it runs.
-    pub fn launch(&mut self) -> Result<(), Error> {
-        if self
-            .process
-            .as_mut()
-            .is_none_or(|process| process.status().is_some())
-        {
-            self.process = Some(self.program.start()?);
-        }
-        Ok(())
     }
 
     /// Starts it as a member that a running cluster has listed already, on an empty data directory. `initial_cluster` names
     /// all members, this one too: `etcd-1=http://…,etcd-2=http://…`.
     pub fn join(&mut self, initial_cluster: &str) -> Result<(), Error> {
-        let data = self.data.clone();
-        if data.exists() {
-            fs::remove_dir_all(&data).map_err(Error::write(&data))?;
+        if self.data.exists() {
+            fs::remove_dir_all(&self.data).map_err(Error::write(&self.data))?;
         }
         // The last of several flags of one name holds.
-        let flags = [
-            format!("--initial-cluster={initial_cluster}"),
-            "--initial-cluster-state=existing".to_owned(),
-        ];
-        self.program.args.extend(flags.map(Into::into));
+        self.process
+            .add_flag(format!("--initial-cluster={initial_cluster}"));
+        self.process
+            .add_flag("--initial-cluster-state=existing".to_owned());
         self.launch()
     }
 
     /// From its next start on, clients are told to reach it here, where a proxy may be.
     pub fn advertise(&mut self, client_url: &str) {
-        self.program
-            .args
-            .push(format!("--advertise-client-urls={client_url}").into());
-    }
-
-    /// Whether its process has ended by itself.
-    pub fn has_ended(&mut self) -> bool {
         self.process
-            .as_mut()
-            .is_some_and(|process| process.status().is_some())
+            .add_flag(format!("--advertise-client-urls={client_url}"));
     }
 
     /// Starts it and waits until it serves linearizable reads.
@@ -326,17 +323,29 @@ impl Member {
     /// Waits until it serves linearizable reads. It must have been started.
     pub async fn wait_healthy(&mut self) -> Result<(), Error> {
         let port = self.metrics_port;
-        match &mut self.process {
-            Some(process) => process.wait_until(START_LIMIT, || healthy(port)).await,
-            None => Err(Error::NotStarted {
-                name: self.name.clone(),
-            }),
+        self.process.wait_until(START_LIMIT, || healthy(port)).await
+    }
+
+    /// Waits until it serves linearizable reads, or has ended because it was removed from the cluster.
+    async fn wait_healthy_or_gone(&mut self) -> Result<(), Error> {
+        match self.wait_healthy().await {
+            Err(_) if self.has_left() => Ok(()),
+            waited => waited,
         }
+    }
+
+    /// Whether its process has ended because it was removed from the cluster.
+    pub fn has_left(&mut self) -> bool {
+        self.has_ended()
+            && self
+                .process()
+                .and_then(|process| process.output().ok())
+                .is_some_and(|output| output.contains(REMOVED))
     }
 
     /// Whether it serves linearizable reads now.
     pub async fn is_healthy(&self) -> bool {
-        self.process.is_some() && healthy(self.metrics_port).await.is_ok()
+        self.pid().is_some() && healthy(self.metrics_port).await.is_ok()
     }
 
     /// One counter or gauge (without labels) of its `/metrics`.
@@ -345,45 +354,25 @@ impl Member {
         let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
         response.body.lines().find_map(value)
     }
+}
 
-    /// Stops it in order, or kills it if it does not obey. None if it does not run.
-    pub async fn stop(&mut self) -> Result<Option<ExitStatus>, Error> {
-        match self.process.take() {
-            Some(mut process) => process.stop(STOP_LIMIT).await.map(Some),
-            None => Ok(None),
-        }
+impl Deref for Member {
+    type Target = Restartable;
+
+    fn deref(&self) -> &Restartable {
+        &self.process
     }
+}
 
-    /// Kills it (SIGKILL). None if it does not run.
-    pub async fn kill(&mut self) -> Result<Option<ExitStatus>, Error> {
-        match self.process.take() {
-            Some(mut process) => process.kill().await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Stops its execution (SIGSTOP): its connections stay, nothing answers.
-    pub fn pause(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.pause();
-        }
-    }
-
-    /// Goes on after [`pause`](Self::pause).
-    pub fn resume(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.resume();
-        }
+impl DerefMut for Member {
+    fn deref_mut(&mut self) -> &mut Restartable {
+        &mut self.process
     }
 }
 
 /// etcd answers `/health` after a read that went through raft.
 async fn healthy(metrics_port: u16) -> Result<(), String> {
-    match http::get(metrics_port, "/health").await {
-        Ok(response) if response.status == 200 => Ok(()),
-        Ok(response) => Err(format!("/health: {} {}", response.status, response.body.trim())),
-        Err(error) => Err(format!("/health: {error}")),
-    }
+    http::is_ok("/health", http::get(metrics_port, "/health").await)
 }
 
 fn new_record(members: usize) -> Result<Record, Error> {
@@ -398,14 +387,7 @@ fn new_ports() -> Result<Ports, Error> {
         client: ports::free_port()?,
         peer: ports::free_port()?,
         metrics: ports::free_port()?,
-    })
-}
-
-fn read_record(file: &Path) -> Result<Record, Error> {
-    let text = fs::read_to_string(file).map_err(Error::read(file))?;
-    serde_json::from_str(&text).map_err(|source| Error::Malformed {
-        path: file.to_owned(),
-        source,
+        left: false,
     })
 }
 

@@ -55,6 +55,15 @@ pub async fn get(port: u16, path: &str) -> io::Result<Response> {
     request.send().await
 }
 
+/// Whether a page answered 200; else what it answered, for people.
+pub(super) fn is_ok(page: &str, answer: io::Result<Response>) -> Result<(), String> {
+    match answer {
+        Ok(Response { status: 200, .. }) => Ok(()),
+        Ok(Response { status, body }) => Err(format!("{page}: {status} {}", body.trim())),
+        Err(error) => Err(format!("{page}: {error}")),
+    }
+}
+
 impl Request<'_> {
     /// Sends it and reads the whole answer, within ten seconds.
     pub async fn send(&self) -> io::Result<Response> {

@@ -15,6 +15,8 @@ pub mod observe;
 pub mod pki;
 pub mod ports;
 pub mod process;
+mod record;
 pub mod replica;
+pub mod restartable;
 
 pub use error::Error;

@@ -124,19 +124,9 @@ pub struct Supervised {
 }
 
 impl Supervised {
-    /// What the process is called in messages.
-    pub fn name(&self) -> &str {
-        &self.program.name
-    }
-
     /// Its process id, which is that of its group, too.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
-    }
-
-    /// Where its output goes.
-    pub fn log_file(&self) -> &Path {
-        &self.program.log
     }
 
     /// How it ended, if it did.

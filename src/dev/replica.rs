@@ -1,12 +1,13 @@
 //! A replica of the controller: this program's `run` command as a child.
 
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::http::{self, Response};
-use super::process::{Program, Supervised};
+use super::process::Program;
+use super::restartable::Restartable;
 use super::{Error, ports};
 
 /// How long it may take to stop: it exits within 3 s by itself, and the machine may be busy.
@@ -27,15 +28,14 @@ pub struct Options {
     pub flags: Vec<String>,
 }
 
-/// One replica, running or not. Dropping it kills it; [`stop`](Self::stop) is the orderly way.
+/// One replica, running or not, always on the same port. Everything of [`Restartable`] can be done to it.
 #[derive(Debug)]
 pub struct Replica {
     /// Its `--node-id`.
     pub node_id: String,
     /// The port of 127.0.0.1 where it serves health and metrics.
     pub port: u16,
-    program: Program,
-    process: Option<Supervised>,
+    process: Restartable,
 }
 
 impl Replica {
@@ -61,33 +61,21 @@ impl Replica {
             None => args.push("--no-kubernetes".into()),
         }
         args.extend(flags.into_iter().map(Into::into));
-        let mut replica = Self {
-            port,
-            program: Program {
-                name: format!("replica {node_id}"),
-                path: binary,
-                args,
-                env: Vec::new(),
-                hidden_env: "QUORATE_",
-                log: directory.join(format!("{node_id}.log")),
-            },
-            process: None,
-            node_id,
+        let program = Program {
+            name: format!("replica {node_id}"),
+            path: binary,
+            args,
+            env: Vec::new(),
+            hidden_env: "QUORATE_",
+            log: directory.join(format!("{node_id}.log")),
         };
-        replica.launch()?;
-        Ok(replica)
-    }
-
-    /// Starts its process again, on the same port and with the same flags. Nothing if it runs.
-    pub fn launch(&mut self) -> Result<(), Error> {
-        if self
-            .process
-            .as_mut()
-            .is_none_or(|process| process.status().is_some())
-        {
-            self.process = Some(self.program.start()?);
-        }
-        Ok(())
+        let mut process = Restartable::new(program, STOP_LIMIT);
+        process.launch()?;
+        Ok(Self {
+            node_id,
+            port,
+            process,
+        })
     }
 
     /// GET of one of its pages: `/readyz`, `/leaderz`, `/metrics`, …
@@ -98,44 +86,21 @@ impl Replica {
     /// Waits until a page answers 200. The error shows the last answer, or how the process ended.
     pub async fn wait_until(&mut self, page: &str, limit: Duration) -> Result<(), Error> {
         let port = self.port;
-        let answers = || async move {
-            match http::get(port, page).await {
-                Ok(response) if response.status == 200 => Ok(()),
-                Ok(response) => Err(format!("{page}: {} {}", response.status, response.body.trim())),
-                Err(error) => Err(format!("{page}: {error}")),
-            }
-        };
-        match &mut self.process {
-            Some(process) => process.wait_until(limit, answers).await,
-            None => Err(Error::NotStarted {
-                name: self.program.name.clone(),
-            }),
-        }
+        let answers = || async move { http::is_ok(page, http::get(port, page).await) };
+        self.process.wait_until(limit, answers).await
     }
+}
 
-    /// Its process, while it was not stopped or killed.
-    pub fn process(&mut self) -> Option<&mut Supervised> {
-        self.process.as_mut()
+impl Deref for Replica {
+    type Target = Restartable;
+
+    fn deref(&self) -> &Restartable {
+        &self.process
     }
+}
 
-    /// Where its output goes.
-    pub fn log_file(&self) -> &Path {
-        &self.program.log
-    }
-
-    /// Stops it in order, or kills it if it does not obey. None if it does not run.
-    pub async fn stop(&mut self) -> Result<Option<ExitStatus>, Error> {
-        match self.process.take() {
-            Some(mut process) => process.stop(STOP_LIMIT).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Kills it (SIGKILL). None if it does not run.
-    pub async fn kill(&mut self) -> Result<Option<ExitStatus>, Error> {
-        match self.process.take() {
-            Some(mut process) => process.kill().await.map(Some),
-            None => Ok(None),
-        }
+impl DerefMut for Replica {
+    fn deref_mut(&mut self) -> &mut Restartable {
+        &mut self.process
     }
 }

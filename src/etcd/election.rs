@@ -16,7 +16,6 @@ use super::kv::{KeyRange, KeyValue, LeaseId, Revision};
 use super::session::{Pulse, Session, SessionError};
 use super::txn::{Txn, TxnError};
 use super::watch::Watcher;
-use crate::retry::Delays;
 
 /// Won: the session that holds the key, and the proof for writes. End it with [`Leadership::resign`].
 pub struct Leadership {
@@ -34,21 +33,8 @@ impl Leadership {
     /// candidate then leads, and nothing but this tells a leader that writes seldom.
     pub async fn key_lost(&self) {
         let Fence { key, term, .. } = &self.fence;
-        let mut delays = Delays::etcd();
-        loop {
-            match self.session.etcd().get(key).await {
-                Ok((Some(found), now)) if found.create_revision == *term => {
-                    // Changes after this read; whatever comes of it, the key is looked at again.
-                    Watcher::new(self.session.etcd(), KeyRange::key(key.clone()), now.next())
-                        .next()
-                        .await;
-                    delays.reset();
-                }
-                Ok(_) => return,
-                // Nothing is known; the lease's deadline bounds how long that may last.
-                Err(_) => delays.wait().await,
-            }
-        }
+        let held = |found: &KeyValue| found.create_revision == *term;
+        self.session.etcd().while_key(key, held).await;
     }
 
     /// Gives leadership up: the lease is revoked, the next candidate leads. Only after all work has ended.
@@ -213,6 +199,7 @@ impl Etcd {
     }
 }
 
-fn range_of(prefix: &str) -> KeyRange {
+/// The keys of all candidates below a prefix.
+pub fn range_of(prefix: &str) -> KeyRange {
     KeyRange::prefix(format!("{prefix}/"))
 }

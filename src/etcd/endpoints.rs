@@ -131,6 +131,18 @@ impl Etcd {
         }
     }
 
+    /// Does something that may outlive members and credentials, which are kept current meanwhile.
+    pub async fn following<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::select! {
+            done = work => done,
+            // Nobody cancels it: it never ends.
+            never = async {
+                self.follow_endpoints(CancellationToken::new()).await;
+                std::future::pending().await
+            } => never,
+        }
+    }
+
     async fn look_at_endpoints(&self) {
         let config = &self.0.config;
         let link = self.link();
@@ -150,7 +162,8 @@ impl Etcd {
         };
         let mut candidates = configured(config);
         if config.sync_endpoints {
-            candidates.extend(self.voters().await);
+            // While the list cannot be had, those in use are not given up for that.
+            candidates.extend(self.voters().await.unwrap_or_else(|| self.live_endpoints()));
         }
         let mut clients = self.single_clients().clone();
         let parted = self.0.contacts.parted_urls();
@@ -163,6 +176,13 @@ impl Etcd {
         live.retain(|endpoint| !parted.contains(endpoint));
         if live.is_empty() {
             // Nothing better is known: the channel keeps what it has and reconnects by itself.
+            if renewed && let Some((endpoint, Err(error))) = answers.first() {
+                warn!(
+                    "keeping the etcd credentials in use: they changed on disk, but no endpoint answers with them \
+                     ({endpoint}: {})",
+                    error.message()
+                );
+            }
             return;
         }
         if renewed {
@@ -207,22 +227,20 @@ impl Etcd {
         Ok(client)
     }
 
-    /// Client URLs of the started voters; none where the list cannot be had. Good enough for where to connect,
-    /// not for what to change: the list is not read linearizably.
-    async fn voters(&self) -> Vec<String> {
+    /// Client URLs of the started voters, if the list can be had. Good enough for where to connect, not for what to
+    /// change: the list is not read linearizably.
+    async fn voters(&self) -> Option<Vec<String>> {
         let listed = self
             .call("member_list", |link| async move {
                 link.client.cluster_client().member_list().await
             })
-            .await;
-        let Ok(listed) = listed else { return Vec::new() };
+            .await
+            .ok()?;
         let ids = listed.members().iter().map(|member| MemberId(member.id()));
         self.0.contacts.keep_only(&ids.collect());
         let voters = listed.members().iter().filter(|member| !member.is_learner());
-        voters
-            .flat_map(|member| member.client_urls())
-            .filter_map(|url| self.0.config.normalize(url))
-            .collect()
+        let urls = voters.flat_map(|member| member.client_urls());
+        Some(urls.filter_map(|url| self.0.config.normalize(url)).collect())
     }
 
     fn single_clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Client>> {

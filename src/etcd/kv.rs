@@ -63,16 +63,6 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    pub(super) fn from_client(kv: &etcd_client::KeyValue) -> Self {
-        Self {
-            key: kv.key().to_vec(),
-            value: kv.value().to_vec(),
-            create_revision: Revision(kv.create_revision()),
-            mod_revision: Revision(kv.mod_revision()),
-            lease: (kv.lease() != 0).then(|| LeaseId(kv.lease())),
-        }
-    }
-
     pub(super) fn take(kv: etcd_client::KeyValue) -> Self {
         let (create, modified, lease) = (kv.create_revision(), kv.mod_revision(), kv.lease());
         let (key, value) = kv.into_key_value();
@@ -145,7 +135,7 @@ impl Etcd {
             })
             .await?;
         let revision = revision_of(response.header());
-        Ok((response.kvs().first().map(KeyValue::from_client), revision))
+        Ok((response.kvs().first().cloned().map(KeyValue::take), revision))
     }
 
     /// A whole range, in key order, at one revision. For ranges that may be large use [`Etcd::pages`].

@@ -235,6 +235,25 @@ impl Watcher {
     }
 }
 
+impl Etcd {
+    /// Resolves once the key is gone, or `holds` is no longer true of it. As long as etcd does not answer nothing is
+    /// known: how long that may last is for the caller's lease to say.
+    pub async fn while_key(&self, key: &[u8], holds: impl Fn(&KeyValue) -> bool) {
+        let mut delays = Delays::etcd();
+        loop {
+            match self.get(key).await {
+                Ok((Some(found), now)) if holds(&found) => {
+                    // Changes after this read. Whatever comes, a compaction too, the key is looked at again.
+                    Watcher::new(self, KeyRange::key(key), now.next()).next().await;
+                    delays.reset();
+                }
+                Ok(_) => return,
+                Err(_) => delays.wait().await,
+            }
+        }
+    }
+}
+
 /// Asks for a message. Whether it could be asked at all: a full send queue is a dead connection.
 async fn request_progress(stream: &mut WatchStream, limit: Duration) -> bool {
     matches!(
@@ -253,6 +272,6 @@ fn event_of(event: &etcd_client::Event) -> Option<Event> {
             revision: Revision(kv.mod_revision()),
         }
     } else {
-        Event::Put(KeyValue::from_client(kv))
+        Event::Put(KeyValue::take(kv.clone()))
     })
 }

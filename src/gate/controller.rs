@@ -1,5 +1,6 @@
 //! The gate's controller: from election to DONE and on, under one term.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -7,13 +8,13 @@ use tracing::{info, warn};
 
 use super::plan::{self, Own, Plan};
 use super::releases::Releases;
-use super::status::{Degraded, Legible, Status};
-use crate::etcd::{Fence, FencedError, KeyRange, Revision, Txn, Watched, Watcher};
+use super::status::Status;
+use super::status_key::{Interrupt, StatusKey};
+use crate::etcd::{Fence, KeyRange, Txn};
 use crate::failpoint;
 use crate::metrics::Metrics;
 use crate::retry::Delays;
 use crate::store::Store;
-use crate::store::object::time;
 
 /// Whoever keeps the resources in place. Called only while the gate allows it, inside the fence's window.
 pub trait Reconcile: Send + Sync {
@@ -57,7 +58,9 @@ impl Default for Times {
 const QUIET: Duration = Duration::from_secs(2);
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// A status that stood for this long is planned anew at once when someone changes it.
+/// A status that stood for longer is planned anew at once when someone changes it. One that is changed again and again
+/// is planned anew after a delay that grows up to this long: often enough that what a careless hand wrote does not stand
+/// for long, seldom enough to be no load (INV-9).
 const CALM: Duration = Duration::from_secs(1);
 
 /// Between looks at the releases while the status cannot be restricted.
@@ -84,96 +87,42 @@ pub struct GateController<R> {
     pub times: Times,
 }
 
-/// Why the controller looks at the status anew, or stops.
-enum Interrupt {
-    /// The status, or what it was decided on, is not what it was.
-    Replan,
-    /// The term is over.
-    LostLeadership,
-}
-
-/// The status key as this controller knows it.
-struct StatusKey {
-    mod_revision: Revision,
-    watcher: Watcher,
-    /// What `status.json` says, as far as known.
-    legible: Option<Legible>,
-    degraded: Option<Degraded>,
-    status: Option<Status>,
-}
-
 impl<R: Reconcile> GateController<R> {
     /// Holds the gate until leadership is lost.
     pub async fn run(mut self) {
         let mut settled = false;
         let mut legible = None;
-        let mut delays = Delays::etcd();
+        let mut delays = Delays::new(CALM / 10, CALM);
         loop {
-            let started = Instant::now();
-            match self.read(legible.take()).await {
+            let began = Instant::now();
+            match StatusKey::read(&self.store, &self.fence, &self.node, legible.take()).await {
                 Ok(mut key) => {
-                    match self.hold(&mut key, &mut settled).await {
-                        Interrupt::LostLeadership => return,
-                        Interrupt::Replan => {}
+                    let Err(interrupt) = self.hold(&mut key, &mut settled).await;
+                    if interrupt == Interrupt::LostLeadership {
+                        return;
                     }
-                    legible = key.legible;
+                    legible = key.into_legible();
                 }
                 Err(error) => warn!("cannot read the reconciler status, to be tried again: {error}"),
             }
-            // At once, unless someone keeps writing the status: that must not make this loop hot (INV-9).
-            if started.elapsed() > CALM {
-                delays.reset()
-            } else {
-                delays.wait().await
-            }
+            delays.rest_after(began.elapsed(), CALM).await;
         }
-    }
-
-    async fn read(&self, legible: Option<Legible>) -> Result<StatusKey, crate::etcd::Error> {
-        let name = self.store.keys.status();
-        let (stored, revision) = self.store.etcd.get(&name).await?;
-        let mut watcher = Watcher::new(&self.store.etcd, KeyRange::key(name), revision.next());
-        watcher.open().await;
-        let status = stored.as_ref().and_then(|stored| {
-            Status::decode(&stored.value)
-                .inspect_err(|error| warn!("the stored status counts as none: {error}"))
-                .ok()
-        });
-        let mod_revision = stored.map_or(Revision::ABSENT, |stored| stored.mod_revision);
-        Ok(StatusKey {
-            mod_revision,
-            watcher,
-            legible,
-            degraded: None,
-            status,
-        })
     }
 
     /// From the stored status to DONE, then passes for ever.
-    async fn hold(&mut self, key: &mut StatusKey, settled: &mut bool) -> Interrupt {
-        match self.try_hold(key, settled).await {
-            Err(interrupt) => interrupt,
-            Ok(never) => match never {},
-        }
-    }
-
-    async fn try_hold(
-        &mut self,
-        key: &mut StatusKey,
-        settled: &mut bool,
-    ) -> Result<std::convert::Infallible, Interrupt> {
-        let existed = key.mod_revision > Revision::ABSENT;
-        let plan = plan::plan(key.status.as_ref(), &self.own);
+    async fn hold(&mut self, key: &mut StatusKey, settled: &mut bool) -> Result<Infallible, Interrupt> {
+        let existed = key.exists();
+        let plan = plan::plan(key.status(), &self.own);
         info!(term = %self.fence.term(), "{plan}");
-        failpoint::hit("gate.planned");
+        failpoint::hold("gate.planned").await;
         match &plan {
-            Plan::Create | Plan::Leave => self.write_legible(key).await?,
+            Plan::Create | Plan::Leave => key.write_legible().await?,
             Plan::Work(to) => {
-                let already = key.status.as_ref() == Some(to);
+                let already = key.status() == Some(to);
                 if already {
-                    self.write_legible(key).await?
+                    key.write_legible().await?
                 } else {
-                    self.write_status(key, to, Txn::new()).await?
+                    key.write(to, Txn::new()).await?
                 }
                 failpoint::hit("gate.working");
             }
@@ -192,86 +141,39 @@ impl<R: Reconcile> GateController<R> {
         }
         *settled = true;
         self.reconcile_until_done(key).await?;
-        failpoint::hit("gate.reconciled");
+        failpoint::hold("gate.reconciled").await;
         if plan == Plan::Leave {
-            self.write_legible(key).await?;
+            key.write_legible().await?;
         } else {
-            let done = self.own.final_status().replacing(key.status.as_ref());
-            self.write_status(key, &done, Txn::new()).await?;
+            let done = self.own.final_status().replacing(key.status());
+            key.write(&done, Txn::new()).await?;
             info!("reconciler status: {done}");
         }
         failpoint::hit("gate.done");
         self.keep_reconciled(key).await
     }
 
-    /// Writes the narrower status, in a transaction that proves that no node changed since the releases were
-    /// read (INV-4).
+    /// Writes the narrower status, as soon as nobody is in the way of that. Until then Events say who is: beside the
+    /// way on, which an apiserver that hangs must not hold up, and each to its end, which no change of a node cuts
+    /// short.
     async fn restrict(&mut self, key: &mut StatusKey, to: &Status) -> Result<(), Interrupt> {
+        let blocked = Blocked::new(self.store.etcd.metrics());
+        let mut message = blocked.message.subscribe();
+        let (resources, fence) = (&mut self.resources, &self.fence);
+        let announcing = async {
+            // Only the latest one, should several come up meanwhile. Never ends by itself: the other end is right here.
+            while message.changed().await.is_ok() {
+                let latest = message.borrow_and_update().clone();
+                if let Some(latest) = latest {
+                    resources.announce_blocked(fence, &latest).await;
+                }
+            }
+        };
         let nodes = self.store.keys.nodes();
-        let blocked = Blocked(self.store.etcd.metrics().clone());
-        let mut told = None;
-        // Not done with until it is published: a change of any node cuts the waits below short.
-        let mut announce = None;
-        loop {
-            let releases = self.releases.borrow_and_update().clone();
-            let blocked_by = match releases
-                .as_ref()
-                .map(|releases| plan::may_restrict(releases, &self.own))
-            {
-                Some(Ok(revision)) => {
-                    blocked.set(false);
-                    key.degraded = None;
-                    (told, announce) = (None, None);
-                    failpoint::hit("gate.restricting");
-                    let proof = Txn::new().when_range_unwritten_since(&nodes, revision);
-                    match self.write_status(key, to, proof).await {
-                        Ok(()) => {
-                            info!("reconciler status restricted: {to}");
-                            return Ok(());
-                        }
-                        Err(Interrupt::LostLeadership) => return Err(Interrupt::LostLeadership),
-                        // A node or the status changed in between; the watches say which.
-                        Err(Interrupt::Replan) => {
-                            info!(
-                                "restricting the reconciler status was refused, looking at the nodes again"
-                            );
-                            None
-                        }
-                    }
-                }
-                Some(Err(blockers)) => Some(blockers.to_string()),
-                None => Some("waiting for the list of nodes".to_owned()),
-            };
-            if let Some(message) = blocked_by
-                && told.as_ref() != Some(&message)
-            {
-                warn!("the reconciler status cannot be restricted yet: {message}");
-                blocked.set(true);
-                key.degraded = degraded(key.degraded.take(), "WaitingForNodes", &message);
-                self.write_legible(key).await?;
-                announce = Some(message.clone());
-                told = Some(message);
-            }
-            let (resources, announce) = (&mut self.resources, &mut announce);
-            let look_again = async {
-                // Beside the other waits: an apiserver that hangs must not hold up the way on.
-                if let Some(message) = announce.as_ref() {
-                    resources.announce_blocked(&self.fence, message).await;
-                    *announce = None;
-                }
-                // A refused transaction whose cause a watch has brought before: look again anyway.
-                tokio::time::sleep(LOOK_AGAIN).await;
-            };
-            tokio::select! {
-                changed = self.releases.changed() => {
-                    if changed.is_err() {
-                        // watch-nodes ends only with the process.
-                        return Err(Interrupt::LostLeadership);
-                    }
-                }
-                () = key.changed_by_others() => return Err(Interrupt::Replan),
-                () = look_again => {}
-            }
+        let restricting = write_narrower(key, to, &nodes, &mut self.releases, &self.own, &blocked);
+        tokio::select! {
+            restricted = restricting => restricted,
+            () = announcing => Err(Interrupt::Replan),
         }
     }
 
@@ -284,14 +186,14 @@ impl<R: Reconcile> GateController<R> {
                 () = key.changed_by_others() => return Err(Interrupt::Replan),
             };
             let Err(failed) = passed else {
-                key.degraded = None;
+                key.mend();
                 return Ok(());
             };
             if Instant::now() >= log_after {
                 log_after = Instant::now() + LOG_EVERY;
                 warn!("the first reconciliation still fails: {failed}");
-                key.degraded = degraded(key.degraded.take(), failed.reason, &failed.message);
-                self.write_legible(key).await?;
+                key.degrade(failed.reason, &failed.message);
+                key.write_legible().await?;
             }
             tokio::select! {
                 () = delays.wait() => {}
@@ -300,7 +202,7 @@ impl<R: Reconcile> GateController<R> {
         }
     }
 
-    async fn keep_reconciled(&mut self, key: &mut StatusKey) -> Result<std::convert::Infallible, Interrupt> {
+    async fn keep_reconciled(&mut self, key: &mut StatusKey) -> Result<Infallible, Interrupt> {
         // A pass that fails is repeated with growing delays, up to the interval (INV-9).
         let mut delays = Delays::new(Duration::from_millis(200), self.times.pass_interval);
         let mut failing = false;
@@ -328,104 +230,103 @@ impl<R: Reconcile> GateController<R> {
             match passed {
                 Ok(()) => {
                     delays.reset();
-                    if key.degraded.take().is_some() {
+                    if key.mend() {
                         info!("the resources are in place again");
                     }
                 }
                 Err(failed) => {
-                    if key.degraded.as_ref().map(|degraded| &degraded.message) != Some(&failed.message) {
+                    if key.degrade(failed.reason, &failed.message) {
                         warn!("a pass over the resources failed: {failed}");
                     }
-                    key.degraded = degraded(key.degraded.take(), failed.reason, &failed.message);
                 }
             }
-            self.write_legible(key).await?;
-        }
-    }
-
-    /// Writes the status and its legible twin, on top of `proof`, if the status is still the one that was read.
-    async fn write_status(&self, key: &mut StatusKey, to: &Status, proof: Txn) -> Result<(), Interrupt> {
-        let name = self.store.keys.status();
-        let legible = self.legible(Some(to), key);
-        let txn = proof
-            .when_unchanged(&name, key.mod_revision)
-            .put(&name, to.encode())
-            .put(&self.store.keys.status_json(), legible.to_json());
-        let revision = self.commit(txn).await?;
-        key.mod_revision = revision;
-        key.status = Some(to.clone());
-        key.legible = Some(legible);
-        Ok(())
-    }
-
-    /// Writes `status.json` alone, if it would change.
-    async fn write_legible(&self, key: &mut StatusKey) -> Result<(), Interrupt> {
-        let legible = self.legible(key.status.as_ref(), key);
-        if key.legible.as_ref() == Some(&legible) {
-            return Ok(());
-        }
-        self.commit(Txn::new().put(&self.store.keys.status_json(), legible.to_json()))
-            .await?;
-        key.legible = Some(legible);
-        Ok(())
-    }
-
-    fn legible(&self, status: Option<&Status>, key: &StatusKey) -> Legible {
-        Legible::new(status, &self.node, self.fence.term(), key.degraded.clone())
-    }
-
-    async fn commit(&self, txn: Txn) -> Result<Revision, Interrupt> {
-        match self.store.etcd.fenced(&self.fence, txn).await {
-            Ok(committed) => Ok(committed.revision),
-            Err(FencedError::LostLeadership(_)) => Err(Interrupt::LostLeadership),
-            Err(FencedError::Conflict) => Err(Interrupt::Replan),
-            Err(error @ (FencedError::Unknown(_) | FencedError::Failed(_))) => {
-                warn!("writing the reconciler status failed, reading it again: {error}");
-                Err(Interrupt::Replan)
-            }
+            key.write_legible().await?;
         }
     }
 }
 
-/// The metric of the same name. Cleared with the wait, also where the end of the term cancels it.
-struct Blocked(Metrics);
+/// Writes the narrower status, in a transaction that proves that no node changed since the releases were read (INV-4).
+async fn write_narrower(
+    key: &mut StatusKey,
+    to: &Status,
+    nodes: &KeyRange,
+    releases: &mut watch::Receiver<Option<Releases>>,
+    own: &Own,
+    blocked: &Blocked,
+) -> Result<(), Interrupt> {
+    loop {
+        let seen = releases.borrow_and_update().clone();
+        let message = match seen.map(|seen| plan::may_restrict(&seen, own)) {
+            Some(Ok(revision)) => {
+                blocked.by(None);
+                key.mend();
+                failpoint::hold("gate.restricting").await;
+                let proof = Txn::new().when_range_unwritten_since(nodes, revision);
+                match key.write(to, proof).await {
+                    Ok(()) => {
+                        info!("reconciler status restricted: {to}");
+                        return Ok(());
+                    }
+                    Err(Interrupt::LostLeadership) => return Err(Interrupt::LostLeadership),
+                    // A node or the status changed in between; the watches say which.
+                    Err(Interrupt::Replan) => {
+                        info!("restricting the reconciler status was refused, looking at the nodes again");
+                        None
+                    }
+                }
+            }
+            Some(Err(blockers)) => Some(blockers.to_string()),
+            None => Some("waiting for the list of nodes".to_owned()),
+        };
+        if let Some(message) = message
+            && blocked.by(Some(&message))
+        {
+            warn!("the reconciler status cannot be restricted yet: {message}");
+            key.degrade("WaitingForNodes", &message);
+            key.write_legible().await?;
+        }
+        tokio::select! {
+            changed = releases.changed() => {
+                if changed.is_err() {
+                    // watch-nodes ends only with the process.
+                    return Err(Interrupt::LostLeadership);
+                }
+            }
+            () = key.changed_by_others() => return Err(Interrupt::Replan),
+            // A refused transaction whose cause a watch has brought before: look again anyway.
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+    }
+}
+
+/// Who is in the way, for whoever tells of it; and the metric of the same name, cleared with the wait, also where the
+/// end of the term cancels it.
+struct Blocked {
+    message: watch::Sender<Option<String>>,
+    metrics: Metrics,
+}
 
 impl Blocked {
-    fn set(&self, blocked: bool) {
-        self.0.gate_blocked.set(blocked.into());
+    fn new(metrics: &Metrics) -> Self {
+        Self {
+            message: watch::Sender::new(None),
+            metrics: metrics.clone(),
+        }
+    }
+
+    /// Whether that is news.
+    fn by(&self, message: Option<&str>) -> bool {
+        self.metrics.gate_blocked.set(message.is_some().into());
+        self.message.send_if_modified(|before| {
+            let news = before.as_deref() != message;
+            *before = message.map(str::to_owned);
+            news
+        })
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        self.set(false);
+        self.metrics.gate_blocked.set(0);
     }
-}
-
-impl StatusKey {
-    /// Resolves when someone else wrote or deleted the status. Safe to cancel.
-    async fn changed_by_others(&mut self) {
-        loop {
-            match self.watcher.next().await {
-                Watched::Compacted => return,
-                Watched::Events(events) => {
-                    // Up to the own last write everything is known: each of them was conditional.
-                    if events.iter().any(|event| event.revision() > self.mod_revision) {
-                        warn!("someone else changed the reconciler status: planning anew");
-                        return;
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// What is wrong now, and since when: an ongoing trouble keeps its beginning.
-fn degraded(before: Option<Degraded>, reason: &str, message: &str) -> Option<Degraded> {
-    let since = before.map_or_else(|| time::rfc3339(jiff::Timestamp::now()), |before| before.since);
-    Some(Degraded {
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        since,
-    })
 }

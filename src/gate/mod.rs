@@ -11,4 +11,5 @@ pub mod readiness;
 pub mod registration;
 pub mod releases;
 pub mod status;
+mod status_key;
 pub mod watch_nodes;

@@ -1,6 +1,6 @@
 //! Makes this process visible to the gate: its release under `/nodes/<id>/release`, on a lease of its own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use tokio::sync::watch;
@@ -8,7 +8,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::etcd::session::SessionError;
-use crate::etcd::{Error, KeyRange, Pulse, Revision, Session, Txn, TxnError, Watcher, Window};
+use crate::etcd::{Error, KeyRange, KeyValue, Pulse, Revision, Session, Txn, TxnError, Watcher, Window};
+use crate::failpoint;
 use crate::proto::Registration;
 use crate::release::Version;
 use crate::retry::Delays;
@@ -48,6 +49,7 @@ pub async fn keep_registered(
 ) {
     let mut delays = Delays::etcd();
     loop {
+        let began = Instant::now();
         let registered = tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -55,7 +57,6 @@ pub async fn keep_registered(
         };
         match registered {
             Ok((session, revision)) => {
-                delays.reset();
                 info!(%revision, "registered node {} at release {}", who.node, who.version);
                 let registered = Registered {
                     revision,
@@ -69,15 +70,14 @@ pub async fn keep_registered(
                 }
                 // Unready first, then without a record: never the other way round.
                 published.send_replace(None);
+                failpoint::hold("registration.unready").await;
                 session.close().await;
             }
-            Err(error) => {
-                warn!("cannot register node {}, to be tried again: {error}", who.node);
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = delays.wait() => {}
-                }
-            }
+            Err(error) => warn!("cannot register node {}, to be tried again: {error}", who.node),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = delays.rest_after(began.elapsed(), who.ttl) => {}
         }
     }
 }
@@ -178,17 +178,6 @@ async fn write_record(
 /// Resolves when the record is no longer the one written at `revision`.
 async fn touched(store: &Store, who: &Registrant, revision: Revision) {
     let key = store.keys.registration(&who.node);
-    let mut delays = Delays::etcd();
-    loop {
-        match store.etcd.get(&key).await {
-            Ok((Some(found), now)) if found.mod_revision == revision => {
-                // Changes after this read; a compaction that hides some is an answer as well: read again.
-                Watcher::new(&store.etcd, KeyRange::key(key.clone()), now.next())
-                    .next()
-                    .await;
-            }
-            Ok(_) => return,
-            Err(_) => delays.wait().await,
-        }
-    }
+    let untouched = |record: &KeyValue| record.mod_revision == revision;
+    store.etcd.while_key(&key, untouched).await;
 }

@@ -42,6 +42,7 @@ impl KubeClient {
     ) -> Result<Listed, Error> {
         let mut listed = Listed::default();
         let mut next: Option<String> = None;
+        let mut anew = false;
         loop {
             let mut uri = format!(
                 "{}?{}&limit={PAGE}",
@@ -62,10 +63,12 @@ impl KubeClient {
             };
             let page: PartialList = match self.call(&call).await {
                 Ok(body) => parse(&call, &body)?,
-                // The pages' common revision was compacted away: from the start, at a newer one.
-                Err(error) if next.is_some() && matches!(error.cause, Cause::Gone(_)) => {
+                // The pages' common revision was compacted away: from the start, at a newer one. Once, as pages that
+                // are never read in time would be begun without an end (INV-9).
+                Err(error) if next.is_some() && !anew && error.lost_track() => {
                     listed.items.clear();
                     next = None;
+                    anew = true;
                     continue;
                 }
                 Err(error) => return Err(error),

@@ -159,7 +159,8 @@ impl KubeClient {
                 Err(error) => error.cause,
             };
             let delay = delays.next_delay().max(cause.retry_after().unwrap_or_default());
-            if attempt >= attempts(&cause) || delay > self.limits.wait.mul_f64(1.25) {
+            // A quarter above it is what the jitter of the longest delay comes to.
+            if attempt >= cause.attempts() || delay > self.limits.wait.mul_f64(1.25) {
                 return Err(call.error(cause));
             }
             tracing::debug!(action = %call.action, operand = %call.operand.shown, attempt, ?delay, %cause, "repeating");
@@ -214,19 +215,6 @@ impl KubeClient {
 /// Between the first attempt and the second.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
-/// How often a request is sent in all, by what went wrong.
-fn attempts(cause: &Cause) -> u32 {
-    match cause {
-        // A server that sheds load takes the request soon.
-        Cause::Throttled { .. } => 6,
-        Cause::Server { .. } => 4,
-        // A connection that broke is made anew; a server that is down stays so for longer than is waited for here.
-        Cause::Unreachable { .. } => 2,
-        // What hung for so long has had its time (the next pass tries again), and a refusal stays one.
-        _ => 1,
-    }
-}
-
 fn refused(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Cause {
     // RFC 9110 section 10.2.3; Kubernetes sends seconds, never a date.
     let after = headers
@@ -267,18 +255,5 @@ mod tests {
     fn no_name_reaches_into_another_path() {
         assert_eq!(segment("system:quorate:csi"), "system:quorate:csi");
         assert_eq!(segment("a/../b?c#d e%"), "a%2F..%2Fb%3Fc%23d%20e%25");
-    }
-
-    #[test]
-    fn a_request_is_repeated_only_where_that_can_help() {
-        let message = String::new();
-        assert_eq!(
-            attempts(&Cause::Conflict(message.clone())),
-            1,
-            "looked at anew instead"
-        );
-        assert_eq!(attempts(&Cause::Immutable(message.clone())), 1);
-        assert_eq!(attempts(&Cause::NotFound(message.clone())), 1);
-        assert!(attempts(&Cause::Throttled { message, after: None }) > 1);
     }
 }

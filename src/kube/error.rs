@@ -68,7 +68,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Whether a watch that failed so missed changes: what is known has to be listed anew.
+    /// Whether a watch, or a list in pages, that failed so cannot go on: all has to be listed anew.
     pub fn lost_track(&self) -> bool {
         matches!(self.cause, Cause::Gone(_))
     }
@@ -177,22 +177,27 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether the same request may succeed later without anyone changing anything.
-    pub fn is_retryable(&self) -> bool {
+    /// How often a request is sent in all, within one call. What is not repeated there may be all the same in the next
+    /// pass, which looks at the cluster anew.
+    pub(super) fn attempts(&self) -> u32 {
         match self {
-            Self::Unreachable { .. }
-            | Self::TimedOut { .. }
-            | Self::Throttled { .. }
-            | Self::Server { .. }
-            | Self::Conflict(_)
-            | Self::Gone(_) => true,
+            // A server that sheds load takes the request soon.
+            Self::Throttled { .. } => 6,
+            Self::Server { .. } => 4,
+            // A connection that broke is made anew; a server that is down stays so for longer than is waited for here.
+            Self::Unreachable { .. } => 2,
+            // What hung for so long has had its time.
+            Self::TimedOut { .. } => 1,
+            // What was read is no longer so: it has to be read again first.
+            Self::Conflict(_) | Self::Gone(_) => 1,
+            // A refusal stays one.
             Self::Unauthorized(_)
             | Self::Forbidden { .. }
             | Self::NotFound(_)
             | Self::Immutable(_)
             | Self::Rejected { .. }
             | Self::NoPrecondition(_)
-            | Self::Malformed(_) => false,
+            | Self::Malformed(_) => 1,
         }
     }
 
@@ -207,6 +212,16 @@ impl Cause {
     /// Whether it concerns the server as a whole, so that asking it for something else is of no use now.
     pub fn is_the_server(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Unauthorized(_))
+    }
+
+    /// Whether it may concern the server as a whole: if everything that was asked for ended so, it does. One kind may
+    /// hang or fail alone, behind a webhook or an aggregated API server.
+    pub fn may_be_the_server(&self) -> bool {
+        self.is_the_server()
+            || matches!(
+                self,
+                Self::TimedOut { .. } | Self::Server { .. } | Self::Throttled { .. }
+            )
     }
 }
 
@@ -313,11 +328,11 @@ mod tests {
         assert!(matches!(cause(504, "{}"), Cause::Server { code: 504, .. }));
         assert!(matches!(cause(400, "{}"), Cause::Rejected { code: 400, .. }));
         assert!(matches!(cause(422, "{}"), Cause::Rejected { code: 422, .. }));
-        for code in [409, 410, 429, 500, 502, 503, 504] {
-            assert!(cause(code, "{}").is_retryable(), "{code}");
+        for code in [429, 500, 502, 503, 504] {
+            assert!(cause(code, "{}").attempts() > 1, "{code}");
         }
-        for code in [400, 401, 403, 404, 422] {
-            assert!(!cause(code, "{}").is_retryable(), "{code}");
+        for code in [400, 401, 403, 404, 409, 410, 422] {
+            assert_eq!(cause(code, "{}").attempts(), 1, "{code}");
         }
     }
 
@@ -349,7 +364,7 @@ mod tests {
         assert!(matches!(cause(500, version), Cause::NoPrecondition(_)));
         let schema = r#"{"message":"failed to create typed patch object: .spec.ports: element 0: …"}"#;
         let cause = cause(500, schema);
-        assert!(matches!(cause, Cause::Rejected { code: 500, .. }) && !cause.is_retryable());
+        assert!(matches!(cause, Cause::Rejected { code: 500, .. }) && cause.attempts() == 1);
     }
 
     #[test]

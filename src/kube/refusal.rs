@@ -20,6 +20,8 @@ const IMMUTABLE: &[fn(&str) -> bool] = &[
     // Most kinds: RuntimeClass handler, CSIDriver spec, selectors, immutable ConfigMaps.
     |message| message.ends_with(": field is immutable"),
     |message| message.starts_with("Forbidden: field is immutable"),
+    // The value of a PriorityClass.
+    |message| message.starts_with("Forbidden: may not be changed in an update"),
     // RoleBinding and ClusterRoleBinding.
     |message| message.ends_with(": cannot change roleRef"),
     // StorageClass ("updates to parameters are forbidden."), StatefulSet, and others of this form.
@@ -111,6 +113,7 @@ mod tests {
                 "roleRef",
                 "Invalid value: rbac.RoleRef{APIGroup:\"rbac.authorization.k8s.io\", Kind:\"ClusterRole\", Name:\"b\"}: cannot change roleRef",
             ),
+            ("Value", "Forbidden: may not be changed in an update."),
             ("parameters", "Forbidden: updates to parameters are forbidden."),
             ("provisioner", "Forbidden: updates to provisioner are forbidden."),
             (

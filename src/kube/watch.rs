@@ -1,7 +1,7 @@
 //! Watches of a kind: changes as they happen, by metadata alone.
 
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, TryStreamExt};
 use http::Method;
@@ -30,13 +30,19 @@ pub struct Seen {
 
 type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent<PartialObject>, kube::Error>> + Send>>;
 
+/// A watch as the server serves it, until it ends it.
+struct Open {
+    events: Events,
+    since: Instant,
+}
+
 /// Changes of the objects of one kind that carry a label. Opens itself again where it left off.
 pub struct Watch {
     kube: KubeClient,
     call: Call,
     path: String,
     resource_version: String,
-    open: Option<Events>,
+    open: Option<Open>,
 }
 
 impl KubeClient {
@@ -76,23 +82,30 @@ impl Watch {
     ///
     /// # Errors
     /// [`Error`]: [`Cause::Gone`] means that changes were missed and the kind has to be listed anew; after any other,
-    /// calling again goes on from where it was.
+    /// calling again, after a while, goes on from where it was.
     pub async fn next(&mut self) -> Result<Seen, Error> {
         loop {
-            let events = match &mut self.open {
-                Some(events) => events,
+            let open = match &mut self.open {
+                Some(open) => open,
                 None => {
-                    let events = self.reopen().await?;
-                    self.open.insert(events)
+                    let open = self.reopen().await?;
+                    self.open.insert(open)
                 }
             };
-            let event = match tokio::time::timeout(LIFETIME + GRACE, events.try_next()).await {
+            let event = match tokio::time::timeout(LIFETIME + GRACE, open.events.try_next()).await {
+                Ok(Ok(Some(event))) => event,
+                Ok(Ok(None)) if open.since.elapsed() < LIFETIME - GRACE => {
+                    // An error, so that it is opened again with a delay: a server may end each one at once (INV-9).
+                    self.open = None;
+                    let server = self.kube.server().to_owned();
+                    let why = "the watch was ended before its time".to_owned();
+                    return Err(self.call.error(Cause::Unreachable { server, why }));
+                }
                 // The server ended it, as it was asked to; or nothing at all came for too long.
                 Ok(Ok(None)) | Err(_) => {
                     self.open = None;
                     continue;
                 }
-                Ok(Ok(Some(event))) => event,
                 Ok(Err(error)) => {
                     self.open = None;
                     return Err(self.call.error(self.kube.transport(&error)));
@@ -119,7 +132,7 @@ impl Watch {
         Seen { meta, deleted }
     }
 
-    async fn reopen(&mut self) -> Result<Events, Error> {
+    async fn reopen(&mut self) -> Result<Open, Error> {
         self.call.uri = format!("{}&resourceVersion={}", self.path, self.resource_version);
         let request = self.call.request()?;
         let opening = self.kube.client().request_events::<PartialObject>(request);
@@ -129,7 +142,10 @@ impl Watch {
             return Err(self.call.error(Cause::TimedOut { server, limit }));
         };
         match opened {
-            Ok(events) => Ok(Box::pin(events)),
+            Ok(events) => Ok(Open {
+                events: Box::pin(events),
+                since: Instant::now(),
+            }),
             Err(kube::Error::Api(status)) => Err(self.refused(&status)),
             Err(error) => Err(self.call.error(self.kube.transport(&error))),
         }

@@ -1,12 +1,13 @@
-//! Carries out a step for one object: the calls, and what follows from their refusals.
+//! Carries out a step for one object: the calls, and what follows from their refusals. Runs only as a part of a pass,
+//! which stands before each of its steps and ends it with the window (INV-3).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bundle::{Manifest, RECREATE};
+use super::bundle::{Bundle, Manifest, RECREATE};
 use super::plan::{Foreign, InSync, Prune, Remembered, Step, Wanted, Why, plan, plan_prune};
 use super::report::Outcome;
-use crate::etcd::Window;
 use crate::failpoint;
 use crate::kube::{
     Cause, Deleted, Error as ApiError, FIELD_MANAGER, KubeClient, Meta, ObjectRef, Precondition, Resource,
@@ -17,11 +18,9 @@ use crate::retry::Delays;
 const LOOKS: u32 = 4;
 
 /// With what an object is written.
-pub(super) struct Actor<'a> {
-    pub(super) kube: &'a KubeClient,
-    /// Nothing is sent outside of it (INV-3).
-    pub(super) window: &'a Window,
-    pub(super) bundle: &'a str,
+pub(super) struct Actor {
+    pub(super) kube: KubeClient,
+    pub(super) bundle: Arc<Bundle>,
     /// For a deleted object to be gone.
     pub(super) gone_within: Duration,
 }
@@ -86,10 +85,10 @@ pub(super) struct Subject<'a> {
     pub(super) manifest: &'a Manifest,
     pub(super) resource: &'a Resource,
     pub(super) observed: Option<&'a Meta>,
-    pub(super) inventory_uid: Option<&'a str>,
+    pub(super) inventory_uid: &'a str,
 }
 
-impl Actor<'_> {
+impl Actor {
     /// Carries out [`Step::Create`] or [`Step::Apply`]. If the object turns out to be another than was looked at, it
     /// is looked at and decided on anew.
     pub(super) async fn put_in_place(&self, subject: &Subject<'_>, mut step: Step) -> Acted {
@@ -99,9 +98,6 @@ impl Actor<'_> {
         let object = &manifest.object;
         let mut observed = subject.observed.cloned();
         for _ in 0..LOOKS {
-            if !self.window.is_open() {
-                return Acted::failed("leadership is lost");
-            }
             let precondition = match &step {
                 Step::Create { .. } => Precondition::Absent,
                 Step::Apply { uid, .. } => Precondition::Uid(uid),
@@ -136,7 +132,7 @@ impl Actor<'_> {
                 Err(error) => return Acted::because(error),
             };
             let wanted = Wanted {
-                bundle: self.bundle,
+                bundle: &self.bundle.name,
                 adopt: manifest.adopt,
             };
             let again = plan(
@@ -206,9 +202,6 @@ impl Actor<'_> {
             manifest, resource, ..
         } = subject;
         let object = &manifest.object;
-        if !self.window.is_open() {
-            return Ok(Some(Acted::failed("leadership is lost")));
-        }
         let deleted = self
             .kube
             .delete(resource, object, &seen.uid, &seen.resource_version)
@@ -224,9 +217,6 @@ impl Actor<'_> {
             Err(error) => return Err(error),
         }
         failpoint::hit("resources.deleted");
-        if !self.window.is_open() {
-            return Ok(Some(Acted::failed("leadership is lost")));
-        }
         match self
             .kube
             .apply(resource, object, &manifest.body, Precondition::Absent)
@@ -279,9 +269,6 @@ impl Actor<'_> {
                     resource_version,
                 } => (uid, resource_version),
             };
-            if !self.window.is_open() {
-                return Pruned::Stays(Outcome::Failed("leadership is lost".to_owned()));
-            }
             match self.kube.delete(resource, object, &uid, &resource_version).await {
                 Ok(Deleted::Gone) => return Pruned::Gone(Outcome::Pruned),
                 Ok(Deleted::Pending) => return Pruned::Stays(Outcome::Pruned),

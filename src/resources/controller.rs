@@ -63,7 +63,7 @@ struct Todo<'a> {
     manifest: &'a Manifest,
     resource: Resource,
     observed: Option<Meta>,
-    inventory_uid: Option<String>,
+    inventory_uid: String,
     step: Step,
 }
 
@@ -104,7 +104,7 @@ impl Reconciler {
         let mut report = Report::default();
         let window = fence.window().clone();
         let stopped = tokio::select! {
-            // First: what is ready at the same moment as the end must not start another call.
+            // First, and so before every step: what is ready at the same moment as the end must not start another call.
             biased;
             () = window.closed() => Err(Stopped::LostLeadership),
             result = self.look_and_act(fence, &mut report) => result,
@@ -167,51 +167,43 @@ impl Reconciler {
         let unreadable = |error| Stopped::Etcd(format!("the inventory cannot be read: {error}"));
         self.inventory.load().await.map_err(unreadable)?;
         self.discovery.forget_doubted();
-        let obsolete = self.obsolete();
+        let obsolete = self.inventory.obsolete(|object| self.wanted.contains(object));
         let bundle = self.bundle.clone();
         let (foundation, rest): (Vec<&Manifest>, Vec<&Manifest>) = bundle
             .manifests
             .iter()
             .partition(|manifest| kinds::is_foundation(&manifest.object.group, &manifest.object.kind));
 
-        let mut targets: Vec<Target> = bundle.manifests.iter().map(target).collect();
+        let mut targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
         targets.extend(obsolete.iter().cloned());
-        let mut world = self.observe(&targets).await?;
+        let in_flight = self.settings.in_flight;
+        let mut world = World::observe(&self.kube, &mut self.discovery, &targets, in_flight)
+            .await
+            .map_err(api_server)?;
         // Before anything is written: a server remembers few of the changes that a watch has to be told of afterwards.
         self.watches.follow(&self.kube, &world);
         self.settle(fence, &foundation, &world, report).await?;
-        let defined = self.await_definitions(fence, &foundation, &world, report).await?;
+        let defined = self.await_definitions(&foundation, &world, report).await?;
         let late = self.await_kinds(&rest, &world, &defined).await?;
-        if !late.is_empty() {
-            world.extend(self.observe(&late).await?);
+        // All objects of those kinds, not only the late ones: a kind is listed once, and in all their namespaces.
+        targets.retain(|target| late.contains(&target.kind()));
+        if !targets.is_empty() {
+            world
+                .look_again(&self.kube, &mut self.discovery, &targets, in_flight)
+                .await
+                .map_err(api_server)?;
             self.watches.follow(&self.kube, &world);
         }
         self.settle(fence, &rest, &world, report).await?;
         self.prune(fence, obsolete, &mut world, report).await
     }
 
-    pub(super) async fn observe(&mut self, targets: &[Target]) -> Result<World, Stopped> {
-        World::observe(&self.kube, &mut self.discovery, targets, self.settings.in_flight)
-            .await
-            .map_err(api_server)
-    }
-
-    /// What the inventory holds and the bundle does not; Namespaces and definitions last.
-    fn obsolete(&self) -> Vec<Target> {
-        let mut obsolete: Vec<Target> = self
-            .inventory
-            .objects()
-            .filter(|(object, _)| !self.wanted.contains(object))
-            .map(|(object, entry)| Target {
-                object: object.clone(),
-                version: match entry.version.is_empty() {
-                    true => "v1".to_owned(),
-                    false => entry.version.clone(),
-                },
-            })
-            .collect();
-        obsolete.sort_by_key(|target| kinds::is_foundation(&target.object.group, &target.object.kind));
-        obsolete
+    pub(super) fn actor(&self) -> Actor {
+        Actor {
+            kube: self.kube.clone(),
+            bundle: self.bundle.clone(),
+            gone_within: self.settings.gone_within,
+        }
     }
 
     /// Puts these objects in place.
@@ -236,13 +228,7 @@ impl Reconciler {
             .collect();
         self.inventory.record(fence, unrecorded).await.map_err(etcd)?;
 
-        let bundle = self.bundle.clone();
-        let actor = Actor {
-            kube: &self.kube,
-            window: fence.window(),
-            bundle: &bundle.name,
-            gone_within: self.settings.gone_within,
-        };
+        let actor = self.actor();
         let mut writes = Vec::with_capacity(todo.len());
         for todo in todo {
             writes.push(put_in_place(&actor, todo));
@@ -272,11 +258,7 @@ impl Reconciler {
         let (resource, observed) = world
             .look_up(&self.discovery, object, &manifest.version)
             .map_err(|unseen| Outcome::Failed(unseen.to_string()))?;
-        let inventory_uid = self
-            .inventory
-            .get(object)
-            .map(|entry| entry.uid.as_str())
-            .filter(|uid| !uid.is_empty());
+        let inventory_uid = self.inventory.uid(object);
         let wanted = Wanted {
             bundle: &self.bundle.name,
             adopt: manifest.adopt,
@@ -289,7 +271,7 @@ impl Reconciler {
                 manifest,
                 resource: resource.clone(),
                 observed: observed.cloned(),
-                inventory_uid: inventory_uid.map(str::to_owned),
+                inventory_uid: inventory_uid.to_owned(),
                 step,
             }),
             Step::Yield { .. } => Err(Outcome::Fighting(match self.memory.opponent(object) {
@@ -304,13 +286,6 @@ impl Reconciler {
     }
 }
 
-pub(super) fn target(manifest: &Manifest) -> Target {
-    Target {
-        object: manifest.object.clone(),
-        version: manifest.version.clone(),
-    }
-}
-
 fn entry(manifest: &Manifest, uid: &str) -> Entry {
     Entry {
         version: manifest.version.clone(),
@@ -318,12 +293,12 @@ fn entry(manifest: &Manifest, uid: &str) -> Entry {
     }
 }
 
-async fn put_in_place<'a>(actor: &Actor<'_>, todo: Todo<'a>) -> (&'a Manifest, Option<Meta>, Acted) {
+async fn put_in_place<'a>(actor: &Actor, todo: Todo<'a>) -> (&'a Manifest, Option<Meta>, Acted) {
     let subject = Subject {
         manifest: todo.manifest,
         resource: &todo.resource,
         observed: todo.observed.as_ref(),
-        inventory_uid: todo.inventory_uid.as_deref(),
+        inventory_uid: &todo.inventory_uid,
     };
     let acted = actor.put_in_place(&subject, todo.step).await;
     (todo.manifest, todo.observed, acted)

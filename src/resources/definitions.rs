@@ -9,11 +9,10 @@ use tracing::debug;
 
 use super::act::Actor;
 use super::bundle::Manifest;
-use super::controller::{Reconciler, api_server, target};
+use super::controller::{Reconciler, api_server};
 use super::kinds;
-use super::observe::{Target, Unseen, World};
+use super::observe::{GroupKind, Target, Unseen, World};
 use super::report::{Outcome, Report, Stopped};
-use crate::etcd::Fence;
 use crate::kube::{ObjectRef, Resource};
 use crate::retry::Delays;
 
@@ -21,11 +20,10 @@ impl Reconciler {
     /// Waits until the server has taken up the definitions of the bundle. Answers the kinds that they define.
     pub(super) async fn await_definitions(
         &mut self,
-        fence: &Fence,
         foundation: &[&Manifest],
         world: &World,
         report: &mut Report,
-    ) -> Result<HashSet<(String, String)>, Stopped> {
+    ) -> Result<HashSet<GroupKind>, Stopped> {
         let in_place = |manifest: &Manifest| {
             let outcome = report.objects().get(&manifest.object);
             !matches!(outcome, None | Some(Outcome::Failed(_)))
@@ -36,12 +34,7 @@ impl Reconciler {
             .filter(|manifest| kinds::is_definition(&manifest.object.group, &manifest.object.kind))
             .filter(|manifest| in_place(manifest))
             .collect();
-        let actor = Actor {
-            kube: &self.kube,
-            window: fence.window(),
-            bundle: &self.bundle.name,
-            gone_within: self.settings.gone_within,
-        };
+        let actor = self.actor();
         let mut waits = Vec::new();
         for manifest in &definitions {
             if self.established.contains(&manifest.object) {
@@ -81,14 +74,14 @@ impl Reconciler {
             .collect())
     }
 
-    /// Objects whose kind was not served when the cluster was looked at and is defined by now. Discovery follows a
-    /// definition with a delay.
+    /// Kinds of objects whose kind was not served, in their version, when the cluster was looked at, and is defined by now.
+    /// Discovery follows a definition with a delay.
     pub(super) async fn await_kinds(
         &mut self,
         rest: &[&Manifest],
         world: &World,
-        defined: &HashSet<(String, String)>,
-    ) -> Result<Vec<Target>, Stopped> {
+        defined: &HashSet<GroupKind>,
+    ) -> Result<HashSet<GroupKind>, Stopped> {
         let late: Vec<Target> = rest
             .iter()
             .filter(|manifest| {
@@ -98,7 +91,7 @@ impl Reconciler {
                 matches!(seen, Err(Unseen::NotServed { .. }))
                     && defined.contains(&(group.clone(), kind.clone()))
             })
-            .map(|manifest| target(manifest))
+            .map(|manifest| Target::from(*manifest))
             .collect();
         let deadline = tokio::time::Instant::now() + self.settings.established_within;
         let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(250));
@@ -131,12 +124,12 @@ impl Reconciler {
                 delays.wait().await;
             }
         }
-        Ok(late)
+        Ok(late.iter().map(Target::kind).collect())
     }
 }
 
 async fn await_established<'a>(
-    actor: &Actor<'_>,
+    actor: &Actor,
     resource: &Resource,
     manifest: &'a Manifest,
     within: Duration,

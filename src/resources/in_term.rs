@@ -39,15 +39,15 @@ pub struct InTerm {
 impl InTerm {
     /// Makes the reconciler of each term: what one remembers ends with it, as others may act in between.
     pub fn factory(subject: Subject) -> impl Fn(&Fence) -> Self + Send + Sync + 'static {
-        let bundle = Arc::new(subject.bundle);
         let Subject {
             kube,
+            bundle,
             store,
             settings,
             pod,
             replica,
-            ..
         } = subject;
+        let bundle = Arc::new(bundle);
         move |_| {
             let metrics = store.etcd.metrics().clone();
             Self {

@@ -7,6 +7,8 @@ use futures::future;
 use prost::Message as _;
 use tracing::warn;
 
+use super::kinds;
+use super::observe::Target;
 use crate::etcd::{self, Fence, FencedError, Txn};
 use crate::kube::ObjectRef;
 use crate::proto::Applied;
@@ -75,6 +77,30 @@ impl Inventory {
     /// The entry of an object.
     pub fn get(&self, object: &ObjectRef) -> Option<&Entry> {
         self.entries.as_ref()?.get(object)
+    }
+
+    /// Uid of an object as it was applied last; empty where that is not known.
+    pub(super) fn uid(&self, object: &ObjectRef) -> &str {
+        self.get(object).map_or("", |entry| entry.uid.as_str())
+    }
+
+    /// What it holds and the bundle does not, each to be looked at through the version that it was applied with;
+    /// Namespaces and definitions last.
+    pub(super) fn obsolete(&self, is_wanted: impl Fn(&ObjectRef) -> bool) -> Vec<Target> {
+        let entries = self.entries.iter().flatten();
+        let mut obsolete: Vec<Target> = entries
+            .filter(|(object, _)| !is_wanted(object))
+            .map(|(object, entry)| Target {
+                object: object.clone(),
+                version: match entry.version.is_empty() {
+                    // An entry that could not be read: the likeliest, for a first look.
+                    true => "v1".to_owned(),
+                    false => entry.version.clone(),
+                },
+            })
+            .collect();
+        obsolete.sort_by_key(|target| kinds::is_foundation(&target.object.group, &target.object.kind));
+        obsolete
     }
 
     /// Every object in it; none before it is read.

@@ -113,11 +113,7 @@ pub fn immutable_fields(group: &str, kind: &str) -> &'static [&'static str] {
             "/reclaimPolicy",
             "/volumeBindingMode",
         ],
-        ("storage.k8s.io", "CSIDriver") => &[
-            "/spec/attachRequired",
-            "/spec/fsGroupPolicy",
-            "/spec/volumeLifecycleModes",
-        ],
+        ("storage.k8s.io", "CSIDriver") => &["/spec/attachRequired", "/spec/volumeLifecycleModes"],
         ("node.k8s.io", "RuntimeClass") => &["/handler"],
         ("scheduling.k8s.io", "PriorityClass") => &["/value", "/preemptionPolicy"],
         ("apps", "Deployment" | "DaemonSet" | "ReplicaSet") => &["/spec/selector"],

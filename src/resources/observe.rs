@@ -3,16 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::{StreamExt, stream};
+use tracing::warn;
 
-use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
+use crate::kube::{Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
 
-use super::bundle::LABEL;
+use super::bundle::{LABEL, Manifest};
 
 /// An object to be looked at, and the API version to look through.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) object: ObjectRef,
     pub(super) version: String,
+}
+
+impl Target {
+    pub(super) fn kind(&self) -> GroupKind {
+        (self.object.group.clone(), self.object.kind.clone())
+    }
+}
+
+impl From<&Manifest> for Target {
+    fn from(manifest: &Manifest) -> Self {
+        Self {
+            object: manifest.object.clone(),
+            version: manifest.version.clone(),
+        }
+    }
 }
 
 /// Group and kind: the inventory, and ownership, know no versions.
@@ -66,13 +82,28 @@ impl World {
         targets: &[Target],
         in_flight: usize,
     ) -> Result<Self, ApiError> {
+        let mut world = Self::default();
+        world.look_again(kube, discovery, targets, in_flight).await?;
+        match world.nothing_answered() {
+            Some(error) => Err(error.clone()),
+            None => Ok(world),
+        }
+    }
+
+    /// The same for some kinds, in the place of what was seen of them before. That none of these could be read says
+    /// nothing about the server: others could.
+    pub(super) async fn look_again(
+        &mut self,
+        kube: &KubeClient,
+        discovery: &mut Discovery,
+        targets: &[Target],
+        in_flight: usize,
+    ) -> Result<(), ApiError> {
         let unknown = discover(kube, discovery, targets, in_flight).await?;
         let mut versions: BTreeMap<GroupKind, Vec<&Target>> = BTreeMap::new();
         for target in targets {
-            let kind = (target.object.group.clone(), target.object.kind.clone());
-            versions.entry(kind).or_default().push(target);
+            versions.entry(target.kind()).or_default().push(target);
         }
-        let mut world = Self::default();
         let mut lists = Vec::new();
         for ((group, kind), targets) in versions {
             let served = targets
@@ -88,7 +119,7 @@ impl World {
             let seen = failed.map_or(Seen::NotServed, |error| Seen::Unknown(error.clone()));
             // Asked for anew next time: a definition of it may come.
             discovery.doubt(&group);
-            world.kinds.insert((group, kind), seen);
+            self.kinds.insert((group, kind), seen);
         }
         let mut listing = stream::iter(lists).buffer_unordered(in_flight);
         while let Some((resource, namespace, listed)) = listing.next().await {
@@ -113,44 +144,67 @@ impl World {
                     Seen::Unknown(error)
                 }
             };
-            world.kinds.insert(kind, seen);
+            self.kinds.insert(kind, seen);
         }
-        match world.nothing_answered() {
-            Some(error) => Err(error.clone()),
-            None => Ok(world),
-        }
+        Ok(())
     }
 
-    /// If no kind at all could be read and the server is why: one of the errors. A single kind may hang alone, behind a
-    /// webhook or an aggregated API server.
+    /// If no kind at all could be read, and the server is why: one of the errors.
     fn nothing_answered(&self) -> Option<&ApiError> {
-        let servers_fault = |seen: &Seen| match seen {
-            Seen::Unknown(error) => matches!(
-                error.cause,
-                Cause::TimedOut { .. } | Cause::Server { .. } | Cause::Throttled { .. }
-            ),
-            _ => false,
-        };
-        self.kinds
-            .values()
-            .all(servers_fault)
-            .then(|| self.kinds.values().next())
-            .flatten()
-            .and_then(|seen| match seen {
-                Seen::Unknown(error) => Some(error),
-                _ => None,
-            })
+        let mut faults = self.kinds.values().map(|seen| match seen {
+            Seen::Unknown(error) if error.cause.may_be_the_server() => Some(error),
+            _ => None,
+        });
+        let first = faults.next().flatten()?;
+        faults.all(|fault| fault.is_some()).then_some(first)
     }
 
-    /// Takes up what a later look saw.
-    pub(super) fn extend(&mut self, later: Self) {
-        self.kinds.extend(later.kinds);
-    }
-
-    /// Takes up that a kind could not be looked at after all.
-    pub(super) fn unknown(&mut self, group: &str, kind: &str, error: ApiError) {
-        let kind = (group.to_owned(), kind.to_owned());
-        self.kinds.insert(kind, Seen::Unknown(error));
+    /// Looks at objects of the inventory whose version is served no more through whatever version of their kind is, and
+    /// sets each one's version to the one that its kind was looked at through.
+    ///
+    /// # Errors
+    /// [`ApiError`] if the server as a whole does not answer.
+    pub(super) async fn look_through_other_versions(
+        &mut self,
+        kube: &KubeClient,
+        discovery: &mut Discovery,
+        obsolete: &mut [Target],
+        in_flight: usize,
+    ) -> Result<(), ApiError> {
+        let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut others = Vec::new();
+        for target in obsolete.iter() {
+            if !matches!(self.kinds.get(&target.kind()), Some(Seen::NotServed)) {
+                continue;
+            }
+            let group = &target.object.group;
+            if !groups.contains_key(group) {
+                match kube.versions(group).await {
+                    Ok(versions) => groups.insert(group.clone(), versions),
+                    Err(error) if error.cause.is_the_server() => return Err(error),
+                    Err(error) => {
+                        // Not knowing is no absence: the object stays in the inventory.
+                        warn!(object = %target.object, %error, "which versions are served is not known");
+                        self.kinds.insert(target.kind(), Seen::Unknown(error));
+                        continue;
+                    }
+                };
+            }
+            let versions = groups.get(group).into_iter().flatten();
+            others.extend(versions.map(|version| Target {
+                object: target.object.clone(),
+                version: version.clone(),
+            }));
+        }
+        if !others.is_empty() {
+            self.look_again(kube, discovery, &others, in_flight).await?;
+        }
+        for target in obsolete {
+            if let Some(Seen::Listed { resource, .. }) = self.kinds.get(&target.kind()) {
+                target.version.clone_from(&resource.version);
+            }
+        }
+        Ok(())
     }
 
     /// The resource to write an object through, and the object as it was seen.
@@ -194,11 +248,6 @@ impl World {
     /// Every kind that was looked at.
     pub(super) fn kinds(&self) -> impl Iterator<Item = (&GroupKind, &Seen)> {
         self.kinds.iter()
-    }
-
-    /// What was seen of one kind.
-    pub(super) fn kind(&self, group: &str, kind: &str) -> Option<&Seen> {
-        self.kinds.get(&(group.to_owned(), kind.to_owned()))
     }
 }
 

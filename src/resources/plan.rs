@@ -121,11 +121,11 @@ pub enum Step {
     Refuse(Foreign),
 }
 
-/// Decides about an object of the bundle. `inventory_uid` is what the inventory says of it.
+/// Decides about an object of the bundle. `inventory_uid` is what the inventory says of it; empty where it says nothing.
 pub fn plan(
     wanted: Wanted<'_>,
     observed: Option<&Meta>,
-    inventory_uid: Option<&str>,
+    inventory_uid: &str,
     remembered: Remembered<'_>,
     now: Instant,
 ) -> Step {
@@ -167,14 +167,14 @@ pub fn plan(
 
 /// Whether an object is someone else's. Ours has the bundle's label *and* fields that our manager owns; or, after the
 /// bundle was called differently, another bundle's label and the uid that the inventory knows.
-fn foreign(bundle: &str, meta: &Meta, inventory_uid: Option<&str>) -> Option<Foreign> {
+fn foreign(bundle: &str, meta: &Meta, inventory_uid: &str) -> Option<Foreign> {
     let Some(label) = meta.labels.get(LABEL) else {
         return Some(Foreign::NoLabel);
     };
     if !meta.is_managed_by(FIELD_MANAGER) {
         return Some(Foreign::NeverOurs);
     }
-    if label == bundle || inventory_uid == Some(meta.uid.as_str()) {
+    if label == bundle || inventory_uid == meta.uid {
         None
     } else {
         Some(Foreign::OtherBundle(label.clone()))

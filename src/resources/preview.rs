@@ -7,6 +7,7 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 
 use super::bundle::{Bundle, Manifest, RECREATE};
+use super::controller::Settings;
 use super::difference::{Difference, differences};
 use super::inventory::Inventory;
 use super::kinds;
@@ -33,9 +34,6 @@ pub enum Preview {
     Refused(String),
 }
 
-/// Requests at a time.
-const IN_FLIGHT: usize = 8;
-
 /// Looks at every object of the bundle and of the inventory, which has to be loaded.
 ///
 /// # Errors
@@ -46,25 +44,15 @@ pub async fn preview(
     inventory: &Inventory,
 ) -> Result<BTreeMap<ObjectRef, Preview>, ApiError> {
     let wanted: HashSet<&ObjectRef> = bundle.manifests.iter().map(|manifest| &manifest.object).collect();
-    let obsolete: Vec<(&ObjectRef, &str, &str)> = inventory
-        .objects()
-        .filter(|(object, _)| !wanted.contains(object))
-        .map(|(object, entry)| (object, entry.version.as_str(), entry.uid.as_str()))
-        .collect();
-    let mut targets: Vec<Target> = bundle
-        .manifests
-        .iter()
-        .map(|manifest| Target {
-            object: manifest.object.clone(),
-            version: manifest.version.clone(),
-        })
-        .collect();
-    targets.extend(obsolete.iter().map(|(object, version, _)| Target {
-        object: (*object).clone(),
-        version: (*version).to_owned(),
-    }));
+    let mut obsolete = inventory.obsolete(|object| wanted.contains(object));
+    let mut targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
+    targets.extend(obsolete.iter().cloned());
+    let in_flight = Settings::default().in_flight;
     let mut discovery = Discovery::default();
-    let world = World::observe(kube, &mut discovery, &targets, IN_FLIGHT).await?;
+    let mut world = World::observe(kube, &mut discovery, &targets, in_flight).await?;
+    world
+        .look_through_other_versions(kube, &mut discovery, &mut obsolete, in_flight)
+        .await?;
     let looker = Looker {
         kube,
         bundle,
@@ -77,7 +65,7 @@ pub async fn preview(
     for manifest in &bundle.manifests {
         looks.push(looker.look(manifest));
     }
-    let mut looking = stream::iter(looks).buffer_unordered(IN_FLIGHT);
+    let mut looking = stream::iter(looks).buffer_unordered(in_flight);
     while let Some((object, seen)) = looking.next().await {
         let preview = match seen {
             Ok(preview) => preview,
@@ -87,9 +75,9 @@ pub async fn preview(
         previews.insert(object.clone(), preview);
     }
     drop(looking);
-    for (object, version, uid) in obsolete {
+    for Target { object, version } in &obsolete {
         let preview = match world.look_up(&discovery, object, version) {
-            Ok((_, observed)) => match plan_prune(object, observed, uid) {
+            Ok((_, observed)) => match plan_prune(object, observed, inventory.uid(object)) {
                 Prune::Forget(_) => continue,
                 Prune::Keep => Preview::Keep,
                 Prune::AwaitDeletion | Prune::Delete { .. } => Preview::Prune,
@@ -132,7 +120,7 @@ impl<'a> Looker<'a> {
             bundle: &self.bundle.name,
             adopt: manifest.adopt,
         };
-        let inventory_uid = self.inventory.get(object).map(|entry| entry.uid.as_str());
+        let inventory_uid = self.inventory.uid(object);
         let step = plan(
             wanted,
             meta.as_ref(),

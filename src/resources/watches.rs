@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
@@ -52,7 +52,7 @@ struct Running {
 /// One watch a kind, of the objects that carry the label. They end with this value.
 #[derive(Default)]
 pub(super) struct Watches {
-    tasks: JoinSet<()>,
+    tasks: JoinSet<(GroupKind, Delays)>,
     running: HashMap<GroupKind, Running>,
     shared: Arc<Shared>,
 }
@@ -60,8 +60,11 @@ pub(super) struct Watches {
 impl Watches {
     /// Watches the kinds that were listed, from where the list was, unless they are watched already; and no others.
     pub(super) fn follow(&mut self, kube: &KubeClient, world: &World) {
-        // Those that ended by themselves.
-        while self.tasks.try_join_next().is_some() {}
+        // Those that lost track: should the next ones do so as well, their delays grow on.
+        let mut delays = HashMap::new();
+        while let Some(ended) = self.tasks.try_join_next() {
+            delays.extend(ended);
+        }
         let mut listed = HashSet::new();
         for (kind, seen) in world.kinds() {
             let Seen::Listed {
@@ -82,9 +85,12 @@ impl Watches {
                 continue;
             }
             let watch = kube.watch(resource, namespace.as_deref(), LABEL, resource_version);
+            let delays = delays
+                .remove(kind)
+                .unwrap_or_else(|| Delays::new(FIRST_DELAY, LONGEST_DELAY));
             let task = self
                 .tasks
-                .spawn(follow_one(kind.clone(), watch, self.shared.clone()));
+                .spawn(follow_one(kind.clone(), watch, delays, self.shared.clone()));
             let running = Running {
                 namespace: namespace.clone(),
                 task,
@@ -114,15 +120,30 @@ impl Watches {
     }
 }
 
-async fn follow_one((group, kind): GroupKind, mut watch: Watch, shared: Arc<Shared>) {
-    let mut delays = Delays::new(Duration::from_millis(100), Duration::from_secs(10));
+/// Before a watch that ended with an error is opened again.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+
+/// Notes what a watch brings, until it has lost track of changes.
+async fn follow_one(
+    kind: GroupKind,
+    mut watch: Watch,
+    mut delays: Delays,
+    shared: Arc<Shared>,
+) -> (GroupKind, Delays) {
     loop {
-        match watch.next().await {
+        let asked = Instant::now();
+        let seen = watch.next().await;
+        if asked.elapsed() > LONGEST_DELAY {
+            // It was open all that time, with nothing to tell.
+            delays.reset();
+        }
+        match seen {
             Ok(SeenObject { meta, deleted }) => {
                 delays.reset();
                 let object = ObjectRef {
-                    group: group.clone(),
-                    kind: kind.clone(),
+                    group: kind.0.clone(),
+                    kind: kind.1.clone(),
                     namespace: meta.namespace.clone(),
                     name: meta.name.clone(),
                 };
@@ -138,7 +159,8 @@ async fn follow_one((group, kind): GroupKind, mut watch: Watch, shared: Arc<Shar
                 debug!(%error, "listing anew");
                 // The next pass lists, and watches from there. Not at once, should every watch end so (INV-9).
                 delays.wait().await;
-                return shared.note(|changes| changes.lost_track = true);
+                shared.note(|changes| changes.lost_track = true);
+                return (kind, delays);
             }
             Err(error) => {
                 debug!(%error, "watching again later");

@@ -3,7 +3,8 @@
 use std::process::Stdio;
 
 use quorate::proto::task_status::State;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
 
 use super::{World, document, history, network, service};
@@ -191,6 +192,21 @@ async fn blockers_are_shown_while_something_is_marked() {
     assert_eq!(applied.expect_done(), "service/web unchanged\n");
 }
 
+/// `delete --wait`, and the lines that it tells meanwhile.
+fn delete_and_wait(world: &World, id: &str) -> (Child, Lines<BufReader<ChildStderr>>) {
+    let mut child = Command::new(binary())
+        .args(["delete", id, "--wait", "--yes"])
+        .arg(format!("--etcd-endpoints={}", world.etcd.endpoints_flag()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let told = BufReader::new(child.stderr.take().unwrap()).lines();
+    (child, told)
+}
+
 #[tokio::test]
 async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
     let world = World::start().await;
@@ -215,16 +231,7 @@ async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
         "{error}"
     );
 
-    let mut child = tokio::process::Command::new(binary())
-        .args(["delete", "service/web", "--wait", "--yes"])
-        .arg(format!("--etcd-endpoints={}", world.etcd.endpoints_flag()))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+    let (child, mut told) = delete_and_wait(&world, "service/web");
     let mut next = async || timeout(SOON, told.next_line()).await.unwrap().unwrap();
     assert_eq!(
         next().await.as_deref(),
@@ -245,6 +252,32 @@ async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
     let gone = world.run(&["delete", "service", "web", "--wait", "--yes"]).await;
     assert!(gone.expect_code(3).contains("service/web: not found"));
     leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_wait_is_over_when_another_object_has_taken_the_name() {
+    let mut world = World::start().await;
+    world.apply(&service("web", "{}")).await;
+    let (child, mut told) = delete_and_wait(&world, "service/web");
+    let first = timeout(SOON, told.next_line()).await.unwrap().unwrap();
+    assert_eq!(first.as_deref(), Some("service/web: nothing holds it back"));
+
+    // It sees neither come nor go: only that there is another one now.
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    world.etcd.members[0].kill().await.unwrap();
+    world.etcd.members[0].start().await.unwrap();
+    world.etcd.etcdctl(&["del", "/quorate/services/web"]);
+    world.apply(&service("web", "{}")).await;
+    world.etcd.compact();
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let output = timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "service/web marked for deletion\nservice/web deleted\n"
+    );
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(world.objects().await, ["/services/web"]);
 }
 
 #[tokio::test]

@@ -2,30 +2,17 @@
 
 use std::time::Duration;
 
+use prost::Message;
 use quorate::deallocator::act::{Outcome, act};
-use quorate::deallocator::index::Index;
-use quorate::deallocator::plan::{Busy, Step, plan};
-use quorate::etcd::{Fence, Txn};
+use quorate::etcd::Txn;
 use quorate::proto::task_status::State;
-use quorate::store::{Follower, Store};
+use quorate::store::Store;
+use quorate::store::object::Object;
+use quorate::store::object::mark::Marked;
 
-use super::{Leader, World, history, network, service, store};
+use super::{Leader, World, attempt, decide, history, network, service, store};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually};
-
-/// What a leader would do next, from everything as it is now.
-async fn decide(store: &Store) -> Step {
-    let mut index = Index::new(store.keys.clone());
-    let mut follower = Follower::new(&store.etcd, store.keys.in_use());
-    while !index.is_complete() {
-        index.take_in(follower.next().await);
-    }
-    plan(&index, &Busy::default()).expect("there is something to do")
-}
-
-async fn attempt(store: &Store, fence: &Fence, step: &Step) -> String {
-    format!("{:?}", act(store, fence, step).await)
-}
 
 #[tokio::test]
 async fn a_task_created_between_the_decision_and_the_transaction_saves_its_service() {
@@ -50,6 +37,37 @@ async fn a_task_created_between_the_decision_and_the_transaction_saves_its_servi
     world
         .expect_objects(&["/networks/front", "/services/web", "/tasks/web/1"])
         .await;
+    world.remove("/tasks/web/1").await;
+    world.expect_objects(&[]).await;
+    history::check(&world).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_task_that_the_leader_has_not_seen_yet_saves_its_service() {
+    let world = World::start().await;
+    world.apply(&service("web", "{}")).await;
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    let leader = Leader::elect(store(&[proxy.url()]).await, "test").await;
+    leader.settled(&world).await;
+    let (stored, _) = world.store.etcd.get(b"/quorate/services/web").await.unwrap();
+    let mut marked = super::decode_service(&stored.unwrap().value).unwrap();
+    *marked.mark_mut() = Some(prost_types::Timestamp::default());
+
+    // Its transaction arrives two of these after the mark, and the task in between.
+    proxy.set(Network::Delays(Duration::from_secs(1)));
+    world.put("/services/web", marked.encode_to_vec()).await;
+    world.task("web/1", "", State::New).await;
+    eventually(SOON, "it is refused", async || {
+        let refused = "quorate_deallocator_refused_transactions_total 1";
+        match leader.metrics().contains(refused) {
+            true => Ok(()),
+            false => Err(leader.metrics()),
+        }
+    })
+    .await;
+    proxy.set(Network::Passes);
+    world.expect_objects(&["/services/web", "/tasks/web/1"]).await;
     world.remove("/tasks/web/1").await;
     world.expect_objects(&[]).await;
     history::check(&world).await;
@@ -141,10 +159,14 @@ async fn a_malformed_service_holds_every_marked_network_until_it_is_mended() {
     world
         .apply(&(network("a") + &network("b") + &service("web", "{networks: [a]}")))
         .await;
+    let mut named = quorate::proto::Service::default();
+    named.metadata_mut().name = "X".to_owned();
     for (key, value) in [
         ("/services/bad", b"\xff\xff".to_vec()),
         // The name of no service, with a value that is none either.
         ("/services/x/y", b"".to_vec()),
+        // The name of no service, with a value that could be one's.
+        ("/services/X", named.encode_to_vec()),
     ] {
         world.put(key, value).await;
     }
@@ -153,17 +175,28 @@ async fn a_malformed_service_holds_every_marked_network_until_it_is_mended() {
     }
     let leader = world.leader().await;
     world
-        .expect_objects(&["/networks/a", "/networks/b", "/services/bad", "/services/x/y"])
+        .expect_objects(&[
+            "/networks/a",
+            "/networks/b",
+            "/services/X",
+            "/services/bad",
+            "/services/x/y",
+        ])
         .await;
     let held = world
         .run(&["get", "network", "b", "-o", "yaml"])
         .await
         .expect_done();
-    assert!(
-        held.contains("service bad (malformed, so it may use any network"),
-        "{held}"
-    );
+    for name in ["X", "bad", "x/y"] {
+        let blocker = format!("service {name} (malformed, so it may use any network");
+        assert!(held.contains(&blocker), "{held}");
+    }
     world.remove("/services/x/y").await;
+    leader.settled(&world).await;
+    world
+        .expect_objects(&["/networks/a", "/networks/b", "/services/X", "/services/bad"])
+        .await;
+    world.remove("/services/X").await;
     leader.settled(&world).await;
     world
         .expect_objects(&["/networks/a", "/networks/b", "/services/bad"])
@@ -269,21 +302,60 @@ async fn reads_that_fail_delete_nothing_and_the_work_goes_on_after_them() {
     leader.resign().await;
 }
 
+/// A store behind a proxy, which gives up on an answer after this long.
+async fn impatient(world: &World, proxy: &Proxy, request_timeout: Duration) -> Store {
+    let mut config = quorate::etcd::Config::new(vec![proxy.url()]);
+    config.sync_endpoints = false;
+    config.request_timeout = request_timeout;
+    let etcd = quorate::etcd::Etcd::connect(config, quorate::metrics::Metrics::new("0.0.0"))
+        .await
+        .unwrap();
+    Store {
+        etcd,
+        keys: world.store.keys.clone(),
+    }
+}
+
+#[tokio::test]
+async fn a_batch_without_an_answer_is_done_only_if_all_of_it_is_gone() {
+    let world = World::start().await;
+    world.apply(&(service("a", "{}") + &service("b", "{}"))).await;
+    world.mark("service/a").await;
+    world.mark("service/b").await;
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    let cut_off = impatient(&world, &proxy, Duration::from_secs(2)).await;
+    let leader = Leader::elect_idle(world.store.clone(), "test").await;
+    let fence = leader.leadership.fence().clone();
+    let step = decide(&cut_off).await;
+    assert_eq!(step.items().len(), 2);
+
+    // The first of them is written by somebody else while no answer comes.
+    proxy.set(Network::BlackHole);
+    let labelled = service("a", "{}").replace("name: a", "name: a, labels: {x: y}");
+    let answered = async {
+        world.apply(&labelled).await;
+        let unanswered = "operation=\"txn\",code=\"DeadlineExceeded\"";
+        eventually(SOON, "the transaction is given up", async || {
+            match cut_off.etcd.metrics().encode().contains(unanswered) {
+                true => Ok(()),
+                false => Err(cut_off.etcd.metrics().encode()),
+            }
+        })
+        .await;
+        proxy.set(Network::Passes);
+    };
+    let (outcome, ()) = tokio::join!(attempt(&cut_off, &fence, &step), answered);
+    assert!(outcome.starts_with("Failed"), "{outcome}");
+    world.expect_objects(&["/services/a", "/services/b"]).await;
+    leader.resign().await;
+}
+
 #[tokio::test]
 async fn an_answer_that_is_lost_is_no_reason_to_do_it_twice() {
     let world = World::start().await;
     world.apply(&(network("front") + &service("web", "{}"))).await;
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
-    let mut config = quorate::etcd::Config::new(vec![proxy.url()]);
-    config.sync_endpoints = false;
-    config.request_timeout = Duration::from_millis(500);
-    let etcd = quorate::etcd::Etcd::connect(config, quorate::metrics::Metrics::new("0.0.0"))
-        .await
-        .unwrap();
-    let cut_off = Store {
-        etcd,
-        keys: world.store.keys.clone(),
-    };
+    let cut_off = impatient(&world, &proxy, Duration::from_millis(500)).await;
     world.mark("service/web").await;
     let leader = Leader::elect_idle(cut_off.clone(), "test").await;
     let step = decide(&cut_off).await;

@@ -1,13 +1,11 @@
 //! Leaders that end: killed at every step, fenced off, one after the other.
 
-use quorate::deallocator::act::act;
-use quorate::deallocator::index::Index;
-use quorate::deallocator::plan::{Busy, plan};
 use quorate::proto::task_status::State;
-use quorate::store::Follower;
+use tokio::time::timeout;
 
-use super::{Leader, World, document, history, network, service, store};
+use super::{Leader, World, attempt, decide, document, history, network, service, store};
 use crate::support::quorate::Launch;
+use crate::support::wait::SOON;
 
 #[tokio::test]
 async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
@@ -17,7 +15,7 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
         .await;
     world.mark("service/web").await;
     world.mark("network/front").await;
-    let old = Leader::elect_idle(world.store.clone(), "old").await;
+    let mut old = Leader::elect_idle(world.store.clone(), "old").await;
     let fence = old.leadership.fence().clone();
     // The lease is gone without its owner's knowing: as after a pause.
     for key in world.etcd.keys("/quorate/kubernetes/reconciler/leader/") {
@@ -26,14 +24,8 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
     let mut new = Leader::elect_idle(store(&world.etcd.endpoints()).await, "new").await;
 
     // The old one looks at everything as it is now, and decides right.
-    let mut index = Index::new(world.store.keys.clone());
-    let mut follower = Follower::new(&world.store.etcd, world.store.keys.in_use());
-    while !index.is_complete() {
-        index.take_in(follower.next().await);
-    }
-    let step = plan(&index, &Busy::default()).expect("there is something to do");
-    let outcome = act(&world.store, &fence, &step).await;
-    assert_eq!(format!("{outcome:?}"), "LostLeadership");
+    let step = decide(&world.store).await;
+    assert_eq!(attempt(&world.store, &fence, &step).await, "LostLeadership");
     world.expect_objects(&["/networks/front", "/services/web"]).await;
     assert!(
         world
@@ -43,6 +35,10 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
             .encode()
             .contains("quorate_fenced_writes_refused_total 1")
     );
+    // The real one ends by itself.
+    old.begin();
+    let ended = timeout(SOON, old.deallocating.join_next()).await;
+    ended.expect("it ends").expect("it ran").unwrap();
 
     new.begin();
     world.expect_objects(&[]).await;

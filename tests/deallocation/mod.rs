@@ -9,22 +9,24 @@ mod orphans;
 mod random;
 mod scenarios;
 
-use std::ffi::OsStr;
 use std::time::Duration;
 
 use prost::Message;
+use quorate::deallocator::act::act;
 use quorate::deallocator::controller::Deallocator;
+use quorate::deallocator::index::Index;
+use quorate::deallocator::plan::{Busy, Step, plan};
 use quorate::etcd::election::{Leadership, campaign};
-use quorate::etcd::{Config, Etcd, KeyRange, Pulse, Revision, Txn};
+use quorate::etcd::{Config, Etcd, Fence, KeyRange, Pulse, Revision, Txn};
 use quorate::metrics::Metrics;
 use quorate::proto::task_status::State;
 use quorate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus};
-use quorate::store::{Keys, Name, Store};
+use quorate::store::{Follower, Keys, Name, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::etcd::TestEtcd;
-use crate::support::quorate::{Finished, quorate_with};
+use crate::support::quorate::{Finished, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
 /// An etcd, a client of it, and the program on it.
@@ -46,9 +48,7 @@ impl World {
     }
 
     async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
-        let endpoints = format!("--etcd-endpoints={}", self.etcd.endpoints_flag());
-        let args = args.iter().copied().chain([endpoints.as_str()]).map(OsStr::new);
-        quorate_with(args, Some(stdin), &[]).await
+        quorate_on(&self.etcd, args, stdin).await
     }
 
     /// Applies documents. Panics where that fails.
@@ -132,6 +132,21 @@ impl World {
     async fn leader(&self) -> Leader {
         Leader::elect(self.store.clone(), "test").await
     }
+}
+
+/// What a leader would do next, from everything as it is now.
+async fn decide(store: &Store) -> Step {
+    let mut index = Index::new(store.keys.clone());
+    let mut follower = Follower::new(&store.etcd, store.keys.in_use());
+    while !index.is_complete() {
+        index.take_in(follower.next().await);
+    }
+    plan(&index, &Busy::default()).expect("there is something to do")
+}
+
+/// Takes a step, and says what became of it.
+async fn attempt(store: &Store, fence: &Fence, step: &Step) -> String {
+    format!("{:?}", act(store, fence, step).await)
 }
 
 async fn store(endpoints: &[String]) -> Store {

@@ -1,11 +1,11 @@
 //! Unfinished tasks of nodes that do not exist become orphans, and no others.
 
 use prost::Message;
-use quorate::etcd::{KeyRange, Txn};
+use quorate::etcd::{KeyRange, LeaseId, Txn};
 use quorate::proto::Task;
 use quorate::proto::task_status::State;
 
-use super::{Leader, World, document, service, store, task};
+use super::{Leader, World, attempt, decide, document, service, store, task};
 use crate::support::wait::{SOON, eventually, same};
 
 async fn states(world: &World) -> Vec<(String, State)> {
@@ -124,26 +124,47 @@ async fn hundreds_of_tasks_are_orphaned_also_when_the_leader_dies_in_between() {
 
 #[tokio::test]
 async fn a_node_that_is_back_before_the_transaction_keeps_its_tasks() {
-    use quorate::deallocator::act::act;
-    use quorate::deallocator::index::Index;
-    use quorate::deallocator::plan::{Busy, plan};
-    use quorate::store::Follower;
     let world = World::start().await;
     world.task("web/1", "n1", State::Running).await;
-    let mut index = Index::new(world.store.keys.clone());
-    let mut follower = Follower::new(&world.store.etcd, world.store.keys.in_use());
-    while !index.is_complete() {
-        index.take_in(follower.next().await);
-    }
-    let step = plan(&index, &Busy::default()).expect("the task is an orphan");
+    let step = decide(&world.store).await;
     assert_eq!(
         step.to_string(),
         "unfinished on nodes that do not exist: task web/1"
     );
     world.apply(&document("Node", "n1", "{}")).await;
     let leader = Leader::elect_idle(world.store.clone(), "test").await;
-    let outcome = act(&world.store, leader.leadership.fence(), &step).await;
-    assert_eq!(format!("{outcome:?}"), "Refused");
+    let outcome = attempt(&world.store, leader.leadership.fence(), &step).await;
+    assert_eq!(outcome, "Refused");
     expect_states(&world, &[("web/1", State::Running)]).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_task_that_finished_before_the_transaction_keeps_its_state() {
+    let world = World::start().await;
+    world.task("web/1", "n1", State::Running).await;
+    let step = decide(&world.store).await;
+    world.task("web/1", "n1", State::Complete).await;
+    let leader = Leader::elect_idle(world.store.clone(), "test").await;
+    let outcome = attempt(&world.store, leader.leadership.fence(), &step).await;
+    assert_eq!(outcome, "Refused");
+    expect_states(&world, &[("web/1", State::Complete)]).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn an_orphaned_task_stays_on_the_lease_of_whoever_ran_it() {
+    let world = World::start().await;
+    let granted = world.etcd.etcdctl(&["lease", "grant", "600"]);
+    let lease = granted.split_whitespace().nth(1).unwrap();
+    let lease = LeaseId(i64::from_str_radix(lease, 16).unwrap());
+    let value = task("web/1", "n1", State::Running);
+    world
+        .commit(Txn::new().put_leased(b"/quorate/tasks/web/1", value, lease))
+        .await;
+    let leader = world.leader().await;
+    expect_states(&world, &[("web/1", State::Orphaned)]).await;
+    let (stored, _) = world.store.etcd.get(b"/quorate/tasks/web/1").await.unwrap();
+    assert_eq!(stored.unwrap().lease, Some(lease));
     leader.resign().await;
 }

@@ -2,11 +2,14 @@
 
 use prost::Message;
 use quorate::etcd::{Event, KeyRange, Revision, Watched, Watcher};
+use quorate::proto::Service;
 use quorate::proto::task_status::State;
+use quorate::store::object::Object;
+use quorate::store::object::mark::Marked;
 use tokio::time::timeout;
 
 use super::{World, history, name, network, service};
-use crate::support::wait::SOON;
+use crate::support::wait::{SOON, eventually};
 
 /// The keys that were deleted, revision by revision, from `from` on, until as many as asked for are there.
 async fn deletions(world: &World, from: Revision, count: usize) -> Vec<Vec<String>> {
@@ -183,10 +186,53 @@ async fn a_mark_set_twice_is_one_mark_and_one_on_what_is_free_ends_it_at_once() 
 
     let leader = world.leader().await;
     world.apply(&(network("free") + &service("idle", "{}"))).await;
+    // The tasks of one whose name begins the same are not its own.
+    world.task("idle-2/1", "", State::Running).await;
     world.mark("network/free").await;
     world.mark("service/idle").await;
-    world.expect_objects(&["/networks/front", "/services/web"]).await;
+    world
+        .expect_objects(&["/networks/front", "/services/web", "/tasks/idle-2/1"])
+        .await;
     leader.resign().await;
+}
+
+#[tokio::test]
+async fn the_age_of_the_oldest_mark_is_a_gauge_and_zero_after_the_term() {
+    let world = World::start().await;
+    world.apply(&service("web", "{}")).await;
+    world.task("web/1", "", State::Running).await;
+    let now = jiff::Timestamp::now().as_second();
+    for (key, seconds) in [("/services/web", now - 1000), ("/services/young", now)] {
+        let mut service = Service::default();
+        service.metadata_mut().name = key["/services/".len()..].to_owned();
+        *service.mark_mut() = Some(prost_types::Timestamp { seconds, nanos: 0 });
+        world.put(key, service.encode_to_vec()).await;
+    }
+    world.task("young/1", "", State::Running).await;
+    let leader = world.leader().await;
+    let metrics = world.store.etcd.metrics().clone();
+    let gauges = || {
+        let text = metrics.encode();
+        let of = |sample: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(sample));
+            line.and_then(|value| value.trim().parse::<i64>().ok())
+        };
+        (
+            of("quorate_deallocator_pending{kind=\"service\"}"),
+            of("quorate_deallocator_oldest_pending_seconds"),
+        )
+    };
+    eventually(
+        SOON,
+        "both are pending for as long as the older one",
+        async || match gauges() {
+            (Some(2), Some(1000..1600)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        },
+    )
+    .await;
+    leader.resign().await;
+    assert_eq!(gauges(), (Some(0), Some(0)));
 }
 
 #[tokio::test]
@@ -230,6 +276,8 @@ async fn everything_that_was_pending_when_a_leader_starts_goes() {
         "quorate_deallocator_deletions_total{kind=\"network\"} 8",
         "quorate_deallocator_pending{kind=\"service\"} 1",
         "quorate_deallocator_pending{kind=\"network\"} 1",
+        // Nothing is tried again that is done already.
+        "quorate_deallocator_refused_transactions_total 0",
     ] {
         assert!(metrics.contains(line), "{line}:\n{metrics}");
     }

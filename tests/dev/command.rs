@@ -19,15 +19,15 @@ use crate::support::wait::{SOON, eventually};
 const UP: Duration = Duration::from_secs(90);
 
 /// One `quorate dev`, and a directory for its temporary files that nothing else uses.
-struct Dev {
-    process: Supervised,
+pub(super) struct Dev {
+    pub(super) process: Supervised,
     temporary: TempDir,
     /// Every process that was seen below it.
     children: BTreeSet<i32>,
 }
 
 impl Dev {
-    fn start(args: &[&str]) -> Self {
+    pub(super) fn start(args: &[&str]) -> Self {
         Self::with(args, &[])
     }
 
@@ -59,11 +59,11 @@ impl Dev {
         }
     }
 
-    fn output(&self) -> String {
+    pub(super) fn output(&self) -> String {
         self.process.output().unwrap()
     }
 
-    async fn wait_for(&mut self, text: &str) {
+    pub(super) async fn wait_for(&mut self, text: &str) {
         let what = format!("quorate dev prints {text:?}");
         eventually(UP, &what, async || {
             self.children.extend(children_of(self.process.pid()));
@@ -77,11 +77,11 @@ impl Dev {
         .await;
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.process.pid()).unwrap(), signal).unwrap();
     }
 
-    async fn ended(&mut self) -> ExitStatus {
+    pub(super) async fn ended(&mut self) -> ExitStatus {
         let ended = tokio::time::timeout(SOON, self.process.exited()).await;
         ended
             .unwrap_or_else(|_| panic!("it does not end: {}", self.output()))
@@ -90,11 +90,16 @@ impl Dev {
 
     /// The process of this name below it.
     fn child(&self, name: &str) -> i32 {
+        self.find_child(name)
+            .unwrap_or_else(|| panic!("{name} does not run"))
+    }
+
+    fn find_child(&self, name: &str) -> Option<i32> {
         let named = |pid: &i32| {
             let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&command).contains(name)
         };
-        children_of(self.process.pid()).into_iter().find(named).unwrap()
+        children_of(self.process.pid()).into_iter().find(named)
     }
 
     /// Panics if a process, a listening port or a temporary file of the whole run is still there.
@@ -192,6 +197,45 @@ async fn three_members_and_three_replicas_come_up_without_kubernetes() {
     assert!(!output.contains("kube-apiserver"), "{output}");
     assert!(output.contains("leader dev-"), "{output}");
     dev.signal(Signal::TERM);
+    assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
+    dev.assert_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn one_of_several_that_is_killed_is_started_again_while_the_others_take_over() {
+    let mut dev = Dev::start(&["--members=3", "--replicas=3", "--no-kubernetes"]);
+    dev.wait_for("Ctrl-C stops everything").await;
+    let output = dev.output();
+    let (_, leader) = output.split_once("leader ").unwrap();
+    let leader = leader.split(',').next().unwrap().to_owned();
+    for (name, process) in [
+        ("etcd-2", "--name=etcd-2".to_owned()),
+        (&*format!("replica {leader}"), format!("--node-id={leader}")),
+    ] {
+        kill_process(Pid::from_raw(dev.child(&process)).unwrap(), Signal::KILL).unwrap();
+        dev.wait_for(&format!(
+            "{name} ended (signal: 9 (SIGKILL)), and is started again"
+        ))
+        .await;
+        eventually(SOON, &format!("{name} runs again"), async || {
+            match dev.find_child(&process) {
+                Some(_) => Ok(()),
+                None => Err("it does not"),
+            }
+        })
+        .await;
+    }
+    eventually(SOON, "another one leads", async || {
+        let output = dev.output();
+        let (_, last) = output.rsplit_once("leader ").unwrap();
+        match last.starts_with(&format!("{leader},")) {
+            true => Err(output),
+            false => Ok(()),
+        }
+    })
+    .await;
+    dev.children.extend(children_of(dev.process.pid()));
+    dev.signal(Signal::INT);
     assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
     dev.assert_nothing_is_left().await;
 }

@@ -167,6 +167,7 @@ async fn a_compaction_while_a_candidate_was_disconnected_neither_ends_it_nor_mak
         )
     };
     let before = opened();
+    // What is measured: a second in which the network works and nothing changes, so that there is nothing to open anew.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(
         opened() - before < 5.0,

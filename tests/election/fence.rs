@@ -135,6 +135,7 @@ async fn an_answer_that_came_too_late_does_not_open_the_window_again() {
     proxy.set(Network::Delays(Duration::from_millis(900)));
     timeout(SOON, leader.fence().window().closed()).await.unwrap();
     proxy.set(Network::Passes);
+    // Within this time the last of the late answers arrives (900 ms); none of them may open the window.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!leader.fence().window().is_open());
 }

@@ -2,4 +2,47 @@
 
 mod candidates;
 mod fence;
+mod stopping;
 mod takeover;
+
+use std::time::Duration;
+
+use quorate::etcd::Etcd;
+use quorate::store::{Keys, Store};
+
+use crate::support::etcd::TestEtcd;
+use crate::support::quorate::{Launch, Replicas};
+use crate::support::wait::{SOON, eventually, same};
+
+const TTL: Duration = Duration::from_secs(3);
+const ELECTION: &str = "/quorate/kubernetes/reconciler/leader/";
+
+fn launch(etcd: &TestEtcd) -> Launch {
+    Launch::on(etcd).flag(format!("--lease-ttl={}", TTL.as_secs()))
+}
+
+/// Three replicas, all of them candidates, and which of them leads.
+async fn three(etcd: &TestEtcd) -> (Replicas, usize) {
+    let mut replicas = launch(etcd).start_all(&["a", "b", "c"]);
+    wait_for_candidates(etcd, 3).await;
+    for replica in &mut replicas.0 {
+        replica.wait_ready().await;
+    }
+    let (leader, _) = replicas.leader().await;
+    (replicas, leader)
+}
+
+async fn wait_for_candidates(etcd: &TestEtcd, wanted: usize) {
+    eventually(SOON, "all stand for election", async || {
+        same(etcd.keys(ELECTION).len(), wanted)
+    })
+    .await;
+}
+
+/// The keys of replicas that were given no prefix.
+fn store_of_replicas(client: &Etcd) -> Store {
+    Store {
+        etcd: client.clone(),
+        keys: Keys::new("/quorate".parse().unwrap()),
+    }
+}

@@ -2,45 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use quorate::etcd::{Fence, KeyRange, Revision, Txn, Watched, Watcher};
+use quorate::etcd::Txn;
 use quorate::proto::Registration;
 use quorate::release::{Release, Version};
-use quorate::replica::{self, Settings, Vitals};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-use crate::gate::term::{Recorder, TIMES, own};
-use crate::support::client::{commit, connect, store};
+use super::{ELECTION, TTL, launch, store_of_replicas, three, wait_for_candidates};
+use crate::support::client::{commit, connect, written_since};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
-use crate::support::quorate::{Launch, Replicas, TestReplica};
+use crate::support::quorate::{Replicas, TestReplica};
 use crate::support::wait::{SOON, eventually, same};
-
-const TTL: Duration = Duration::from_secs(3);
-const ELECTION: &str = "/quorate/kubernetes/reconciler/leader/";
-
-fn launch(etcd: &TestEtcd) -> Launch {
-    Launch::on(etcd).flag(format!("--lease-ttl={}", TTL.as_secs()))
-}
-
-/// Three replicas, all of them candidates, and which of them leads.
-async fn three(etcd: &TestEtcd) -> (Replicas, usize) {
-    let mut replicas = launch(etcd).start_all(&["a", "b", "c"]);
-    wait_for_candidates(etcd, 3).await;
-    for replica in &mut replicas.0 {
-        replica.wait_ready().await;
-    }
-    let (leader, _) = replicas.leader().await;
-    (replicas, leader)
-}
-
-async fn wait_for_candidates(etcd: &TestEtcd, wanted: usize) {
-    eventually(SOON, "all stand for election", async || {
-        same(etcd.keys(ELECTION).len(), wanted)
-    })
-    .await;
-}
 
 /// The candidate that leads, by its name, and its key.
 fn leader_by_key(etcd: &TestEtcd) -> Option<(String, String)> {
@@ -109,9 +81,7 @@ async fn a_leader_paused_beyond_its_ttl_steps_down_by_itself_and_stands_again() 
     let (mut replicas, leader) = three(&etcd).await;
     let pid = replicas.0[leader].process().unwrap().pid();
     let name = replicas.0[leader].node_id.clone();
-    let client = connect(&etcd).await;
-    let mut history = Watcher::new(&client, KeyRange::prefix("/quorate/"), Revision(1));
-    let (_, old_key) = (leader, leader_by_key(&etcd).unwrap().0);
+    let (old_key, _) = leader_by_key(&etcd).unwrap();
     replicas.0[leader].pause();
     let (next, _) = successor(&replicas, leader).await;
     assert!(etcd.keys(&old_key).is_empty());
@@ -127,24 +97,7 @@ async fn a_leader_paused_beyond_its_ttl_steps_down_by_itself_and_stands_again() 
     assert!(!replicas.0[leader].leads().await && replicas.0[next].leads().await);
     replicas.0[leader].wait_ready().await;
     // What it wrote since: its registration and its candidacy, nothing in the name of its term.
-    let end = etcd.revision();
-    let mut written = Vec::new();
-    timeout(SOON, async {
-        let mut seen = 0;
-        while seen < end {
-            let Watched::Events(events) = history.next().await else {
-                panic!("nothing was compacted")
-            };
-            for event in events {
-                seen = event.revision().0;
-                if seen > resumed_at {
-                    written.push(String::from_utf8_lossy(event.key()).into_owned());
-                }
-            }
-        }
-    })
-    .await
-    .unwrap();
+    let written = written_since(&connect(&etcd).await, "/quorate/", resumed_at).await;
     let registration = format!("/quorate/nodes/{name}/release");
     let own = |key: &String| *key == registration || (key.starts_with(ELECTION) && *key != old_key);
     assert!(!written.is_empty() && written.iter().all(own), "{written:?}");
@@ -223,57 +176,6 @@ async fn a_second_process_with_the_same_node_id_says_so_and_waits_for_the_first(
     first.stop().await.unwrap();
     second.wait_leading().await;
     second.wait_ready().await;
-}
-
-#[tokio::test]
-async fn a_standby_that_is_asked_to_stop_starts_nothing_and_goes() {
-    let etcd = TestEtcd::start().await;
-    let (mut replicas, leader) = three(&etcd).await;
-    let standby = (leader + 1) % 3;
-    let asked = Instant::now();
-    replicas.0[standby].terminate();
-    let status = replicas.0[standby].ended().await;
-    assert!(status.success(), "{status}");
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
-    let log = replicas.0[standby].log();
-    assert!(!log.contains("leading"), "{log}");
-    assert!(
-        log.contains("stopped") && !log.contains("not everything ended"),
-        "{log}"
-    );
-    assert_eq!(etcd.keys(ELECTION).len(), 2);
-    assert!(replicas.0[leader].leads().await);
-}
-
-#[tokio::test]
-async fn a_replica_stops_in_time_although_etcd_is_silent_and_at_once_when_asked_twice() {
-    use std::os::unix::process::ExitStatusExt;
-    let mut etcd = TestEtcd::start().await;
-    let patient = launch(&etcd).start("patient");
-    let hasty = launch(&etcd).start("hasty");
-    let mut replicas = Replicas(vec![patient, hasty]);
-    wait_for_candidates(&etcd, 2).await;
-    for replica in &mut replicas.0 {
-        replica.wait_ready().await;
-    }
-    etcd.members[0].pause();
-    let asked = Instant::now();
-    for replica in &mut replicas.0 {
-        replica.terminate();
-        replica.wait_for_log("asked to stop").await;
-    }
-    // The lease cannot be revoked now: it waits for that, within its limit.
-    replicas.0[1].terminate();
-    let status = replicas.0[1].ended().await;
-    assert_eq!(
-        status.signal(),
-        Some(rustix::process::Signal::ABORT.as_raw()),
-        "{status}"
-    );
-    let status = replicas.0[0].ended().await;
-    assert!(status.success(), "{status}");
-    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
-    etcd.members[0].resume();
 }
 
 /// Registers a controller of this release on a lease that lives on for a minute.
@@ -413,43 +315,4 @@ async fn replicas_below_different_prefixes_do_not_see_each_other() {
         assert!(status.unwrap().success());
     }
     assert_eq!(etcd.keys("/"), [""; 0], "nothing is left of either");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
-    let etcd = TestEtcd::start().await;
-    let store = store(&connect(&etcd).await);
-    let settings = Settings {
-        node: "a".parse().unwrap(),
-        own: own(1, 0),
-        lease_ttl: TTL,
-        times: TIMES,
-        roles: quorate::roles::controller::Settings::default(),
-    };
-    for round in 0..40 {
-        let (vitals, stop) = (Vitals::default(), CancellationToken::new());
-        let replica = replica::run(
-            store.clone(),
-            settings.clone(),
-            None::<fn(&Fence) -> Recorder>,
-            None,
-            vitals.clone(),
-            stop.clone(),
-        );
-        let stopping = async {
-            eventually(SOON, "it leads", async || same(vitals.leads(), true)).await;
-            stop.cancel();
-        };
-        let (ended, ()) = tokio::join!(replica, stopping);
-        assert!(ended.is_ok(), "round {round}: {ended:?}");
-        assert_eq!(etcd.keys("/q/"), [""; 0], "and nothing is left behind");
-    }
-}
-
-/// The keys of replicas that were given no prefix.
-fn store_of_replicas(client: &quorate::etcd::Etcd) -> quorate::store::Store {
-    quorate::store::Store {
-        keys: quorate::store::Keys::new("/quorate".parse().unwrap()),
-        ..store(client)
-    }
 }

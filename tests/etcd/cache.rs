@@ -157,6 +157,7 @@ async fn any_interleaving_of_writes_compactions_and_broken_connections_ends_in_w
                     .delete(other.as_bytes());
                 commit(&client, txn).await.unwrap();
             }
+            // Now and then the watch is given time to catch up, or half of it.
             24..28 => tokio::time::sleep(Duration::from_millis(random.below(40))).await,
             _ => {
                 put(&client, &key, step.to_string()).await;

@@ -1,7 +1,20 @@
 //! The etcd layer against a real etcd that fails in every way that it can.
 
 mod cache;
+mod credentials;
 mod members;
 mod outages;
 mod volume;
 mod watch;
+
+use quorate::etcd::Etcd;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Follows the endpoints beside the test.
+fn following(etcd: &Etcd) -> JoinSet<()> {
+    let etcd = etcd.clone();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { etcd.follow_endpoints(CancellationToken::new()).await });
+    tasks
+}

@@ -186,6 +186,7 @@ async fn a_change_is_answered_by_a_pass_at_once_and_many_by_few() {
     .await;
     for _ in 0..100 {
         term.recorder.change();
+        // How far apart they are: for half a second something changes all the time.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let answered = term.recorder.pass(2).await;

@@ -109,8 +109,7 @@ async fn a_replica_that_registers_before_the_restriction_refuses_it_and_serves_u
     let old = Serving::start(&cluster, &cluster.store, "old", release(1));
     old.wait_ready().await;
     let (published, releases) = watch::channel(Some(only(&own, looked_at)));
-    let term = cluster.term_on(&own, TIMES, releases).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let term = cluster.term_refused_twice(&own, releases).await;
     assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
     assert!(old.ready() && term.recorder.passes().is_empty());
     old.stop().await;
@@ -149,7 +148,7 @@ async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica
         recorder.let_passes_end(false);
         let (published, releases) = watch::channel(None);
         let old = Serving::start(&cluster, &cluster.store, "old", release(1));
-        // From before its registration to long after it was judged.
+        // Not a wait: the interleaving of this round, from before its registration to long after it was judged.
         tokio::time::sleep(Duration::from_millis(round)).await;
         let term = cluster.term_of(&own, TIMES, releases, recorder).await;
         published.send_replace(Some(only(&own, leader.max(stored))));
@@ -164,7 +163,8 @@ async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica
         if restricted {
             old.wait_refused_unready("below the minimum").await;
         }
-        // Whatever came first, it stays so: the transaction counts the registration, the judge the status.
+        // Whatever came first, it stays so: the transaction counts the registration, the judge the status. Both sides
+        // go on meanwhile, and may not change it.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let restricted = cluster.status().await.unwrap() == status(State::Working, 4, 3);
         assert!(!(restricted && old.ready()), "round {round}");

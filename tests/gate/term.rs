@@ -19,9 +19,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{commit, connect, lead, put, store};
+use crate::support::client::{commit, connect, lead, metric, put, store};
 use crate::support::etcd::TestEtcd;
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{SOON, eventually, same};
 
 /// Release 0.`minor`.0.
 pub fn release(minor: u32) -> Release {
@@ -65,6 +65,8 @@ pub struct Recorder {
     outcome: Arc<Mutex<Result<(), PassFailed>>>,
     may_end: watch::Sender<bool>,
     disturbance: Arc<Mutex<Option<Status>>>,
+    may_announce: watch::Sender<bool>,
+    announcing: Arc<Mutex<Vec<String>>>,
     announced: Arc<Mutex<Vec<String>>>,
     change: Arc<Notify>,
 }
@@ -77,6 +79,8 @@ impl Recorder {
             outcome: Arc::new(Mutex::new(Ok(()))),
             may_end: watch::Sender::new(true),
             disturbance: Arc::default(),
+            may_announce: watch::Sender::new(true),
+            announcing: Arc::default(),
             announced: Arc::default(),
             change: Arc::default(),
         }
@@ -95,6 +99,11 @@ impl Recorder {
         self.may_end.send_replace(may_end);
     }
 
+    /// Whether announcements end, or hang until they may, as with an API server that does not answer.
+    pub fn let_announcements_end(&self, may_end: bool) {
+        self.may_announce.send_replace(may_end);
+    }
+
     /// Has someone else write this status in the last moment of the next pass.
     pub fn disturb(&self, status: Status) {
         *self.disturbance.lock().unwrap() = Some(status);
@@ -109,6 +118,12 @@ impl Recorder {
         self.passes.lock().unwrap().clone()
     }
 
+    /// Every announcement that was begun.
+    pub fn announcing(&self) -> Vec<String> {
+        self.announcing.lock().unwrap().clone()
+    }
+
+    /// Those of them that came to their end.
     pub fn announced(&self) -> Vec<String> {
         self.announced.lock().unwrap().clone()
     }
@@ -149,6 +164,9 @@ impl Reconcile for Recorder {
     }
 
     async fn announce_blocked(&mut self, _: &Fence, message: &str) {
+        self.announcing.lock().unwrap().push(message.to_owned());
+        let mut may_announce = self.may_announce.subscribe();
+        may_announce.wait_for(|may_end| *may_end).await.unwrap();
         self.announced.lock().unwrap().push(message.to_owned());
     }
 }
@@ -291,7 +309,25 @@ impl Cluster {
         self.term_of(own, times, releases, recorder).await
     }
 
-    /// The same with a recorder that was told before what to do.
+    /// The same, up to where it has tried twice to restrict. Nothing else may be written meanwhile.
+    pub async fn term_refused_twice(&self, own: &Own, releases: watch::Receiver<Option<Releases>>) -> Term {
+        let transactions = || {
+            metric(
+                &self.client,
+                r#"quorate_etcd_request_seconds_count{operation="txn",code="Ok"}"#,
+            )
+        };
+        let before = transactions();
+        let term = self.term_on(own, TIMES, releases).await;
+        // One transaction for the candidacy, then the attempts.
+        eventually(SOON, "restricting is tried twice", async || {
+            same(transactions() >= before + 3.0, true)
+        })
+        .await;
+        term
+    }
+
+    /// The same as [`Cluster::term_on`] with a recorder that was told before what to do.
     pub async fn term_of(
         &self,
         own: &Own,

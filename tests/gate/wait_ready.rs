@@ -1,18 +1,19 @@
 //! WaitReady, as a library function and as a command.
 
-use std::time::Duration;
+use std::process::Stdio;
 
 use quorate::etcd::Txn;
 use quorate::gate::judge::{Waiter, wait_ready};
 use quorate::gate::status::State;
+use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::term::{Cluster, release, status};
 use crate::support::client::{commit, connect_to, store};
-use crate::support::etcd::{PASSWORD, TestEtcd, USER};
+use crate::support::etcd::{PASSWORD, READS_BEGUN, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
-use crate::support::quorate::quorate;
+use crate::support::quorate::{binary, quorate};
 use crate::support::wait::{SOON, eventually, same};
 
 /// 0.4.0, which needs a state reconciled by 0.2.0.
@@ -216,6 +217,32 @@ async fn the_command_ends_when_the_status_arrives_over_a_restart_of_etcd() {
 }
 
 #[tokio::test]
+async fn the_command_waits_on_although_nobody_reads_what_it_says() {
+    let cluster = Cluster::start().await;
+    let mut waiting = Command::new(binary())
+        .args(["wait-ready", "--prefix=/q", "--release=0.4.0", "--timeout=50s"])
+        .arg(format!("--etcd-endpoints={}", cluster.etcd.endpoints_flag()))
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    drop(waiting.stdout.take());
+    // After the first reason to wait.
+    eventually(SOON, "the command watches", async || {
+        same(
+            cluster.etcd.members[0]
+                .metric("etcd_debugging_mvcc_watcher_total")
+                .await,
+            Some(1.0),
+        )
+    })
+    .await;
+    cluster.put_status(status(State::Done, 4, 4).encode()).await;
+    let ended = timeout(SOON, waiting.wait()).await.unwrap().unwrap();
+    assert!(ended.success(), "{ended}");
+}
+
+#[tokio::test]
 async fn the_command_goes_on_with_other_members_than_the_one_that_it_was_given() {
     let mut etcd = TestEtcd::with(3, &[]).await;
     let endpoint = format!("--etcd-endpoints={}", etcd.members[0].client_url);
@@ -231,8 +258,7 @@ async fn the_command_goes_on_with_other_members_than_the_one_that_it_was_given()
         .await
     });
     eventually(SOON, "the command knows the other members", async || {
-        let asked = r#"grpc_server_started_total{grpc_method="Status",grpc_service="etcdserverpb.Maintenance",grpc_type="unary"}"#;
-        same(etcd.members[1].metric(asked).await > Some(0.0), true)
+        same(etcd.members[1].metric(READS_BEGUN).await > Some(0.0), true)
     })
     .await;
     etcd.members[0].kill().await.unwrap();
@@ -267,8 +293,8 @@ async fn the_command_outlives_its_token_and_the_member_that_it_began_with() {
         )
     })
     .await;
+    // Tokens live in the memory of the member that gave them.
     etcd.members[0].kill().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
     etcd.members[0].start().await.unwrap();
     // Protobuf by hand: state DONE; version 0.4.0; minimum compatible release 0.1.0.
     let value = status(State::Done, 4, 1).encode();

@@ -4,9 +4,12 @@ use std::process::Stdio;
 
 use prost::Message;
 use quorate::proto::RemovedNode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
-use super::{Cluster, keys, node};
+use super::{Cluster, document, keys, node};
 use crate::support::quorate::binary;
+use crate::support::wait::SOON;
 
 async fn cluster() -> Cluster {
     let cluster = Cluster::start().await;
@@ -64,10 +67,8 @@ async fn a_ready_node_is_deleted_by_force_alone_and_nothing_beside_a_refused_one
 #[tokio::test]
 async fn a_desired_manager_in_the_member_list_stays_even_with_force() {
     let cluster = cluster().await;
-    let members = cluster.etcd.etcdctl(&["member", "list", "--write-out=json"]);
-    let members: serde_json::Value = serde_json::from_str(&members).unwrap();
-    let member = members["members"][0]["name"].as_str().unwrap();
-    cluster.apply(&node(member, "{desiredRole: manager}")).await;
+    let member = "etcd-1";
+    cluster.run(&["adopt", member]).await.expect_done();
     let before = cluster.contents();
     for args in [
         &["delete", "node", member, "--yes"][..],
@@ -128,11 +129,15 @@ async fn wrong_requests_have_their_codes_and_delete_nothing() {
     }
 }
 
-/// Runs `delete node n3` on a terminal and types the answer.
-async fn answer(cluster: &Cluster, answer: &str) -> (Option<i32>, String) {
-    use tokio::io::AsyncWriteExt;
+/// Runs `delete` on a terminal; once it has asked, does something else, and types the answer then.
+async fn answer(
+    cluster: &Cluster,
+    what: &str,
+    before: impl Future<Output = ()>,
+    answer: &str,
+) -> (Option<i32>, String) {
     let command = format!(
-        "{} delete node n3 --etcd-endpoints={}",
+        "{} delete {what} --etcd-endpoints={}",
         binary().display(),
         cluster.etcd.endpoints_flag()
     );
@@ -144,15 +149,20 @@ async fn answer(cluster: &Cluster, answer: &str) -> (Option<i32>, String) {
         .spawn()
         .expect("script is installed (Debian package bsdutils, always there)");
     let mut terminal = child.stdin.take().unwrap();
-    terminal.write_all(answer.as_bytes()).await.unwrap();
-    let output = tokio::time::timeout(crate::support::wait::SOON, child.wait_with_output())
-        .await
-        .expect("the command ends")
-        .unwrap();
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-    )
+    let mut screen = child.stdout.take().unwrap();
+    let talk = async {
+        let mut shown = Vec::new();
+        while !String::from_utf8_lossy(&shown).contains("Go on? [y/N]") {
+            let read = screen.read_buf(&mut shown).await.unwrap();
+            assert!(read > 0, "it does not ask: {}", String::from_utf8_lossy(&shown));
+        }
+        before.await;
+        terminal.write_all(answer.as_bytes()).await.unwrap();
+        screen.read_to_end(&mut shown).await.unwrap();
+        (child.wait().await.unwrap().code(), shown)
+    };
+    let (code, shown) = timeout(SOON, talk).await.expect("the command ends");
+    (code, String::from_utf8_lossy(&shown).replace('\r', ""))
 }
 
 #[tokio::test]
@@ -160,7 +170,7 @@ async fn on_a_terminal_it_says_what_will_happen_and_asks() {
     let cluster = cluster().await;
     let uid = cluster.node("n3").await.metadata.unwrap().uid;
     let before = cluster.contents();
-    let (code, shown) = answer(&cluster, "n\n").await;
+    let (code, shown) = answer(&cluster, "node n3", async {}, "n\n").await;
     let statement = format!("node/n3 (down) is deleted, and its uid {uid} is recorded as removed");
     assert!(
         shown.contains(&statement) && shown.contains("Go on? [y/N]"),
@@ -169,8 +179,63 @@ async fn on_a_terminal_it_says_what_will_happen_and_asks() {
     assert!(shown.contains("not confirmed, nothing was deleted"), "{shown}");
     assert_eq!(code, Some(1));
     assert_eq!(cluster.contents(), before);
-    let (code, shown) = answer(&cluster, "y\n").await;
+    let (code, shown) = answer(&cluster, "node n3", async {}, "y\n").await;
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("node/n3 deleted"), "{shown}");
     assert_eq!(nodes(&cluster), ["/quorate/nodes/n1", "/quorate/nodes/n2"]);
+}
+
+#[tokio::test]
+async fn what_changed_while_it_asked_is_not_what_was_agreed() {
+    let cluster = cluster().await;
+    let replaced = cluster.change("n3", |node| {
+        node.metadata.as_mut().unwrap().uid = "another".to_owned()
+    });
+    let (code, shown) = answer(&cluster, "node n3", replaced, "y\n").await;
+    assert_eq!(code, Some(5), "{shown}");
+    let now = "node/n3: it changed meanwhile; now: node/n3 (down) is deleted, and its uid another is recorded as removed";
+    assert!(shown.contains(now), "{shown}");
+    let alive = keys().alive(&"n3".parse().unwrap());
+    let returned = cluster.put(&alive, b"session".to_vec());
+    let (code, shown) = answer(&cluster, "node n3", returned, "y\n").await;
+    assert_eq!(code, Some(4), "{shown}");
+    assert!(shown.contains("node/n3: refused by rule Ready"), "{shown}");
+    assert_eq!(nodes(&cluster).len(), 3);
+}
+
+#[tokio::test]
+async fn what_somebody_else_marked_while_it_asked_is_marked() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&document("Network", "front", "{}")).await;
+    let marked = async {
+        cluster
+            .run(&["delete", "network", "front", "--yes"])
+            .await
+            .expect_done();
+    };
+    let (code, shown) = answer(&cluster, "network front", marked, "y\n").await;
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(
+        shown.contains(
+            "network/front is marked for deletion already\n  network/front: nothing holds it back\n"
+        ),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_in_vain_does_not_hide_what_was_not_deleted() {
+    let cluster = Cluster::start().await;
+    cluster
+        .apply(&(document("Network", "a", "{}") + &document("Network", "b", "{}")))
+        .await;
+    let key = keys().network(&"b".parse().unwrap());
+    let garbled = cluster.put(&key, vec![0xff]);
+    // Nobody leads, so that the other one stays.
+    let (code, shown) = answer(&cluster, "network a b --wait --timeout 300ms", garbled, "y\n").await;
+    assert_eq!(code, Some(4), "{shown}");
+    assert!(
+        shown.contains("not everything was deleted\n  network/b: refused by rule Malformed"),
+        "{shown}"
+    );
 }

@@ -172,6 +172,7 @@ Resource Version:  {}
 Role:              manager
 Desired Role:      manager
 Availability:      active
+Member:            <none>
 Ready:             yes
 Release:           1.2.0
 Controller:        yes (its release counts in the gate)
@@ -282,6 +283,28 @@ async fn a_selector_selects_and_what_is_not_there_is_not_found() {
     );
     let missing = cluster.run(&["describe", "node", "n7"]).await;
     assert!(missing.expect_code(3).starts_with("error: node/n7 not found\n"));
+}
+
+#[tokio::test]
+async fn a_completion_script_that_cannot_be_written_is_an_error_and_one_that_nobody_reads_is_none() {
+    use std::process::{Command, Stdio};
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    for (out, code, error) in [
+        (Stdio::from(full), 1, "error: cannot write to standard output"),
+        (Stdio::from(closed), 0, ""),
+    ] {
+        let mut command = Command::new(crate::support::quorate::binary());
+        let ended = command
+            .args(["completions", "bash"])
+            .stdout(out)
+            .stderr(Stdio::piped());
+        let ended = ended.spawn().unwrap().wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{told}");
+        assert!(told.starts_with(error) && !told.contains("panicked"), "{told}");
+    }
 }
 
 #[tokio::test]

@@ -6,15 +6,13 @@ mod delete;
 mod get;
 mod watch;
 
-use std::ffi::OsStr;
-
 use quorate::etcd::{Config, Etcd, Txn};
 use quorate::metrics::Metrics;
 use quorate::proto::Node;
 use quorate::store::Keys;
 
 use crate::support::etcd::TestEtcd;
-use crate::support::quorate::{Finished, quorate_with};
+use crate::support::quorate::{Finished, quorate_on};
 
 /// An etcd with nothing in it, and the program on it.
 struct Cluster {
@@ -33,9 +31,7 @@ impl Cluster {
     }
 
     async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
-        let endpoints = format!("--etcd-endpoints={}", self.etcd.endpoints_flag());
-        let args = args.iter().copied().chain([endpoints.as_str()]).map(OsStr::new);
-        quorate_with(args, Some(stdin), &[]).await
+        quorate_on(&self.etcd, args, stdin).await
     }
 
     /// Applies a text and returns what was printed. Panics where that fails.
@@ -85,5 +81,9 @@ fn keys() -> Keys {
 
 /// The document of a node, `spec` in flow style.
 fn node(name: &str, spec: &str) -> String {
-    format!("apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
+    document("Node", name, spec)
+}
+
+fn document(kind: &str, name: &str, spec: &str) -> String {
+    format!("apiVersion: quorate.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
 }

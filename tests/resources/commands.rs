@@ -1,5 +1,7 @@
 //! `quorate bundle check`, `diff` and `rbac`, as a person runs them.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use super::site::{Site, bundle, bundle_directory, config_map, config_map_path, ended, expect_success};
@@ -73,6 +75,18 @@ async fn check_from_an_old_bundle_finds_the_deadlock_of_both_minimums() {
     );
 }
 
+/// The arguments of `quorate bundle diff` for a bundle at a site.
+pub fn diff(site: &Site, bundle: &Path) -> [String; 6] {
+    [
+        "bundle".to_owned(),
+        "diff".to_owned(),
+        format!("--bundle={}", bundle.display()),
+        format!("--kubeconfig={}", site.kubernetes.kubeconfig().display()),
+        "--prefix=/q".to_owned(),
+        format!("--etcd-endpoints={}", site.kubernetes.etcd.endpoints().join(",")),
+    ]
+}
+
 #[tokio::test]
 async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
     let site = Site::start().await;
@@ -81,14 +95,7 @@ async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
     let after = config_map("changes", "w") + &config_map("same", "v") + &config_map("comes", "v");
     let directory = bundle_directory("1.1.0", &after);
     let revision = site.kubernetes.etcd.revision();
-    let args = [
-        "bundle".to_owned(),
-        "diff".to_owned(),
-        format!("--bundle={}", directory.path().display()),
-        format!("--kubeconfig={}", site.kubernetes.kubeconfig().display()),
-        "--prefix=/q".to_owned(),
-        format!("--etcd-endpoints={}", site.kubernetes.etcd.endpoints().join(",")),
-    ];
+    let args = diff(&site, directory.path());
     let shown = quorate(&args).await.expect_done();
     assert_eq!(
         shown,

@@ -1,6 +1,7 @@
 //! An HTTP proxy in front of a kube-apiserver that notes every request, and fails those that it is told to.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::support::kubernetes::Kubernetes;
@@ -24,8 +26,12 @@ pub enum Fault {
     Status(u16, Option<u64>),
     /// It is carried out, and answered with this status all the same.
     LoseReply(u16),
+    /// It is answered with success and nothing more: a watch that is over as it begins.
+    Ends,
     /// It is never answered; the server never sees it.
     Hang,
+    /// It waits until the test lets go. Then it is answered with this status, unseen by the server, or goes through.
+    Held(Option<u16>),
     /// Before it, someone else sends this: method, path, content type and body.
     After(&'static str, String, &'static str, String),
 }
@@ -51,6 +57,14 @@ struct Shared {
     client: kube::Client,
     rules: Mutex<Vec<Rule>>,
     noted: Mutex<Vec<Noted>>,
+    held: Held,
+    page: Mutex<Option<usize>>,
+}
+
+/// Requests that wait for the test.
+struct Held {
+    waiting: AtomicUsize,
+    let_go: watch::Sender<bool>,
 }
 
 pub struct FaultProxy {
@@ -70,6 +84,11 @@ impl FaultProxy {
             client: kube::Client::try_from(config).unwrap(),
             rules: Mutex::default(),
             noted: Mutex::default(),
+            held: Held {
+                waiting: AtomicUsize::new(0),
+                let_go: watch::Sender::new(false),
+            },
+            page: Mutex::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -109,12 +128,44 @@ impl FaultProxy {
         });
     }
 
-    /// Everything that came since the last call, watches left out: they are not part of a pass.
-    pub fn take_noted(&self) -> Vec<Noted> {
-        let mut noted = std::mem::take(&mut *self.shared.noted.lock().unwrap());
-        noted.retain(|noted| !noted.uri.contains("watch=true"));
-        noted
+    /// From now on, the server is asked for pages of so many objects.
+    pub fn cut_pages_to(&self, objects: usize) {
+        *self.shared.page.lock().unwrap() = Some(objects);
     }
+
+    /// How many watches were asked for since the notes were last taken.
+    pub fn watches(&self) -> usize {
+        let noted = self.shared.noted.lock().unwrap();
+        noted
+            .iter()
+            .filter(|noted| noted.uri.contains("watch=true"))
+            .count()
+    }
+
+    /// Requests that are held now.
+    pub fn held(&self) -> usize {
+        self.shared.held.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Lets go of every request that is held, and of those that would be.
+    pub fn let_go(&self) {
+        self.shared.held.let_go.send_replace(true);
+    }
+
+    /// Everything that came since it was last taken, watches left out: they are not part of a pass.
+    pub fn noted(&self) -> Vec<Noted> {
+        of_passes(self.shared.noted.lock().unwrap().clone())
+    }
+
+    /// The same, taken.
+    pub fn take_noted(&self) -> Vec<Noted> {
+        of_passes(std::mem::take(&mut *self.shared.noted.lock().unwrap()))
+    }
+}
+
+fn of_passes(mut noted: Vec<Noted>) -> Vec<Noted> {
+    noted.retain(|noted| !noted.uri.contains("watch=true"));
+    noted
 }
 
 async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Response {
@@ -139,8 +190,18 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     };
     match &fault {
         Some(Fault::Status(code, retry_after)) => return failure(*code, *retry_after),
+        Some(Fault::Ends) => return StatusCode::OK.into_response(),
         Some(Fault::Hang) => {
             tokio::time::sleep(Duration::from_secs(3600)).await;
+        }
+        Some(Fault::Held(code)) => {
+            let held = &shared.held;
+            held.waiting.fetch_add(1, Ordering::SeqCst);
+            let _ = held.let_go.subscribe().wait_for(|let_go| *let_go).await;
+            held.waiting.fetch_sub(1, Ordering::SeqCst);
+            if let Some(code) = code {
+                return failure(*code, None);
+            }
         }
         Some(Fault::After(method, path, content_type, body)) => {
             let first = http::Request::builder()
@@ -158,6 +219,10 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
         }
         Some(Fault::Nothing | Fault::LoseReply(_)) | None => {}
     }
+    let uri = match *shared.page.lock().unwrap() {
+        Some(objects) => uri.replace("limit=5000", &format!("limit={objects}")),
+        None => uri,
+    };
     let mut forwarded = http::Request::builder().method(parts.method.clone()).uri(&uri);
     for name in [header::ACCEPT, header::CONTENT_TYPE] {
         if let Some(value) = parts.headers.get(&name) {

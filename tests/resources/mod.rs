@@ -2,8 +2,12 @@
 
 mod commands;
 mod faults;
+mod immutable;
+mod lists;
 mod ownership;
 mod passes;
+mod paused;
 mod process;
 mod site;
 mod trouble;
+mod versions;

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use quorate::etcd::election::{CampaignError, Leadership, campaign};
-use quorate::etcd::{Committed, Config, Etcd, Pulse, Txn, TxnError};
+use quorate::etcd::{Committed, Config, Etcd, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher};
 use quorate::metrics::Metrics;
 use quorate::store::{Keys, Store};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::etcd::TestEtcd;
+use super::wait::SOON;
 
 /// The least TTL that one etcd member grants as asked, in every release.
 pub const TTL: Duration = Duration::from_secs(2);
@@ -83,4 +85,29 @@ pub fn metric(etcd: &Etcd, sample: &str) -> f64 {
     let text = etcd.metrics().encode();
     let value = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
     text.lines().find_map(value).unwrap_or(0.0)
+}
+
+/// The keys below a prefix that were written or deleted after this revision, as often as they were.
+pub async fn written_since(etcd: &Etcd, prefix: &str, revision: i64) -> Vec<String> {
+    let mut history = Watcher::new(etcd, KeyRange::prefix(prefix), Revision(revision + 1));
+    // The last of all events, so that it is known when all of them have come.
+    let end = format!("{prefix}~end");
+    commit(etcd, Txn::new().put(end.as_bytes(), "")).await.unwrap();
+    let mut written = Vec::new();
+    let reading = async {
+        loop {
+            let Watched::Events(events) = history.next().await else {
+                panic!("nothing was compacted")
+            };
+            for event in events {
+                let key = String::from_utf8_lossy(event.key()).into_owned();
+                if key == end {
+                    return;
+                }
+                written.push(key);
+            }
+        }
+    };
+    timeout(SOON, reading).await.unwrap();
+    written
 }

@@ -35,6 +35,10 @@ pub const PASSWORD: &str = "correct horse";
 /// The administrator's password.
 const ROOT_PASSWORD: &str = "battery staple";
 
+/// A counter of each member: the reads that clients began there. Endpoints are probed by a read.
+pub const READS_BEGUN: &str =
+    r#"grpc_server_started_total{grpc_method="Range",grpc_service="etcdserverpb.KV",grpc_type="unary"}"#;
+
 impl TestEtcd {
     /// One member, no TLS, no passwords.
     pub async fn start() -> Self {
@@ -188,6 +192,15 @@ impl TestEtcd {
     /// Client URLs, comma-separated, as `--etcd-endpoints` takes them.
     pub fn endpoints_flag(&self) -> String {
         self.endpoints().join(",")
+    }
+
+    /// By which the members of a TLS cluster prove themselves.
+    pub fn server_certificate(&self) -> CertificateFiles {
+        let file = |name: &str| self.directory().join(name);
+        CertificateFiles {
+            cert: file("etcd.crt"),
+            key: file("etcd.key"),
+        }
     }
 
     /// Its directory, for further files of a test.

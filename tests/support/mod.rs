@@ -10,6 +10,7 @@
 pub mod client;
 pub mod dice;
 pub mod etcd;
+pub mod hold;
 pub mod kubernetes;
 pub mod proxy;
 pub mod quorate;

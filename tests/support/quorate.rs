@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::etcd::{ClientTls, TestEtcd};
 use super::kubernetes::Kubernetes;
-use super::wait::{SOON, eventually};
+use super::wait::{SOON, eventually, same};
 
 /// The program under test.
 pub fn binary() -> PathBuf {
@@ -95,6 +95,13 @@ pub async fn quorate_with<I: IntoIterator<Item: AsRef<OsStr>>>(
         stdout: text(&output.stdout),
         stderr,
     }
+}
+
+/// Runs a command on this etcd, which has no TLS.
+pub async fn quorate_on(etcd: &TestEtcd, args: &[&str], stdin: &str) -> Finished {
+    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
+    let args = args.iter().copied().chain([endpoints.as_str()]).map(OsStr::new);
+    quorate_with(args, Some(stdin), &[]).await
 }
 
 /// How to start replicas of the program under test.
@@ -212,6 +219,17 @@ impl TestReplica {
         body.lines().find_map(value)
     }
 
+    /// Waits until the leader's lease was renewed once more than now.
+    pub async fn lease_renewed(&self) {
+        let margin = async || self.metric("quorate_lease_margin_seconds").await;
+        let before = margin().await;
+        // Without that it only gets less.
+        eventually(SOON, "the lease is renewed", async || {
+            same(margin().await > before, true)
+        })
+        .await;
+    }
+
     /// Everything that it logged since it was started last.
     pub fn log(&mut self) -> String {
         match self.replica.process() {
@@ -230,19 +248,9 @@ impl TestReplica {
         .await;
     }
 
-    /// SIGTERM, SIGSTOP and SIGCONT do not wait; see [`Replica::stop`] and [`Replica::kill`] for those that do.
+    /// SIGTERM, without waiting for what comes of it.
     pub fn terminate(&mut self) {
         self.running().terminate();
-    }
-
-    /// SIGSTOP.
-    pub fn pause(&mut self) {
-        self.running().pause();
-    }
-
-    /// SIGCONT.
-    pub fn resume(&mut self) {
-        self.running().resume();
     }
 
     /// Waits until it ends by itself.

@@ -1,7 +1,5 @@
 //! A restriction that has to wait: for whom, how that is seen, and that nothing happens before.
 
-use std::time::Duration;
-
 use prost::Message as _;
 use quorate::etcd::Txn;
 use quorate::proto::Registration;
@@ -12,12 +10,9 @@ use super::history::History;
 use super::witness::Witness;
 use super::{Cluster, Deployment, Shipped, wait_unready};
 use crate::support::client::{commit, put};
-use crate::support::proxy::{Network, Proxy};
+use crate::support::hold::Hold;
 use crate::support::quorate::{TestReplica, legible_status, quorate_with};
 use crate::support::wait::{SOON, eventually, same};
-
-/// One way through the network; twice that is more than the time between two writes of a test.
-const DELAY: Duration = Duration::from_millis(400);
 
 /// A node that is a controller of some release.
 fn node(release: &str) -> String {
@@ -86,13 +81,10 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
     .await;
     apply(&shop, &node("0.9.0"), &["--subresource=status"]).await;
 
-    // Through a slow network, so that what the leader knows of the nodes is old when its transaction arrives.
-    let proxy = Proxy::in_front_of(&cluster.etcd().endpoints()[0]);
-    let mut new = shop
-        .launch_with_lease(10)
-        .endpoints(vec![proxy.url()])
-        .flag("--etcd-sync-endpoints=false")
-        .bundle(second.bundle())
+    // Held up where it has seen that nobody is in the way, and not yet written.
+    let looked = Hold::at("gate.restricting");
+    let mut new = looked
+        .on(shop.launch_with_lease(10).bundle(second.bundle()))
         .start("new");
     witness.watch(&new, &second);
     new.wait_leading().await;
@@ -121,34 +113,15 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
     wait_blocked(&shop, &new, "node garbled, whose record cannot be parsed").await;
     assert_eq!(shop.status_line().await, first.done());
 
-    // A node that comes while the restricting transaction is on its way: that one is refused.
-    let mut blocker = "/shop/nodes/garbled".to_owned();
-    eventually(
-        SOON,
-        "a transaction meets a node that came in between",
-        async || {
-            proxy.set(Network::Delays(DELAY));
-            cluster.etcd().etcdctl(&["del", &blocker]);
-            // Far less than the transaction's way; more than the news of the deletion needs to set out.
-            tokio::time::sleep(DELAY / 8).await;
-            register(&shop, "late-1", "1.0.0").await;
-            wait_blocked(&shop, &new, "node late-1 at 1.0.0, needs 1.1.0").await;
-            assert_eq!(shop.status_line().await, first.done());
-            proxy.set(Network::Passes);
-            if new
-                .log()
-                .contains("restricting the reconciler status was refused")
-            {
-                return Ok(());
-            }
-            put(&cluster.client, "/shop/nodes/garbled", vec![0xff, 0xff, 0xff]).await;
-            cluster.etcd().etcdctl(&["del", "/shop/nodes/late-1/release"]);
-            blocker = "/shop/nodes/garbled".to_owned();
-            wait_blocked(&shop, &new, "node garbled, whose record cannot be parsed").await;
-            Err(new.log())
-        },
-    )
-    .await;
+    // A node that comes between that look and the transaction: that one is refused.
+    cluster.etcd().etcdctl(&["del", "/shop/nodes/garbled"]);
+    looked.reached().await;
+    register(&shop, "late-1", "1.0.0").await;
+    looked.release();
+    new.wait_for_log("restricting the reconciler status was refused")
+        .await;
+    wait_blocked(&shop, &new, "node late-1 at 1.0.0, needs 1.1.0").await;
+    assert_eq!(shop.status_line().await, first.done());
 
     // The other way round: restricted first. Whoever comes then never serves, however long reconciling takes.
     cluster.pause_kubernetes();

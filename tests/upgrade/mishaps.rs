@@ -11,6 +11,7 @@ use quorate::release::Version;
 use super::history::History;
 use super::{Cluster, Shipped, release, wait_unready};
 use crate::support::client::commit;
+use crate::support::hold::Hold;
 
 #[tokio::test]
 async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_anew_and_done_again() {
@@ -70,7 +71,7 @@ async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_anew_and_done_ag
     assert!(stored.unwrap().value.ends_with(&value[value.len() - 6..]));
 
     // Someone who keeps at it is answered ever more slowly (INV-9): after 0.1, 0.2, 0.4 and 0.8 s, less the jitter.
-    // A status that stood for a second counts as calm, from where that begins anew.
+    // That begins anew from calm: a status that stood for a second, in which nobody may touch it.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let begun = Instant::now();
     for _ in 0..5 {
@@ -97,4 +98,42 @@ async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_anew_and_done_ag
     cluster.resume_kubernetes();
     shop.wait_done(&first).await;
     standby.wait_ready().await;
+}
+
+/// What someone else writes after the leader has read or written the status, and before its next write, is never
+/// overwritten: the transaction compares the status' own revision, and the leader plans anew.
+#[tokio::test]
+async fn a_status_that_changes_between_a_leaders_look_and_its_write_is_not_overwritten() {
+    // A field of another release; it outlives every rewrite by who has seen it.
+    const MARK: [u8; 6] = [0x82, 0x01, 0x03, b'n', b'e', b'w'];
+    let cluster = Cluster::start().await;
+    for (name, point, to) in [
+        ("working", "gate.planned", ("1.1.0", "1.0.0")),
+        ("restricting", "gate.restricting", ("2.0.0", "1.1.0")),
+        ("done", "gate.reconciled", ("1.1.0", "1.0.0")),
+    ] {
+        let deployment = cluster.deployment(name);
+        let key = deployment.store().keys.status();
+        let before = Status::new(State::Done, Version::from(release("1.0.0")), release("1.0.0"));
+        let put = async |value: Vec<u8>| {
+            let txn = Txn::new().put(&key, value);
+            commit(&cluster.client, txn).await.unwrap();
+        };
+        put(before.encode()).await;
+
+        let held = Hold::at(point);
+        let to = Shipped::of(name, to.0, "1.0.0", to.1);
+        let leader = held.on(deployment.launch().bundle(to.bundle())).start("a");
+        held.reached().await;
+        let found = deployment.status().await.unwrap();
+        put([found.encode().as_slice(), &MARK].concat()).await;
+        held.release();
+        deployment.wait_done(&to).await;
+        let (stored, _) = cluster.client.get(&key).await.unwrap();
+        assert!(
+            stored.unwrap().value.ends_with(&MARK),
+            "{name}: it was overwritten"
+        );
+        assert!(leader.leads().await, "{name}: planned anew in the same term");
+    }
 }

@@ -66,6 +66,7 @@ impl Witness {
                         seen.violations.push(what);
                     }
                 }
+                // Between two looks: the replicas have work to do besides answering.
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });

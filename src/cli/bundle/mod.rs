@@ -42,6 +42,16 @@ pub async fn run(args: BundleArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
 }
 
+/// What `--bundle` of `run` and `dev` means.
+pub(super) fn of_flag(directory: Option<&Path>) -> Result<Bundle, Failure> {
+    match directory {
+        Some(directory) => {
+            Bundle::load(directory).map_err(|error| Failure::usage(format!("--bundle: {error}")))
+        }
+        None => Ok(Bundle::builtin()),
+    }
+}
+
 /// Loads the bundle in a directory, or the built-in one.
 fn load(directory: &str) -> Result<Bundle, Failure> {
     if directory == BUILTIN && !Path::new(directory).exists() {

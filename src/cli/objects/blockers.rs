@@ -1,4 +1,5 @@
-//! What holds services and networks back from going, computed when shown: nothing of it is stored.
+//! What holds services and networks back from going, computed when shown: nothing of it is stored. Why a malformed one is
+//! malformed is said where it is shown itself.
 
 use std::collections::BTreeMap;
 
@@ -22,18 +23,20 @@ pub fn of_service(view: &View, name: &str) -> Vec<String> {
             return format!("task {} (malformed)", one_line(&String::from_utf8_lossy(&kv.key)));
         };
         match decode::<Task>(id, &kv.value) {
-            Ok(task) => {
-                let state = task::state_word(&task);
-                let node = task.spec.map(|spec| spec.node).unwrap_or_default();
-                match node.as_str() {
-                    "" => format!("task {id} ({})", or_none(&state)),
-                    node => format!("task {id} ({} on {node})", or_none(&state)),
-                }
-            }
-            Err(malformed) => format!("task {} (malformed: {malformed})", one_line(id)),
+            Ok(task) => format!("task {id} ({})", state(&task)),
+            Err(_) => format!("task {} (malformed)", one_line(id)),
         }
     });
     tasks.collect()
+}
+
+/// `running on n1`, or without the node if the task has none.
+pub fn state(task: &Task) -> String {
+    let state = task::state_word(task);
+    match task.spec.as_ref().map_or("", |spec| spec.node.as_str()) {
+        "" => or_none(&state).to_owned(),
+        node => format!("{} on {node}", or_none(&state)),
+    }
 }
 
 /// Which services use which network.
@@ -51,7 +54,9 @@ impl Users {
                 unreadable: Vec::new(),
             };
             for kv in view.below(&view.keys.services()) {
-                let name = view.keys.parse_service(&kv.key).unwrap_or_default();
+                // A key that is no text is the key of no service: `decode` says so.
+                let text = String::from_utf8_lossy(&kv.key);
+                let name = view.keys.parse_service(&kv.key).unwrap_or(&text);
                 match decode::<Service>(name, &kv.value) {
                     Ok(service) => {
                         for network in service::networks_in_force(&service) {
@@ -59,8 +64,8 @@ impl Users {
                             services.push(format!("service {name}"));
                         }
                     }
-                    Err(malformed) => users.unreadable.push(format!(
-                        "service {} (malformed, so it may use any network: {malformed})",
+                    Err(_) => users.unreadable.push(format!(
+                        "service {} (malformed, so it may use any network)",
                         one_line(name)
                     )),
                 }

@@ -1,4 +1,4 @@
-//! `quorate describe`: one object in full, in words.
+//! `quorate describe`: objects in full, in words.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -10,13 +10,14 @@ use crate::cli::exit::Failure;
 use crate::cli::output::{Description, NONE, Reader, one_line, or_none, print};
 use crate::etcd::KeyValue;
 use crate::proto::{Condition, Metadata};
-use crate::store::object::{Malformed, condition, time};
+use crate::store::object::{Malformed, Object, condition, decode, time};
 
 /// Arguments of `quorate describe`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   quorate describe node n1
+  quorate describe member etcd-1      # by the name of the member or its id
   quorate describe replica/quorate-0
   quorate describe service web        # its tasks, and what holds its deletion back")]
 pub struct DescribeArgs {
@@ -38,7 +39,7 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let all = if names.is_empty() {
         // Everything that describing one object reads, for all of them.
-        let view = View::read(&store, &kind.ranges(&store.keys, None)).await?;
+        let view = View::of(&store, kind, &kind.ranges(&store.keys, None)).await?;
         if !view.iter().any(|kv| kind.name(&store.keys, &kv.key).is_some()) {
             eprintln!("no {} found below {}", kind.words().plural, store.keys.prefix());
         }
@@ -56,9 +57,11 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         })),
         None => {
             for name in &names {
-                let view = View::read(&store, &kind.ranges(&store.keys, Some(name))).await?;
-                match view.get(&kind.key(&store.keys, name)) {
-                    Some(kv) => texts.push(kind.describe(&view, &name.to_string(), kv, now)),
+                let view = View::of(&store, kind, &kind.ranges(&store.keys, Some(name))).await?;
+                let found = view.get(&kind.locate(&view, name));
+                let named = found.and_then(|kv| Some((kv, kind.name(&store.keys, &kv.key)?)));
+                match named {
+                    Some((kv, name)) => texts.push(kind.describe(&view, name, kv, now)),
                     None => missing.push(name),
                 }
             }
@@ -68,6 +71,29 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         return Ok(());
     }
     Err(not_found(kind, &missing, &store.keys))
+}
+
+/// A stored object in full: its metadata or why it cannot be read, then what `own` says, which gets `None` there.
+pub fn object<O: Object>(
+    name: &str,
+    stored: &KeyValue,
+    now: Timestamp,
+    own: impl FnOnce(&mut Description, Option<&O>),
+) -> String {
+    let mut description = Description::default();
+    description.field(0, "Name", name).field(0, "Kind", O::KIND);
+    match decode::<O>(name, &stored.value) {
+        Ok(object) => {
+            let known = object.metadata().cloned().unwrap_or_default();
+            metadata(&mut description, &known, stored, now);
+            own(&mut description, Some(&object));
+        }
+        Err(error) => {
+            malformed(&mut description, stored, &error);
+            own(&mut description, None);
+        }
+    }
+    description.render()
 }
 
 /// The lines about metadata that every kind has.

@@ -6,4 +6,4 @@ pub mod delete;
 pub mod describe;
 pub mod get;
 pub mod kinds;
-mod view;
+pub mod view;

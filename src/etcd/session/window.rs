@@ -1,7 +1,10 @@
 //! The time in which the owner of a lease may act, and the arithmetic behind it (INV-2).
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -88,8 +91,18 @@ impl Window {
         self.0.send_replace(None);
     }
 
-    /// Resolves when it is closed.
+    /// Resolves when it is closed. Whoever asks after the deadline is told so at once, though the timer may not have
+    /// fired yet: after a pause of the process everything is overdue at the same moment, a retry's delay as well.
     pub async fn closed(&self) {
+        let mut waiting = pin!(self.wait_until_closed());
+        poll_fn(|context| match self.is_open() {
+            true => waiting.as_mut().poll(context),
+            false => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    async fn wait_until_closed(&self) {
         let mut deadlines = self.0.subscribe();
         loop {
             let deadline = *deadlines.borrow_and_update();
@@ -221,5 +234,21 @@ mod tests {
         let window = Window::open_until(Instant::now() + Duration::from_millis(20));
         window.closed().await;
         assert!(!window.is_open());
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_after_the_deadline_is_told_before_any_timer_fires() {
+        let deadline = Instant::now() + Duration::from_millis(20);
+        let window = Window::open_until(deadline);
+        let mut closed = pin!(window.closed());
+        let mut ask = || {
+            closed
+                .as_mut()
+                .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+        };
+        assert!(ask().is_pending());
+        // As a pause does, this keeps the runtime from its timers.
+        std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+        assert!(ask().is_ready());
     }
 }

@@ -133,11 +133,6 @@ impl Bundle {
         })
     }
 
-    /// Its version: that of its release, with git information where it is built in.
-    pub fn version(&self) -> Version {
-        self.version.clone()
-    }
-
     /// What the gate compares.
     pub fn release(&self) -> Release {
         self.version.release

@@ -42,7 +42,7 @@ fn object(kind: &str) -> ObjectRef {
     }
 }
 
-fn fresh(observed: Option<&Meta>, inventory_uid: Option<&str>) -> Step {
+fn fresh(observed: Option<&Meta>, inventory_uid: &str) -> Step {
     plan(
         WANTED,
         observed,
@@ -61,9 +61,9 @@ fn apply(why: Why) -> Step {
 
 #[test]
 fn what_does_not_exist_is_created() {
-    assert_eq!(fresh(None, None), Step::Create { mends: false });
+    assert_eq!(fresh(None, ""), Step::Create { mends: false });
     assert_eq!(
-        fresh(None, Some("u")),
+        fresh(None, "u"),
         Step::Create { mends: false },
         "deleted, then crashed"
     );
@@ -72,21 +72,21 @@ fn what_does_not_exist_is_created() {
 #[test]
 fn what_is_ours_is_applied_once_and_then_left_until_it_changes() {
     let seen = ours("u", "5");
-    assert_eq!(fresh(Some(&seen), Some("u")), apply(Why::FirstLook));
+    assert_eq!(fresh(Some(&seen), "u"), apply(Why::FirstLook));
     let in_sync = InSync::of(&seen);
     let remembered = Remembered {
         in_sync: Some(&in_sync),
         ..Remembered::default()
     };
     let now = Instant::now();
-    assert_eq!(plan(WANTED, Some(&seen), Some("u"), remembered, now), Step::Leave);
+    assert_eq!(plan(WANTED, Some(&seen), "u", remembered, now), Step::Leave);
     let changed = ours("u", "6");
     assert_eq!(
-        plan(WANTED, Some(&changed), Some("u"), remembered, now),
+        plan(WANTED, Some(&changed), "u", remembered, now),
         apply(Why::Changed)
     );
     assert_eq!(
-        plan(WANTED, None, Some("u"), remembered, now),
+        plan(WANTED, None, "u", remembered, now),
         Step::Create { mends: true }
     );
 }
@@ -104,14 +104,14 @@ fn ours_is_the_label_and_the_field_manager_and_nothing_less() {
         ),
     ] {
         let seen = meta("u", "5", label, manager);
-        assert_eq!(fresh(Some(&seen), None), Step::Refuse(expected.clone()));
+        assert_eq!(fresh(Some(&seen), ""), Step::Refuse(expected.clone()));
         let adopt = Wanted {
             adopt: true,
             ..WANTED
         };
         let now = Instant::now();
         assert_eq!(
-            plan(adopt, Some(&seen), None, Remembered::default(), now),
+            plan(adopt, Some(&seen), "", Remembered::default(), now),
             apply(Why::Adopted),
             "{expected}"
         );
@@ -121,9 +121,9 @@ fn ours_is_the_label_and_the_field_manager_and_nothing_less() {
 #[test]
 fn a_bundle_that_was_called_differently_keeps_its_objects() {
     let seen = meta("u", "5", Some("old-name"), Some(FIELD_MANAGER));
-    assert_eq!(fresh(Some(&seen), Some("u")), apply(Why::FirstLook));
+    assert_eq!(fresh(Some(&seen), "u"), apply(Why::FirstLook));
     assert_eq!(
-        fresh(Some(&seen), Some("another uid")),
+        fresh(Some(&seen), "another uid"),
         Step::Refuse(Foreign::OtherBundle("old-name".to_owned()))
     );
 }
@@ -132,7 +132,7 @@ fn a_bundle_that_was_called_differently_keeps_its_objects() {
 fn what_is_being_deleted_is_waited_for() {
     let mut seen = ours("u", "5");
     seen.deletion_timestamp = Some("2024-05-01T00:00:00Z".to_owned());
-    assert_eq!(fresh(Some(&seen), Some("u")), Step::AwaitDeletion);
+    assert_eq!(fresh(Some(&seen), "u"), Step::AwaitDeletion);
     assert_eq!(
         plan_prune(&object("ConfigMap"), Some(&seen), "u"),
         Prune::AwaitDeletion
@@ -151,26 +151,26 @@ fn a_fight_and_a_failure_are_waited_out_and_then_over() {
         retry_after: None,
     };
     assert_eq!(
-        plan(WANTED, Some(&changed), None, fight, now),
+        plan(WANTED, Some(&changed), "", fight, now),
         Step::Yield { until }
     );
     assert_eq!(
-        plan(WANTED, None, None, fight, now),
+        plan(WANTED, None, "", fight, now),
         Step::Yield { until },
         "deleted again"
     );
     assert_eq!(
-        plan(WANTED, Some(&changed), None, fight, until),
+        plan(WANTED, Some(&changed), "", fight, until),
         apply(Why::Changed)
     );
-    assert_eq!(plan(WANTED, Some(&ours("u", "5")), None, fight, now), Step::Leave);
+    assert_eq!(plan(WANTED, Some(&ours("u", "5")), "", fight, now), Step::Leave);
     let failed = Remembered {
         retry_after: Some(until),
         ..Remembered::default()
     };
-    assert_eq!(plan(WANTED, None, None, failed, now), Step::RetryLater { until });
+    assert_eq!(plan(WANTED, None, "", failed, now), Step::RetryLater { until });
     assert_eq!(
-        plan(WANTED, None, None, failed, until),
+        plan(WANTED, None, "", failed, until),
         Step::Create { mends: false }
     );
 }
@@ -249,14 +249,14 @@ proptest! {
     #[test]
     fn someone_elses_object_is_never_written(
         observed in any_meta(),
-        inventory_uid in proptest::option::of("[uv]"),
+        inventory_uid in "[uv]?",
         remembered_version in proptest::option::of("[56]"),
         adopt in any::<bool>(),
     ) {
         let in_sync = remembered_version.map(|resource_version| InSync { uid: "u".to_owned(), resource_version });
         let remembered = Remembered { in_sync: in_sync.as_ref(), ..Remembered::default() };
         let wanted = Wanted { adopt, ..WANTED };
-        let step = plan(wanted, observed.as_ref(), inventory_uid.as_deref(), remembered, Instant::now());
+        let step = plan(wanted, observed.as_ref(), &inventory_uid, remembered, Instant::now());
         match (&step, &observed) {
             (Step::Create { .. }, seen) => prop_assert!(seen.is_none()),
             (Step::Apply { uid, .. }, Some(meta)) => {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::etcd::Revision;
 use crate::proto::Metadata;
-use crate::store::keys::{Id, Name};
+use crate::store::keys::{BadName, Id, Name};
 
 pub mod change;
 pub mod condition;
@@ -70,6 +70,14 @@ pub enum Malformed {
         /// The decoder's words.
         message: String,
     },
+    /// The key is that of no object.
+    #[error("the key says {key}: {bad}")]
+    Key {
+        /// Owner and name in the key.
+        key: String,
+        /// What is wrong with one of the two.
+        bad: BadName,
+    },
     /// The value belongs to another key.
     #[error("the key says {key}, but metadata.name is {name:?}")]
     Name {
@@ -96,15 +104,21 @@ pub enum Malformed {
 /// # Errors
 /// [`Malformed`]; a reader shows it in the object's place and goes on with the others (INV-8).
 pub fn decode<O: Object>(name: &str, value: &[u8]) -> Result<O, Malformed> {
+    let (owner, own) = match name.split_once('/') {
+        Some((owner, own)) => (Some(owner), own),
+        None => (None, name),
+    };
+    for part in owner.into_iter().chain([own]) {
+        part.parse::<Name>().map_err(|bad| Malformed::Key {
+            key: name.to_owned(),
+            bad,
+        })?;
+    }
     let object = O::decode(value).map_err(|error| Malformed::Encoding {
         kind: O::KIND,
         message: error.to_string(),
     })?;
     let stored = object.metadata().map_or("", |metadata| metadata.name.as_str());
-    let (owner, own) = match name.split_once('/') {
-        Some((owner, own)) => (Some(owner), own),
-        None => (None, name),
-    };
     if stored != own {
         return Err(Malformed::Name {
             key: name.to_owned(),
@@ -301,6 +315,16 @@ mod tests {
         );
         let (_, faults) = header(&json!({"kind": "Node"}));
         assert_eq!(faults, ["apiVersion: missing", "metadata: missing"]);
+    }
+
+    #[test]
+    fn what_lies_under_a_key_that_no_object_can_have_is_malformed() {
+        for key in ["A", "", "a/b/c", "a/B"] {
+            let mut node = Node::default();
+            node.metadata_mut().name = key.rsplit('/').next().unwrap().to_owned();
+            let error = decode::<Node>(key, &prost::Message::encode_to_vec(&node)).unwrap_err();
+            assert!(matches!(error, Malformed::Key { .. }), "{key}: {error}");
+        }
     }
 
     #[test]

@@ -62,13 +62,9 @@ impl Appliable for Network {
 
 /// The document of a network. `blockers` are what holds it back, if it is marked.
 pub fn to_document(network: &Network, mod_revision: Revision, blockers: &[String]) -> Value {
-    let parts = [
-        ("spec", json!({})),
-        ("status", mark::status(network.mark(), blockers)),
-    ];
-    let parts: Map<String, Value> = parts
-        .map(|(name, part)| (name.to_owned(), part))
-        .into_iter()
-        .collect();
+    let parts = Map::from_iter([
+        ("spec".to_owned(), json!({})),
+        ("status".to_owned(), mark::status(network.mark(), blockers)),
+    ]);
     document(Network::KIND, network.metadata.as_ref(), mod_revision, parts)
 }

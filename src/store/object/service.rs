@@ -148,12 +148,13 @@ fn texts(names: Option<&[Name]>) -> Vec<String> {
 /// The document of a service. `blockers` are what holds it back, if it is marked.
 pub fn to_document(service: &Service, mod_revision: Revision, blockers: &[String]) -> Value {
     let spec = service.spec.clone().unwrap_or_default();
-    let spec = json!({"networks": spec.networks, "taskNetworks": spec.task_networks});
-    let parts = [("spec", spec), ("status", mark::status(service.mark(), blockers))];
-    let parts: Map<String, Value> = parts
-        .map(|(name, part)| (name.to_owned(), part))
-        .into_iter()
-        .collect();
+    let parts = Map::from_iter([
+        (
+            "spec".to_owned(),
+            json!({"networks": spec.networks, "taskNetworks": spec.task_networks}),
+        ),
+        ("status".to_owned(), mark::status(service.mark(), blockers)),
+    ]);
     document(Service::KIND, service.metadata.as_ref(), mod_revision, parts)
 }
 

@@ -201,11 +201,10 @@ pub fn to_document(task: &Task, mod_revision: Revision) -> Value {
     if !state.is_empty() {
         status.insert("state".to_owned(), json!(state));
     }
-    let parts = [("spec", spec), ("status", status)];
-    let parts = parts
-        .into_iter()
-        .map(|(name, part)| (name.to_owned(), Value::Object(part)))
-        .collect();
+    let parts = Map::from_iter([
+        ("spec".to_owned(), Value::Object(spec)),
+        ("status".to_owned(), Value::Object(status)),
+    ]);
     document(Task::KIND, task.metadata.as_ref(), mod_revision, parts)
 }
 

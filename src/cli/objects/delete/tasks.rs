@@ -5,11 +5,11 @@ use futures::future::BoxFuture;
 
 use super::{Deletable, Deletion};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::objects::blockers;
 use crate::cli::objects::kinds::{Kind, tasks::Tasks};
-use crate::cli::output::or_none;
 use crate::etcd::Txn;
 use crate::proto::Task;
-use crate::store::object::{decode, task};
+use crate::store::object::decode;
 use crate::store::{Id, Store};
 
 /// The kind, as `delete` sees it.
@@ -29,13 +29,7 @@ impl Deletable for DeleteTask {
                 return Err(Failure::new(Exit::NotFound, "not found"));
             };
             let state = match decode::<Task>(&id.to_string(), &stored.value) {
-                Ok(task) => {
-                    let state = task::state_word(&task);
-                    match task.spec.map(|spec| spec.node).unwrap_or_default().as_str() {
-                        "" => or_none(&state).to_owned(),
-                        node => format!("{} on {node}", or_none(&state)),
-                    }
-                }
+                Ok(task) => blockers::state(&task),
                 Err(_) if force => "malformed".to_owned(),
                 Err(malformed) => return Err(super::malformed(&malformed)),
             };

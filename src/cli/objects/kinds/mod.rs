@@ -11,12 +11,14 @@ use serde_json::Value;
 use super::delete::Deletable;
 use super::view::View;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::Column;
+use crate::cli::output::{Column, one_line, or_none, pairs};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::store::object::change::Codec;
 use crate::store::object::fields::nearest;
+use crate::store::object::{Object, decode, malformed_document, time};
 use crate::store::{Id, Keys, Name};
 
+mod members;
 mod networks;
 mod nodes;
 mod replicas;
@@ -26,6 +28,7 @@ pub mod tasks;
 /// Every kind.
 pub static KINDS: &[&dyn Kind] = &[
     &nodes::Nodes,
+    &members::Members,
     &replicas::Replicas,
     &services::Services,
     &networks::Networks,
@@ -63,6 +66,16 @@ pub trait Kind: Sync {
 
     /// The name in a key, `OWNER/NAME` where it is addressed so, if it is the key of an object of this kind.
     fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str>;
+
+    /// The key of the object that a person calls so, where there are other ways to call it than its name.
+    fn locate(&self, view: &View, id: &Id) -> Vec<u8> {
+        self.key(&view.keys, id)
+    }
+
+    /// Whether it is shown with what etcd says of its members: see [`View::members`].
+    fn looks_at_members(&self) -> bool {
+        false
+    }
 
     /// Which objects a key of the ranges is about.
     fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns;
@@ -114,9 +127,43 @@ pub struct Shown {
 }
 
 impl Shown {
+    /// A stored object: its name, the cells and the document that `own` makes of it, then its age, uid and labels.
+    fn object<O: Object>(
+        columns: &[Column],
+        name: &str,
+        stored: &KeyValue,
+        now: Timestamp,
+        own: impl FnOnce(&O) -> (Vec<String>, Value),
+    ) -> Self {
+        let object: O = match decode(name, &stored.value) {
+            Ok(object) => object,
+            Err(malformed) => {
+                let document = malformed_document(O::KIND, name, stored.mod_revision, &malformed);
+                return Self::malformed(document, name, columns, malformed.to_string());
+            }
+        };
+        let (own, document) = own(&object);
+        let metadata = object.metadata().cloned().unwrap_or_default();
+        let age = time::from_proto(metadata.creation_time.as_ref())
+            .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now));
+        let mut cells = vec![one_line(name)];
+        cells.extend(own);
+        cells.extend([
+            age,
+            one_line(or_none(&metadata.uid)),
+            one_line(&pairs(&metadata.labels)),
+        ]);
+        Self {
+            labels: metadata.labels,
+            document,
+            cells,
+            malformed: None,
+        }
+    }
+
     /// What stands in the place of an object whose stored value is malformed (INV-8).
     fn malformed(document: Value, name: &str, columns: &[Column], malformed: String) -> Self {
-        let mut cells = vec![crate::cli::output::one_line(name), "<malformed>".to_owned()];
+        let mut cells = vec![one_line(name), "<malformed>".to_owned()];
         cells.resize(columns.len(), String::new());
         Self {
             labels: BTreeMap::new(),
@@ -264,7 +311,7 @@ mod tests {
         let error = find("noeds").unwrap_err();
         assert_eq!(
             error,
-            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, replicas, services, networks, tasks"
+            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, members, replicas, services, networks, tasks"
         );
     }
 

@@ -10,13 +10,13 @@ use crate::cli::objects::delete::Deletable;
 use crate::cli::objects::delete::marked::DeleteMarked;
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
-use crate::cli::output::{Column, Description, one_line, or_none, pairs, yes_no};
+use crate::cli::output::{Column, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Network;
 use crate::store::keys::InUse;
 use crate::store::object::change::{Codec, Of};
 use crate::store::object::mark::Marked;
-use crate::store::object::{Object, decode, malformed_document, network, time};
+use crate::store::object::{Object, network};
 use crate::store::{Id, Keys, Name};
 
 /// The kind.
@@ -48,6 +48,14 @@ const COLUMNS: &[Column] = &[
     Column::wide("UID"),
     Column::wide("LABELS"),
 ];
+
+/// What holds a network back, if it is marked.
+fn holding(users: &Users, name: &str, network: &Network) -> Vec<String> {
+    match network.is_marked() {
+        true => users.blockers(name),
+        false => Vec::new(),
+    }
+}
 
 fn ranges(keys: &Keys, name: Option<&Name>) -> Vec<KeyRange> {
     let networks = match name {
@@ -88,60 +96,26 @@ impl Kind for Networks {
     }
 
     fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let network: Network = match decode(name, &kv.value) {
-            Ok(network) => network,
-            Err(malformed) => {
-                let document = malformed_document(Network::KIND, name, kv.mod_revision, &malformed);
-                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
-            }
-        };
-        let metadata = network.metadata.clone().unwrap_or_default();
-        let users = Users::of(view);
-        let holding = match network.is_marked() {
-            true => users.blockers(name),
-            false => Vec::new(),
-        };
-        let cells = vec![
-            one_line(name),
-            users.known(name).len().to_string(),
-            yes_no(network.is_marked()).to_owned(),
-            blockers::cell(&holding),
-            time::from_proto(metadata.creation_time.as_ref())
-                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
-            one_line(or_none(&metadata.uid)),
-            one_line(&pairs(&metadata.labels)),
-        ];
-        Shown {
-            document: network::to_document(&network, kv.mod_revision, &holding),
-            labels: metadata.labels,
-            cells,
-            malformed: None,
-        }
+        Shown::object(COLUMNS, name, kv, now, |network: &Network| {
+            let users = Users::of(view);
+            let holding = holding(&users, name, network);
+            let cells = vec![
+                users.known(name).len().to_string(),
+                yes_no(network.is_marked()).to_owned(),
+                blockers::cell(&holding),
+            ];
+            (cells, network::to_document(network, kv.mod_revision, &holding))
+        })
     }
 
     fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description.field(0, "Name", name).field(0, "Kind", Network::KIND);
-        let users = Users::of(view);
-        match decode::<Network>(name, &kv.value) {
-            Ok(network) => {
-                describe::metadata(
-                    &mut description,
-                    &network.metadata.clone().unwrap_or_default(),
-                    kv,
-                    now,
-                );
-                description.field(0, "Services", users.known(name).len().to_string());
-                describe::mark(&mut description, network.mark(), now);
-                let holding = match network.is_marked() {
-                    true => users.blockers(name),
-                    false => Vec::new(),
-                };
-                blockers::describe(&mut description, &holding);
-            }
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
-        }
-        description.render()
+        describe::object(name, kv, now, |description, network: Option<&Network>| {
+            let Some(network) = network else { return };
+            let users = Users::of(view);
+            description.field(0, "Services", users.known(name).len().to_string());
+            describe::mark(description, network.mark(), now);
+            blockers::describe(description, &holding(&users, name, network));
+        })
     }
 
     fn applied(&self) -> Option<&'static dyn Codec> {

@@ -9,13 +9,13 @@ use crate::cli::objects::delete::Deletable;
 use crate::cli::objects::delete::marked::DeleteMarked;
 use crate::cli::objects::view::View;
 use crate::cli::objects::{blockers, describe};
-use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
+use crate::cli::output::{Column, Description, NONE, or_none, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Service;
 use crate::store::keys::InUse;
 use crate::store::object::change::{Codec, Of};
 use crate::store::object::mark::Marked;
-use crate::store::object::{Object, decode, malformed_document, service, time};
+use crate::store::object::{Object, service};
 use crate::store::{Id, Keys, Name};
 
 /// The kind.
@@ -89,52 +89,31 @@ impl Kind for Services {
     }
 
     fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let service: Service = match decode(name, &kv.value) {
-            Ok(service) => service,
-            Err(malformed) => {
-                let document = malformed_document(Service::KIND, name, kv.mod_revision, &malformed);
-                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
-            }
-        };
-        let metadata = service.metadata.clone().unwrap_or_default();
-        let tasks = blockers::of_service(view, name);
-        let holding = if service.is_marked() { &tasks[..] } else { &[] };
-        let cells = vec![
-            one_line(name),
-            or_none(&service::networks_in_force(&service).join(",")).to_owned(),
-            tasks.len().to_string(),
-            yes_no(service.is_marked()).to_owned(),
-            blockers::cell(holding),
-            time::from_proto(metadata.creation_time.as_ref())
-                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
-            one_line(or_none(&metadata.uid)),
-            one_line(&pairs(&metadata.labels)),
-        ];
-        Shown {
-            document: service::to_document(&service, kv.mod_revision, holding),
-            labels: metadata.labels,
-            cells,
-            malformed: None,
-        }
+        Shown::object(COLUMNS, name, kv, now, |service: &Service| {
+            let tasks = blockers::of_service(view, name);
+            let holding = if service.is_marked() { &tasks[..] } else { &[] };
+            let cells = vec![
+                or_none(&service::networks_in_force(service).join(",")).to_owned(),
+                tasks.len().to_string(),
+                yes_no(service.is_marked()).to_owned(),
+                blockers::cell(holding),
+            ];
+            (cells, service::to_document(service, kv.mod_revision, holding))
+        })
     }
 
     fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description.field(0, "Name", name).field(0, "Kind", Service::KIND);
-        let tasks = blockers::of_service(view, name);
-        match decode::<Service>(name, &kv.value) {
-            Ok(service) => {
-                describe_service(&mut description, &service, kv, now);
-                description.field(0, "Tasks", tasks.len().to_string());
-                describe::mark(&mut description, service.mark(), now);
-                blockers::describe(&mut description, if service.is_marked() { &tasks } else { &[] });
+        describe::object(name, kv, now, |description, service: Option<&Service>| {
+            let tasks = blockers::of_service(view, name);
+            if let Some(service) = service {
+                describe_networks(description, service);
             }
-            Err(malformed) => {
-                describe::malformed(&mut description, kv, &malformed);
-                description.field(0, "Tasks", tasks.len().to_string());
+            description.field(0, "Tasks", tasks.len().to_string());
+            if let Some(service) = service {
+                describe::mark(description, service.mark(), now);
+                blockers::describe(description, if service.is_marked() { &tasks } else { &[] });
             }
-        }
-        description.render()
+        })
     }
 
     fn applied(&self) -> Option<&'static dyn Codec> {
@@ -146,13 +125,7 @@ impl Kind for Services {
     }
 }
 
-fn describe_service(description: &mut Description, service: &Service, kv: &KeyValue, now: Timestamp) {
-    describe::metadata(
-        description,
-        &service.metadata.clone().unwrap_or_default(),
-        kv,
-        now,
-    );
+fn describe_networks(description: &mut Description, service: &Service) {
     let spec = service.spec.clone().unwrap_or_default();
     let own = match (spec.networks.is_empty(), spec.task_networks.is_empty()) {
         (true, _) => NONE.to_owned(),

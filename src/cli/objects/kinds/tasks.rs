@@ -6,11 +6,11 @@ use super::{Concerns, Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, tasks::DeleteTask};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
-use crate::cli::output::{Column, Description, one_line, or_none, pairs};
+use crate::cli::output::{Column, or_none};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Task;
 use crate::store::object::change::{Codec, Of};
-use crate::store::object::{Object, decode, malformed_document, task, time};
+use crate::store::object::{Object, task};
 use crate::store::{Id, Keys};
 
 /// The kind.
@@ -68,52 +68,29 @@ impl Kind for Tasks {
     }
 
     fn show(&self, _view: &View, id: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let task: Task = match decode(id, &kv.value) {
-            Ok(task) => task,
-            Err(malformed) => {
-                let document = malformed_document(Task::KIND, id, kv.mod_revision, &malformed);
-                return Shown::malformed(document, id, COLUMNS, malformed.to_string());
-            }
-        };
-        let metadata = task.metadata.clone().unwrap_or_default();
-        let node = task.spec.as_ref().map_or("", |spec| spec.node.as_str());
-        let cells = vec![
-            one_line(id),
-            or_none(node).to_owned(),
-            or_none(&task::state_word(&task)).to_owned(),
-            time::from_proto(metadata.creation_time.as_ref())
-                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
-            one_line(or_none(&metadata.uid)),
-            one_line(&pairs(&metadata.labels)),
-        ];
-        Shown {
-            document: task::to_document(&task, kv.mod_revision),
-            labels: metadata.labels,
-            cells,
-            malformed: None,
-        }
+        Shown::object(COLUMNS, id, kv, now, |task: &Task| {
+            let node = task.spec.as_ref().map_or("", |spec| spec.node.as_str());
+            let cells = vec![
+                or_none(node).to_owned(),
+                or_none(&task::state_word(task)).to_owned(),
+            ];
+            (cells, task::to_document(task, kv.mod_revision))
+        })
     }
 
     fn describe(&self, _view: &View, id: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description.field(0, "Name", id).field(0, "Kind", Task::KIND);
-        match decode::<Task>(id, &kv.value) {
-            Ok(task) => {
-                let metadata = task.metadata.clone().unwrap_or_default();
-                describe::metadata(&mut description, &metadata, kv, now);
-                let spec = task.spec.clone().unwrap_or_default();
-                let state = match (task::is_finished(&task), task::state_word(&task)) {
-                    (true, state) => format!("{state} (finished; its service stays until it is deleted)"),
-                    (false, state) => or_none(&state).to_owned(),
-                };
-                description
-                    .field(0, "Service", spec.service)
-                    .field(0, "Node", or_none(&spec.node))
-                    .field(0, "State", state);
-            }
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
-        }
-        description.render()
+        describe::object(id, kv, now, |description, task: Option<&Task>| {
+            let Some(task) = task else { return };
+            let spec = task.spec.clone().unwrap_or_default();
+            let state = match (task::is_finished(task), task::state_word(task)) {
+                (true, state) => format!("{state} (finished; its service stays until it is deleted)"),
+                (false, state) => or_none(&state).to_owned(),
+            };
+            description
+                .field(0, "Service", spec.service)
+                .field(0, "Node", or_none(&spec.node))
+                .field(0, "State", state);
+        })
     }
 
     fn applied(&self) -> Option<&'static dyn Codec> {

@@ -1,0 +1,125 @@
+//! Replicas that are asked to stop: in which order they do, and within which time (INV-10).
+
+use std::time::{Duration, Instant};
+
+use quorate::etcd::Fence;
+use quorate::replica::{self, Settings, Vitals};
+use tokio_util::sync::CancellationToken;
+
+use super::{ELECTION, TTL, launch, store_of_replicas, three, wait_for_candidates};
+use crate::gate::term::{Recorder, TIMES, own};
+use crate::support::client::{connect, store};
+use crate::support::etcd::TestEtcd;
+use crate::support::hold::Hold;
+use crate::support::quorate::Replicas;
+use crate::support::wait::{SOON, eventually, same};
+
+/// The order of serving (INV-4), the other way round.
+#[tokio::test]
+async fn a_replica_that_is_asked_to_stop_is_unready_before_its_record_goes() {
+    let etcd = TestEtcd::start().await;
+    let between = Hold::at("registration.unready");
+    let mut replica = between.on(launch(&etcd)).start("a");
+    replica.wait_ready().await;
+    let client = connect(&etcd).await;
+    let record = store_of_replicas(&client)
+        .keys
+        .registration(&"a".parse().unwrap());
+    replica.terminate();
+    between.reached().await;
+    eventually(SOON, "it says that it is unready", async || {
+        same(replica.status_of("/readyz").await, Some(503))
+    })
+    .await;
+    // It goes no further for as long as it is held: the record stands.
+    assert!(client.get(&record).await.unwrap().0.is_some());
+    between.release();
+    let status = replica.ended().await;
+    assert!(status.success(), "{status}");
+    eventually(SOON, "its record goes with it", async || {
+        same(client.get(&record).await.unwrap().0.is_none(), true)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_standby_that_is_asked_to_stop_starts_nothing_and_goes() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let standby = (leader + 1) % 3;
+    let asked = Instant::now();
+    replicas.0[standby].terminate();
+    let status = replicas.0[standby].ended().await;
+    assert!(status.success(), "{status}");
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    let log = replicas.0[standby].log();
+    assert!(!log.contains("leading"), "{log}");
+    assert!(
+        log.contains("stopped") && !log.contains("not everything ended"),
+        "{log}"
+    );
+    assert_eq!(etcd.keys(ELECTION).len(), 2);
+    assert!(replicas.0[leader].leads().await);
+}
+
+#[tokio::test]
+async fn a_replica_stops_in_time_although_etcd_is_silent_and_at_once_when_asked_twice() {
+    use std::os::unix::process::ExitStatusExt;
+    let mut etcd = TestEtcd::start().await;
+    let patient = launch(&etcd).start("patient");
+    let hasty = launch(&etcd).start("hasty");
+    let mut replicas = Replicas(vec![patient, hasty]);
+    wait_for_candidates(&etcd, 2).await;
+    for replica in &mut replicas.0 {
+        replica.wait_ready().await;
+    }
+    etcd.members[0].pause();
+    let asked = Instant::now();
+    for replica in &mut replicas.0 {
+        replica.terminate();
+        replica.wait_for_log("asked to stop").await;
+    }
+    // The lease cannot be revoked now: it waits for that, within its limit.
+    replicas.0[1].terminate();
+    let status = replicas.0[1].ended().await;
+    assert_eq!(
+        status.signal(),
+        Some(rustix::process::Signal::ABORT.as_raw()),
+        "{status}"
+    );
+    let status = replicas.0[0].ended().await;
+    assert!(status.success(), "{status}");
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+    etcd.members[0].resume();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
+    let etcd = TestEtcd::start().await;
+    let store = store(&connect(&etcd).await);
+    let settings = Settings {
+        node: "a".parse().unwrap(),
+        own: own(1, 0),
+        lease_ttl: TTL,
+        times: TIMES,
+        roles: quorate::roles::controller::Settings::default(),
+    };
+    for round in 0..40 {
+        let (vitals, stop) = (Vitals::default(), CancellationToken::new());
+        let replica = replica::run(
+            store.clone(),
+            settings.clone(),
+            None::<fn(&Fence) -> Recorder>,
+            None,
+            vitals.clone(),
+            stop.clone(),
+        );
+        let stopping = async {
+            eventually(SOON, "it leads", async || same(vitals.leads(), true)).await;
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(replica, stopping);
+        assert!(ended.is_ok(), "round {round}: {ended:?}");
+        assert_eq!(etcd.keys("/q/"), [""; 0], "and nothing is left behind");
+    }
+}

@@ -1,0 +1,271 @@
+//! Certificates and passwords: proven, refused, and changed while they are in use.
+
+use std::path::Path;
+use std::time::Duration;
+
+use quorate::dev::pki::Authority;
+use quorate::etcd::{Class, Config, ConnectError, Etcd, KeyRange, TlsFiles, Txn};
+use quorate::metrics::Metrics;
+use quorate::store::Cache;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::following;
+use crate::support::client::{commit, config, connect_with, lead, pulse, put};
+use crate::support::etcd::{ClientTls, PASSWORD, TestEtcd, USER};
+use crate::support::proxy::{Network, Proxy};
+use crate::support::quorate::{Launch, TestReplica};
+use crate::support::wait::{SOON, eventually, same};
+
+fn with_tls(etcd: &TestEtcd, files: TlsFiles) -> Config {
+    let mut config = config(etcd.endpoints());
+    config.tls = files;
+    config
+}
+
+fn client_files(tls: &ClientTls) -> TlsFiles {
+    TlsFiles {
+        ca: Some(tls.ca.clone()),
+        identity: Some((tls.client.cert.clone(), tls.client.key.clone())),
+    }
+}
+
+#[tokio::test]
+async fn tls_with_client_certificates_serves_the_whole_layer() {
+    let etcd = TestEtcd::with_tls().await;
+    let files = client_files(etcd.tls.as_ref().unwrap());
+    let client = connect_with(with_tls(&etcd, files)).await;
+    let _following = following(&client);
+    let mut beating = JoinSet::new();
+    let pulse = pulse(&mut beating);
+    let leader = lead(&client, "leader", &pulse).await.unwrap();
+    let window = leader.fence().window();
+    let before = window.remaining();
+    eventually(SOON, "the lease is renewed over TLS", async || {
+        same(window.remaining() > before, true)
+    })
+    .await;
+    client
+        .fenced(leader.fence(), Txn::new().put(b"/e", "1"))
+        .await
+        .unwrap();
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn another_authority_and_a_missing_client_certificate_are_told_and_not_retried() {
+    let etcd = TestEtcd::with_tls().await;
+    let tls = etcd.tls.as_ref().unwrap();
+    let elsewhere = etcd.directory().join("other");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let stranger = Authority::create(&elsewhere, "other").unwrap();
+    let wrong_authority = TlsFiles {
+        ca: Some(stranger.certificate_file()),
+        ..client_files(tls)
+    };
+    let unproven = TlsFiles {
+        identity: None,
+        ..client_files(tls)
+    };
+    let foreign = stranger.client("quorate").unwrap();
+    let wrong_identity = TlsFiles {
+        identity: Some((foreign.cert, foreign.key)),
+        ..client_files(tls)
+    };
+    for files in [wrong_authority, unproven, wrong_identity] {
+        let error = Etcd::connect(with_tls(&etcd, files), Metrics::new("test"))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, ConnectError::NoneAnswers(_)), "{error}");
+        let text = error.to_string().to_lowercase();
+        assert!(
+            text.contains("certificate") && !text.contains("source"),
+            "{error}"
+        );
+        assert!(!error.is_retryable(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn certificates_that_change_on_disk_are_taken_up_without_losing_leadership() {
+    let etcd = TestEtcd::with_tls().await;
+    let tls = etcd.tls.as_ref().unwrap();
+    let mut replica = Launch::on(&etcd)
+        .flag("--lease-ttl=3")
+        .flag("--etcd-endpoint-interval-ms=300")
+        .start("a");
+    replica.wait_leading().await;
+    // Half written, as a reader may find it: what is in use stays in use.
+    let whole = std::fs::read(&tls.client.cert).unwrap();
+    std::fs::write(&tls.client.cert, "").unwrap();
+    replica.wait_for_log("keeping the etcd credentials in use").await;
+    std::fs::write(&tls.client.cert, whole).unwrap();
+    std::fs::copy(&tls.renewed.key, &tls.client.key).unwrap();
+    std::fs::copy(&tls.renewed.cert, &tls.client.cert).unwrap();
+    replica.wait_for_log("connected anew").await;
+    replica.lease_renewed().await;
+    assert_eq!(
+        replica.metric("quorate_leader_transitions_total").await,
+        Some(1.0)
+    );
+    assert!(replica.leads().await);
+}
+
+/// Puts other bytes in the place of a file at once, as whoever renews certificates should.
+fn replace(file: &Path, content: impl AsRef<[u8]>) {
+    let fresh = file.with_extension("fresh");
+    std::fs::write(&fresh, content).unwrap();
+    std::fs::rename(&fresh, file).unwrap();
+}
+
+#[tokio::test]
+async fn an_authority_is_replaced_by_another_on_disk_without_losing_leadership() {
+    let mut etcd = TestEtcd::with_tls().await;
+    let ClientTls { ca, client, .. } = etcd.tls.clone().unwrap();
+    let old = std::fs::read(&ca).unwrap();
+    let elsewhere = etcd.directory().join("next");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let next = Authority::create(&elsewhere, "next").unwrap();
+    let new = std::fs::read(next.certificate_file()).unwrap();
+    let mut replica = Launch::on(&etcd)
+        .flag("--lease-ttl=20")
+        .flag("--etcd-endpoint-interval-ms=300")
+        .start("a");
+    replica.wait_leading().await;
+    let taken_up = async |replica: &mut TestReplica, times: usize| {
+        eventually(SOON, "what changed on disk is taken up", async || {
+            same(replica.log().matches("connected anew").count(), times)
+        })
+        .await;
+        replica.lease_renewed().await;
+    };
+
+    // Too early: no member proves itself by that one yet. What is in use stays in use.
+    replace(&ca, &new);
+    replica.wait_for_log("no endpoint answers with them").await;
+    replica.lease_renewed().await;
+    // In order: first both are trusted, by clients and, from its next start on, by the member.
+    replace(&ca, [&old[..], &new].concat());
+    taken_up(&mut replica, 1).await;
+    let server = next.server("etcd").unwrap();
+    let member = etcd.server_certificate();
+    replace(&member.key, std::fs::read(&server.key).unwrap());
+    replace(&member.cert, std::fs::read(&server.cert).unwrap());
+    etcd.members[0].kill().await.unwrap();
+    etcd.members[0].start().await.unwrap();
+    replica.lease_renewed().await;
+    // Then the client proves itself by the new one, and at last the old one is trusted no more.
+    let proof = next.client("quorate").unwrap();
+    replace(&client.key, std::fs::read(&proof.key).unwrap());
+    replace(&client.cert, std::fs::read(&proof.cert).unwrap());
+    taken_up(&mut replica, 2).await;
+    replace(&ca, &new);
+    taken_up(&mut replica, 3).await;
+
+    replica.wait_ready().await;
+    assert!(replica.leads().await);
+    assert_eq!(
+        replica.metric("quorate_leader_transitions_total").await,
+        Some(1.0)
+    );
+}
+
+fn with_password(etcd: &TestEtcd, password: &str) -> Config {
+    let file = etcd.directory().join("password");
+    std::fs::write(&file, format!("{password}\n")).unwrap();
+    let mut config = config(etcd.endpoints());
+    config.user = Some((USER.to_owned(), file));
+    config
+}
+
+#[tokio::test]
+async fn tokens_that_expire_under_load_cost_nothing() {
+    // Simple tokens live for as long as they are used and this much longer.
+    let etcd = TestEtcd::with_password("/q", 1).await;
+    let client = connect_with(with_password(&etcd, PASSWORD)).await;
+    let _following = following(&client);
+    let mut beating = JoinSet::new();
+    let leader = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
+    for value in 0..4 {
+        // Longer than an unused token lives: only the keep-alive, which needs none, may speak meanwhile.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let txn = Txn::new().put(b"/q/e", value.to_string());
+        client.fenced(leader.fence(), txn).await.unwrap();
+    }
+    leader.resign().await;
+    let leases = etcd.etcdctl_as_root(&["lease", "list"]);
+    assert!(leases.starts_with("found 0 leases"), "{leases}");
+}
+
+#[tokio::test]
+async fn a_watch_whose_token_expired_while_it_was_disconnected_goes_on() {
+    let etcd = TestEtcd::with_password("/q", 1).await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let mut config = with_password(&etcd, PASSWORD);
+    config.endpoints = vec![proxy.url()];
+    config.sync_endpoints = false;
+    let client = connect_with(config).await;
+    let mut cache = Cache::new(&client, KeyRange::prefix("/q/"), |_| ());
+    while !cache.is_complete() {
+        timeout(SOON, cache.next(|_| {})).await.unwrap();
+    }
+    proxy.set(Network::Resets);
+    // etcd looks for expired tokens once a second.
+    let disconnected = timeout(Duration::from_secs(4), cache.next(|_| {})).await;
+    assert!(disconnected.is_err());
+    proxy.set(Network::Passes);
+    etcd.etcdctl_as_root(&["put", "/q/a", "1"]);
+    // Nothing but the watch is there to notice.
+    timeout(SOON, async {
+        while cache.is_empty() {
+            cache.next(|_| {}).await;
+        }
+    })
+    .await
+    .expect("the watch goes on");
+}
+
+#[tokio::test]
+async fn a_password_that_changes_in_etcd_and_on_disk_is_taken_up_without_losing_the_lease() {
+    let etcd = TestEtcd::with_password("/q", 60).await;
+    let config = with_password(&etcd, PASSWORD);
+    let client = connect_with(config).await;
+    let _following = following(&client);
+    let mut beating = JoinSet::new();
+    let leader = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
+    let changed = "a staple for the battery";
+    etcd.change_password(changed);
+    with_password(&etcd, changed);
+    eventually(SOON, "the new password is in use", async || {
+        client.fenced(leader.fence(), Txn::new().put(b"/q/e", "1")).await
+    })
+    .await;
+    assert!(leader.fence().window().is_open());
+}
+
+#[tokio::test]
+async fn a_wrong_password_and_a_missing_permission_are_told_apart_and_not_retried() {
+    let etcd = TestEtcd::with_password("/q", 60).await;
+    let error = Etcd::connect(with_password(&etcd, "wrong"), Metrics::new("test"))
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("invalid user ID or password"),
+        "{error}"
+    );
+    assert!(!error.is_retryable(), "{error}");
+
+    let client = connect_with(with_password(&etcd, PASSWORD)).await;
+    let denied = client.get(b"/elsewhere").await.unwrap_err();
+    assert_eq!(
+        (denied.class, denied.is_retryable()),
+        (Class::Denied, false),
+        "{denied}"
+    );
+    let denied = commit(&client, Txn::new().put(b"/elsewhere", "")).await;
+    assert!(
+        matches!(&denied, Err(quorate::etcd::TxnError::Failed(error)) if error.class == Class::Denied),
+        "{denied:?}"
+    );
+    put(&client, "/q/mine", "1").await;
+}

@@ -1,0 +1,93 @@
+//! Fields that cannot change: what `bundle check` forecasts and what a server says.
+
+use quorate::resources::Bundle;
+use quorate::resources::upgrade::{Change, Upgrade};
+
+use super::site::{Site, bundle, ended, expect_success};
+
+/// Objects that hold `OLD`, to become `NEW`, in fields that no server changes in place: each field of
+/// `kinds::immutable_fields` once.
+const FROZEN: &str = "
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: role-ref},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: OLD}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: role-ref, namespace: default},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: OLD}}
+---
+{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: provisioner}, provisioner: OLD.example.com}
+---
+{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: parameters}, provisioner: a.example.com,
+  parameters: {tier: OLD}}
+---
+{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: reclaim-policy}, provisioner: a.example.com,
+  reclaimPolicy: OLD-reclaim}
+---
+{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: binding-mode}, provisioner: a.example.com,
+  volumeBindingMode: OLD-binding}
+---
+{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: attach-required}, spec: {attachRequired: OLD-bool}}
+---
+{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: lifecycle-modes},
+  spec: {volumeLifecycleModes: [OLD-lifecycle]}}
+---
+{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: handler}, handler: OLD}
+---
+{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: value}, value: OLD-number}
+---
+{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: preemption}, value: 1,
+  preemptionPolicy: OLD-preemption}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: selector, namespace: default}, spec: WORKLOAD}
+---
+{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: selector, namespace: default}, spec: WORKLOAD}
+---
+{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: selector, namespace: default}, spec: WORKLOAD}
+---
+{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: service-name, namespace: default},
+  spec: {serviceName: OLD, selector: {matchLabels: {app: a}},
+    template: {metadata: {labels: {app: a}}, spec: {containers: [{name: main, image: a}]}}}}
+---
+{apiVersion: batch/v1, kind: Job, metadata: {name: template, namespace: default},
+  spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: OLD}]}}}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: type, namespace: default}, type: example.com/OLD}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: data, namespace: default}, immutable: true, data: {key: OLD}}
+";
+
+const WORKLOAD: &str = "{selector: {matchLabels: {app: OLD}},
+    template: {metadata: {labels: {app: OLD}}, spec: {containers: [{name: main, image: a}]}}}";
+
+/// Values that are no free choice, before and after.
+const CHOICES: [(&str, &str, &str); 6] = [
+    ("OLD-reclaim", "Delete", "Retain"),
+    ("OLD-binding", "Immediate", "WaitForFirstConsumer"),
+    ("OLD-bool", "true", "false"),
+    ("OLD-lifecycle", "Persistent", "Ephemeral"),
+    ("OLD-number", "1", "2"),
+    ("OLD-preemption", "Never", "PreemptLowerPriority"),
+];
+
+fn frozen(changed: bool) -> Bundle {
+    let mut manifests = FROZEN.replace("WORKLOAD", WORKLOAD);
+    for (placeholder, before, after) in CHOICES {
+        manifests = manifests.replace(placeholder, if changed { after } else { before });
+    }
+    bundle(&manifests.replace("OLD", if changed { "new" } else { "old" }))
+}
+
+#[tokio::test]
+async fn what_check_says_would_be_created_anew_is_created_anew() {
+    let (before, after) = (frozen(false), frozen(true));
+    let forecast = Upgrade::between(&before, &after).changes;
+    assert_eq!(forecast.len(), after.manifests.len());
+    for (object, change) in &forecast {
+        assert!(matches!(change, Change::Recreated(_)), "{object}: {change:?}");
+    }
+    let site = Site::start().await;
+    expect_success(&site.pass(before).await);
+    let report = site.pass(after).await;
+    expect_success(&report);
+    let forecast: Vec<String> = forecast.keys().map(ToString::to_string).collect();
+    assert_eq!(ended(&report, "recreated"), forecast, "{:#?}", report.objects());
+}
