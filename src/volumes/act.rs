@@ -102,7 +102,7 @@ pub enum Outcome {
     /// It failed.
     Failed(Trouble),
     /// It happened at the backend, and its record is gone.
-    Undo(Undo),
+    Undo(Box<Undo>),
     /// The term is over.
     Lost,
 }
@@ -126,7 +126,7 @@ pub struct Ended {
 enum Stop {
     Look,
     Failed(Trouble),
-    Undo(Undo),
+    Undo(Box<Undo>),
     Lost,
 }
 
@@ -650,7 +650,7 @@ impl Acting<'_> {
             match self.put_volume_at(&result(&volume), revision, None).await {
                 Err(Stop::Look) => match self.same_volume().await? {
                     Some((now, at)) => (volume, revision) = (now, at),
-                    None => return Err(Stop::Undo(undo)),
+                    None => return Err(Stop::Undo(Box::new(undo))),
                 },
                 other => return other.map(drop),
             }
@@ -688,7 +688,7 @@ impl Acting<'_> {
             match self.put_publication(node, &after, revision, None).await {
                 Err(Stop::Look) => match self.same_publication(node, &publication).await? {
                     Some((now, at)) => (publication, revision) = (now, at),
-                    None => return Err(Stop::Undo(undo)),
+                    None => return Err(Stop::Undo(Box::new(undo))),
                 },
                 other => return other.map(drop),
             }

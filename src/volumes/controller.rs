@@ -578,7 +578,7 @@ impl Work<'_> {
                     case.fail(target, Trouble::restless());
                 }
             }
-            Outcome::Undo(undo) => case.undo.push(undo),
+            Outcome::Undo(undo) => case.undo.push(*undo),
             Outcome::Failed(trouble) => self.on_failed(&name, target, trouble),
         }
         if is_news && let Some(case) = self.cases.get_mut(&name) {
