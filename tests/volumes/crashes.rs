@@ -22,12 +22,22 @@ async fn die_at(point: &str) {
     // It dies on the way there, or later.
     let replica = launch.start("r1");
     world.expect_state("data", "n1", "published").await;
-    assert_eq!(world.attached(&world.backend_id("data").await), ["csi-n1"], "{point}");
-    world.done(&["unpublish", "data", "n1", "--confirm", "--wait", "--timeout=60s"]).await;
-    world.done(&["delete", "volume", "data", "--yes", "--wait", "--timeout=60s"]).await;
+    assert_eq!(
+        world.attached(&world.backend_id("data").await),
+        ["csi-n1"],
+        "{point}"
+    );
+    world
+        .done(&["unpublish", "data", "n1", "--confirm", "--wait", "--timeout=60s"])
+        .await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--wait", "--timeout=60s"])
+        .await;
     world.expect_empty_backend().await;
     assert!(!dying.ended().await.success(), "{point} was never reached");
-    check(&world.plugin.calls().unwrap(), |call| call.code.as_deref() != Some("Canceled"));
+    check(&world.plugin.calls().unwrap(), |call| {
+        call.code.as_deref() != Some("Canceled")
+    });
     drop(replica);
 }
 
@@ -40,28 +50,45 @@ async fn a_leader_that_dies_while_it_creates_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_leader_that_dies_before_it_records_a_creation_leaves_nothing_behind() {
-    for point in ["volumes.create-called", "volumes.create-recorded", "volumes.publishing"] {
+    for point in [
+        "volumes.create-called",
+        "volumes.create-recorded",
+        "volumes.publishing",
+    ] {
         die_at(point).await;
     }
 }
 
 #[tokio::test]
 async fn a_leader_that_dies_while_it_publishes_leaves_nothing_behind() {
-    for point in ["volumes.publish-intended", "volumes.publish-called", "volumes.publish-recorded"] {
+    for point in [
+        "volumes.publish-intended",
+        "volumes.publish-called",
+        "volumes.publish-recorded",
+    ] {
         die_at(point).await;
     }
 }
 
 #[tokio::test]
 async fn a_leader_that_dies_while_it_unpublishes_leaves_nothing_behind() {
-    for point in ["volumes.unpublishing", "volumes.unpublished", "volumes.unpublish-recorded"] {
+    for point in [
+        "volumes.unpublishing",
+        "volumes.unpublished",
+        "volumes.unpublish-recorded",
+    ] {
         die_at(point).await;
     }
 }
 
 #[tokio::test]
 async fn a_leader_that_dies_while_it_deletes_leaves_nothing_behind() {
-    for point in ["volumes.deleting", "volumes.delete-intended", "volumes.delete-called", "volumes.delete-recorded"] {
+    for point in [
+        "volumes.deleting",
+        "volumes.delete-intended",
+        "volumes.delete-called",
+        "volumes.delete-recorded",
+    ] {
         die_at(point).await;
     }
 }
@@ -100,7 +127,12 @@ async fn step(world: &World, dice: &mut Dice, replicas: &mut [TestReplica], laun
         7 | 8 => ask(world, &["unpublish", &name, &node, "--confirm"]).await,
         9 => ask(world, &["delete", "volume", &name, "--yes"]).await,
         10 => {
-            let methods = ["CreateVolume", "DeleteVolume", "ControllerPublishVolume", "ControllerUnpublishVolume"];
+            let methods = [
+                "CreateVolume",
+                "DeleteVolume",
+                "ControllerPublishVolume",
+                "ControllerUnpublishVolume",
+            ];
             let method = methods[usize::try_from(dice.roll(4)).unwrap()];
             let happens = match dice.roll(4) {
                 0 => Happening::Fails(answer("Unavailable", "not now")),
@@ -127,7 +159,10 @@ async fn step(world: &World, dice: &mut Dice, replicas: &mut [TestReplica], laun
 fn check_deletions(calls: &[Call], seed: u64) {
     let mut attached: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for call in calls {
-        let (volume, node) = (call.begun.volume.as_str(), call.begun.node.as_deref().unwrap_or_default());
+        let (volume, node) = (
+            call.begun.volume.as_str(),
+            call.begun.node.as_deref().unwrap_or_default(),
+        );
         let code = call.code.as_deref();
         match call.begun.method.as_str() {
             // One whose end is not known may have attached it.
@@ -149,7 +184,9 @@ fn check_deletions(calls: &[Call], seed: u64) {
 
 #[tokio::test]
 async fn a_random_run_with_crashing_leaders_and_a_failing_plugin_leaves_the_backend_empty() {
-    let seed = std::env::var("QUORATE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("QUORATE_TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.unwrap().as_secs()
@@ -166,16 +203,20 @@ async fn a_random_run_with_crashing_leaders_and_a_failing_plugin_leaves_the_back
     // Everything goes, and nothing fails any more.
     world.plugin.clear_faults().await;
     for name in ["v0", "v1", "v2", "v3"] {
-        eventually(Duration::from_secs(120), &format!("seed {seed}: {name} goes"), async || {
-            for node in ["n1", "n2", "n3"] {
-                ask(&world, &["unpublish", name, node, "--confirm"]).await;
-            }
-            ask(&world, &["delete", "volume", name, "--yes"]).await;
-            match world.volume(name).await {
-                None => Ok(()),
-                Some(volume) => Err(format!("{volume:?}")),
-            }
-        })
+        eventually(
+            Duration::from_secs(120),
+            &format!("seed {seed}: {name} goes"),
+            async || {
+                for node in ["n1", "n2", "n3"] {
+                    ask(&world, &["unpublish", name, node, "--confirm"]).await;
+                }
+                ask(&world, &["delete", "volume", name, "--yes"]).await;
+                match world.volume(name).await {
+                    None => Ok(()),
+                    Some(volume) => Err(format!("{volume:?}")),
+                }
+            },
+        )
         .await;
     }
     world.expect_empty_backend().await;

@@ -93,8 +93,7 @@ async fn a_block_volume_is_on_many_nodes_and_leaves_them_one_by_one() {
 #[tokio::test]
 async fn secrets_are_read_at_each_call_and_their_values_appear_nowhere() {
     let world = World::start().await;
-    let mut replica = crate::support::quorate::Launch::on(&world.etcd)
-        .start("r0");
+    let mut replica = crate::support::quorate::Launch::on(&world.etcd).start("r0");
     replica.wait_leading().await;
     let sentinel = "xyzzy-s3cr3t-value";
     world
