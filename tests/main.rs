@@ -18,3 +18,4 @@ mod objects;
 mod resources;
 mod support;
 mod upgrade;
+mod volumes;
