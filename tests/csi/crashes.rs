@@ -1,127 +1,96 @@
-//! A leader that dies at each step of a volume's life, and the one after it that carries on (INV-3, INV-6).
+//! Answers that are lost, and leaders that die while a volume grows: nothing is forgotten (INV-3, INV-6).
 
 use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use quorate::dev::csi_plugin::faults::Happening;
 
 use super::history;
 use super::world::World;
-use crate::support::csi::LONG;
+use crate::support::csi::{LONG, answer};
 use crate::support::etcd::TestEtcd;
 use crate::support::wait::{SOON, eventually, same};
 
-/// Every point at which a leader can be told to die while it sees to volumes.
-const POINTS: [&str; 18] = [
-    "volumes.listed",
-    "volumes.creating",
-    "volumes.create-intended",
-    "volumes.create-called",
-    "volumes.create-recorded",
-    "volumes.expanding",
-    "volumes.expanded",
-    "volumes.publishing",
-    "volumes.publish-intended",
-    "volumes.publish-called",
-    "volumes.publish-recorded",
-    "volumes.unpublishing",
-    "volumes.unpublished",
-    "volumes.unpublish-recorded",
-    "volumes.deleting",
-    "volumes.delete-intended",
-    "volumes.delete-called",
-    "volumes.delete-recorded",
-];
-
-#[test]
-fn the_list_of_points_is_that_of_the_code() {
-    let mut found = Vec::new();
-    for file in ["act.rs", "controller.rs"] {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("src/volumes")
-            .join(file);
-        let text = std::fs::read_to_string(path).unwrap();
-        let hits = text.split("failpoint::hit(\"").skip(1);
-        found.extend(hits.map(|hit| hit.split('"').next().unwrap().to_owned()));
-    }
-    found.sort();
-    found.dedup();
-    let mut points = POINTS.to_vec();
-    points.sort_unstable();
-    assert_eq!(found, points);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_dies_at_any_step_leaves_nothing_behind_that_the_next_one_does_not_finish() {
+/// The backend has the volume, though no answer said so; from then on the plugin refuses the request before it looks.
+#[tokio::test]
+async fn a_volume_that_was_made_unnoticed_is_not_forgotten_because_the_plugin_refuses_to_make_it_again() {
     let etcd = TestEtcd::start().await;
-    // A few at a time: each is three processes.
-    stream::iter(POINTS)
-        .for_each_concurrent(3, |point| live_through(&etcd, point))
-        .await;
-}
-
-async fn live_through(etcd: &TestEtcd, point: &str) {
-    let prefix = format!("/{}", point.replace('.', "-"));
-    let world = World::start(etcd, &prefix, LONG, |options| options.offers.expand = true).await;
-    let mut dying = world.launch().flag(format!("--crash-at={point}")).start("dying");
-    if point != "volumes.listed" {
-        dying.wait_leading().await;
-    }
-    let _next = world.launch().start("next");
-
+    let world = World::start(&etcd, "/quorate", Duration::from_secs(2), |_| {}).await;
+    world.plugin.fault("CreateVolume", 1, Happening::LosesReply).await;
+    let refuses = Happening::Fails(answer("InvalidArgument", "no such tier any more"));
+    world.plugin.fault("CreateVolume", None, refuses).await;
+    let _replica = world.launch().start("r0");
     world.create_volume("one", false, 1).await.expect_done();
-    world.create_volume("many", true, 1).await.expect_done();
-    for (volume, node) in [("one", "a"), ("many", "a"), ("many", "b")] {
-        world.quorate(&["publish", volume, node]).await.expect_done();
-    }
-    eventually(SOON, &format!("{point}: everything is published"), async || {
-        let publications = world.publications().await;
-        let published = publications.iter().filter(|(_, _, state)| state == "published");
-        same(published.count(), 3)
-    })
-    .await;
-    world.create_volume("one", false, 3).await.expect_done();
-    eventually(SOON, &format!("{point}: it has grown"), async || {
-        let capacities: Vec<u64> = world
-            .list("volumes")
-            .await
+    eventually(SOON, "the plugin refuses", async || {
+        let calls = world.plugin.calls_of("CreateVolume");
+        let refused = calls
             .iter()
-            .map(|volume| volume["status"]["capacityBytes"].as_u64().unwrap_or(0))
-            .collect();
-        same(capacities, vec![1 << 20, 3 << 20])
+            .any(|call| call.code.as_deref() == Some("InvalidArgument"));
+        if refused {
+            Ok(())
+        } else {
+            Err(format!("{calls:?}"))
+        }
     })
     .await;
     world
-        .quorate(&["unpublish", "many", "b", "--confirm"])
+        .quorate(&["delete", "volume", "one", "--yes"])
         .await
         .expect_done();
-    eventually(
-        SOON,
-        &format!("{point}: it is unpublished from one node"),
-        async || same(world.publications().await.len(), 2),
-    )
-    .await;
-    for volume in ["one", "many"] {
-        world
-            .quorate(&["unpublish", volume, "a", "--confirm"])
-            .await
-            .expect_done();
-    }
-    eventually(SOON, &format!("{point}: nothing is published"), async || {
-        same(world.publications().await.len(), 0)
+    // Asked again, since that is a change, it refuses again: the record stays, and the volume is not lost.
+    eventually(SOON, "it is asked once more", async || {
+        let asked = world.plugin.calls_of("CreateVolume").len();
+        if asked >= 3 {
+            Ok(())
+        } else {
+            Err(asked.to_string())
+        }
     })
     .await;
-    for volume in ["one", "many"] {
-        world
-            .quorate(&["delete", "volume", volume, "--yes"])
-            .await
-            .expect_done();
-    }
-    eventually(SOON, &format!("{point}: nothing is left"), async || {
-        world.remains().await
-    })
-    .await;
+    assert_eq!(world.list("volumes").await.len(), 1);
+    assert_eq!(world.plugin.backend().ids().unwrap().len(), 1);
 
-    let ended = dying.ended().await;
-    assert_eq!(ended.signal(), Some(6), "{point}: {ended}");
-    history::check(&world.plugin.calls().unwrap(), point);
+    world.plugin.clear_faults().await;
+    world.quorate(&["retry", "volume", "one"]).await.expect_done();
+    eventually(SOON, "nothing is left", async || world.remains().await).await;
+    let calls: Vec<_> = world.plugin.calls().unwrap();
+    history::check(&calls, "a lost answer");
+}
+
+#[tokio::test]
+async fn a_leader_that_dies_while_a_volume_grows_leaves_the_growth_to_the_next_one() {
+    let etcd = TestEtcd::start().await;
+    for point in ["volumes.expanding", "volumes.expanded"] {
+        let prefix = format!("/{}", point.replace('.', "-"));
+        let world = World::start(&etcd, &prefix, LONG, |options| options.offers.expand = true).await;
+        let mut dying = world.launch().flag(format!("--crash-at={point}")).start("dying");
+        dying.wait_leading().await;
+        let _next = world.launch().start("next");
+        world.create_volume("one", false, 1).await.expect_done();
+        world
+            .quorate(&["publish", "one", "a", "--wait", "--timeout=60s"])
+            .await
+            .expect_done();
+        world.create_volume("one", false, 3).await.expect_done();
+        eventually(SOON, &format!("{point}: it has grown"), async || {
+            let volumes = world.list("volumes").await;
+            same(volumes[0]["status"]["capacityBytes"].as_u64(), Some(3 << 20))
+        })
+        .await;
+        let ended = dying.ended().await;
+        assert_eq!(ended.signal(), Some(6), "{point}: {ended}");
+        world
+            .quorate(&["unpublish", "one", "a", "--confirm", "--wait", "--timeout=60s"])
+            .await
+            .expect_done();
+        world
+            .quorate(&["delete", "volume", "one", "--yes"])
+            .await
+            .expect_done();
+        eventually(SOON, &format!("{point}: nothing is left"), async || {
+            world.remains().await
+        })
+        .await;
+        history::check(&world.plugin.calls().unwrap(), point);
+    }
 }
