@@ -1,5 +1,5 @@
-//! Named points at which a fault run ends the process, to show that the next leader carries on from there, or holds it
-//! up, to force what others do in between.
+//! Named points at which a fault run ends the process, to show that the next leader carries on from there; loses a reply,
+//! to show that this one does; or holds it up, to force what others do in between.
 //!
 //! Off unless a hidden flag of `quorate run` names a point.
 
@@ -35,7 +35,7 @@ impl std::str::FromStr for Hold {
     }
 }
 
-/// Has [`hit`] abort at this point, as SIGKILL would. For the life of the process: later calls change nothing.
+/// Has [`hit`] abort at this point, as SIGKILL would, or [`loses`] lose the reply there. For the life of the process: later calls change nothing.
 pub fn crash_at(point: &str) {
     let _ = CRASH.set(point.to_owned());
 }
@@ -76,4 +76,15 @@ async fn wait_for_removal(point: &str, file: &Path) {
     while file.exists() {
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Whether the reply that just came is to count as lost: once, if it is to be lost at this point.
+pub fn loses(point: &str) -> bool {
+    static LOST: AtomicBool = AtomicBool::new(false);
+    let armed = CRASH.get().is_some_and(|armed| armed == point);
+    let now = armed && !LOST.swap(true, Ordering::Relaxed);
+    if now {
+        eprintln!("failpoint {point}: losing the reply");
+    }
+    now
 }

@@ -11,7 +11,7 @@
 //! | store | [`store`]: keys, objects, transactions, caches | |
 //! | CSI | [`csi`]: connections to plugins, capabilities, calls | clients of `tonic`, alone |
 //! | Kubernetes | [`kube`]: client, discovery, apply, events | `kube`, alone |
-//! | subjects | [`gate`], [`resources`], [`deallocator`]: a pure `plan` each, a controller around it | |
+//! | subjects | [`gate`], [`resources`], [`roles`], [`deallocator`]: a pure `plan` each, a controller around it | |
 //! | a process | [`term`], [`replica`], [`serve`] | |
 //! | people | [`cli`], [`dev`] | |
 
@@ -28,6 +28,7 @@ pub mod release;
 pub mod replica;
 pub mod resources;
 pub mod retry;
+pub mod roles;
 pub mod serve;
 pub mod store;
 pub mod term;

@@ -62,6 +62,26 @@ pub struct State {
     pub state: &'static str,
 }
 
+/// Labels of `role_transitions`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RoleChange {
+    /// `worker`, `manager`, `none`, `learner`, `voter`
+    pub from: &'static str,
+    /// The same words.
+    pub to: &'static str,
+    /// `done`, `refused`, `failed`, `blocked`
+    pub result: &'static str,
+}
+
+/// Labels of `members`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct MemberKind {
+    /// `voter`, `learner`
+    pub kind: &'static str,
+    /// `healthy`, `unhealthy`
+    pub health: &'static str,
+}
+
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Handles to every metric; cheap to clone, all clones count into the same.
@@ -110,6 +130,16 @@ pub struct Metrics {
     pub volume_queue_depth: Gauge,
     /// Volumes whose failed steps were tried again.
     pub volume_retries: Counter,
+    /// Changes of roles and of membership, by what became of them.
+    pub role_transitions: Family<RoleChange, Counter>,
+    /// Members of etcd; counted by the leader, else 0.
+    pub members: Family<MemberKind, Gauge>,
+    /// Members of etcd that belong to no node.
+    pub members_unmanaged: Gauge,
+    /// 1 while a change waits because it would cost etcd its quorum.
+    pub quorum_blocked: Gauge,
+    /// Removed nodes on record.
+    pub removed_nodes: Gauge,
 }
 
 impl Metrics {
@@ -143,6 +173,11 @@ impl Metrics {
             volumes: Family::default(),
             volume_queue_depth: Gauge::default(),
             volume_retries: Counter::default(),
+            role_transitions: Family::default(),
+            members: Family::default(),
+            members_unmanaged: Gauge::default(),
+            quorum_blocked: Gauge::default(),
+            removed_nodes: Gauge::default(),
         };
         let m = &metrics;
         registry.register("leader", "1 while this replica leads", m.leader.clone());
@@ -246,6 +281,27 @@ impl Metrics {
             "Volumes whose failed steps were tried again",
             m.volume_retries.clone(),
         );
+        registry.register(
+            "role_transitions",
+            "Changes of roles and of etcd's membership, by what became of them",
+            m.role_transitions.clone(),
+        );
+        registry.register("members", "Members of etcd by kind and health", m.members.clone());
+        registry.register(
+            "members_unmanaged",
+            "Members of etcd that belong to no node",
+            m.members_unmanaged.clone(),
+        );
+        registry.register(
+            "quorum_blocked",
+            "1 while a change of roles waits because it would cost etcd its quorum",
+            m.quorum_blocked.clone(),
+        );
+        registry.register(
+            "removed_nodes",
+            "Removed nodes on record",
+            m.removed_nodes.clone(),
+        );
         let info = vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("release", release.to_owned()),
@@ -301,6 +357,17 @@ mod tests {
         metrics.deallocator_deletions.get_or_create(&network()).inc();
         let created = State { state: "created" };
         metrics.volumes.get_or_create(&created).set(4);
+        let promoted = RoleChange {
+            from: "worker",
+            to: "manager",
+            result: "done",
+        };
+        metrics.role_transitions.get_or_create(&promoted).inc();
+        let voters = MemberKind {
+            kind: "voter",
+            health: "healthy",
+        };
+        metrics.members.get_or_create(&voters).set(3);
         let text = metrics.encode();
         for line in [
             "quorate_volumes{state=\"created\"} 4",
@@ -325,6 +392,11 @@ mod tests {
             "quorate_deallocator_deletions_total{kind=\"network\"} 1",
             "quorate_deallocator_orphaned_tasks_total 0",
             "quorate_deallocator_refused_transactions_total 0",
+            "quorate_role_transitions_total{from=\"worker\",to=\"manager\",result=\"done\"} 1",
+            "quorate_members{kind=\"voter\",health=\"healthy\"} 3",
+            "quorate_members_unmanaged 0",
+            "quorate_quorum_blocked 0",
+            "quorate_removed_nodes 0",
             "release=\"1.2.3\"",
         ] {
             assert!(text.contains(line), "missing {line:?} in:\n{text}");

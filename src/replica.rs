@@ -9,7 +9,7 @@
 //! ├── watch-leader     follows the election keys
 //! ├── readiness        judges the status after every registration
 //! └── campaign         while this is the highest release
-//!     └── term         while elected: the gate's controller, the deallocator, volumes
+//!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes
 //! ```
 
 use std::sync::Arc;
@@ -32,6 +32,7 @@ use crate::gate::releases::Releases;
 use crate::gate::watch_nodes::watch_nodes;
 use crate::kube::events::Events;
 use crate::retry::Delays;
+use crate::roles::controller::{self as roles, RoleController};
 use crate::store::{Cache, Name, Store};
 use crate::term;
 use crate::volumes::controller::{self as volumes, Volumes};
@@ -56,6 +57,8 @@ pub struct Settings {
     pub times: Times,
     /// The waits of what sees to volumes.
     pub volumes: volumes::Times,
+    /// The waits and limits of node roles.
+    pub roles: roles::Settings,
 }
 
 /// What the probes ask. All clones see the same replica.
@@ -330,6 +333,13 @@ where
             notices: notices.clone(),
         };
         tasks.spawn(deallocator.run());
+        let roles = RoleController {
+            store: self.store.clone(),
+            fence: fence.clone(),
+            notices: notices.clone(),
+            settings: self.settings.roles,
+        };
+        tasks.spawn(roles.run());
         let volumes = Volumes {
             store: self.store.clone(),
             fence: fence.clone(),

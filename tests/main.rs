@@ -16,6 +16,7 @@ mod etcd;
 mod gate;
 mod objects;
 mod resources;
+mod roles;
 mod support;
 mod upgrade;
 mod volumes;

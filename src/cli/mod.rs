@@ -6,12 +6,14 @@ use clap::{Parser, Subcommand};
 
 pub mod bundle;
 pub mod completions;
+pub mod confirm;
 pub mod connection;
 pub mod csi_plugin;
 pub mod dev;
 pub mod exit;
 pub mod objects;
 pub mod output;
+pub mod roles;
 pub mod run;
 pub mod signals;
 pub mod status;
@@ -60,6 +62,14 @@ pub enum Command {
     Retry(volumes::retry::RetryArgs),
     /// Give a node nothing new, or give it up
     Drain(volumes::drain::DrainArgs),
+    /// Make managers of nodes, which may then join etcd
+    Promote(roles::promote::PromoteArgs),
+    /// Make workers of nodes: their members are removed from etcd
+    Demote(roles::demote::DemoteArgs),
+    /// Let a manager's etcd join, and print what it needs to start
+    Join(roles::join::JoinArgs),
+    /// Make nodes of etcd members that Quorate does not know
+    Adopt(roles::adopt::AdoptArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
     /// Serve a CSI plugin to try things out on
@@ -112,6 +122,10 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,
             Command::Retry(args) => volumes::retry::run(args, &etcd).await,
             Command::Drain(args) => volumes::drain::run(args, &etcd).await,
+            Command::Promote(args) => roles::promote::run(args, &etcd).await,
+            Command::Demote(args) => roles::demote::run(args, &etcd).await,
+            Command::Join(args) => roles::join::run(args, &etcd).await,
+            Command::Adopt(args) => roles::adopt::run(args, &etcd).await,
             Command::Bundle(args) => bundle::run(args, &etcd).await,
             Command::CsiPlugin(args) => csi_plugin::run(args).await,
             Command::Completions(args) => completions::run(args),

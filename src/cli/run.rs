@@ -22,6 +22,8 @@ use crate::metrics::Metrics;
 use crate::replica::{self, MakeEvents, Settings, Vitals};
 use crate::resources::{self, InTerm, Subject};
 use crate::retry::Delays;
+use crate::roles::controller as roles;
+use crate::roles::plan::Limits as RoleLimits;
 use crate::serve::{self, Check, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
 use crate::volumes::controller as volumes;
@@ -119,11 +121,19 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().established_within))]
     established_within_ms: u64,
 
+    /// How long a member that was added may take to start before it is removed again, in seconds
+    #[arg(long, env = "QUORATE_LEARNER_TIMEOUT", value_name = "SECONDS",
+          default_value_t = roles::Settings::default().limits.learner_timeout.as_secs())]
+    pub learner_timeout: u64,
+
+    #[command(flatten)]
+    role_times: RoleTimes,
+
     /// How long a start waits for etcd, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(START_LIMIT))]
     start_limit_ms: u64,
 
-    /// End the process at a named point, for fault runs
+    /// End the process, or lose the reply, at a named point, for fault runs
     #[arg(long, hide = true, value_name = "POINT")]
     crash_at: Option<String>,
 
@@ -133,6 +143,50 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pod: PodArgs,
+}
+
+/// Waits and limits of node roles.
+#[derive(Args, Debug)]
+struct RoleTimes {
+    /// For a member of etcd to prove that it is healthy, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().member_timeout))]
+    member_timeout_ms: u64,
+
+    /// For a peer URL to be reached, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().dial_timeout))]
+    dial_timeout_ms: u64,
+
+    /// The longest between two tries of a role change, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().retry))]
+    role_retry_ms: u64,
+
+    /// Between looks at etcd's members while nothing is pending, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().resync))]
+    role_resync_ms: u64,
+
+    /// How long a learner may take before that is told, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().patience))]
+    learner_patience_ms: u64,
+
+    /// For an add whose answer was lost to show, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().limits.add_doubt))]
+    add_doubt_ms: u64,
+}
+
+impl RoleTimes {
+    fn settings(&self, learner_timeout: u64) -> roles::Settings {
+        roles::Settings {
+            limits: RoleLimits {
+                learner_timeout: Duration::from_secs(learner_timeout),
+                add_doubt: Duration::from_millis(self.add_doubt_ms),
+            },
+            member_timeout: Duration::from_millis(self.member_timeout_ms),
+            dial_timeout: Duration::from_millis(self.dial_timeout_ms),
+            retry: Duration::from_millis(self.role_retry_ms),
+            resync: Duration::from_millis(self.role_resync_ms),
+            patience: Duration::from_millis(self.learner_patience_ms),
+        }
+    }
 }
 
 /// The pod that Kubernetes Events are about, from the downward API.
@@ -231,6 +285,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         volumes: volumes::Times {
             compare_every: Duration::from_millis(args.volume_compare_interval_ms),
         },
+        roles: args.role_times.settings(args.learner_timeout),
     };
     let reconciling = resources::Settings {
         in_flight: args.kube_in_flight.max(1),

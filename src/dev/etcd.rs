@@ -75,6 +75,9 @@ struct Ports {
 pub struct Etcd {
     /// The members, in the order of their names.
     pub members: Vec<Member>,
+    directory: PathBuf,
+    program: PathBuf,
+    options: Options,
 }
 
 impl Etcd {
@@ -130,7 +133,27 @@ impl Etcd {
             members.push(member);
         }
         try_join_all(members.iter_mut().map(Member::wait_healthy)).await?;
-        Ok(Self { members })
+        Ok(Self {
+            members,
+            directory: directory.to_owned(),
+            program: program.to_owned(),
+            options: options.clone(),
+        })
+    }
+
+    /// One more member, with ports of its own, that does not run: see [`Member::join`]. A later start on the same
+    /// directory does not know it.
+    pub fn add(&mut self) -> Result<&mut Member, Error> {
+        let Self {
+            directory,
+            program,
+            options,
+            ..
+        } = self;
+        let index = self.members.len();
+        let member = Member::with_ports(directory, program, index, new_ports()?, [], options);
+        self.members.push(member);
+        Ok(&mut self.members[index])
     }
 
     /// Client URLs of all members.
@@ -166,20 +189,35 @@ pub struct Member {
     pub peer_url: String,
     metrics_port: u16,
     process: Restartable,
+    data: PathBuf,
 }
 
 impl Member {
     fn describe(directory: &Path, program: &Path, record: &Record, index: usize, options: &Options) -> Self {
-        let ports = record.members[index];
-        let scheme = if options.tls.is_some() { "https" } else { "http" };
-        let name = member_name(index);
-        let client_url = format!("{scheme}://127.0.0.1:{}", ports.client);
         let initial_cluster: Vec<String> = record
             .members
             .iter()
             .enumerate()
             .map(|(index, ports)| format!("{}={}", member_name(index), peer_url(*ports)))
             .collect();
+        let initial = [
+            format!("--initial-cluster={}", initial_cluster.join(",")),
+            format!("--initial-cluster-token={}", record.token),
+        ];
+        Self::with_ports(directory, program, index, record.members[index], initial, options)
+    }
+
+    fn with_ports(
+        directory: &Path,
+        program: &Path,
+        index: usize,
+        ports: Ports,
+        initial: impl IntoIterator<Item = String>,
+        options: &Options,
+    ) -> Self {
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        let name = member_name(index);
+        let client_url = format!("{scheme}://127.0.0.1:{}", ports.client);
         let mut args = vec![
             format!("--name={name}"),
             format!("--data-dir={}", data_directory(directory, index).display()),
@@ -188,8 +226,6 @@ impl Member {
             format!("--listen-peer-urls={}", peer_url(ports)),
             format!("--initial-advertise-peer-urls={}", peer_url(ports)),
             format!("--listen-metrics-urls=http://127.0.0.1:{}", ports.metrics),
-            format!("--initial-cluster={}", initial_cluster.join(",")),
-            format!("--initial-cluster-token={}", record.token),
             // The default of 3.4 is another, older logger.
             "--logger=zap".to_owned(),
             "--log-outputs=stderr".to_owned(),
@@ -200,6 +236,7 @@ impl Member {
             args.push(format!("--trusted-ca-file={}", tls.ca.display()));
             args.push(format!("--client-cert-auth={}", tls.client_certificates));
         }
+        args.extend(initial);
         args.extend(options.flags.iter().cloned());
         let program = Program {
             name: name.clone(),
@@ -214,8 +251,29 @@ impl Member {
             client_url,
             peer_url: peer_url(ports),
             metrics_port: ports.metrics,
+            data: data_directory(directory, index),
             process: Restartable::new(program, STOP_LIMIT),
         }
+    }
+
+    /// Starts it as a member that a running cluster has listed already, on an empty data directory. `initial_cluster` names
+    /// all members, this one too: `etcd-1=http://…,etcd-2=http://…`.
+    pub fn join(&mut self, initial_cluster: &str) -> Result<(), Error> {
+        if self.data.exists() {
+            fs::remove_dir_all(&self.data).map_err(Error::write(&self.data))?;
+        }
+        // The last of several flags of one name holds.
+        self.process
+            .add_flag(format!("--initial-cluster={initial_cluster}"));
+        self.process
+            .add_flag("--initial-cluster-state=existing".to_owned());
+        self.launch()
+    }
+
+    /// From its next start on, clients are told to reach it here, where a proxy may be.
+    pub fn advertise(&mut self, client_url: &str) {
+        self.process
+            .add_flag(format!("--advertise-client-urls={client_url}"));
     }
 
     /// Starts it and waits until it serves linearizable reads.
@@ -263,16 +321,17 @@ async fn healthy(metrics_port: u16) -> Result<(), String> {
 }
 
 fn new_record(members: usize) -> Result<Record, Error> {
-    let ports = || {
-        Ok(Ports {
-            client: ports::free_port()?,
-            peer: ports::free_port()?,
-            metrics: ports::free_port()?,
-        })
-    };
     Ok(Record {
         token: uuid::Uuid::new_v4().to_string(),
-        members: (0..members).map(|_| ports()).collect::<Result<_, _>>()?,
+        members: (0..members).map(|_| new_ports()).collect::<Result<_, _>>()?,
+    })
+}
+
+fn new_ports() -> Result<Ports, Error> {
+    Ok(Ports {
+        client: ports::free_port()?,
+        peer: ports::free_port()?,
+        metrics: ports::free_port()?,
     })
 }
 

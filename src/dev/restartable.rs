@@ -26,6 +26,11 @@ impl Restartable {
         }
     }
 
+    /// From its next start on it gets this flag, too.
+    pub(super) fn add_flag(&mut self, flag: String) {
+        self.program.args.push(flag.into());
+    }
+
     /// Starts its process and does not wait for it. Nothing if it runs.
     pub fn launch(&mut self) -> Result<(), Error> {
         let running = |process: &mut Supervised| process.status().is_none();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions};
 use tokio::sync::{Notify, watch};
@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use super::config::{Config, ConfigError, Material};
 use super::endpoints;
 use super::error::{Class, Error};
+use super::members::Contacts;
 use crate::metrics::{Metrics, Request};
 
 /// The largest message taken from etcd, which itself sends up to 2 GiB: a page of large values, or the events
@@ -30,8 +31,12 @@ pub(super) struct Shared {
     pub live: watch::Sender<Vec<String>>,
     /// Rung when a request went unanswered: the endpoints are looked at before their time.
     pub suspect: Notify,
-    /// One client per endpoint, for questions to that very member.
+    /// Held while endpoints join and leave the balanced channel, so that `live` says what is in it.
+    pub changing: tokio::sync::Mutex<()>,
+    /// One client per endpoint, for questions to whoever is there.
     pub single: Mutex<BTreeMap<String, Client>>,
+    /// One client per member, for questions to that very member.
+    pub contacts: Contacts,
 }
 
 pub(super) struct Link {
@@ -113,7 +118,9 @@ impl Etcd {
             link: RwLock::new(Arc::new(link)),
             live: watch::Sender::new(live),
             suspect: Notify::new(),
+            changing: tokio::sync::Mutex::new(()),
             single: Mutex::new(single),
+            contacts: Contacts::default(),
         })))
     }
 
@@ -159,10 +166,27 @@ impl Etcd {
         F: Fn(Arc<Link>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let limit = self.0.config.request_timeout;
-        let link = self.link();
+        let result = self
+            .within(operation, self.0.config.request_timeout, attempt(self.link()))
+            .await;
+        if result
+            .as_ref()
+            .is_err_and(|error| error.class == Class::Unavailable)
+        {
+            self.0.suspect.notify_one();
+        }
+        result
+    }
+
+    /// What is asked of one client, within this limit, counted and timed.
+    pub(super) async fn within<T>(
+        &self,
+        operation: &'static str,
+        limit: Duration,
+        ask: impl Future<Output = Result<T, etcd_client::Error>>,
+    ) -> Result<T, Error> {
         let started = Instant::now();
-        let result = match tokio::time::timeout(limit, attempt(link)).await {
+        let result = match tokio::time::timeout(limit, ask).await {
             Ok(result) => result.map_err(|error| Error::from_client(operation, error)),
             Err(_) => Err(Error::timed_out(operation, limit)),
         };
@@ -173,12 +197,6 @@ impl Etcd {
             .etcd_request_seconds
             .get_or_create(&Request { operation, code })
             .observe(seconds);
-        if result
-            .as_ref()
-            .is_err_and(|error| error.class == Class::Unavailable)
-        {
-            self.0.suspect.notify_one();
-        }
         result
     }
 

@@ -8,14 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, StatusResponse};
+use etcd_client::{Client, ConnectOptions, GetOptions};
 use futures::future::join_all;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::config::Config;
 use super::connect::{Etcd, Link};
-use super::error::{Class, Error};
+use super::error::Error;
+use super::kv::MemberId;
+use super::members::{ANY_KEY, denies_the_key};
 
 /// Between two looks that unanswered requests asked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -36,27 +38,10 @@ pub(super) fn answering(answers: &[Answer]) -> Vec<String> {
     serving.map(|(endpoint, _)| endpoint.clone()).collect()
 }
 
-/// Whether a member that gave its status serves requests: a learner refuses most, one that is cut off from its
-/// cluster all.
-fn serves(status: &StatusResponse) -> Result<(), Error> {
-    let refuse = |why: &str| {
-        Err(Error::new(
-            "status",
-            "Unavailable",
-            Class::Unavailable,
-            why.to_owned(),
-        ))
-    };
-    if status.is_learner() {
-        refuse("the member is a learner, which serves no requests")
-    } else if status.leader() == 0 {
-        refuse("the member sees no raft leader")
-    } else {
-        Ok(())
-    }
-}
-
-/// Asks every candidate for its status, all at once, each within the connect and request limits.
+/// Asks every candidate for a linearizable read, all at once, each within the connect and request limits. A learner
+/// refuses such a read, and a member that is cut off from its cluster does not answer it. The status would say the same,
+/// but a member that is being removed dies of being asked for that (REQ-M-7), and here any endpoint may be asked at any
+/// time.
 pub(super) async fn probe(
     config: &Config,
     options: &ConnectOptions,
@@ -69,20 +54,20 @@ pub(super) async fn probe(
         let known = clients.get(&endpoint).cloned();
         async move {
             let ask = async {
-                let mut answer = ask_status(&endpoint, options, known).await;
+                let mut answer = ask_read(&endpoint, options, known).await;
                 // Under TLS 1.3 a server refuses a client's certificate after the handshake, by an alert that
                 // races the end of the connection: only the alert tells why.
                 for _ in 0..TLS_ATTEMPTS {
                     if !answer.as_ref().is_err_and(Error::is_hangup) {
                         break;
                     }
-                    answer = ask_status(&endpoint, options, None).await;
+                    answer = ask_read(&endpoint, options, None).await;
                 }
                 answer
             };
             let answer = match tokio::time::timeout(limit, ask).await {
                 Ok(answer) => answer,
-                Err(_) => Err(Error::timed_out("status", limit)),
+                Err(_) => Err(Error::timed_out("range", limit)),
             };
             (endpoint, answer)
         }
@@ -91,9 +76,9 @@ pub(super) async fn probe(
         .await
         .into_iter()
         .map(|(endpoint, answer)| match answer {
-            Ok((client, serves)) => {
+            Ok(client) => {
                 clients.insert(endpoint.clone(), client);
-                (endpoint, serves)
+                (endpoint, Ok(()))
             }
             Err(error) => {
                 // Its next question goes over a fresh connection, not one that may be black-holed.
@@ -108,20 +93,21 @@ pub(super) async fn probe(
 /// of these meets the alert, on a loaded one fewer; the limit of the probe bounds them all.
 const TLS_ATTEMPTS: usize = 32;
 
-async fn ask_status(
-    endpoint: &str,
-    options: &ConnectOptions,
-    known: Option<Client>,
-) -> Result<(Client, Result<(), Error>), Error> {
+async fn ask_read(endpoint: &str, options: &ConnectOptions, known: Option<Client>) -> Result<Client, Error> {
     let ask = async {
         let mut client = match known {
             Some(client) => client,
             None => Client::connect([endpoint], Some(options.clone())).await?,
         };
-        let status = client.status().await?;
-        Ok((client, serves(&status)))
+        match client
+            .get(ANY_KEY, Some(GetOptions::new().with_count_only()))
+            .await
+        {
+            Err(error) if !denies_the_key(&error) => Err(error),
+            _ => Ok(client),
+        }
     };
-    ask.await.map_err(|error| Error::from_client("status", error))
+    ask.await.map_err(|error| Error::from_client("range", error))
 }
 
 impl Etcd {
@@ -180,9 +166,14 @@ impl Etcd {
             candidates.extend(self.voters().await.unwrap_or_else(|| self.live_endpoints()));
         }
         let mut clients = self.single_clients().clone();
+        let parted = self.0.contacts.parted_urls();
+        candidates.retain(|endpoint| !parted.contains(endpoint));
         let answers = probe(config, &options, &mut clients, candidates).await;
         *self.single_clients() = clients;
-        let live = answering(&answers);
+        let mut live = answering(&answers);
+        // A removal may have begun while they were asked.
+        let parted = self.0.contacts.parted_urls();
+        live.retain(|endpoint| !parted.contains(endpoint));
         if live.is_empty() {
             // Nothing better is known: the channel keeps what it has and reconnects by itself.
             if renewed && let Some((endpoint, Err(error))) = answers.first() {
@@ -194,30 +185,46 @@ impl Etcd {
             }
             return;
         }
-        let before = self.live_endpoints();
         if renewed {
+            let _changing = self.0.changing.lock().await;
             match Link::open(&live, options, material).await {
                 Ok(fresh) => {
                     *self.0.link.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
                     info!("etcd credentials changed on disk: connected anew");
+                    self.0.live.send_replace(live);
                 }
-                Err(error) => {
-                    warn!("etcd credentials changed on disk, but do not work: {error}");
-                    return;
-                }
+                Err(error) => warn!("etcd credentials changed on disk, but do not work: {error}"),
             }
-        } else if live != before {
-            for gone in before.iter().filter(|endpoint| !live.contains(endpoint)) {
-                let _ = link.client.remove_endpoint(gone).await;
-            }
-            for fresh in live.iter().filter(|endpoint| !before.contains(endpoint)) {
-                let _ = link.client.add_endpoint(fresh).await;
-            }
+        } else {
+            self.use_endpoints(live).await;
         }
-        if live != before {
-            info!(endpoints = ?live, "etcd endpoints changed");
-            self.0.live.send_replace(live);
+    }
+
+    /// Makes these the endpoints of the balanced channel.
+    pub(super) async fn use_endpoints(&self, live: Vec<String>) {
+        let _changing = self.0.changing.lock().await;
+        let (link, before) = (self.link(), self.live_endpoints());
+        if live == before {
+            return;
         }
+        for gone in before.iter().filter(|endpoint| !live.contains(endpoint)) {
+            let _ = link.client.remove_endpoint(gone).await;
+        }
+        for fresh in live.iter().filter(|endpoint| !before.contains(endpoint)) {
+            let _ = link.client.add_endpoint(fresh).await;
+        }
+        info!(endpoints = ?live, "etcd endpoints changed");
+        self.0.live.send_replace(live);
+    }
+
+    /// A client of one endpoint, kept for as long as the endpoint is a candidate.
+    pub(super) async fn endpoint_client(&self, endpoint: &str) -> Result<Client, etcd_client::Error> {
+        if let Some(known) = self.single_clients().get(endpoint) {
+            return Ok(known.clone());
+        }
+        let client = Client::connect([endpoint], Some(self.link().options.clone())).await?;
+        self.single_clients().insert(endpoint.to_owned(), client.clone());
+        Ok(client)
     }
 
     /// Client URLs of the started voters, if the list can be had. Good enough for where to connect, not for what to
@@ -229,6 +236,8 @@ impl Etcd {
             })
             .await
             .ok()?;
+        let ids = listed.members().iter().map(|member| MemberId(member.id()));
+        self.0.contacts.keep_only(&ids.collect());
         let voters = listed.members().iter().filter(|member| !member.is_learner());
         let urls = voters.flat_map(|member| member.client_urls());
         Some(urls.filter_map(|url| self.0.config.normalize(url)).collect())

@@ -37,6 +37,16 @@ impl fmt::Display for LeaseId {
     }
 }
 
+/// A member of the etcd cluster. Prints as 16 hexadecimal digits, lower case; etcdctl leaves leading zeros out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u64);
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// A key with its value and the revisions that date it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValue {

@@ -87,6 +87,7 @@ struct ServedResource {
 #[serde(rename_all = "camelCase")]
 struct Group {
     preferred_version: GroupVersion,
+    versions: Vec<GroupVersion>,
 }
 
 #[derive(Deserialize)]
@@ -153,20 +154,29 @@ impl KubeClient {
             .collect())
     }
 
-    /// The version of a group that the server prefers; `None` if it serves none.
+    /// The versions of a group, the one that the server prefers first; none if it does not serve the group.
     ///
     /// # Errors
     /// [`Error`] if that cannot be known.
-    pub async fn preferred_version(&self, group: &str) -> Result<Option<String>, Error> {
+    pub async fn versions(&self, group: &str) -> Result<Vec<String>, Error> {
         if group.is_empty() {
-            return Ok(Some("v1".to_owned()));
+            return Ok(vec!["v1".to_owned()]);
         }
         let call = discovery_call(format!("/apis/{}", segment(group)), group);
-        match self.call(&call).await {
-            Ok(body) => parse(&call, &body).map(|group: Group| Some(group.preferred_version.version)),
-            Err(error) if matches!(error.cause, Cause::NotFound(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let body = match self.call(&call).await {
+            Ok(body) => body,
+            Err(error) if matches!(error.cause, Cause::NotFound(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let group: Group = parse(&call, &body)?;
+        let others = group.versions.into_iter().map(|served| served.version);
+        let mut versions = vec![group.preferred_version.version];
+        versions.extend(
+            others
+                .filter(|version| *version != versions[0])
+                .collect::<Vec<_>>(),
+        );
+        Ok(versions)
     }
 }
 

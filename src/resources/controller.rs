@@ -176,24 +176,26 @@ impl Reconciler {
 
         let mut targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
         targets.extend(obsolete.iter().cloned());
-        let mut world = self.observe(&targets).await?;
+        let in_flight = self.settings.in_flight;
+        let mut world = World::observe(&self.kube, &mut self.discovery, &targets, in_flight)
+            .await
+            .map_err(api_server)?;
         // Before anything is written: a server remembers few of the changes that a watch has to be told of afterwards.
         self.watches.follow(&self.kube, &world);
         self.settle(fence, &foundation, &world, report).await?;
         let defined = self.await_definitions(&foundation, &world, report).await?;
         let late = self.await_kinds(&rest, &world, &defined).await?;
-        if !late.is_empty() {
-            world.extend(self.observe(&late).await?);
+        // All objects of those kinds, not only the late ones: a kind is listed once, and in all their namespaces.
+        targets.retain(|target| late.contains(&target.kind()));
+        if !targets.is_empty() {
+            world
+                .look_again(&self.kube, &mut self.discovery, &targets, in_flight)
+                .await
+                .map_err(api_server)?;
             self.watches.follow(&self.kube, &world);
         }
         self.settle(fence, &rest, &world, report).await?;
         self.prune(fence, obsolete, &mut world, report).await
-    }
-
-    pub(super) async fn observe(&mut self, targets: &[Target]) -> Result<World, Stopped> {
-        World::observe(&self.kube, &mut self.discovery, targets, self.settings.in_flight)
-            .await
-            .map_err(api_server)
     }
 
     pub(super) fn actor(&self) -> Actor {

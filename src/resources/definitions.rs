@@ -11,7 +11,7 @@ use super::act::Actor;
 use super::bundle::Manifest;
 use super::controller::{Reconciler, api_server};
 use super::kinds;
-use super::observe::{Target, Unseen, World};
+use super::observe::{GroupKind, Target, Unseen, World};
 use super::report::{Outcome, Report, Stopped};
 use crate::kube::{ObjectRef, Resource};
 use crate::retry::Delays;
@@ -23,7 +23,7 @@ impl Reconciler {
         foundation: &[&Manifest],
         world: &World,
         report: &mut Report,
-    ) -> Result<HashSet<(String, String)>, Stopped> {
+    ) -> Result<HashSet<GroupKind>, Stopped> {
         let in_place = |manifest: &Manifest| {
             let outcome = report.objects().get(&manifest.object);
             !matches!(outcome, None | Some(Outcome::Failed(_)))
@@ -74,14 +74,14 @@ impl Reconciler {
             .collect())
     }
 
-    /// Objects whose kind was not served when the cluster was looked at and is defined by now. Discovery follows a
-    /// definition with a delay.
+    /// Kinds of objects whose kind was not served, in their version, when the cluster was looked at, and is defined by now.
+    /// Discovery follows a definition with a delay.
     pub(super) async fn await_kinds(
         &mut self,
         rest: &[&Manifest],
         world: &World,
-        defined: &HashSet<(String, String)>,
-    ) -> Result<Vec<Target>, Stopped> {
+        defined: &HashSet<GroupKind>,
+    ) -> Result<HashSet<GroupKind>, Stopped> {
         let late: Vec<Target> = rest
             .iter()
             .filter(|manifest| {
@@ -124,7 +124,7 @@ impl Reconciler {
                 delays.wait().await;
             }
         }
-        Ok(late)
+        Ok(late.iter().map(Target::kind).collect())
     }
 }
 

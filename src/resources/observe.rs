@@ -16,6 +16,12 @@ pub(super) struct Target {
     pub(super) version: String,
 }
 
+impl Target {
+    pub(super) fn kind(&self) -> GroupKind {
+        (self.object.group.clone(), self.object.kind.clone())
+    }
+}
+
 impl From<&Manifest> for Target {
     fn from(manifest: &Manifest) -> Self {
         Self {
@@ -76,13 +82,28 @@ impl World {
         targets: &[Target],
         in_flight: usize,
     ) -> Result<Self, ApiError> {
+        let mut world = Self::default();
+        world.look_again(kube, discovery, targets, in_flight).await?;
+        match world.nothing_answered() {
+            Some(error) => Err(error.clone()),
+            None => Ok(world),
+        }
+    }
+
+    /// The same for some kinds, in the place of what was seen of them before. That none of these could be read says
+    /// nothing about the server: others could.
+    pub(super) async fn look_again(
+        &mut self,
+        kube: &KubeClient,
+        discovery: &mut Discovery,
+        targets: &[Target],
+        in_flight: usize,
+    ) -> Result<(), ApiError> {
         let unknown = discover(kube, discovery, targets, in_flight).await?;
         let mut versions: BTreeMap<GroupKind, Vec<&Target>> = BTreeMap::new();
         for target in targets {
-            let kind = (target.object.group.clone(), target.object.kind.clone());
-            versions.entry(kind).or_default().push(target);
+            versions.entry(target.kind()).or_default().push(target);
         }
-        let mut world = Self::default();
         let mut lists = Vec::new();
         for ((group, kind), targets) in versions {
             let served = targets
@@ -98,7 +119,7 @@ impl World {
             let seen = failed.map_or(Seen::NotServed, |error| Seen::Unknown(error.clone()));
             // Asked for anew next time: a definition of it may come.
             discovery.doubt(&group);
-            world.kinds.insert((group, kind), seen);
+            self.kinds.insert((group, kind), seen);
         }
         let mut listing = stream::iter(lists).buffer_unordered(in_flight);
         while let Some((resource, namespace, listed)) = listing.next().await {
@@ -123,12 +144,9 @@ impl World {
                     Seen::Unknown(error)
                 }
             };
-            world.kinds.insert(kind, seen);
+            self.kinds.insert(kind, seen);
         }
-        match world.nothing_answered() {
-            Some(error) => Err(error.clone()),
-            None => Ok(world),
-        }
+        Ok(())
     }
 
     /// If no kind at all could be read, and the server is why: one of the errors.
@@ -141,49 +159,52 @@ impl World {
         faults.all(|fault| fault.is_some()).then_some(first)
     }
 
-    /// Takes up what a later look saw.
-    pub(super) fn extend(&mut self, later: Self) {
-        self.kinds.extend(later.kinds);
-    }
-
-    /// An object of the inventory, to be looked at through the version that the server prefers now, should it serve the
-    /// one no more that the object was applied with; that version is looked at here.
+    /// Looks at objects of the inventory whose version is served no more through whatever version of their kind is, and
+    /// sets each one's version to the one that its kind was looked at through.
     ///
     /// # Errors
     /// [`ApiError`] if the server as a whole does not answer.
-    pub(super) async fn through_served_version(
+    pub(super) async fn look_through_other_versions(
         &mut self,
         kube: &KubeClient,
         discovery: &mut Discovery,
-        applied: Target,
-    ) -> Result<Target, ApiError> {
-        let ObjectRef { group, kind, .. } = &applied.object;
-        let key = (group.clone(), kind.clone());
-        match self.kinds.get(&key) {
-            Some(Seen::Listed { resource, .. }) => {
-                let version = resource.version.clone();
-                return Ok(Target { version, ..applied });
+        obsolete: &mut [Target],
+        in_flight: usize,
+    ) -> Result<(), ApiError> {
+        let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut others = Vec::new();
+        for target in obsolete.iter() {
+            if !matches!(self.kinds.get(&target.kind()), Some(Seen::NotServed)) {
+                continue;
             }
-            Some(Seen::NotServed) => {}
-            None | Some(Seen::Unknown(_)) => return Ok(applied),
+            let group = &target.object.group;
+            if !groups.contains_key(group) {
+                match kube.versions(group).await {
+                    Ok(versions) => groups.insert(group.clone(), versions),
+                    Err(error) if error.cause.is_the_server() => return Err(error),
+                    Err(error) => {
+                        // Not knowing is no absence: the object stays in the inventory.
+                        warn!(object = %target.object, %error, "which versions are served is not known");
+                        self.kinds.insert(target.kind(), Seen::Unknown(error));
+                        continue;
+                    }
+                };
+            }
+            let versions = groups.get(group).into_iter().flatten();
+            others.extend(versions.map(|version| Target {
+                object: target.object.clone(),
+                version: version.clone(),
+            }));
         }
-        let preferred = match kube.preferred_version(group).await {
-            Ok(Some(preferred)) if preferred != applied.version => preferred,
-            Ok(_) => return Ok(applied),
-            Err(error) if error.cause.is_the_server() => return Err(error),
-            Err(error) => {
-                // Not knowing is no absence: the object stays in the inventory.
-                warn!(object = %applied.object, %error, "which versions are served is not known");
-                self.kinds.insert(key, Seen::Unknown(error));
-                return Ok(applied);
+        if !others.is_empty() {
+            self.look_again(kube, discovery, &others, in_flight).await?;
+        }
+        for target in obsolete {
+            if let Some(Seen::Listed { resource, .. }) = self.kinds.get(&target.kind()) {
+                target.version.clone_from(&resource.version);
             }
-        };
-        let target = Target {
-            version: preferred,
-            ..applied
-        };
-        self.extend(Self::observe(kube, discovery, std::slice::from_ref(&target), 1).await?);
-        Ok(target)
+        }
+        Ok(())
     }
 
     /// The resource to write an object through, and the object as it was seen.

@@ -44,20 +44,15 @@ pub async fn preview(
     inventory: &Inventory,
 ) -> Result<BTreeMap<ObjectRef, Preview>, ApiError> {
     let wanted: HashSet<&ObjectRef> = bundle.manifests.iter().map(|manifest| &manifest.object).collect();
-    let obsolete = inventory.obsolete(|object| wanted.contains(object));
+    let mut obsolete = inventory.obsolete(|object| wanted.contains(object));
     let mut targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
     targets.extend(obsolete.iter().cloned());
     let in_flight = Settings::default().in_flight;
     let mut discovery = Discovery::default();
     let mut world = World::observe(kube, &mut discovery, &targets, in_flight).await?;
-    let mut found = Vec::with_capacity(obsolete.len());
-    for applied in obsolete {
-        found.push(
-            world
-                .through_served_version(kube, &mut discovery, applied)
-                .await?,
-        );
-    }
+    world
+        .look_through_other_versions(kube, &mut discovery, &mut obsolete, in_flight)
+        .await?;
     let looker = Looker {
         kube,
         bundle,
@@ -80,7 +75,7 @@ pub async fn preview(
         previews.insert(object.clone(), preview);
     }
     drop(looking);
-    for Target { object, version } in &found {
+    for Target { object, version } in &obsolete {
         let preview = match world.look_up(&discovery, object, version) {
             Ok((_, observed)) => match plan_prune(object, observed, inventory.uid(object)) {
                 Prune::Forget(_) => continue,

@@ -14,21 +14,22 @@ impl Reconciler {
     pub(super) async fn prune(
         &mut self,
         fence: &Fence,
-        obsolete: Vec<Target>,
+        mut obsolete: Vec<Target>,
         world: &mut World,
         report: &mut Report,
     ) -> Result<(), Stopped> {
-        let mut found = Vec::with_capacity(obsolete.len());
-        for applied in obsolete {
-            let target = world
-                .through_served_version(&self.kube, &mut self.discovery, applied)
-                .await
-                .map_err(api_server)?;
-            found.push(target);
-        }
+        world
+            .look_through_other_versions(
+                &self.kube,
+                &mut self.discovery,
+                &mut obsolete,
+                self.settings.in_flight,
+            )
+            .await
+            .map_err(api_server)?;
         let actor = self.actor();
-        let mut deletions = Vec::with_capacity(found.len());
-        for Target { object, version } in &found {
+        let mut deletions = Vec::with_capacity(obsolete.len());
+        for Target { object, version } in &obsolete {
             let seen = world.look_up(&self.discovery, object, version);
             deletions.push(prune_one(&actor, object, seen, self.inventory.uid(object)));
         }

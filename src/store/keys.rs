@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::etcd::KeyRange;
+use crate::etcd::{KeyRange, MemberId};
 
 mod volumes;
 
@@ -144,6 +144,22 @@ pub enum InUse<'a> {
     Other,
 }
 
+/// A key between `/joins/` and the last of `/removed/`, by what decides about roles. Names are as they stand there, good
+/// or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleKey<'a> {
+    /// `/joins/<node>`
+    Join(&'a str),
+    /// `/members/<member id>`
+    Member(MemberId),
+    /// `/nodes/<name>`, not what lies below it
+    Node(&'a str),
+    /// `/removed/<uid>`
+    Removed(&'a str),
+    /// Anything else.
+    Other,
+}
+
 /// Before and after the first slash.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|byte| *byte == b'/')?;
@@ -213,6 +229,53 @@ impl Keys {
     /// `/removed/<uid>`: a `RemovedNode`.
     pub fn removed(&self, uid: &str) -> Vec<u8> {
         self.below(format_args!("/removed/{uid}"))
+    }
+
+    /// All of them.
+    pub fn all_removed(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/removed/")))
+    }
+
+    /// `/joins/<node>`: a `Join`.
+    pub fn join(&self, node: &Name) -> Vec<u8> {
+        self.below(format_args!("/joins/{node}"))
+    }
+
+    /// All joins.
+    pub fn joins(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/joins/")))
+    }
+
+    /// `/members/<member id>`: a `Member`.
+    pub fn member(&self, id: MemberId) -> Vec<u8> {
+        self.below(format_args!("/members/{id}"))
+    }
+
+    /// All member records.
+    pub fn members(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/members/")))
+    }
+
+    /// Joins, member records, nodes and removed nodes in one range, so that one watch brings their changes in the order
+    /// in which they happened. What else lies between is [`RoleKey::Other`].
+    pub fn roles(&self) -> KeyRange {
+        self.joins().through(self.all_removed())
+    }
+
+    /// What a key of [`Keys::roles`] is.
+    pub fn parse_role<'a>(&self, key: &'a [u8]) -> RoleKey<'a> {
+        let parts = std::str::from_utf8(key)
+            .ok()
+            .and_then(|key| key.strip_prefix(self.0.0.as_str())?.strip_prefix('/'))
+            .and_then(|below| below.split_once('/'))
+            .filter(|(_, name)| !name.is_empty() && !name.contains('/'));
+        match parts {
+            Some(("joins", node)) => RoleKey::Join(node),
+            Some(("members", id)) => parse_member_id(id).map_or(RoleKey::Other, RoleKey::Member),
+            Some(("nodes", name)) => RoleKey::Node(name),
+            Some(("removed", uid)) => RoleKey::Removed(uid),
+            _ => RoleKey::Other,
+        }
     }
 
     /// `/services/<name>`: a `Service`.
@@ -363,6 +426,12 @@ impl Keys {
     }
 }
 
+/// Exactly as [`MemberId`] prints, so that no member has two keys.
+fn parse_member_id(text: &str) -> Option<MemberId> {
+    let id = MemberId(u64::from_str_radix(text, 16).ok()?);
+    (id.to_string() == text).then_some(id)
+}
+
 /// Stands for the core group, whose name is empty; no API group can be called so, as they hold a dot.
 const CORE_GROUP: &str = "core";
 
@@ -474,6 +543,29 @@ mod tests {
         }
         assert_eq!(keys().parse_task(&keys().task(&name, &name)), Some("web/web"));
         assert_eq!(keys().parse_in_use(b"/team/quorate2/services/a"), InUse::Other);
+    }
+
+    #[test]
+    fn the_range_of_roles_holds_each_kind_and_tells_them_apart() {
+        let range = keys().roles();
+        let (name, id): (Name, _) = ("n1".parse().unwrap(), MemberId(0x1f));
+        assert_eq!(keys().member(id), b"/team/quorate/members/000000000000001f");
+        for (key, expected) in [
+            (keys().join(&name), RoleKey::Join("n1")),
+            (keys().member(id), RoleKey::Member(id)),
+            (b"/team/quorate/members/1f".to_vec(), RoleKey::Other),
+            (b"/team/quorate/members/000000000000001F".to_vec(), RoleKey::Other),
+            (b"/team/quorate/members/+00000000000001f".to_vec(), RoleKey::Other),
+            (keys().node(&name), RoleKey::Node("n1")),
+            (keys().registration(&name), RoleKey::Other),
+            (b"/team/quorate/nodes/".to_vec(), RoleKey::Other),
+            (keys().removed("u"), RoleKey::Removed("u")),
+            (keys().status(), RoleKey::Other),
+        ] {
+            assert_eq!(keys().parse_role(&key), expected);
+            assert!(range.start() <= key.as_slice());
+        }
+        assert_eq!(keys().parse_role(b"/team/quorate2/nodes/a"), RoleKey::Other);
     }
 
     #[test]

@@ -6,20 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate::proto::task_status::State;
 
 use super::{World, history, network, service};
+use crate::support::dice::{Dice, seed};
 use crate::support::quorate::{Launch, TestReplica};
-
-/// A small generator (splitmix64): the same seed, the same run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-}
 
 #[derive(Default)]
 struct ModelService {
@@ -236,14 +224,7 @@ impl Run {
 
 #[tokio::test]
 async fn a_random_run_with_crashing_leaders_ends_with_exactly_what_should_be_there() {
-    let seed = std::env::var("QUORATE_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(|| {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            now.unwrap().as_secs()
-        });
-    eprintln!("QUORATE_TEST_SEED={seed} repeats this run");
+    let seed = seed();
     let mut run = Run::start(seed).await;
     for step in 1..=STEPS {
         run.step().await;

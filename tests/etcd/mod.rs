@@ -2,6 +2,7 @@
 
 mod cache;
 mod credentials;
+mod members;
 mod outages;
 mod volume;
 mod watch;

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use quorate::etcd::Txn;
-use quorate::gate::controller::Times;
+use quorate::gate::controller::{GateController, Times};
 use quorate::gate::status::{State, Status};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::term::{Cluster, TIMES, only, own, read_status, release, status};
-use crate::support::client::{commit, lead};
+use crate::support::client::{commit, config, connect_with, lead, metric, store};
+use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
 /// What another release could have put there: field 16 with three bytes, field 20 with a number.
@@ -165,6 +167,53 @@ async fn a_stale_leader_in_the_middle_of_a_pass_never_writes_its_done() {
     assert_eq!(cluster.status().await, None);
     assert_eq!(cluster.etcd.revision(), revision, "it wrote nothing at all");
     assert!(!stale.leadership.fence().window().is_open() && fresh.fence().window().is_open());
+}
+
+#[tokio::test]
+async fn what_a_write_without_an_answer_left_in_the_legible_status_is_put_right() {
+    let cluster = Cluster::start().await;
+    let proxy = Proxy::in_front_of(&cluster.etcd.endpoints()[0]);
+    let mut config = config(vec![proxy.url()]);
+    config.sync_endpoints = false;
+    config.request_timeout = Duration::from_millis(700);
+    let through = connect_with(config).await;
+    let leadership = lead(&cluster.client, "leader", cluster.pulse()).await.unwrap();
+    let recorder = cluster.recorder();
+    let (_published, releases) = watch::channel(None);
+    let controller = GateController {
+        store: store(&through),
+        fence: leadership.fence().clone(),
+        node: "leader".to_owned(),
+        own: own(5, 3),
+        releases,
+        resources: recorder.clone(),
+        times: TIMES,
+    };
+    let mut gate = JoinSet::new();
+    gate.spawn(controller.run());
+    cluster
+        .wait_for_legible(|legible| legible["state"] == "DONE")
+        .await;
+    // Begun only once the leader knows that.
+    recorder.change();
+    recorder.pass(2).await;
+    // It is written that a pass failed, but the leader is not told, and the next pass succeeds.
+    proxy.set(Network::LosesReplies);
+    recorder.will(Err("the apiserver is away"));
+    recorder.change();
+    cluster
+        .wait_for_legible(|legible| !legible["degraded"].is_null())
+        .await;
+    recorder.will(Ok(()));
+    eventually(SOON, "it gives the answer up", async || {
+        let unanswered = r#"quorate_etcd_request_seconds_count{operation="txn",code="DeadlineExceeded"}"#;
+        same(metric(&through, unanswered), 1.0)
+    })
+    .await;
+    proxy.set(Network::Passes);
+    cluster
+        .wait_for_legible(|legible| legible["degraded"].is_null())
+        .await;
 }
 
 /// A leader dies while it reconciles; what it left, and that the next one finishes it.

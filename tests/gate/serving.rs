@@ -109,13 +109,7 @@ async fn a_replica_that_registers_before_the_restriction_refuses_it_and_serves_u
     let old = Serving::start(&cluster, &cluster.store, "old", release(1));
     old.wait_ready().await;
     let (published, releases) = watch::channel(Some(only(&own, looked_at)));
-    let before = cluster.transactions();
-    let term = cluster.term_on(&own, TIMES, releases).await;
-    // One transaction for the candidacy, then attempts to restrict.
-    eventually(SOON, "restricting is tried twice", async || {
-        same(cluster.transactions() >= before + 3.0, true)
-    })
-    .await;
+    let term = cluster.term_refused_twice(&own, releases).await;
     assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
     assert!(old.ready() && term.recorder.passes().is_empty());
     old.stop().await;

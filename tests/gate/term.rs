@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::client::{commit, connect, lead, metric, put, store};
 use crate::support::etcd::TestEtcd;
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{SOON, eventually, same};
 
 /// Release 0.`minor`.0.
 pub fn release(minor: u32) -> Release {
@@ -309,7 +309,25 @@ impl Cluster {
         self.term_of(own, times, releases, recorder).await
     }
 
-    /// The same with a recorder that was told before what to do.
+    /// The same, up to where it has tried twice to restrict. Nothing else may be written meanwhile.
+    pub async fn term_refused_twice(&self, own: &Own, releases: watch::Receiver<Option<Releases>>) -> Term {
+        let transactions = || {
+            metric(
+                &self.client,
+                r#"quorate_etcd_request_seconds_count{operation="txn",code="Ok"}"#,
+            )
+        };
+        let before = transactions();
+        let term = self.term_on(own, TIMES, releases).await;
+        // One transaction for the candidacy, then the attempts.
+        eventually(SOON, "restricting is tried twice", async || {
+            same(transactions() >= before + 3.0, true)
+        })
+        .await;
+        term
+    }
+
+    /// The same as [`Cluster::term_on`] with a recorder that was told before what to do.
     pub async fn term_of(
         &self,
         own: &Own,
@@ -339,14 +357,6 @@ impl Cluster {
 
     pub fn recorder(&self) -> Recorder {
         Recorder::new(&self.store)
-    }
-
-    /// Transactions that were answered so far.
-    pub fn transactions(&self) -> f64 {
-        metric(
-            &self.client,
-            r#"quorate_etcd_request_seconds_count{operation="txn",code="Ok"}"#,
-        )
     }
 
     pub fn gate_blocked(&self) -> i64 {

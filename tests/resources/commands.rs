@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use quorate::resources::Bundle;
 use serde_json::json;
 
 use super::site::{Site, bundle, bundle_directory, config_map, config_map_path, ended, expect_success};
 use crate::support::quorate::quorate;
-use crate::support::wait::{SOON, eventually};
 
 #[tokio::test]
 async fn check_shows_what_a_bundle_holds() {
@@ -78,7 +76,7 @@ async fn check_from_an_old_bundle_finds_the_deadlock_of_both_minimums() {
 }
 
 /// The arguments of `quorate bundle diff` for a bundle at a site.
-fn diff(site: &Site, bundle: &Path) -> [String; 6] {
+pub fn diff(site: &Site, bundle: &Path) -> [String; 6] {
     [
         "bundle".to_owned(),
         "diff".to_owned(),
@@ -121,51 +119,6 @@ async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
         finished.stdout
     );
     finished.expect_code(4);
-}
-
-#[tokio::test]
-async fn diff_shows_what_would_be_pruned_although_its_version_is_served_no_more() {
-    let site = Site::start().await;
-    let definition = |served: &str| {
-        format!(
-            "---
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {{name: balls.toys.example.com}}
-spec:
-  group: toys.example.com
-  scope: Cluster
-  names: {{kind: Ball, plural: balls, singular: ball, listKind: BallList}}
-  versions:
-    - {{name: v1, served: {served}, storage: true, schema: {{openAPIV3Schema: {{type: object}}}}}}
-    - {{name: v2, served: true, storage: false, schema: {{openAPIV3Schema: {{type: object}}}}}}
-"
-        )
-    };
-    let ball = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n";
-    expect_success(&site.pass(bundle(&(definition("true") + ball))).await);
-    let v1 = "/apis/toys.example.com/v1";
-    site.patch(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/balls.toys.example.com",
-        json!({"spec": {"versions": [
-            {"name": "v1", "served": false, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}},
-            {"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object"}}},
-        ]}}),
-    )
-    .await;
-    eventually(SOON, "the first version is served no more", async || {
-        site.get(v1).await.map_or(Ok(()), |_| Err("still"))
-    })
-    .await;
-
-    let without = bundle_directory("1.1.0", &definition("false"));
-    let shown = quorate(diff(&site, without.path())).await.expect_done();
-    assert!(
-        shown.contains("- Ball.toys.example.com red: no longer in the bundle"),
-        "{shown}"
-    );
-    let report = site.pass(Bundle::load(without.path()).unwrap()).await;
-    assert_eq!(ended(&report, "pruned"), ["Ball.toys.example.com red"]);
 }
 
 /// Everything that a bundle can need: roles that grant more than their writer holds, a binding to cluster-admin, a

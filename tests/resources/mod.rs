@@ -10,3 +10,4 @@ mod paused;
 mod process;
 mod site;
 mod trouble;
+mod versions;

@@ -4,6 +4,7 @@ use super::faults::{Fault, FaultProxy};
 use super::site::{bundle_directory, config_map, config_map_path};
 use crate::support::client::{connect, written_since};
 use crate::support::kubernetes::Kubernetes;
+use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, legible_status};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -41,7 +42,14 @@ async fn a_leader_that_is_paused_amid_its_writes_writes_nothing_more() {
         .flag("--settle-ms=100")
         .flag(format!("--kube-in-flight={}", UNDER_WAY.len()));
 
-    let mut paused = launch.clone().kubeconfig(proxy.kubeconfig()).start("paused");
+    // etcd's news, too: what ends the paused leader's term is to be its own clock, and nothing that it is told.
+    let to_etcd = Proxy::in_front_of(&kubernetes.etcd.endpoints().concat());
+    let mut paused = launch
+        .clone()
+        .endpoints(vec![to_etcd.url()])
+        .flag("--etcd-sync-endpoints=false")
+        .kubeconfig(proxy.kubeconfig())
+        .start("paused");
     eventually(SOON, "its writes are under way", async || {
         let noted = proxy.noted();
         let sent = |name: &str| {
@@ -57,6 +65,7 @@ async fn a_leader_that_is_paused_amid_its_writes_writes_nothing_more() {
     let pid = paused.process().unwrap().pid();
     let old_key = kubernetes.etcd.keys(ELECTION);
     paused.pause();
+    to_etcd.set(Network::BlackHole);
 
     next.wait_leading().await;
     eventually(SOON, "the next leader is done", async || {
@@ -76,6 +85,7 @@ async fn a_leader_that_is_paused_amid_its_writes_writes_nothing_more() {
     paused.resume();
 
     paused.wait_for_log("no longer leading").await;
+    to_etcd.set(Network::Passes);
     wait_for_candidates(&kubernetes, 2).await;
     paused.wait_ready().await;
     let sent = proxy.take_noted();

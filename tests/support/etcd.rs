@@ -35,6 +35,10 @@ pub const PASSWORD: &str = "correct horse";
 /// The administrator's password.
 const ROOT_PASSWORD: &str = "battery staple";
 
+/// A counter of each member: the reads that clients began there. Endpoints are probed by a read.
+pub const READS_BEGUN: &str =
+    r#"grpc_server_started_total{grpc_method="Range",grpc_service="etcdserverpb.KV",grpc_type="unary"}"#;
+
 impl TestEtcd {
     /// One member, no TLS, no passwords.
     pub async fn start() -> Self {

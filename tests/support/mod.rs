@@ -9,6 +9,7 @@
 
 pub mod client;
 pub mod csi;
+pub mod dice;
 pub mod etcd;
 pub mod hold;
 pub mod kubernetes;

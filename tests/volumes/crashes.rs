@@ -6,6 +6,7 @@ use quorate::dev::csi_plugin::faults::Happening;
 
 use super::*;
 use crate::support::csi::answer;
+use crate::support::dice::{Dice, seed};
 use crate::support::quorate::{Launch, TestReplica};
 
 /// A leader dies at this point of a volume's life; the next one carries on.
@@ -93,19 +94,6 @@ async fn a_leader_that_dies_while_it_deletes_leaves_nothing_behind() {
     }
 }
 
-/// A small generator (splitmix64): the same seed, the same run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-}
-
 const STEPS: usize = 60;
 
 /// What is asked for may be refused, by the state that things are in; nothing else may go wrong.
@@ -184,14 +172,7 @@ fn check_deletions(calls: &[Call], seed: u64) {
 
 #[tokio::test]
 async fn a_random_run_with_crashing_leaders_and_a_failing_plugin_leaves_the_backend_empty() {
-    let seed = std::env::var("QUORATE_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.unwrap().as_secs()
-    });
-    eprintln!("QUORATE_TEST_SEED={seed} repeats this run");
+    let seed = seed();
     let mut dice = Dice(seed);
     let world = World::start().await;
     world.apply(&world.plugin_document("{\"timeout\": \"2s\"}")).await;

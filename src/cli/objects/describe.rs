@@ -17,6 +17,7 @@ use crate::store::object::{Malformed, Object, condition, decode, time};
 #[command(after_help = "\
 Examples:
   quorate describe node n1
+  quorate describe member etcd-1      # by the name of the member or its id
   quorate describe replica/quorate-0
   quorate describe service web        # its tasks, and what holds its deletion back")]
 pub struct DescribeArgs {
@@ -38,7 +39,7 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let all = if names.is_empty() {
         // Everything that describing one object reads, for all of them.
-        let view = View::read(&store, &kind.ranges(&store.keys, None)).await?;
+        let view = View::of(&store, kind, &kind.ranges(&store.keys, None)).await?;
         if !view.iter().any(|kv| kind.name(&store.keys, &kv.key).is_some()) {
             eprintln!("no {} found below {}", kind.words().plural, store.keys.prefix());
         }
@@ -56,9 +57,11 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         })),
         None => {
             for name in &names {
-                let view = View::read(&store, &kind.ranges(&store.keys, Some(name))).await?;
-                match view.get(&kind.key(&store.keys, name)) {
-                    Some(kv) => texts.push(kind.describe(&view, &name.to_string(), kv, now)),
+                let view = View::of(&store, kind, &kind.ranges(&store.keys, Some(name))).await?;
+                let found = view.get(&kind.locate(&view, name));
+                let named = found.and_then(|kv| Some((kv, kind.name(&store.keys, &kv.key)?)));
+                match named {
+                    Some((kv, name)) => texts.push(kind.describe(&view, name, kv, now)),
                     None => missing.push(name),
                 }
             }

@@ -1,6 +1,7 @@
 //! `quorate get`: objects as a table or as documents, now or as they change.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -16,6 +17,9 @@ use crate::store::object::text::{to_json, to_yaml};
 use crate::store::object::with_header;
 use crate::store::{Id, Store};
 
+/// How often members are asked how they fare, with `--watch`.
+const MEMBERS_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Arguments of `quorate get`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -24,6 +28,7 @@ Examples:
   quorate get node n1 -o yaml
   quorate get nodes -l zone=a,!retired -o name
   quorate get replicas --watch
+  quorate get members -o wide           # etcd's own, asked one by one
 
 A stored value that cannot be read is listed as <malformed>, with a warning on standard error; asked for by name, it \
 also makes the exit code 1.")]
@@ -107,7 +112,8 @@ impl Selection {
     fn pick(&self, view: &View, key: &[u8], now: Timestamp) -> Option<(String, Shown)> {
         let stored = view.get(key)?;
         let name = self.kind.name(&view.keys, key)?;
-        let wanted = self.names.is_empty() || self.names.iter().any(|wanted| wanted.to_string() == name);
+        let is_wanted = |wanted: &Id| self.kind.locate(view, wanted) == key;
+        let wanted = self.names.is_empty() || self.names.iter().any(is_wanted);
         let shown = wanted.then(|| self.kind.show(view, name, stored, now))?;
         self.selector
             .matches(&shown.labels)
@@ -116,7 +122,7 @@ impl Selection {
 }
 
 async fn list(store: &Store, selection: &Selection, mut printer: Printer) -> Result<(), Failure> {
-    let view = View::read(store, &selection.ranges(store)).await?;
+    let view = View::of(store, selection.kind, &selection.ranges(store)).await?;
     let now = Timestamp::now();
     let mut missing = Vec::new();
     let mut keys = Vec::new();
@@ -124,7 +130,7 @@ async fn list(store: &Store, selection: &Selection, mut printer: Printer) -> Res
         keys.extend(view.iter().map(|kv| kv.key.clone()));
     }
     for name in &selection.names {
-        let key = selection.kind.key(&store.keys, name);
+        let key = selection.kind.locate(&view, name);
         match view.get(&key) {
             Some(_) => keys.push(key),
             None => missing.push(name),
@@ -174,7 +180,19 @@ async fn watch_objects(store: &Store, selection: &Selection, printer: &mut Print
     let mut last: BTreeMap<Vec<u8>, (String, Shown)> = BTreeMap::new();
     loop {
         let mut concerned = std::collections::BTreeSet::new();
-        for key in live.changes().await {
+        let keys = if selection.kind.looks_at_members() {
+            // etcd tells nobody when a member falls ill: it has to be asked.
+            let changes = tokio::time::timeout(MEMBERS_INTERVAL, live.changes()).await;
+            if let Err(failure) = live.view.look_at_members(store).await {
+                warn(&format!("showing what was seen last: {failure}"));
+            }
+            concerned.extend(last.keys().cloned());
+            concerned.extend(live.view.iter().map(|kv| kv.key.clone()));
+            changes.unwrap_or_default()
+        } else {
+            live.changes().await
+        };
+        for key in keys {
             match selection.kind.concerns(&store.keys, &key) {
                 Concerns::One(key) => {
                     concerned.insert(key);

@@ -6,7 +6,10 @@ use std::sync::OnceLock;
 
 use futures::future::select_all;
 
+use super::kinds::Kind;
 use crate::cli::exit::Failure;
+use crate::cli::roles::facts;
+use crate::etcd::members::{List, Survey};
 use crate::etcd::{Etcd, KeyRange, KeyValue, Revision};
 use crate::store::{Cache, Keys, Store};
 
@@ -18,6 +21,16 @@ pub struct View {
     entries: BTreeMap<Vec<u8>, KeyValue>,
     revision: Revision,
     derived: OnceLock<Box<dyn Any + Send + Sync>>,
+    members: Option<MembersNow>,
+}
+
+/// What etcd says of its members at one moment, beside the records below `/members/`.
+#[derive(Debug)]
+pub struct MembersNow {
+    /// Which there are.
+    pub list: List,
+    /// What those answered that were asked: one that is being removed is not (REQ-M-7).
+    pub surveys: Vec<Survey>,
 }
 
 impl View {
@@ -28,7 +41,51 @@ impl View {
             entries: BTreeMap::new(),
             revision: Revision::ABSENT,
             derived: OnceLock::new(),
+            members: None,
         }
+    }
+
+    /// Reads what a kind shows of these objects, or of all.
+    ///
+    /// # Errors
+    /// A failure if etcd did not answer.
+    pub async fn of(store: &Store, kind: &dyn Kind, ranges: &[KeyRange]) -> Result<Self, Failure> {
+        let mut view = Self::read(store, ranges).await?;
+        if kind.looks_at_members() {
+            view.look_at_members(store).await?;
+        }
+        Ok(view)
+    }
+
+    /// Asks etcd for its members, and each of those how it fares.
+    ///
+    /// # Errors
+    /// A failure if there is no list.
+    pub async fn look_at_members(&mut self, store: &Store) -> Result<(), Failure> {
+        let list = store.etcd.list_members().await.map_err(Failure::failed)?;
+        let (records, _) = facts::records(store).await?;
+        let surveys = facts::survey(store, &list, &records).await;
+        self.derived.take();
+        // Members without a record are shown like the others.
+        self.entries
+            .retain(|_, kv| kv.mod_revision != Revision::ABSENT || !kv.value.is_empty());
+        for member in &list.members {
+            let key = self.keys.member(member.id);
+            self.entries.entry(key.clone()).or_insert(KeyValue {
+                key,
+                value: Vec::new(),
+                create_revision: Revision::ABSENT,
+                mod_revision: Revision::ABSENT,
+                lease: None,
+            });
+        }
+        self.members = Some(MembersNow { list, surveys });
+        Ok(())
+    }
+
+    /// What etcd says of its members, for kinds that look at them.
+    pub fn members(&self) -> Option<&MembersNow> {
+        self.members.as_ref()
     }
 
     /// Reads ranges. Each is at one revision, but not all at the same: good enough to look at, not to decide by.

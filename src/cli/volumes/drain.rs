@@ -1,14 +1,12 @@
 //! `quorate drain`: a node gets nothing new, or is given up.
 
-use std::io::IsTerminal;
-
 use clap::Args;
 use prost::Message;
 
 use super::{Request, carry_out, name};
+use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::objects::delete::ask;
 use crate::cli::output::print;
 use crate::etcd::Txn;
 use crate::proto::Node;
@@ -48,12 +46,7 @@ pub struct DrainArgs {
 /// 3 for a node that does not exist, 64 where nobody can be asked.
 pub async fn run(args: DrainArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let node = &args.node;
-    if args.out_of_service && !args.yes && !std::io::stdin().is_terminal() {
-        return Err(Failure::usage(
-            "nobody can be asked whether to give the node up: standard input is no terminal",
-        )
-        .hint("add --yes to declare it out of service without being asked"));
-    }
+    confirm::require(args.yes || !args.out_of_service, "declare it out of service")?;
     let store = connect(etcd).await?;
     // Before anyone is asked about a node that does not exist.
     decide(&store, &args).await?;
@@ -62,7 +55,7 @@ pub async fn run(args: DrainArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             "node/{node} is declared out of service: its volumes are unpublished from it without asking it, and may be \
              published elsewhere"
         );
-        ask(&[&statement], "nothing was changed")?;
+        confirm::ask(&[&statement], "nothing was changed")?;
     }
     let said = carry_out(&store, || decide(&store, &args)).await?;
     print(&format!("node/{node} {said}\n")).map(drop)

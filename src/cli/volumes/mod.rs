@@ -5,10 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use super::confirm::{self, ATTEMPTS};
 use super::exit::{Exit, Failure};
 use super::objects::view::LiveView;
 use super::wait_ready::duration;
-use crate::etcd::{KeyRange, KeyValue, Txn, TxnError};
+use crate::etcd::{KeyRange, KeyValue, Txn};
 use crate::retry::Delays;
 use crate::store::{Name, Store};
 
@@ -16,9 +17,6 @@ pub mod drain;
 pub mod publish;
 pub mod retry;
 pub mod unpublish;
-
-/// How often a request that others overtook is decided anew.
-const ATTEMPTS: u32 = 10;
 
 /// Whether to wait, and how long.
 #[derive(Args, Debug)]
@@ -55,27 +53,12 @@ where
             Request::Nothing(said) => return Ok(said),
             Request::Write(txn, said) => (txn, said),
         };
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "an operator's request, which no leadership guards; it compares what it was decided from"
-        )]
-        let outcome = store.etcd.unfenced(txn).await;
-        match outcome {
-            Ok(_) => return Ok(said),
-            Err(TxnError::Conflict { .. }) => {}
-            Err(TxnError::Failed(error)) => return Err(Failure::failed(error)),
-            Err(TxnError::Unknown(error)) => {
-                return Err(Failure::failed(format!(
-                    "it may or may not be asked for yet, look again: {error}"
-                )));
-            }
+        if confirm::commit(&store.etcd, txn, "asked for").await? {
+            return Ok(said);
         }
         delays.wait().await;
     }
-    Err(Failure::new(
-        Exit::Conflict,
-        format!("others changed it {ATTEMPTS} times in a row; try again"),
-    ))
+    Err(confirm::overtaken())
 }
 
 /// Follows one key until `done` says so; tells each new sentence of `tell`.

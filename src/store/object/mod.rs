@@ -17,6 +17,7 @@ pub mod condition;
 pub mod fields;
 pub mod label;
 pub mod mark;
+pub mod member;
 pub mod network;
 pub mod node;
 pub mod plugin;

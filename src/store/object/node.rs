@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::change::{Appliable, Rejection};
 use super::fields::{Fault, Fields};
 use super::{Object, condition, document};
-use crate::etcd::Revision;
+use crate::etcd::{MemberId, Revision};
 use crate::proto::node_spec::Availability;
 use crate::proto::{CsiNode, Metadata, Node, NodeSpec, NodeStatus, Role};
 use crate::release::Release;
@@ -139,7 +139,7 @@ impl Appliable for Node {
         let Some(desired_role) = manifest.desired_role.filter(|_| faults.is_empty()) else {
             return Err(Rejection::Faulty(faults));
         };
-        check_role_change(name, spec.desired_role, desired_role)?;
+        // Whether the role may change is for who writes it to check: that takes etcd's member list.
         spec.desired_role = desired_role.into();
         spec.availability = manifest.availability.unwrap_or(Availability::Active).into();
         spec.out_of_service = manifest.out_of_service.unwrap_or_default();
@@ -176,22 +176,6 @@ impl Appliable for Node {
         };
         report(self) == report(other)
     }
-}
-
-/// Whether `apply` may change the desired role of an existing node. A role is changed with the checks of promotion and
-/// demotion (the last manager, the member list, quorum), and this release has nobody who carries a change out.
-fn check_role_change(name: &str, from: i32, to: Role) -> Result<(), Rejection> {
-    if from == i32::from(to) {
-        return Ok(());
-    }
-    Err(Rejection::Refused {
-        rule: "RoleChange",
-        message: format!(
-            "spec.desiredRole of node {name} is {} and stays so: this release does not promote or demote existing \
-             nodes (a new node may be created with either role)",
-            shown(&role_word(from))
-        ),
-    })
 }
 
 fn read_csi(status: &mut Fields<'_, '_>) -> Option<Vec<CsiNode>> {
@@ -256,8 +240,9 @@ pub fn release_word(node: &Node) -> Option<String> {
         .map(|release| release.to_string())
 }
 
-/// The document of a node. `ready` comes from `/alive/<name>` and is not stored with the node.
-pub fn to_document(node: &Node, mod_revision: Revision, ready: bool) -> Value {
+/// The document of a node. `ready` comes from `/alive/<name>`, `member` from the records below `/members/`; neither is
+/// stored with the node.
+pub fn to_document(node: &Node, mod_revision: Revision, ready: bool, member: Option<MemberId>) -> Value {
     let spec = node.spec.unwrap_or_default();
     let words = [
         ("desiredRole", role_word(spec.desired_role)),
@@ -281,6 +266,9 @@ pub fn to_document(node: &Node, mod_revision: Revision, ready: bool) -> Value {
     }
     status.insert("ready".to_owned(), json!(ready));
     status.insert("controller".to_owned(), json!(stored.controller));
+    if let Some(member) = member {
+        status.insert("memberID".to_owned(), json!(member.to_string()));
+    }
     if let Some(release) = release_word(node) {
         status.insert("release".to_owned(), json!(release));
     }

@@ -13,6 +13,7 @@ use crate::store::object::change::{Part, Rejection, Request, Step, Stored};
 
 mod input;
 mod references;
+mod roles;
 
 use input::Manifest;
 
@@ -25,6 +26,9 @@ const ATTEMPTS: u32 = 10;
 The spec of a document is written as a whole. What it leaves out has its default in a new object; in an existing one, \
 leaving out a field is an error where that would change it (and always for a node's desiredRole). Labels are replaced \
 if the document has any, else left alone. A given uid or resourceVersion must be that of the object.
+
+A desiredRole that changes is a promotion or a demotion, and goes through the checks of quorate promote and quorate \
+demote, without being asked about.
 
 With --subresource status, what the document gives of the reporter's part of status is written, and nothing else: a \
 node's release, controller and csi, a task's state. What it leaves out stays; null clears.
@@ -152,11 +156,15 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
         .filter(|planned| matches!(planned.step, Step::Create(_)))
         .map(|planned| planned.key.clone())
         .collect();
+    let mut demoted = Vec::new();
     for planned in &planned {
-        let checked = references::check(store, &planned.manifest, planned.stored.as_ref(), &planned.step);
-        let checked = checked.await?;
-        if let Some(rejection) = checked.rejection(&created) {
-            let origin = &planned.manifest.origin;
+        let (manifest, stored) = (&planned.manifest, planned.stored.as_ref());
+        let checked = references::check(store, manifest, stored, &planned.step).await?;
+        let mut demotion = roles::look_up(store, manifest, stored, &planned.step).await?;
+        let rejections = [checked.rejection(&created), demotion.rejection(&demoted)];
+        demoted.extend(demotion.node().cloned());
+        for rejection in rejections.into_iter().flatten() {
+            let origin = &manifest.origin;
             failures.push((exit_of(&rejection), format!("{origin}: {rejection}")));
         }
     }
@@ -206,10 +214,12 @@ async fn write(store: &Store, planned: Planned, force: bool) -> Result<&'static 
     } = planned;
     let mut delays = Delays::etcd();
     for _ in 0..ATTEMPTS {
-        let used = references::check(store, &manifest, stored.as_ref(), &step)
-            .await
-            .map_err(|failure| (failure.exit, failure.to_string()))?;
-        if let Some(rejection) = used.rejection(&[]) {
+        let told = |failure: Failure| (failure.exit, failure.to_string());
+        let used = references::check(store, &manifest, stored.as_ref(), &step);
+        let used = used.await.map_err(told)?;
+        let demotion = roles::look_up(store, &manifest, stored.as_ref(), &step);
+        let mut demotion = demotion.await.map_err(told)?;
+        if let Some(rejection) = used.rejection(&[]).or_else(|| demotion.rejection(&[])) {
             return Err((exit_of(&rejection), rejection.to_string()));
         }
         let (outcome, value) = match step {
@@ -219,6 +229,7 @@ async fn write(store: &Store, planned: Planned, force: bool) -> Result<&'static 
         };
         let read_at = stored.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
         let txn = used.compare(Txn::new().when_unchanged(&key, read_at).put(&key, value.clone()));
+        let txn = demotion.compare(txn, store);
         #[expect(
             clippy::disallowed_methods,
             reason = "an operator's write, which no leadership guards; it compares what it was made from"

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{Deletable, Deletion, EndsLater};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::view::View;
-use crate::etcd::{KeyRange, Txn};
+use crate::etcd::{KeyRange, Revision, Txn};
 use crate::store::object::mark::Marked;
 use crate::store::object::{decode, time};
 use crate::store::{Id, Keys, Name, Store};
@@ -86,8 +86,9 @@ impl<O: Marked> Deletable for DeleteMarked<O> {
 }
 
 impl<O: Marked> EndsLater for DeleteMarked<O> {
-    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
-        (self.key)(keys, &id.name)
+    fn came_to_be(&self, view: &View, id: &Id) -> Option<Revision> {
+        let stored = view.get(&(self.key)(&view.keys, &id.name));
+        stored.map(|kv| kv.create_revision)
     }
 
     fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange> {

@@ -1,7 +1,6 @@
 //! `quorate delete`: what may go, goes; what may not is refused by name. All objects are looked at before one is
 //! deleted.
 
-use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
@@ -9,11 +8,12 @@ use futures::future::BoxFuture;
 
 use super::kinds::{Target, TargetParser};
 use super::view::View;
+use crate::cli::confirm::{self, ATTEMPTS};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print};
 use crate::cli::wait_ready::duration;
-use crate::etcd::{KeyRange, Txn, TxnError};
+use crate::etcd::{KeyRange, Revision, Txn};
 use crate::retry::Delays;
 use crate::store::object::Malformed;
 use crate::store::{Id, Keys, Store};
@@ -25,14 +25,12 @@ pub mod used_by_volumes;
 pub mod volumes;
 mod wait;
 
-/// How often a deletion that others overtook is decided anew.
-const ATTEMPTS: u32 = 10;
-
 /// Arguments of `quorate delete`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A node is not deleted while it is ready, unless --force is given, and not while it is a desired manager and in the \
-member list of etcd. Its uid is recorded as removed.
+A node is not deleted while it is ready, unless --force is given, not while it is a desired manager and in the \
+member list of etcd (demote it first), and not if its member is the last voter. Its uid is recorded as removed: no node \
+of that uid is ever admitted again. A member that it still has is removed from etcd by the leader; --wait waits for that.
 
 A service or a network is marked, which cannot be taken back, and the command returns, telling what still holds it \
 back: a service goes once it has no task, a network once no service uses it. --wait waits for that. A marked network \
@@ -70,7 +68,7 @@ pub struct DeleteArgs {
     #[arg(short, long)]
     yes: bool,
 
-    /// Wait until what is only marked is gone, telling what holds it back
+    /// Wait until what is only marked is gone, or a node's member, telling what holds it back
     #[arg(long)]
     wait: bool,
 
@@ -97,16 +95,22 @@ pub trait Deletable: Sync {
     }
 }
 
-/// A kind whose objects are marked, and go once nothing uses them.
+/// A kind whose deletion ends later: objects that are marked and go once nothing uses them, or that leave something
+/// behind.
 pub trait EndsLater: Sync {
-    /// The object's key.
-    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8>;
+    /// When that which is waited for came to be: another one of the same name is not waited for. `None` if it is gone.
+    fn came_to_be(&self, view: &View, id: &Id) -> Option<Revision>;
 
     /// The ranges that show it and everything that can hold it back.
     fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange>;
 
     /// What holds it back, each in words.
     fn blockers(&self, view: &View, id: &Id) -> Vec<String>;
+
+    /// What is said of it at the end.
+    fn ended(&self) -> &'static str {
+        "deleted"
+    }
 }
 
 /// What deleting one object means.
@@ -138,12 +142,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         return Err(Failure::usage(format!("no {} named", words.singular))
             .hint(format!("quorate delete {} NAME…", words.singular)));
     }
-    if !args.yes && !std::io::stdin().is_terminal() {
-        return Err(
-            Failure::usage("nobody can be asked whether to delete: standard input is no terminal")
-                .hint("add --yes to delete without being asked"),
-        );
-    }
+    confirm::require(args.yes, "delete")?;
     let store = connect(etcd).await?;
     let mut planned = Vec::new();
     let mut failures = Vec::new();
@@ -170,7 +169,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             .iter()
             .map(|(_, deletion)| deletion.statement.as_str())
             .collect();
-        ask(&statements, "nothing was deleted")?;
+        confirm::ask(&statements, "nothing was deleted")?;
     }
     let mut failures = Vec::new();
     let mut marked = Vec::new();
@@ -206,24 +205,6 @@ fn malformed(malformed: &Malformed) -> Failure {
     Failure::new(Exit::Refused, why).hint("--force deletes it all the same")
 }
 
-/// Asks whether to go on. `otherwise` says what happened if not.
-///
-/// # Errors
-/// A failure if the answer is no, or cannot be read.
-pub fn ask(statements: &[&str], otherwise: &str) -> Result<(), Failure> {
-    let mut err = std::io::stderr();
-    let _ = write!(err, "{}\nGo on? [y/N] ", statements.join("\n"));
-    let _ = err.flush();
-    let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
-    match answer.trim().to_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
-        _ => Err(Failure::failed(format!("not confirmed, {otherwise}"))),
-    }
-}
-
 /// Deletes one object. What changed since it was decided is looked at again: if somebody agreed to what would happen,
 /// the same must still happen.
 async fn delete(
@@ -239,20 +220,8 @@ async fn delete(
         let Some(txn) = decided.txn else {
             return Ok(decided.outcome);
         };
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "an operator's write, which no leadership guards; it compares what it was decided from"
-        )]
-        let outcome = store.etcd.unfenced(txn).await;
-        match outcome {
-            Ok(_) => return Ok(decided.outcome),
-            Err(TxnError::Conflict { .. }) => {}
-            Err(TxnError::Failed(error)) => return Err(Failure::failed(error)),
-            Err(TxnError::Unknown(error)) => {
-                return Err(Failure::failed(format!(
-                    "it may or may not be deleted yet, look again: {error}"
-                )));
-            }
+        if confirm::commit(&store.etcd, txn, "deleted").await? {
+            return Ok(decided.outcome);
         }
         let next = deletable.plan(store, id, args.force).await?;
         if !args.yes && next.txn.is_some() && next.statement != agreed.statement {
@@ -264,8 +233,5 @@ async fn delete(
         decided = next;
         delays.wait().await;
     }
-    Err(Failure::new(
-        Exit::Conflict,
-        format!("others changed it {ATTEMPTS} times in a row; try again"),
-    ))
+    Err(confirm::overtaken())
 }

@@ -5,13 +5,18 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::{Deletable, Deletion};
+use super::{Deletable, Deletion, EndsLater};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::objects::view::View;
 use crate::cli::output::one_line;
-use crate::etcd::{KeyValue, Txn};
-use crate::proto::{Node, RemovedNode, Role};
-use crate::store::object::{Malformed, decode, time};
-use crate::store::{Id, Name, Store};
+use crate::cli::roles::facts::Facts;
+use crate::cli::roles::refused;
+use crate::etcd::{KeyRange, KeyValue, MemberId, Revision, Txn};
+use crate::proto::{Member, Node, RemovedNode};
+use crate::roles::checks::Managers;
+use crate::roles::reason::EVICTION_BLOCKED;
+use crate::store::object::{Malformed, decode, member, time};
+use crate::store::{Id, Keys, Name, Store, keys::RoleKey};
 
 /// The kind, as `delete` sees it.
 pub struct DeleteNode;
@@ -37,70 +42,99 @@ impl Deletable for DeleteNode {
             let (alive, _) = store.etcd.get(&alive_key).await.map_err(Failure::failed)?;
             let node: Result<Node, Malformed> = decode(name.as_str(), &stored.value);
             // A list that cannot be had is no proof that the node is not in it.
-            let member = if may_be_manager(node.as_ref()) {
-                let members = store.etcd.member_names().await.map_err(Failure::failed)?;
-                members.iter().any(|member| member == name.as_str())
-            } else {
-                false
-            };
-            let facts = Facts {
+            let facts = Facts::without_health(store).await?;
+            let state = State {
                 node: node.as_ref(),
                 ready: alive.is_some(),
-                member,
             };
-            check(name, &facts, force)?;
-            Ok(deletion(store, name, &stored, &facts, force))
+            check(name, &state, &facts.managers, force)?;
+            Ok(deletion(store, name, &stored, &state, &facts, force))
         }
         .boxed()
     }
+
+    fn ends_later(&self) -> Option<&dyn EndsLater> {
+        Some(&Eviction)
+    }
 }
 
-/// What decides whether a node may go.
-struct Facts<'a> {
+/// The member of a node that is deleted: the leader removes it from etcd, and then its record goes.
+struct Eviction;
+
+impl Eviction {
+    fn record<'v>(view: &'v View, id: &Id) -> Option<(MemberId, Member, &'v KeyValue)> {
+        // A node that is created anew under the name has another uid, and its member is none of ours.
+        let again = view.get(&view.keys.node(&id.name));
+        let again: Option<Node> = again.and_then(|kv| decode(id.name.as_str(), &kv.value).ok());
+        let uid = again.and_then(|node| node.metadata).map(|metadata| metadata.uid);
+        view.below(&view.keys.members()).find_map(|kv| {
+            let RoleKey::Member(member) = view.keys.parse_role(&kv.key) else {
+                return None;
+            };
+            let record = member::decode_member(&kv.value).ok()?;
+            let own = record.node == id.name.as_str() && Some(&record.node_uid) != uid.as_ref();
+            own.then_some((member, record, kv))
+        })
+    }
+}
+
+impl EndsLater for Eviction {
+    fn came_to_be(&self, view: &View, id: &Id) -> Option<Revision> {
+        Self::record(view, id).map(|(_, _, kv)| kv.create_revision)
+    }
+
+    fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange> {
+        vec![keys.members(), KeyRange::key(keys.node(&id.name))]
+    }
+
+    fn blockers(&self, view: &View, id: &Id) -> Vec<String> {
+        let Some((member, record, _)) = Self::record(view, id) else {
+            return Vec::new();
+        };
+        let blocked = record
+            .conditions
+            .iter()
+            .find(|condition| condition.r#type == EVICTION_BLOCKED);
+        vec![match blocked {
+            Some(why) => format!("its member {member}: {}: {}", why.reason, why.message),
+            None => format!("its member {member}, which the leader removes from etcd"),
+        }]
+    }
+
+    fn ended(&self) -> &'static str {
+        "has no member any more"
+    }
+}
+
+/// What decides whether a node may go, beside the members.
+struct State<'a> {
     node: Result<&'a Node, &'a Malformed>,
     ready: bool,
-    /// Whether etcd has a member of this name; not looked at for a node that is no desired manager.
-    member: bool,
-}
-
-fn may_be_manager(node: Result<&Node, &Malformed>) -> bool {
-    node.map_or(true, |node| {
-        node.spec.unwrap_or_default().desired_role() != Role::Worker
-    })
 }
 
 /// The rules for removing a node, each with its name.
-fn check(name: &Name, facts: &Facts<'_>, force: bool) -> Result<(), Failure> {
-    let refused = |rule: &str, why: String, hint: &str| {
+fn check(name: &Name, state: &State<'_>, managers: &Managers, force: bool) -> Result<(), Failure> {
+    let refuse = |rule: &str, why: String, hint: &str| {
         Err(Failure::new(Exit::Refused, format!("refused by rule {rule}: {why}")).hint(hint))
     };
-    match facts.node {
-        Ok(_) if may_be_manager(facts.node) && facts.member => {
-            return refused(
-                "MemberOfEtcd",
-                format!("node {name} is a desired manager and in the member list of etcd"),
-                "--force does not change that: etcd would lose a member that it counts on. Demote the node first",
-            );
-        }
-        Ok(_) => {}
-        Err(malformed) if !force => {
-            return refused(
-                "Malformed",
-                format!("the stored value cannot be read ({malformed}), so its role cannot be checked"),
-                "--force deletes it all the same",
-            );
-        }
-        Err(_) if facts.member => {
-            return refused(
-                "MemberOfEtcd",
-                format!("the stored value cannot be read, and etcd has a member named {name}"),
-                "mend the value, or remove the member from etcd first",
-            );
-        }
-        Err(_) => {}
+    let desired = state
+        .node
+        .ok()
+        .map(|node| node.spec.unwrap_or_default().desired_role());
+    if let Err(malformed) = state.node
+        && !force
+    {
+        return refuse(
+            "Malformed",
+            format!("the stored value cannot be read ({malformed}), so its role cannot be checked"),
+            "--force deletes it all the same",
+        );
     }
-    if facts.ready && !force {
-        return refused(
+    managers
+        .check_removal(name.as_str(), desired)
+        .map_err(|refusal| refused(&refusal))?;
+    if state.ready && !force {
+        return refuse(
             "Ready",
             format!("node {name} is ready: it still runs"),
             "stop it first, or delete it all the same with --force",
@@ -111,13 +145,21 @@ fn check(name: &Name, facts: &Facts<'_>, force: bool) -> Result<(), Failure> {
 
 /// One transaction: the node goes, and its uid is recorded as removed. It compares what the rules looked at in etcd's
 /// keys; the member list is etcd's own and cannot be compared.
-fn deletion(store: &Store, name: &Name, stored: &KeyValue, facts: &Facts<'_>, force: bool) -> Deletion {
+fn deletion(
+    store: &Store,
+    name: &Name,
+    stored: &KeyValue,
+    state: &State<'_>,
+    facts: &Facts,
+    force: bool,
+) -> Deletion {
     let key = store.keys.node(name);
     let mut txn = Txn::new().when_unchanged(&key, stored.mod_revision).delete(&key);
+    txn = facts.compare(txn, store, name);
     if !force {
         txn = txn.when_absent(&store.keys.alive(name));
     }
-    let uid = facts
+    let uid = state
         .node
         .ok()
         .and_then(|node| node.metadata.as_ref())
@@ -132,17 +174,25 @@ fn deletion(store: &Store, name: &Name, stored: &KeyValue, facts: &Facts<'_>, fo
         };
         txn = txn.put(&store.keys.removed(uid), removed.encode_to_vec());
     }
-    let state = if facts.ready {
+    let readiness = if state.ready {
         "ready, so still running"
     } else {
         "down"
     };
+    let members: Vec<String> = facts
+        .members_of(name)
+        .iter()
+        .map(|member| format!("; its member {} is removed from etcd for good", member.id))
+        .collect();
     let record = match recorded {
         true => format!("its uid {} is recorded as removed", one_line(uid)),
         false => "it has no readable uid, so none is recorded as removed".to_owned(),
     };
     Deletion {
-        statement: format!("node/{name} ({state}) is deleted, and {record}"),
+        statement: format!(
+            "node/{name} ({readiness}) is deleted, and {record}{}",
+            members.concat()
+        ),
         outcome: "deleted",
         txn: Some(txn),
     }
@@ -151,7 +201,9 @@ fn deletion(store: &Store, name: &Name, stored: &KeyValue, facts: &Facts<'_>, fo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::{Metadata, NodeSpec};
+    use crate::proto::{Metadata, NodeSpec, Role};
+    use crate::roles::checks::{Known, Managed};
+    use crate::roles::quorum::Standing;
 
     fn node(role: Role) -> Node {
         Node {
@@ -164,10 +216,33 @@ mod tests {
         }
     }
 
-    fn rule(node: Result<&Node, &Malformed>, ready: bool, member: bool, force: bool) -> Option<String> {
-        let facts = Facts { node, ready, member };
+    fn managers(of: &[&str]) -> Managers {
+        let managed = of.iter().zip(1..).map(|(node, id)| Managed {
+            standing: Standing {
+                id: MemberId(id),
+                learner: false,
+                healthy: true,
+            },
+            peer_urls: Vec::new(),
+            record: Revision(1),
+            removal: false,
+            node: (*node).to_owned(),
+            known: Some(Known {
+                desired: Role::Manager,
+                observed: Role::Manager,
+                node: Revision(1),
+            }),
+        });
+        Managers {
+            managed: managed.collect(),
+            ..Managers::default()
+        }
+    }
+
+    fn rule(node: Result<&Node, &Malformed>, ready: bool, members: &[&str], force: bool) -> Option<String> {
+        let state = State { node, ready };
         let name = "n1".parse().unwrap();
-        let failure = check(&name, &facts, force).err()?;
+        let failure = check(&name, &state, &managers(members), force).err()?;
         assert_eq!(failure.exit, Exit::Refused);
         let text = failure.to_string();
         let rule = text.strip_prefix("refused by rule ")?.split(':').next()?;
@@ -175,38 +250,29 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_refuses_by_its_name_and_force_lifts_all_but_the_member_list() {
+    fn each_rule_refuses_by_its_name_and_force_lifts_all_but_those_of_the_member_list() {
         let (worker, manager, unset) = (node(Role::Worker), node(Role::Manager), node(Role::Unspecified));
         let garbage = Malformed::Name {
             key: "n1".to_owned(),
             name: String::new(),
         };
-        for (node, ready, member, plainly, forced) in [
-            (Ok(&worker), false, false, None, None),
-            (Ok(&worker), true, false, Some("Ready"), None),
-            (Ok(&worker), false, true, None, None),
-            (Ok(&manager), false, false, None, None),
-            (
-                Ok(&manager),
-                false,
-                true,
-                Some("MemberOfEtcd"),
-                Some("MemberOfEtcd"),
-            ),
-            (
-                Ok(&unset),
-                false,
-                true,
-                Some("MemberOfEtcd"),
-                Some("MemberOfEtcd"),
-            ),
-            (Err(&garbage), false, false, Some("Malformed"), None),
-            (Err(&garbage), true, true, Some("Malformed"), Some("MemberOfEtcd")),
+        let (none, other, both): (&[&str], &[&str], &[&str]) = (&[], &["n2"], &["n1", "n2"]);
+        let (member, last) = (Some("MemberOfEtcd"), Some("LastVoter"));
+        for (node, ready, members, plainly, forced) in [
+            (Ok(&worker), false, none, None, None),
+            (Ok(&worker), true, none, Some("Ready"), None),
+            (Ok(&worker), false, both, None, None),
+            (Ok(&worker), false, &["n1"], last, last),
+            (Ok(&manager), false, other, None, None),
+            (Ok(&manager), false, both, member, member),
+            (Ok(&unset), false, both, member, member),
+            (Err(&garbage), false, none, Some("Malformed"), None),
+            (Err(&garbage), true, both, Some("Malformed"), member),
         ] {
-            let told = rule(node, ready, member, false);
-            assert_eq!(told.as_deref(), plainly, "{node:?} {ready} {member}");
-            let told = rule(node, ready, member, true);
-            assert_eq!(told.as_deref(), forced, "{node:?} {ready} {member} --force");
+            let told = rule(node, ready, members, false);
+            assert_eq!(told.as_deref(), plainly, "{node:?} {ready} {members:?}");
+            let told = rule(node, ready, members, true);
+            assert_eq!(told.as_deref(), forced, "{node:?} {ready} {members:?} --force");
         }
     }
 }

@@ -168,8 +168,9 @@ fn force_deletion(
 }
 
 impl EndsLater for DeleteVolume {
-    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
-        keys.volume(&id.name)
+    fn came_to_be(&self, view: &View, id: &Id) -> Option<Revision> {
+        let stored = view.get(&view.keys.volume(&id.name));
+        stored.map(|kv| kv.create_revision)
     }
 
     fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange> {

@@ -60,7 +60,7 @@ impl Ending<'_> {
     pub async fn tell(&self) -> Result<(), Failure> {
         let view = View::read(self.store, &self.ranges()).await?;
         for id in self.ids {
-            if view.get(&self.ends_later.key(&self.store.keys, id)).is_some() {
+            if self.ends_later.came_to_be(&view, id).is_some() {
                 let _: Reader = print(&format!("  {}\n", self.line(&view, id)))?;
             }
         }
@@ -98,14 +98,11 @@ impl Ending<'_> {
             format!("not gone after {:?}\n  {what}", limit.unwrap_or_default()),
         );
         Err(failure
-            .hint("the mark stays: what is marked goes once nothing holds it back and a replica leads"))
+            .hint("nothing is taken back: what is left goes once nothing holds it back and a replica leads"))
     }
 
     async fn follow<'s>(&'s self, following: &mut Following<'s>) -> Result<(), Failure> {
-        let created = |view: &View, id: &Id| {
-            let stored = view.get(&self.ends_later.key(&self.store.keys, id));
-            stored.map(|kv| kv.create_revision)
-        };
+        let created = |view: &View, id: &Id| self.ends_later.came_to_be(view, id);
         following.live.changes().await;
         let view = &following.live.view;
         // By the time that it came to be: an object of the same name that is created later is another one.
@@ -127,7 +124,7 @@ impl Ending<'_> {
                 there
             });
             for id in gone {
-                let _: Reader = print(&format!("{}/{id} deleted\n", self.kind))?;
+                let _: Reader = print(&format!("{}/{id} {}\n", self.kind, self.ends_later.ended()))?;
             }
             if following.marked.is_empty() {
                 return Ok(());

@@ -18,6 +18,7 @@ use crate::store::object::fields::nearest;
 use crate::store::object::{Object, decode, malformed_document, time};
 use crate::store::{Id, Keys, Name};
 
+mod members;
 mod networks;
 mod nodes;
 mod plugins;
@@ -32,6 +33,7 @@ pub mod volumes;
 /// Every kind.
 pub static KINDS: &[&dyn Kind] = &[
     &nodes::Nodes,
+    &members::Members,
     &replicas::Replicas,
     &services::Services,
     &networks::Networks,
@@ -74,6 +76,16 @@ pub trait Kind: Sync {
 
     /// The name in a key, `OWNER/NAME` where it is addressed so, if it is the key of an object of this kind.
     fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str>;
+
+    /// The key of the object that a person calls so, where there are other ways to call it than its name.
+    fn locate(&self, view: &View, id: &Id) -> Vec<u8> {
+        self.key(&view.keys, id)
+    }
+
+    /// Whether it is shown with what etcd says of its members: see [`View::members`].
+    fn looks_at_members(&self) -> bool {
+        false
+    }
 
     /// Which objects a key of the ranges is about.
     fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns;
@@ -309,8 +321,8 @@ mod tests {
         let error = find("noeds").unwrap_err();
         assert_eq!(
             error,
-            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, replicas, services, networks, tasks, \
-             volumes, publications, plugins, secrets, tombstones"
+            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, members, replicas, services, networks, \
+             tasks, volumes, publications, plugins, secrets, tombstones"
         );
     }
 

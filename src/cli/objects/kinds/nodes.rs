@@ -7,11 +7,16 @@ use crate::cli::objects::delete::{Deletable, nodes::DeleteNode};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
-use crate::etcd::{KeyRange, KeyValue};
-use crate::proto::Node;
+use crate::etcd::{KeyRange, KeyValue, MemberId};
+use crate::proto::join::Progress;
+use crate::proto::{Member, Metadata, Node};
+use crate::roles::plan::{cause_words, progress_word};
 use crate::store::object::change::{Codec, Of};
-use crate::store::object::{Object, decode, malformed_document, node, replica, time};
-use crate::store::{Id, Keys, Name, keys::NodeKey};
+use crate::store::object::{Object, decode, malformed_document, member, node, replica, time};
+use crate::store::{
+    Id, Keys, Name,
+    keys::{NodeKey, RoleKey},
+};
 
 /// The kind.
 pub struct Nodes;
@@ -44,6 +49,17 @@ fn is_ready(view: &View, name: &str) -> bool {
     name.is_some_and(|name| view.get(&view.keys.alive(&name)).is_some())
 }
 
+/// The record that ties a member of etcd to this node.
+fn member_of(view: &View, name: &str, uid: &str) -> Option<(MemberId, Member)> {
+    view.below(&view.keys.members()).find_map(|kv| {
+        let RoleKey::Member(id) = view.keys.parse_role(&kv.key) else {
+            return None;
+        };
+        let record = member::decode_member(&kv.value).ok()?;
+        (record.node == name && record.node_uid == uid).then_some((id, record))
+    })
+}
+
 impl Kind for Nodes {
     fn words(&self) -> &'static Words {
         &WORDS
@@ -51,11 +67,13 @@ impl Kind for Nodes {
 
     fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
         match id.map(|id| &id.name) {
-            None => vec![keys.nodes(), keys.all_alive()],
+            None => vec![keys.nodes(), keys.all_alive(), keys.members(), keys.joins()],
             Some(name) => vec![
                 KeyRange::key(keys.node(name)),
                 KeyRange::key(keys.alive(name)),
                 KeyRange::key(keys.registration(name)),
+                KeyRange::key(keys.join(name)),
+                keys.members(),
             ],
         }
     }
@@ -74,6 +92,10 @@ impl Kind for Nodes {
     fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns {
         if let NodeKey::Node(_) = keys.parse_node(key) {
             return Concerns::One(key.to_vec());
+        }
+        if let RoleKey::Member(_) = keys.parse_role(key) {
+            // Whose it was, a record that is gone does not say; members are few.
+            return Concerns::All;
         }
         match keys.parse_alive(key).map(str::parse::<Name>) {
             Some(Ok(name)) => Concerns::One(keys.node(&name)),
@@ -113,8 +135,13 @@ impl Kind for Nodes {
             one_line(or_none(&plugins.join(","))),
         ];
         Shown {
-            labels: metadata.labels,
-            document: node::to_document(&node, kv.mod_revision, ready),
+            labels: metadata.labels.clone(),
+            document: node::to_document(
+                &node,
+                kv.mod_revision,
+                ready,
+                member_of(view, name, &metadata.uid).map(|(id, _)| id),
+            ),
             cells,
             malformed: None,
         }
@@ -158,6 +185,7 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, kv: &K
                 (false, word) => or_none(&word).to_owned(),
             },
         );
+    describe_membership(description, view, &metadata, now);
     let ready = if is_ready(view, &metadata.name) {
         "yes"
     } else {
@@ -188,6 +216,43 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, kv: &K
         }
     }
     describe::conditions(description, &status.conditions, now);
+}
+
+/// Its member of etcd, and how far its join is.
+fn describe_membership(description: &mut Description, view: &View, metadata: &Metadata, now: Timestamp) {
+    let member = match member_of(view, &metadata.name, &metadata.uid) {
+        None => NONE.to_owned(),
+        Some((id, record)) => {
+            let joined = time::from_proto(record.joined_at.as_ref());
+            let joined =
+                joined.map_or_else(String::new, |at| format!(", joined {}", describe::since(at, now)));
+            let removal = record.removal.as_ref().map_or_else(String::new, |removal| {
+                format!(", is being removed {}", cause_words(removal.cause()))
+            });
+            format!("{id}{joined}{removal}")
+        }
+    };
+    description.field(0, "Member", member);
+    let name = metadata.name.parse::<Name>().ok();
+    let stored = name.and_then(|name| view.get(&view.keys.join(&name)));
+    let Some(join) = stored.and_then(|kv| member::decode_join(&kv.value).ok()) else {
+        return;
+    };
+    let asked = join.request.clone().unwrap_or_default();
+    // Of an earlier node of this name it is of no interest.
+    if asked.node_uid != metadata.uid {
+        return;
+    }
+    let progress = match member::is_answered(&join) {
+        true => progress_word(join.progress()),
+        false => progress_word(Progress::Unspecified),
+    };
+    let why = match (join.reason.as_str(), join.message.as_str()) {
+        ("", "") => String::new(),
+        (reason, message) => format!(" ({reason}: {message})"),
+    };
+    let urls = asked.peer_urls.join(", ");
+    description.field(0, "Join", format!("{progress} at {urls}{why}"));
 }
 
 fn describe_registration(description: &mut Description, view: &View, name: &str, now: Timestamp) {

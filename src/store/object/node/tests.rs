@@ -106,19 +106,16 @@ fn leaving_out_the_desired_role_of_an_existing_node_is_a_fault_and_no_demotion()
 }
 
 #[test]
-fn changing_the_desired_role_of_an_existing_node_is_refused_by_name() {
+fn a_change_of_the_desired_role_is_a_change_of_the_spec_and_not_of_the_observed_role() {
     let node = stored("spec: {desiredRole: worker}");
-    let rejection = plan(&manifest("spec: {desiredRole: manager}"), Some(&node), Part::Spec).unwrap_err();
-    assert!(
-        matches!(
-            rejection,
-            Rejection::Refused {
-                rule: "RoleChange",
-                ..
-            }
-        ),
-        "{rejection}"
-    );
+    let after = written(plan(
+        &manifest("spec: {desiredRole: manager}"),
+        Some(&node),
+        Part::Spec,
+    ));
+    assert_eq!(after.spec.unwrap().desired_role(), Role::Manager);
+    assert_eq!(after.metadata.unwrap().generation, 2);
+    assert_eq!(after.status.unwrap().role(), Role::Worker);
 }
 
 #[test]
@@ -222,7 +219,7 @@ fn what_get_prints_applies_again_without_a_change() {
             r#type: "RoleChangeBlocked".to_owned(),
             ..Default::default()
         });
-    let printed = text::to_yaml(&to_document(&node, Revision(17), true));
+    let printed = text::to_yaml(&to_document(&node, Revision(17), true, Some(MemberId(0x1f))));
     assert_eq!(
         plan(&yaml(&printed), Some(&node), Part::Spec),
         Ok(Step::Nothing),
@@ -272,7 +269,7 @@ fn words_of_a_later_release_are_shown_and_no_fault_of_the_reader() {
     let mut node = stored("spec: {desiredRole: worker}");
     node.spec.as_mut().unwrap().desired_role = 9;
     assert_eq!(
-        to_document(&node, Revision(1), false)["spec"]["desiredRole"],
+        to_document(&node, Revision(1), false, None)["spec"]["desiredRole"],
         "unknown (9)"
     );
 }

@@ -1,7 +1,9 @@
 use super::*;
 use crate::etcd::{LeaseId, Revision};
 use crate::proto::condition::Status;
-use crate::proto::{Condition, CsiNode, Metadata, NodeSpec, NodeStatus, Registration, Role};
+use crate::proto::{
+    Condition, CsiNode, Join, JoinRequest, Metadata, NodeSpec, NodeStatus, Registration, Role,
+};
 use crate::release::{Release, Version};
 use crate::store::object::text::to_yaml;
 
@@ -80,6 +82,27 @@ fn view() -> View {
         message(&registration),
     );
     put(&mut view, keys().alive(&name("n1")), b"session".to_vec());
+    let record = Member {
+        node: "n1".to_owned(),
+        node_uid: "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11".to_owned(),
+        joined_at: at(1_772_639_970),
+        ..Member::default()
+    };
+    put(&mut view, keys().member(MemberId(0x1f)), message(&record));
+    let join = Join {
+        request: Some(JoinRequest {
+            id: "r".to_owned(),
+            node_uid: record.node_uid,
+            peer_urls: vec!["https://10.0.0.1:2380".to_owned()],
+            ..JoinRequest::default()
+        }),
+        answers: "r".to_owned(),
+        progress: Progress::Learner.into(),
+        reason: "LearnerNotInSync".to_owned(),
+        message: "90 of 100".to_owned(),
+        ..Join::default()
+    };
+    put(&mut view, keys().join(&name("n1")), message(&join));
     put(&mut view, keys().node(&name("n2")), vec![0xff, 0xff]);
     put(&mut view, keys().node(&name("n3")), message(&node));
     view
@@ -152,6 +175,7 @@ status:
     plugin: hostpath.csi.k8s.io
     topology:
       zone: a
+  memberID: 000000000000001f
   ready: true
   release: \"1.2.0\"
   role: worker
@@ -175,6 +199,8 @@ Resource Version:  7
 Role:              worker
 Desired Role:      manager
 Availability:      drain
+Member:            000000000000001f, joined 2026-03-04T15:59:30Z (30s ago)
+Join:              learner at https://10.0.0.1:2380 (LearnerNotInSync: 90 of 100)
 Ready:             yes
 Release:           1.2.0
 Controller:        yes (its release counts in the gate)
@@ -218,5 +244,9 @@ fn a_key_below_alive_concerns_its_node_and_a_registration_none() {
     assert_eq!(
         Nodes.concerns(&keys(), &keys().registration(&name)),
         Concerns::Nothing
+    );
+    assert_eq!(
+        Nodes.concerns(&keys(), &keys().member(MemberId(1))),
+        Concerns::All
     );
 }

@@ -1,0 +1,94 @@
+//! A document that makes a worker of a manager goes through the checks of `quorate demote`.
+
+use super::Manifest;
+use crate::cli::exit::Failure;
+use crate::cli::roles::facts::{Facts, known};
+use crate::etcd::{KeyValue, Revision, Txn};
+use crate::proto::{Node, Role};
+use crate::roles::checks::Known;
+use crate::store::object::change::{Rejection, Step};
+use crate::store::object::{Object, decode};
+use crate::store::{Name, Store};
+
+/// A demotion that a document asks for, as it was found.
+#[derive(Default)]
+pub struct Demotion(Option<Found>);
+
+struct Found {
+    name: Name,
+    observed: Role,
+    facts: Facts,
+}
+
+/// Looks up what the check of a demotion looks at, where `step` is one.
+///
+/// # Errors
+/// A failure if etcd did not answer: what could not be read is no proof of anything.
+pub async fn look_up(
+    store: &Store,
+    manifest: &Manifest,
+    stored: Option<&KeyValue>,
+    step: &Step,
+) -> Result<Demotion, Failure> {
+    let Some((name, before)) = demoted(manifest, stored, step) else {
+        return Ok(Demotion::default());
+    };
+    Ok(Demotion(Some(Found {
+        name,
+        observed: before.observed,
+        facts: Facts::with_health(store).await?,
+    })))
+}
+
+/// The node that is no desired worker and becomes one.
+fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Option<(Name, Known)> {
+    let (Step::Configure(after), Some(stored)) = (step, stored) else {
+        return None;
+    };
+    if manifest.kind.words().kind != Node::KIND {
+        return None;
+    }
+    let name = &manifest.name.name;
+    let read = |value: &[u8]| {
+        let node: Node = decode(name.as_str(), value).ok()?;
+        Some(known(&node, Revision::ABSENT))
+    };
+    let (before, after) = (read(&stored.value)?, read(after)?);
+    let demoted = before.desired != Role::Worker && after.desired == Role::Worker;
+    demoted.then(|| (name.clone(), before))
+}
+
+impl Demotion {
+    /// Why it is refused. `earlier` are the nodes that documents before this one demote.
+    pub fn rejection(&mut self, earlier: &[Name]) -> Option<Rejection> {
+        let found = self.0.as_mut()?;
+        for managed in &mut found.facts.managers.managed {
+            let demoted = earlier.iter().any(|name| name.as_str() == managed.node);
+            if let Some(known) = managed.known.as_mut().filter(|_| demoted) {
+                known.desired = Role::Worker;
+            }
+        }
+        let checked = found
+            .facts
+            .managers
+            .check_demotion(found.name.as_str(), found.observed);
+        let refusal = checked.err()?;
+        Some(Rejection::Refused {
+            rule: refusal.rule.as_str(),
+            message: refusal.to_string(),
+        })
+    }
+
+    /// The node, if one is demoted.
+    pub fn node(&self) -> Option<&Name> {
+        self.0.as_ref().map(|found| &found.name)
+    }
+
+    /// Adds the compares.
+    pub fn compare(&self, txn: Txn, store: &Store) -> Txn {
+        match &self.0 {
+            Some(found) => found.facts.compare(txn, store, &found.name),
+            None => txn,
+        }
+    }
+}

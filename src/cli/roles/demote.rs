@@ -1,0 +1,70 @@
+//! `quorate demote`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::request::{Outcome, demote, plan_demotion};
+use super::wait;
+use crate::cli::confirm;
+use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::exit::Failure;
+use crate::cli::output::{Reader, print};
+use crate::cli::wait_ready::duration;
+use crate::proto::Role;
+use crate::store::Name;
+
+/// Arguments of `quorate demote`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The desired role becomes worker. The leader then moves etcd's leadership off the node's member if need be, removes the \
+member, and makes the node a worker. A demotion that the leader has not begun can be taken back with quorate promote; \
+after that the node joins anew.
+
+Refused are the demotion of the last manager (rule LastManager), of a manager that is not in the member list \
+(NotAMember), and one that would leave etcd without a healthy quorum (QuorumRisk). Nothing is changed then.
+
+Examples:
+  quorate demote n4 --wait --timeout 2m
+  quorate demote --yes n4")]
+pub struct DemoteArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    node: Name,
+
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+
+    /// Wait until it is a worker, telling what holds that up
+    #[arg(long)]
+    wait: bool,
+
+    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// 3 for a node that does not exist, 4 for what is refused, 5 for what somebody else changed meanwhile, 2 where the time
+/// is over, 64 where nobody can be asked.
+pub async fn run(args: DemoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    confirm::require(args.yes, "demote")?;
+    let store = connect(etcd).await?;
+    let name = &args.node;
+    let planned = plan_demotion(&store, name).await?;
+    if !args.yes {
+        confirm::ask(&[&planned.statement], "nothing was changed")?;
+    }
+    let line = match demote(&store, name, planned).await? {
+        Outcome::Requested => format!("node/{name} is to be a worker\n"),
+        Outcome::Already => format!("node/{name} is a desired worker already\n"),
+    };
+    let _: Reader = print(&line)?;
+    if args.wait {
+        wait::for_roles(&store, std::slice::from_ref(name), Role::Worker, args.timeout).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! What requests about roles are checked against: etcd's member list, the health of its members, their records and the
+//! nodes of those.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::cli::exit::Failure;
+use crate::etcd::members::{List, Listed, Survey};
+use crate::etcd::{MemberId, Revision, Txn};
+use crate::proto::{Member, Node, Role};
+use crate::roles::checks::{Known, Managed, Managers};
+use crate::roles::quorum::Standing;
+use crate::store::object::{Malformed, decode, member};
+use crate::store::{Name, Store, keys::RoleKey};
+
+/// How long a member may take to prove that it is healthy.
+pub const HEALTH_LIMIT: Duration = Duration::from_secs(2);
+
+/// The store's part and etcd's part, read for one decision.
+pub struct Facts {
+    /// Etcd's own list, read linearizably.
+    pub list: List,
+    /// How each of them answered; those that are being removed are not asked (REQ-M-7).
+    pub surveys: Vec<Survey>,
+    /// Every record.
+    pub records: BTreeMap<MemberId, Record>,
+    /// What the checks look at.
+    pub managers: Managers,
+    /// The nodes of the records, with the revisions at which they are or are not there.
+    nodes: BTreeMap<Name, Revision>,
+    /// Of the records.
+    revision: Revision,
+}
+
+/// A record below `/members/`.
+pub struct Record {
+    /// What it says, if it can be read.
+    pub member: Result<Member, Malformed>,
+    /// When it was last written.
+    pub revision: Revision,
+}
+
+/// The records below `/members/`, and the revision at which they were read.
+///
+/// # Errors
+/// A failure if etcd did not answer.
+pub async fn records(store: &Store) -> Result<(BTreeMap<MemberId, Record>, Revision), Failure> {
+    let (stored, revision) = store
+        .etcd
+        .list(&store.keys.members())
+        .await
+        .map_err(Failure::failed)?;
+    let records = stored.iter().filter_map(|kv| {
+        let RoleKey::Member(id) = store.keys.parse_role(&kv.key) else {
+            return None;
+        };
+        let record = Record {
+            member: member::decode_member(&kv.value),
+            revision: kv.mod_revision,
+        };
+        Some((id, record))
+    });
+    Ok((records.collect(), revision))
+}
+
+/// How the listed members fare, but for those that are being removed.
+pub async fn survey(store: &Store, list: &List, records: &BTreeMap<MemberId, Record>) -> Vec<Survey> {
+    let leaves = |member: &&Listed| !records.get(&member.id).is_some_and(Record::is_removal_decided);
+    let asked: Vec<Listed> = list.members.iter().filter(leaves).cloned().collect();
+    store.etcd.survey(&asked, HEALTH_LIMIT).await
+}
+
+impl Record {
+    /// Whether the leader has decided to remove the member.
+    pub fn is_removal_decided(&self) -> bool {
+        self.member.as_ref().is_ok_and(|member| member.removal.is_some())
+    }
+}
+
+impl Facts {
+    /// Reads everything, and asks each member how it fares.
+    ///
+    /// # Errors
+    /// A failure if etcd did not answer: what could not be read is no proof of anything.
+    pub async fn with_health(store: &Store) -> Result<Self, Failure> {
+        Self::gather(store, true).await
+    }
+
+    /// Reads everything but how the members fare: they count as unhealthy, which checks of quorum alone look at.
+    ///
+    /// # Errors
+    /// A failure if etcd did not answer: what could not be read is no proof of anything.
+    pub async fn without_health(store: &Store) -> Result<Self, Failure> {
+        Self::gather(store, false).await
+    }
+
+    async fn gather(store: &Store, health: bool) -> Result<Self, Failure> {
+        let (records, revision) = records(store).await?;
+        let list = store.etcd.list_members().await.map_err(|error| {
+            Failure::failed(format!("the member list cannot be read: {error}"))
+                .hint("does etcd have a quorum? etcdctl endpoint health --cluster")
+        })?;
+        let surveys = match health {
+            true => survey(store, &list, &records).await,
+            false => Vec::new(),
+        };
+        let mut facts = Self {
+            list,
+            surveys,
+            records,
+            managers: Managers::default(),
+            nodes: BTreeMap::new(),
+            revision,
+        };
+        facts.tie(store).await?;
+        Ok(facts)
+    }
+
+    /// Finds the node of each listed member that has a record.
+    async fn tie(&mut self, store: &Store) -> Result<(), Failure> {
+        for listed in &self.list.members {
+            let survey = self.surveys.iter().find(|survey| survey.id == listed.id);
+            let standing = Standing {
+                id: listed.id,
+                learner: listed.learner,
+                healthy: survey.is_some_and(Survey::is_healthy),
+            };
+            let readable = self
+                .records
+                .get(&listed.id)
+                .and_then(|record| Some((record.member.as_ref().ok()?, record.revision)));
+            let Some((record, revision)) = readable else {
+                self.managers.unmanaged.push((standing, listed.peer_urls.clone()));
+                continue;
+            };
+            let known = match record.node.parse::<Name>() {
+                Ok(name) => {
+                    let (node, _) = store
+                        .etcd
+                        .get(&store.keys.node(&name))
+                        .await
+                        .map_err(Failure::failed)?;
+                    let found = node.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
+                    let known = node.and_then(|kv| {
+                        let node: Node = decode(name.as_str(), &kv.value).ok()?;
+                        is_of(&node, &record.node_uid).then(|| known(&node, kv.mod_revision))
+                    });
+                    self.nodes.insert(name, found);
+                    known
+                }
+                Err(_) => None,
+            };
+            self.managers.managed.push(Managed {
+                standing,
+                peer_urls: listed.peer_urls.clone(),
+                record: revision,
+                removal: record.removal.is_some(),
+                node: record.node.clone(),
+                known,
+            });
+        }
+        Ok(())
+    }
+
+    /// Adds the compares that nothing of what a check looked at has changed, but for the node of the request itself,
+    /// which the request compares. etcd's own list cannot be compared: the leader looks at it anew.
+    pub fn compare(&self, mut txn: Txn, store: &Store, except: &Name) -> Txn {
+        for (name, revision) in self.nodes.iter().filter(|(name, _)| *name != except) {
+            txn = txn.when_unchanged(&store.keys.node(name), *revision);
+        }
+        for (id, record) in &self.records {
+            txn = txn.when_unchanged(&store.keys.member(*id), record.revision);
+        }
+        // And no further record came.
+        txn.when_range_unwritten_since(&store.keys.members(), self.revision)
+    }
+
+    /// The listed members of a node, by its records.
+    pub fn members_of(&self, node: &Name) -> Vec<&Listed> {
+        let own = self.managers.of(node.as_str());
+        own.filter_map(|managed| self.list.member(managed.standing.id))
+            .collect()
+    }
+}
+
+/// What the checks know of a node.
+pub fn known(node: &Node, revision: Revision) -> Known {
+    let role = |role: i32| Role::try_from(role).unwrap_or(Role::Unspecified);
+    Known {
+        desired: role(node.spec.unwrap_or_default().desired_role),
+        observed: role(node.status.as_ref().map_or(0, |status| status.role)),
+        node: revision,
+    }
+}
+
+fn is_of(node: &Node, uid: &str) -> bool {
+    node.metadata.as_ref().is_some_and(|metadata| metadata.uid == uid)
+}

@@ -1,0 +1,199 @@
+//! What etcd needs to start as a member that is listed already. Pure.
+
+use serde_json::{Map, Value};
+
+use super::JoinFormat;
+use crate::cli::exit::Failure;
+use crate::etcd::MemberId;
+use crate::etcd::members::{List, Listed};
+use crate::store::Name;
+use crate::store::object::text::to_json;
+
+/// etcd's settings as its variables, in the order in which they are printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    node: String,
+    member: MemberId,
+    learner: bool,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Environment {
+    /// For the member of this node.
+    ///
+    /// # Errors
+    /// A failure if the member is not in the list any more.
+    pub fn new(
+        node: &Name,
+        member: MemberId,
+        list: &List,
+        peer_urls: &[String],
+        client_urls: &[String],
+    ) -> Result<Self, Failure> {
+        let Some(own) = list.member(member) else {
+            return Err(Failure::failed(format!(
+                "node/{node}: its member {member} is not in the member list any more"
+            ))
+            .hint("ask again"));
+        };
+        let own_name = own_name(node, own, list);
+        let name_of = |listed: &Listed| match (listed.id == member, listed.is_started()) {
+            (true, _) => own_name.clone(),
+            (false, true) => listed.name.clone(),
+            // etcd compares how many members there are and their URLs; the name of one that never started is nobody's.
+            (false, false) => listed.id.to_string(),
+        };
+        let cluster: Vec<String> = list
+            .members
+            .iter()
+            .flat_map(|listed| {
+                let name = name_of(listed);
+                listed.peer_urls.iter().map(move |url| format!("{name}={url}"))
+            })
+            .collect();
+        let mut variables = vec![
+            ("ETCD_NAME", own_name.clone()),
+            ("ETCD_INITIAL_CLUSTER", cluster.join(",")),
+            ("ETCD_INITIAL_CLUSTER_STATE", "existing".to_owned()),
+            ("ETCD_INITIAL_ADVERTISE_PEER_URLS", peer_urls.join(",")),
+        ];
+        // etcd listens on addresses, not on names.
+        if peer_urls.iter().all(|url| is_address(url)) {
+            variables.push(("ETCD_LISTEN_PEER_URLS", peer_urls.join(",")));
+        }
+        if !client_urls.is_empty() {
+            variables.push(("ETCD_ADVERTISE_CLIENT_URLS", client_urls.join(",")));
+            if client_urls.iter().all(|url| is_address(url)) {
+                variables.push(("ETCD_LISTEN_CLIENT_URLS", client_urls.join(",")));
+            }
+        }
+        Ok(Self {
+            node: node.to_string(),
+            member,
+            learner: own.learner,
+            variables,
+        })
+    }
+
+    /// In the format asked for.
+    pub fn render(&self, format: JoinFormat) -> String {
+        let lines = |indent: &str| -> String {
+            let line = |(name, value): &(&str, String)| format!("{indent}{name}={value}\n");
+            self.variables.iter().map(line).collect()
+        };
+        match format {
+            JoinFormat::Env => lines(""),
+            JoinFormat::Json => {
+                let pairs = self.variables.iter();
+                let pairs = pairs.map(|(name, value)| ((*name).to_owned(), Value::from(value.as_str())));
+                to_json(&Value::Object(pairs.collect::<Map<_, _>>()))
+            }
+            JoinFormat::Text => {
+                let Self { node, member, .. } = self;
+                let kind = if self.learner { "a learner" } else { "a voter" };
+                format!(
+                    "node/{node}: member {member} is in the list as {kind}. Its etcd starts, on an empty data directory, \
+                     with\n{}",
+                    lines("  ")
+                )
+            }
+        }
+    }
+}
+
+/// Its name if it has one, else the node's. Two members of one name would be taken for one with the URLs of both.
+fn own_name(node: &Name, own: &Listed, list: &List) -> String {
+    let wanted = if own.is_started() {
+        own.name.clone()
+    } else {
+        node.to_string()
+    };
+    let taken = |listed: &Listed| listed.id != own.id && listed.name == wanted;
+    match list.members.iter().any(taken) {
+        true => format!("{wanted}-{}", own.id),
+        false => wanted,
+    }
+}
+
+fn is_address(url: &str) -> bool {
+    let authority = url.split_once("://").map_or(url, |(_, authority)| authority);
+    authority.parse::<std::net::SocketAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::Revision;
+    use crate::etcd::members::ClusterId;
+
+    fn listed(id: u64, name: &str, peer_urls: &[&str]) -> Listed {
+        Listed {
+            id: MemberId(id),
+            name: name.to_owned(),
+            peer_urls: peer_urls.iter().map(ToString::to_string).collect(),
+            client_urls: Vec::new(),
+            learner: name.is_empty(),
+        }
+    }
+
+    fn list(members: Vec<Listed>) -> List {
+        List {
+            members,
+            cluster: ClusterId(1),
+            revision: Revision(1),
+            answered_by: MemberId(1),
+        }
+    }
+
+    fn variable<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
+        let found = environment.variables.iter().find(|(own, _)| *own == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    #[test]
+    fn the_cluster_names_every_member_and_the_new_one_by_its_node() {
+        let list = list(vec![
+            listed(1, "etcd-1", &["http://10.0.0.1:2380"]),
+            listed(2, "", &["http://10.0.0.4:2380", "http://[::1]:2380"]),
+        ]);
+        let urls = list.members[1].peer_urls.clone();
+        let client = ["http://n4:2379".to_owned()];
+        let made = Environment::new(&"n4".parse().unwrap(), MemberId(2), &list, &urls, &client).unwrap();
+        assert_eq!(
+            made.render(JoinFormat::Env),
+            "ETCD_NAME=n4\n\
+             ETCD_INITIAL_CLUSTER=etcd-1=http://10.0.0.1:2380,n4=http://10.0.0.4:2380,n4=http://[::1]:2380\n\
+             ETCD_INITIAL_CLUSTER_STATE=existing\n\
+             ETCD_INITIAL_ADVERTISE_PEER_URLS=http://10.0.0.4:2380,http://[::1]:2380\n\
+             ETCD_LISTEN_PEER_URLS=http://10.0.0.4:2380,http://[::1]:2380\n\
+             ETCD_ADVERTISE_CLIENT_URLS=http://n4:2379\n"
+        );
+        assert!(made.render(JoinFormat::Json).contains("\"ETCD_NAME\": \"n4\""));
+        assert!(made.render(JoinFormat::Text).contains("as a learner"));
+    }
+
+    #[test]
+    fn no_two_members_get_one_name() {
+        let list = list(vec![
+            listed(1, "n4", &["http://a:2380"]),
+            listed(2, "", &["http://b:2380"]),
+        ]);
+        let urls = list.members[1].peer_urls.clone();
+        let made = Environment::new(&"n4".parse().unwrap(), MemberId(2), &list, &urls, &[]).unwrap();
+        assert_eq!(variable(&made, "ETCD_NAME"), Some("n4-0000000000000002"));
+        assert_eq!(
+            variable(&made, "ETCD_INITIAL_CLUSTER"),
+            Some("n4=http://a:2380,n4-0000000000000002=http://b:2380")
+        );
+        assert_eq!(variable(&made, "ETCD_LISTEN_PEER_URLS"), None, "b is a name");
+    }
+
+    #[test]
+    fn a_member_that_has_started_keeps_its_name_and_one_that_is_gone_is_no_answer() {
+        let list = list(vec![listed(1, "other", &["http://a:2380"])]);
+        let node = "n1".parse().unwrap();
+        let made = Environment::new(&node, MemberId(1), &list, &["http://a:2380".to_owned()], &[]).unwrap();
+        assert_eq!(variable(&made, "ETCD_NAME"), Some("other"));
+        assert!(Environment::new(&node, MemberId(9), &list, &[], &[]).is_err());
+    }
+}

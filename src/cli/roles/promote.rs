@@ -1,0 +1,56 @@
+//! `quorate promote`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::request::{Outcome, promote};
+use super::wait;
+use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::exit::Failure;
+use crate::cli::output::{Reader, print};
+use crate::cli::wait_ready::duration;
+use crate::proto::Role;
+use crate::store::Name;
+
+/// Arguments of `quorate promote`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The desired role becomes manager; the leader makes the node a manager at once. It is no member of etcd by that: \
+quorate join lets its etcd join, quorate demote takes the promotion back.
+
+Examples:
+  quorate promote n4 --wait
+  quorate join n4 --peer-url https://10.0.0.4:2380 -o env > /etc/etcd.env")]
+pub struct PromoteArgs {
+    /// The nodes
+    #[arg(value_name = "NODE", required = true)]
+    nodes: Vec<Name>,
+
+    /// Wait until they are managers
+    #[arg(long)]
+    wait: bool,
+
+    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// 3 for a node that does not exist, 2 where the time is over.
+pub async fn run(args: PromoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let store = connect(etcd).await?;
+    for name in &args.nodes {
+        let line = match promote(&store, name).await? {
+            Outcome::Requested => format!("node/{name} is to be a manager\n"),
+            Outcome::Already => format!("node/{name} is a desired manager already\n"),
+        };
+        let _: Reader = print(&line)?;
+    }
+    if args.wait {
+        wait::for_roles(&store, &args.nodes, Role::Manager, args.timeout).await?;
+    }
+    Ok(())
+}

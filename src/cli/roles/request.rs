@@ -1,0 +1,188 @@
+//! A change of a node's desired role, as `promote` and `demote` ask for it.
+
+use super::facts::{self, Facts};
+use super::refused;
+use crate::cli::confirm::{self, ATTEMPTS};
+use crate::cli::exit::{Exit, Failure};
+use crate::etcd::{Revision, Txn};
+use crate::proto::{Node, Role};
+use crate::retry::Delays;
+use crate::roles::checks::Known;
+use crate::store::object::{Object, decode};
+use crate::store::{Name, Store};
+
+/// A node as it is stored.
+pub struct Found {
+    /// What it says.
+    pub node: Node,
+    /// When it was last written.
+    pub revision: Revision,
+}
+
+impl Found {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// 3 if it is not there, 4 if it cannot be read.
+    pub async fn read(store: &Store, name: &Name) -> Result<Self, Failure> {
+        let (stored, _) = store
+            .etcd
+            .get(&store.keys.node(name))
+            .await
+            .map_err(Failure::failed)?;
+        let Some(stored) = stored else {
+            return Err(
+                Failure::new(Exit::NotFound, format!("node/{name} not found")).hint(format!(
+                    "quorate get nodes lists what there is below {}",
+                    store.keys.prefix()
+                )),
+            );
+        };
+        let node = decode(name.as_str(), &stored.value).map_err(|malformed| {
+            Failure::new(
+                Exit::Refused,
+                format!("refused by rule Malformed: node/{name} cannot be read: {malformed}"),
+            )
+            .hint("delete it with --force and apply it again, or have its writer mend it")
+        })?;
+        Ok(Self {
+            node,
+            revision: stored.mod_revision,
+        })
+    }
+
+    /// What the checks know of it.
+    pub fn known(&self) -> Known {
+        facts::known(&self.node, self.revision)
+    }
+
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        self.node
+            .metadata
+            .as_ref()
+            .map_or("", |metadata| metadata.uid.as_str())
+    }
+
+    /// The transaction that gives it this desired role.
+    fn with_desired(&self, store: &Store, name: &Name, role: Role) -> Txn {
+        let mut node = self.node.clone();
+        node.spec.get_or_insert_default().desired_role = role.into();
+        let metadata = node.metadata_mut();
+        metadata.generation = metadata.generation.saturating_add(1);
+        let key = store.keys.node(name);
+        Txn::new()
+            .when_unchanged(&key, self.revision)
+            .put(&key, prost::Message::encode_to_vec(&node))
+    }
+}
+
+/// Whether the node was a desired manager already, or is one from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing was written.
+    Already,
+    /// The request is written.
+    Requested,
+}
+
+/// Asks for a promotion.
+///
+/// # Errors
+/// 3, 4 or 5.
+pub async fn promote(store: &Store, name: &Name) -> Result<Outcome, Failure> {
+    let mut delays = Delays::etcd();
+    for _ in 0..ATTEMPTS {
+        let found = Found::read(store, name).await?;
+        if found.known().desired == Role::Manager {
+            return Ok(Outcome::Already);
+        }
+        let txn = found.with_desired(store, name, Role::Manager);
+        if confirm::commit(&store.etcd, txn, "requested").await? {
+            return Ok(Outcome::Requested);
+        }
+        delays.wait().await;
+    }
+    Err(confirm::overtaken())
+}
+
+/// A demotion that is allowed, and what it means.
+pub struct Demotion {
+    /// What will happen to what.
+    pub statement: String,
+    txn: Option<Txn>,
+}
+
+/// Checks a demotion. A node that is a desired worker already is not checked: nothing is asked for.
+///
+/// # Errors
+/// 3 if there is no such node, 4 by the rule that refuses it.
+pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failure> {
+    let found = Found::read(store, name).await?;
+    let known = found.known();
+    if known.desired == Role::Worker {
+        return Ok(Demotion {
+            statement: format!("node/{name} is a desired worker already"),
+            txn: None,
+        });
+    }
+    let facts = Facts::with_health(store).await?;
+    facts
+        .managers
+        .check_demotion(name.as_str(), known.observed)
+        .map_err(|refusal| refused(&refusal))?;
+    let txn = found.with_desired(store, name, Role::Worker);
+    let members: Vec<String> = facts
+        .members_of(name)
+        .iter()
+        .map(|member| member.id.to_string())
+        .collect();
+    let statement = match &members[..] {
+        [] => format!("node/{name} stays a worker: its promotion is withdrawn"),
+        members => {
+            let voters = facts.list.voters().count();
+            let left = facts
+                .list
+                .voters()
+                .filter(|voter| !members.contains(&voter.id.to_string()));
+            format!(
+                "node/{name} becomes a worker: its member {} is removed from etcd for good, which then has {} instead of \
+                 {voters} voters; the data directory of that member is of no further use",
+                members.join(", "),
+                left.count(),
+            )
+        }
+    };
+    Ok(Demotion {
+        statement,
+        txn: Some(facts.compare(txn, store, name)),
+    })
+}
+
+/// Asks for the demotion that was agreed on. What changed since is looked at again: if it would still mean the same, it
+/// is asked for.
+///
+/// # Errors
+/// 3, 4 or 5.
+pub async fn demote(store: &Store, name: &Name, agreed: Demotion) -> Result<Outcome, Failure> {
+    let Demotion { statement, mut txn } = agreed;
+    let mut delays = Delays::etcd();
+    for _ in 0..ATTEMPTS {
+        let Some(decided) = txn else {
+            return Ok(Outcome::Already);
+        };
+        if confirm::commit(&store.etcd, decided, "requested").await? {
+            return Ok(Outcome::Requested);
+        }
+        let next = plan_demotion(store, name).await?;
+        if next.txn.is_some() && next.statement != statement {
+            return Err(Failure::new(
+                Exit::Conflict,
+                format!("something changed meanwhile; now: {}", next.statement),
+            ));
+        }
+        txn = next.txn;
+        delays.wait().await;
+    }
+    Err(confirm::overtaken())
+}

@@ -1,0 +1,107 @@
+//! A look at etcd's members: the list, and how each of them fares, as it comes in.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+
+use crate::etcd::members::{List, Listed};
+use crate::etcd::{Error, Etcd, MemberId};
+use crate::roles::plan::Answer;
+
+/// One look. The members of the look before are asked at once, while the list is read: what they answer counts if the
+/// list has them as they were.
+pub struct Look {
+    etcd: Etcd,
+    limit: Duration,
+    /// Whose removal was decided on: nothing is asked of them any more (REQ-M-7).
+    not_asked: Vec<MemberId>,
+    list: Option<Vec<Listed>>,
+    asked: Vec<Listed>,
+    answers: Vec<(Listed, Answer)>,
+    under_way: FuturesUnordered<BoxFuture<'static, Came>>,
+}
+
+enum Came {
+    List(Result<List, Error>),
+    Answer(Box<Listed>, Answer),
+}
+
+impl Look {
+    /// Begins to ask.
+    pub fn begin(etcd: &Etcd, limit: Duration, before: &[Listed], not_asked: Vec<MemberId>) -> Self {
+        let mut look = Self {
+            etcd: etcd.clone(),
+            limit,
+            not_asked,
+            list: None,
+            asked: Vec::new(),
+            answers: Vec::new(),
+            under_way: FuturesUnordered::new(),
+        };
+        let etcd = etcd.clone();
+        look.under_way
+            .push(Box::pin(async move { Came::List(etcd.list_members().await) }));
+        for member in before {
+            look.ask(member.clone());
+        }
+        look
+    }
+
+    fn ask(&mut self, member: Listed) {
+        self.asked.push(member.clone());
+        if self.not_asked.contains(&member.id) || member.client_urls.is_empty() {
+            self.answers.push((member, Answer::default()));
+            return;
+        }
+        let (etcd, limit) = (self.etcd.clone(), self.limit);
+        self.under_way.push(Box::pin(async move {
+            let survey = etcd.survey(std::slice::from_ref(&member), limit).await;
+            let answer = survey.into_iter().next().map(|survey| Answer {
+                healthy: survey.is_healthy(),
+                status: survey.status.ok(),
+            });
+            Came::Answer(Box::new(member), answer.unwrap_or_default())
+        }));
+    }
+
+    /// Waits for the next piece. `None` once nothing is left to wait for. Safe to cancel.
+    ///
+    /// # Errors
+    /// The member list could not be read: nothing is known.
+    pub async fn next(&mut self) -> Option<Result<(), Error>> {
+        match self.under_way.next().await? {
+            Came::List(Err(error)) => Some(Err(error)),
+            Came::List(Ok(list)) => {
+                for member in &list.members {
+                    if !self.asked.contains(member) {
+                        self.ask(member.clone());
+                    }
+                }
+                self.list = Some(list.members);
+                Some(Ok(()))
+            }
+            Came::Answer(member, answer) => {
+                self.answers.push((*member, answer));
+                Some(Ok(()))
+            }
+        }
+    }
+
+    /// The list, once it is there.
+    pub fn list(&self) -> Option<&[Listed]> {
+        self.list.as_deref()
+    }
+
+    /// The answers so far, of members that are as the list has them.
+    pub fn answers(&self) -> BTreeMap<MemberId, Answer> {
+        let list = self.list.as_deref().unwrap_or_default();
+        self.answers
+            .iter()
+            .filter(|(member, _)| list.contains(member))
+            .map(|(member, answer)| (member.id, answer.clone()))
+            .collect()
+    }
+}

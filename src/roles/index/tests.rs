@@ -1,0 +1,160 @@
+use prost::Message;
+
+use super::*;
+use crate::proto::{JoinRequest, Metadata, NodeSpec, NodeStatus};
+use crate::store::Name;
+use crate::store::object::time::to_proto;
+
+fn keys() -> Keys {
+    Keys::new("/q".parse().unwrap())
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn kv(key: Vec<u8>, value: Vec<u8>, revision: i64) -> KeyValue {
+    KeyValue {
+        key,
+        value,
+        create_revision: Revision(revision),
+        mod_revision: Revision(revision),
+        lease: None,
+    }
+}
+
+fn node(text: &str, desired: Role, observed: Role, revision: i64) -> KeyValue {
+    let node = Node {
+        metadata: Some(Metadata {
+            name: text.to_owned(),
+            uid: format!("uid-{text}"),
+            ..Metadata::default()
+        }),
+        spec: Some(NodeSpec {
+            desired_role: desired.into(),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus {
+            role: observed.into(),
+            ..NodeStatus::default()
+        }),
+    };
+    kv(keys().node(&name(text)), node.encode_to_vec(), revision)
+}
+
+fn record(id: u64, node: &str, uid: &str, revision: i64) -> KeyValue {
+    let member = Member {
+        node: node.to_owned(),
+        node_uid: uid.to_owned(),
+        ..Member::default()
+    };
+    kv(keys().member(MemberId(id)), member.encode_to_vec(), revision)
+}
+
+fn index(keys_and_values: Vec<KeyValue>) -> Index {
+    let mut index = Index::new(keys());
+    index.take_in(Update::Page {
+        first: true,
+        keys: keys_and_values,
+    });
+    assert!(!index.is_complete());
+    index.take_in(Update::Listed(Revision(50)));
+    index
+}
+
+fn differing(index: &Index) -> Vec<&str> {
+    index.differing().map(|(name, ..)| name).collect()
+}
+
+#[test]
+fn nodes_that_want_another_role_are_found_until_they_have_it() {
+    let mut index = index(vec![
+        node("a", Role::Manager, Role::Worker, 1),
+        node("b", Role::Worker, Role::Worker, 2),
+        node("c", Role::Worker, Role::Manager, 3),
+    ]);
+    assert_eq!(differing(&index), ["a", "c"]);
+    index.take_in(Update::Events(vec![
+        Event::Put(node("a", Role::Manager, Role::Manager, 51)),
+        Event::Delete {
+            key: keys().node(&name("c")),
+            revision: Revision(52),
+        },
+    ]));
+    assert_eq!((differing(&index), index.revision()), (vec![], Revision(52)));
+    // What a new list does not show is gone.
+    index.take_in(Update::Page {
+        first: true,
+        keys: vec![node("b", Role::Manager, Role::Worker, 60)],
+    });
+    index.take_in(Update::Listed(Revision(60)));
+    assert_eq!(differing(&index), ["b"]);
+    assert!(index.node("a").is_none());
+}
+
+#[test]
+fn a_record_belongs_to_the_node_of_its_uid_and_to_no_other_of_that_name() {
+    let garbage = kv(keys().node(&name("bad")), vec![0xff], 1);
+    let index = index(vec![
+        node("a", Role::Manager, Role::Manager, 1),
+        garbage,
+        record(1, "a", "uid-a", 2),
+        record(2, "a", "uid-of-an-earlier-a", 3),
+        record(3, "gone", "uid-gone", 4),
+        record(4, "bad", "uid-bad", 5),
+        record(5, "a", "", 6),
+        kv(keys().member(MemberId(6)), vec![0xff], 7),
+    ]);
+    let owner = |id| index.owner(&index.record(MemberId(id)).unwrap().0.member);
+    assert!(matches!(owner(1), Owner::Node(..)));
+    assert_eq!([owner(2), owner(3)], [Owner::Gone, Owner::Gone]);
+    assert_eq!([owner(4), owner(5)], [Owner::Unknown, Owner::Unknown]);
+    assert!(index.record(MemberId(6)).is_none() && index.has_record(MemberId(6)));
+    assert!(
+        index.may_be_member("any"),
+        "the record that cannot be read may be its own"
+    );
+}
+
+#[test]
+fn an_add_under_way_makes_a_member_of_its_node_for_all_that_is_known() {
+    let joining = |progress: Progress| {
+        let join = Join {
+            request: Some(JoinRequest::default()),
+            progress: progress.into(),
+            ..Join::default()
+        };
+        index(vec![kv(keys().join(&name("a")), join.encode_to_vec(), 1)])
+    };
+    assert!(joining(Progress::Adding).may_be_member("a"));
+    assert!(joining(Progress::Learner).may_be_member("a"));
+    assert!(!joining(Progress::Waiting).may_be_member("a"));
+    assert!(!joining(Progress::Adding).may_be_member("b"));
+}
+
+#[test]
+fn removed_nodes_are_known_until_they_expire_and_those_without_an_end_for_ever() {
+    let removed = |uid: &str, expiry: Option<i64>, revision| {
+        let value = RemovedNode {
+            expires_at: expiry.map(|second| to_proto(Timestamp::from_second(second).unwrap())),
+            ..RemovedNode::default()
+        };
+        kv(keys().removed(uid), value.encode_to_vec(), revision)
+    };
+    let mut index = index(vec![
+        removed("early", Some(10), 1),
+        removed("late", Some(20), 2),
+        removed("never", None, 3),
+    ]);
+    let at = |second| Timestamp::from_second(second).unwrap();
+    assert_eq!(index.next_expiry(), Some(at(10)));
+    assert_eq!(
+        index.expired(at(15)).collect::<Vec<_>>(),
+        [("early", Revision(1))]
+    );
+    // One that gets another end is not kept under both.
+    index.take_in(Update::Events(vec![Event::Put(removed("early", Some(30), 51))]));
+    assert_eq!(index.next_expiry(), Some(at(20)));
+    assert_eq!(index.expired(at(99)).count(), 2);
+    assert!(index.is_removed("never") && index.removed_len() == 3);
+}

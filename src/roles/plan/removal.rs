@@ -1,0 +1,166 @@
+//! Members that go: demoted, of nodes that are gone, never started, replaced.
+
+use jiff::Timestamp;
+
+use super::{Blocked, Limits, Picture, Plan, Seat, Step, Subject, Whose, left};
+use crate::etcd::MemberId;
+use crate::proto::Role;
+use crate::proto::removal::Cause;
+use crate::roles::quorum::Change;
+use crate::roles::reason::Reason;
+
+/// What is not in the list need not be removed: the end of every removal, whoever made it.
+pub fn forget(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+    let gone = |seat: &&Seat| seat.listed.is_none() && seat.record.is_some();
+    let due = picture.seats.iter().filter(gone);
+    first(picture, due, plan, |seat, _| Ok(Step::Forget(seat.id)))
+}
+
+/// Removals that were decided on.
+pub fn carry_out(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+    let decided = |seat: &&Seat| {
+        let removal = seat.record.as_ref().is_some_and(|tie| tie.removal.is_some());
+        removal && seat.listed.is_some()
+    };
+    let due = picture.seats.iter().filter(decided);
+    first(picture, due, plan, |seat, _| remove(picture, seat))
+}
+
+fn remove(picture: &Picture, seat: &Seat) -> Result<Step, Blocked> {
+    check(picture, seat)?;
+    let unavailable = |message: &str| seat.block(Reason::EtcdUnavailable, message);
+    if seat.is_voter() {
+        let leader = picture
+            .raft_leader
+            .ok_or_else(|| unavailable("no raft leader is known"))?;
+        if leader == seat.id {
+            let blocked = || seat.block(Reason::LeadershipNotMoved, "no other voter can lead");
+            let (stays, to) = successor(picture, seat).ok_or_else(blocked)?;
+            // One that is to go next would pass it on at once: a better one may still answer.
+            if !stays && !picture.complete {
+                return Err(blocked());
+            }
+            return Ok(Step::MoveLeadership { from: seat.id, to });
+        }
+    }
+    let through = picture
+        .through(Some(seat.id))
+        .ok_or_else(|| unavailable("no other voter answers"))?;
+    Ok(Step::Remove {
+        member: seat.id,
+        through,
+    })
+}
+
+/// The healthiest other voter: one that stays rather than one that goes, then the one that has come farthest.
+fn successor(picture: &Picture, leaving: &Seat) -> Option<(bool, MemberId)> {
+    let others = picture
+        .seats
+        .iter()
+        .filter(|seat| seat.id != leaving.id && seat.is_voter());
+    let healthy = others.filter_map(|seat| {
+        let place = seat.listed.as_ref().filter(|place| place.healthy)?;
+        Some((seat.cause().is_none(), place.applied, seat.id))
+    });
+    healthy.max().map(|(stays, _, id)| (stays, id))
+}
+
+/// Removals that are to be decided on.
+pub fn decide(picture: &Picture, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
+    let undecided = |seat: &&Seat| {
+        let open = seat.record.as_ref().is_some_and(|tie| tie.removal.is_none());
+        open && seat.listed.is_some()
+    };
+    let due = picture.seats.iter().filter(undecided).filter_map(|seat| {
+        let cause = seat.cause().or_else(|| never_started(seat, now, limits))?;
+        Some((seat, cause))
+    });
+    let due: Vec<(&Seat, Cause)> = due.collect();
+    let seats = due.iter().map(|(seat, _)| *seat);
+    first(picture, seats, plan, |seat, index| {
+        let (_, cause) = due[index];
+        match cause {
+            Cause::Demoted => check_last_manager(picture, seat)?,
+            Cause::NodeGone => check_nodes_are_there(picture, seat)?,
+            Cause::NeverStarted | Cause::Replaced | Cause::Unspecified => {}
+        }
+        check(picture, seat)?;
+        Ok(Step::DecideRemoval(seat.id, cause))
+    })
+}
+
+fn never_started(seat: &Seat, now: Timestamp, limits: &Limits) -> Option<Cause> {
+    let (place, tie) = (seat.listed.as_ref()?, seat.record.as_ref()?);
+    let late = left(tie.joined_at, limits.learner_timeout, now).is_zero();
+    (place.learner && !place.started && late).then_some(Cause::NeverStarted)
+}
+
+/// INV-5.
+fn check(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
+    picture.check_quorum(Change::Remove(seat.id)).map_err(|quorum| {
+        let message = format!(
+            "without member {} etcd would have no healthy quorum: {quorum}",
+            seat.id
+        );
+        seat.block(Reason::QuorumRisk, message)
+    })
+}
+
+/// The commands refuse to demote the last manager; a desired role may have been written without them.
+fn check_last_manager(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
+    let stays = |other: &&Seat| {
+        let tied = other.record.is_some() && other.cause().is_none();
+        tied && other.id != seat.id && other.is_voter()
+    };
+    if seat.is_learner() || picture.seats.iter().any(|other| stays(&other)) {
+        return Ok(());
+    }
+    Err(seat.block(
+        Reason::LastManager,
+        "it is the last manager: no other desired manager is a voter",
+    ))
+}
+
+/// Where not one recorded member has its node, the records of nodes are missing rather than all nodes gone: an empty or
+/// wrong prefix, a restored backup. A node that exists, whoever it is, with its member in the list is the proof that the
+/// nodes were read.
+fn check_nodes_are_there(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
+    let has_node = |other: &&Seat| {
+        let tie = other.record.as_ref();
+        other.listed.is_some() && tie.is_some_and(|tie| matches!(tie.owner, Whose::Node(_)))
+    };
+    if picture.seats.iter().any(|other| has_node(&other)) {
+        return Ok(());
+    }
+    Err(seat.block(
+        Reason::NodesMissing,
+        "not one recorded member has its node: nothing is removed while the nodes themselves may be what is missing",
+    ))
+}
+
+/// The first of these seats with which a step can be taken; why not, for those before it.
+fn first<'a>(
+    picture: &Picture,
+    seats: impl Iterator<Item = &'a Seat>,
+    plan: &mut Plan,
+    mut step: impl FnMut(&'a Seat, usize) -> Result<Step, Blocked>,
+) -> Option<Step> {
+    for (index, seat) in seats.enumerate() {
+        let planned = match picture.rests(&Subject::Member(seat.id)) {
+            // What is not safe now is told rather than what failed a while ago.
+            Some((reason, message)) => step(seat, index).and(Err(seat.block(reason, message))),
+            None => step(seat, index),
+        };
+        match planned {
+            Ok(step) => return Some(step),
+            Err(blocked) => plan.blocked.push(blocked),
+        }
+    }
+    None
+}
+
+/// Whether the node of a seat is a desired manager.
+pub fn is_wanted(seat: &Seat) -> bool {
+    let owner = seat.record.as_ref().map(|tie| tie.owner);
+    matches!(owner, Some(Whose::Node(known)) if known.desired == Role::Manager)
+}

@@ -1,0 +1,118 @@
+//! New values for stored ones. Pure.
+//!
+//! A role is written by appending it: protobuf merges a message that follows another, so that fields which only a newer
+//! release knows stay as they are. A condition cannot be taken away like that, so the value is encoded anew.
+
+use jiff::Timestamp;
+use prost::Message;
+
+use super::reason::{ROLE_CHANGE_BLOCKED, Reason};
+use crate::proto::condition::Status;
+use crate::proto::{Condition, Node, NodeStatus, Role};
+use crate::store::object::time;
+
+/// The node with another observed role, which is no longer blocked.
+pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
+    let mut value = match Node::decode(value) {
+        Ok(mut node) if is_blocked(&node) => {
+            set_condition(
+                &mut node.status.get_or_insert_default().conditions,
+                ROLE_CHANGE_BLOCKED,
+                None,
+            );
+            node.encode_to_vec()
+        }
+        _ => value.to_vec(),
+    };
+    let change = Node {
+        status: Some(NodeStatus {
+            role: role.into(),
+            ..NodeStatus::default()
+        }),
+        ..Node::default()
+    };
+    value.extend(change.encode_to_vec());
+    value
+}
+
+fn is_blocked(node: &Node) -> bool {
+    let conditions = node.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    conditions
+        .iter()
+        .any(|condition| condition.r#type == ROLE_CHANGE_BLOCKED)
+}
+
+/// The node with this condition [`ROLE_CHANGE_BLOCKED`], or without one; `None` if the value cannot be read.
+pub fn with_blocked(value: &[u8], condition: Option<Condition>) -> Option<Vec<u8>> {
+    let mut node = Node::decode(value).ok()?;
+    let conditions = &mut node.status.get_or_insert_default().conditions;
+    set_condition(conditions, ROLE_CHANGE_BLOCKED, condition);
+    Some(node.encode_to_vec())
+}
+
+/// Puts a condition in the place of the one of its type, or takes that away.
+pub fn set_condition(conditions: &mut Vec<Condition>, kind: &str, condition: Option<Condition>) {
+    conditions.retain(|other| other.r#type != kind);
+    conditions.extend(condition);
+}
+
+/// A condition that says why something is blocked. Since when: as before, if it was blocked.
+pub fn blocked(
+    kind: &str,
+    before: Option<&Condition>,
+    (reason, message): (Reason, &str),
+    generation: i64,
+    now: Timestamp,
+) -> Condition {
+    let since = before.and_then(|before| before.last_transition_time);
+    Condition {
+        r#type: kind.to_owned(),
+        status: Status::True.into(),
+        reason: reason.as_str().to_owned(),
+        message: message.to_owned(),
+        last_transition_time: since.or_else(|| Some(time::to_proto(now))),
+        observed_generation: generation,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::Metadata;
+
+    #[test]
+    fn a_new_role_keeps_what_this_release_does_not_know_and_takes_the_block_away() {
+        let node = Node {
+            metadata: Some(Metadata {
+                name: "n1".to_owned(),
+                ..Metadata::default()
+            }),
+            ..Node::default()
+        };
+        let mut value = node.encode_to_vec();
+        // Field 15 of a later release, a varint.
+        value.extend([0x78, 0x01]);
+        let written = with_role(&value, Role::Manager);
+        assert!(written.windows(2).any(|bytes| bytes == [0x78, 0x01]));
+        assert_eq!(
+            Node::decode(&*written).unwrap().status.unwrap().role(),
+            Role::Manager
+        );
+
+        let condition = blocked(
+            ROLE_CHANGE_BLOCKED,
+            None,
+            (Reason::QuorumRisk, "m"),
+            3,
+            Timestamp::UNIX_EPOCH,
+        );
+        let held = with_blocked(&written, Some(condition)).unwrap();
+        let status = Node::decode(&*held).unwrap().status.unwrap();
+        assert_eq!((status.conditions.len(), status.role()), (1, Role::Manager));
+        let free = Node::decode(&*with_role(&held, Role::Worker))
+            .unwrap()
+            .status
+            .unwrap();
+        assert_eq!((free.conditions.len(), free.role()), (0, Role::Worker));
+    }
+}

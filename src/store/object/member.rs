@@ -1,0 +1,52 @@
+//! Member records and joins, as they lie in etcd. The keys name them; the values hold no name of their own.
+
+use prost::Message;
+
+use super::Malformed;
+use crate::etcd::MemberId;
+use crate::proto::join::Progress;
+use crate::proto::{Join, Member};
+
+/// Reads a member record.
+///
+/// # Errors
+/// [`Malformed`]; the member then counts as one whose node is unknown, and is not touched (INV-8).
+pub fn decode_member(value: &[u8]) -> Result<Member, Malformed> {
+    decode("Member", value)
+}
+
+/// Reads a join.
+///
+/// # Errors
+/// [`Malformed`]
+pub fn decode_join(value: &[u8]) -> Result<Join, Malformed> {
+    decode("Join", value)
+}
+
+fn decode<M: Message + Default>(kind: &'static str, value: &[u8]) -> Result<M, Malformed> {
+    M::decode(value).map_err(|error| Malformed::Encoding {
+        kind,
+        message: error.to_string(),
+    })
+}
+
+/// The member of a join, once it is known.
+pub fn member_of(join: &Join) -> Option<MemberId> {
+    (join.member_id != 0).then_some(MemberId(join.member_id))
+}
+
+/// Whether what the leader wrote is about the request that is there now.
+pub fn is_answered(join: &Join) -> bool {
+    join.request
+        .as_ref()
+        .is_some_and(|request| !request.id.is_empty() && request.id == join.answers)
+}
+
+/// Whether nothing further becomes of the request that is there now.
+pub fn is_ended(join: &Join) -> bool {
+    let end = matches!(
+        join.progress(),
+        Progress::Voter | Progress::Refused | Progress::Removed
+    );
+    end && is_answered(join)
+}

@@ -1,0 +1,127 @@
+//! Kinds whose versions come and go, and objects of them in more than one namespace.
+
+use quorate::resources::Bundle;
+use serde_json::json;
+
+use super::commands::diff;
+use super::faults::{Fault, FaultProxy};
+use super::site::{Site, bundle, bundle_directory, config_map, ended, expect_success};
+use crate::support::quorate::quorate;
+use crate::support::wait::{SOON, eventually};
+
+/// A definition of balls with these versions; the first one is stored.
+fn balls(versions: &[(&str, bool)]) -> serde_json::Value {
+    let versions: Vec<_> = versions
+        .iter()
+        .enumerate()
+        .map(|(index, (name, served))| {
+            json!({
+                "name": name, "served": served, "storage": index == 0,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            })
+        })
+        .collect();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "balls.toys.example.com"},
+        "spec": {
+            "group": "toys.example.com",
+            "scope": "Namespaced",
+            "names": {"kind": "Ball", "plural": "balls", "singular": "ball", "listKind": "BallList"},
+            "versions": versions,
+        },
+    })
+}
+
+/// A definition of another kind of the group, served in one version.
+fn kites(version: &str) -> serde_json::Value {
+    let mut kites = balls(&[(version, true)]);
+    kites["metadata"]["name"] = "kites.toys.example.com".into();
+    kites["spec"]["names"] =
+        json!({"kind": "Kite", "plural": "kites", "singular": "kite", "listKind": "KiteList"});
+    kites
+}
+
+fn ball(version: &str, namespace: &str) -> String {
+    format!(
+        "\n---\n{{apiVersion: toys.example.com/{version}, kind: Ball, metadata: {{name: red, namespace: {namespace}}}}}\n"
+    )
+}
+
+const IN_DEFAULT: &str = "/apis/toys.example.com/v1beta1/namespaces/default/balls/red";
+const IN_SYSTEM: &str = "/apis/toys.example.com/v1beta1/namespaces/kube-system/balls/red";
+
+/// What no bundle holds any more is found through whatever version of the kind is served, and in every namespace.
+#[tokio::test]
+async fn what_was_applied_through_a_version_that_is_served_no_more_is_pruned() {
+    let site = Site::start().await;
+    let both = [("v1alpha1", true), ("v1beta1", true)];
+    let balls_and_kites = |balls: serde_json::Value| format!("{balls}\n---\n{}\n", kites("v1"));
+    let manifests =
+        balls_and_kites(balls(&both)) + &ball("v1alpha1", "default") + &ball("v1alpha1", "kube-system");
+    expect_success(&site.pass(bundle(&manifests)).await);
+
+    // Of the group the server prefers a version that has no balls.
+    let later = [("v1alpha1", false), ("v1beta1", true)];
+    let without = bundle_directory("1.1.0", &balls_and_kites(balls(&later)));
+    site.patch(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/balls.toys.example.com",
+        json!({"spec": {"versions": balls(&later)["spec"]["versions"]}}),
+    )
+    .await;
+    eventually(SOON, "the group is as it is to be", async || {
+        let group = site.get("/apis/toys.example.com").await.unwrap_or_default();
+        let old = site.get("/apis/toys.example.com/v1alpha1").await;
+        match old.is_none() && group["preferredVersion"]["version"] == "v1" {
+            true => Ok(()),
+            false => Err(group.to_string()),
+        }
+    })
+    .await;
+
+    let shown = quorate(diff(&site, without.path())).await;
+    for namespace in ["default", "kube-system"] {
+        let gone = format!("- Ball.toys.example.com {namespace}/red: no longer in the bundle");
+        assert!(shown.stdout.contains(&gone), "{shown:?}");
+    }
+    // A kind that cannot be read holds up nothing else, and none of it is forgotten (INV-8).
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("GET", "/balls?", 4, Fault::Status(500, None));
+    let without = Bundle::load(without.path()).unwrap();
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), without).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.stopped(), None, "{}", report.summary());
+    assert_eq!(report.count("failed"), 2, "{}", report.summary());
+
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(
+        ended(&report, "pruned"),
+        [
+            "Ball.toys.example.com default/red",
+            "Ball.toys.example.com kube-system/red"
+        ]
+    );
+    for path in [IN_DEFAULT, IN_SYSTEM] {
+        assert!(site.get(path).await.is_none(), "{path}");
+    }
+}
+
+/// A kind is looked at again once its definition has changed: not only where its new objects lie.
+#[tokio::test]
+async fn a_version_that_is_new_hides_no_object_of_the_others() {
+    let site = Site::start().await;
+    let before =
+        balls(&[("v1alpha1", true)]).to_string() + &ball("v1alpha1", "default") + &config_map("a", "v");
+    expect_success(&site.pass(bundle(&before)).await);
+    let after = balls(&[("v1alpha1", true), ("v1beta1", true)]).to_string() + &ball("v1beta1", "kube-system");
+    let report = site.pass(bundle(&after)).await;
+    expect_success(&report);
+    assert_eq!(
+        ended(&report, "pruned"),
+        ["ConfigMap default/a", "Ball.toys.example.com default/red"]
+    );
+    assert!(site.get(IN_DEFAULT).await.is_none());
+    assert!(site.get(IN_SYSTEM).await.is_some());
+}

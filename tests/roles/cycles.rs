@@ -1,0 +1,124 @@
+//! Nodes that become members and cease to be, on clusters of one to three.
+
+use std::collections::BTreeMap;
+
+use quorate::proto::Role;
+use quorate::proto::join::Progress;
+
+use super::world::World;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_becomes_a_voter_and_a_worker_again_and_again() {
+    let mut world = World::start(1).await;
+    let leader = world.leader().await;
+    let node = world.add_machine();
+    for _ in 0..3 {
+        world.promote(&node).await;
+        world.bring_up(&node).await;
+        world.wait_voters(&["etcd-1", &node]).await;
+        world.demote(&node).await;
+        world.wait_role(&node, Role::Worker).await;
+        world.wait_voters(&["etcd-1"]).await;
+        assert_eq!(world.blocked(&node).await, None);
+        world.tear_down(&node).await;
+    }
+    let metrics = leader.metrics();
+    for line in [
+        "quorate_role_transitions_total{from=\"worker\",to=\"manager\",result=\"done\"} 3",
+        "quorate_role_transitions_total{from=\"none\",to=\"learner\",result=\"done\"} 3",
+        "quorate_role_transitions_total{from=\"learner\",to=\"voter\",result=\"done\"} 3",
+        "quorate_role_transitions_total{from=\"voter\",to=\"none\",result=\"done\"} 3",
+        "quorate_quorum_blocked 0",
+    ] {
+        assert!(metrics.contains(line), "missing {line} in:\n{metrics}");
+    }
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_promotions_in_the_same_second_both_end_as_voters() {
+    let mut world = World::start(1).await;
+    let leader = world.leader().await;
+    let nodes = [world.add_machine(), world.add_machine()];
+    for node in &nodes {
+        world.promote(node).await;
+    }
+    let mut requests = BTreeMap::new();
+    for node in &nodes {
+        world.wait_role(node, Role::Manager).await;
+        let request = world.ask_to_join(node, &world.peer_urls(node)).await;
+        requests.insert(node.clone(), request);
+    }
+    // Whoever is told first starts first; the other one waits for it, and is told why.
+    for node in &nodes {
+        world.wait_join(node, &requests[node], Progress::Learner).await;
+        let (_, learners) = world.members().await;
+        assert_eq!(learners.len(), 1, "one learner at a time");
+        world.start_added(node).await;
+    }
+    for node in &nodes {
+        world.wait_join(node, &requests[node], Progress::Voter).await;
+    }
+    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    leader.resign().await;
+}
+
+/// From one member to three and back to one, whoever joins first and whoever leaves first.
+async fn there_and_back(joining: [usize; 2], leaving: [usize; 2]) {
+    let mut world = World::start(1).await;
+    let leader = world.leader().await;
+    let name = |number: usize| format!("etcd-{number}");
+    world.add_machine();
+    world.add_machine();
+    for number in joining {
+        world.promote(&name(number)).await;
+        world.bring_up(&name(number)).await;
+    }
+    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    for number in leaving {
+        world.demote(&name(number)).await;
+        world.wait_role(&name(number), Role::Worker).await;
+        world.tear_down(&name(number)).await;
+    }
+    let left = (1..=3).find(|number| !leaving.contains(number)).unwrap();
+    world.wait_voters(&[&name(left)]).await;
+    // It serves alone.
+    world.promote("after").await;
+    world.wait_role("after", Role::Manager).await;
+    leader.resign().await;
+}
+
+macro_rules! there_and_back {
+    ($($name:ident: $joining:expr, $leaving:expr;)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            there_and_back($joining, $leaving).await;
+        }
+    )*};
+}
+
+there_and_back! {
+    one_to_three_and_back_where_the_third_leaves_before_the_second: [2, 3], [3, 2];
+    one_to_three_and_back_where_the_second_leaves_before_the_third: [3, 2], [2, 3];
+    one_to_three_and_back_where_the_first_leaves_before_the_second: [2, 3], [1, 2];
+    one_to_three_and_back_where_the_first_leaves_before_the_third: [3, 2], [1, 3];
+    one_to_three_and_back_where_the_second_leaves_before_the_first: [2, 3], [2, 1];
+    one_to_three_and_back_where_the_third_leaves_before_the_first: [3, 2], [3, 1];
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_nodes_without_members_change_their_roles_and_back() {
+    let world = World::start(1).await;
+    let leader = world.leader().await;
+    let names: Vec<String> = (0..300).map(|number| format!("n{number:03}")).collect();
+    for role in [Role::Manager, Role::Worker] {
+        for name in &names {
+            world.desire(name, role).await;
+        }
+        for name in &names {
+            world.wait_role(name, role).await;
+        }
+    }
+    world.wait_voters(&["etcd-1"]).await;
+    leader.resign().await;
+}

@@ -1,0 +1,175 @@
+//! What holds a demotion up, what takes it back, and what a client notices of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use quorate::etcd::Txn;
+use quorate::etcd::members::raft_leader;
+use quorate::proto::join::Progress;
+use quorate::proto::removal::Cause;
+use quorate::proto::{Removal, Role};
+
+use super::world::{LONG, World};
+use crate::support::wait::{eventually, same};
+
+/// The intent to demote, as a leader leaves it that ended right after it.
+async fn decide(world: &World, node: &str) {
+    let id = world.id_of(node).await;
+    let mut record = world.member(id).await.unwrap();
+    record.removal = Some(Removal {
+        cause: Cause::Demoted.into(),
+        ..Removal::default()
+    });
+    let key = world.store.keys.member(id);
+    world.commit(Txn::new().put(&key, record.encode_to_vec())).await;
+}
+
+/// Waits until the leader has looked at everything anew: it refuses a join that was asked for after everything else.
+async fn looked(world: &World) {
+    world.desire("sentinel-of-the-test", Role::Worker).await;
+    let request = world
+        .ask_to_join("sentinel-of-the-test", &["http://127.0.0.1:1".to_owned()])
+        .await;
+    world
+        .wait_join("sentinel-of-the-test", &request, Progress::Refused)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_that_is_taken_back() {
+    // Also where two voters that are nobody's would keep the quorum.
+    let world = World::unmanaged(3).await;
+    let id = world.id_of("etcd-1").await;
+    world.adopt("etcd-1", id).await;
+    let leader = world.leader().await;
+    let before = world.list().await.members;
+    world.demote("etcd-1").await;
+    world.wait_blocked("etcd-1", Some("LastManager")).await;
+    assert_eq!(world.list().await.members, before);
+    assert_eq!(world.member(id).await.unwrap().removal, None);
+    assert_eq!(world.role("etcd-1").await, Role::Manager);
+    world.promote("etcd-1").await;
+    world.wait_blocked("etcd-1", None).await;
+    assert_eq!(world.list().await.members, before);
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demotion_withdrawn_while_it_waits_is_not_carried_out() {
+    let mut world = World::start(3).await;
+    let leader = world.leader().await;
+    world.machine("etcd-3").kill().await.unwrap();
+    world.demote("etcd-2").await;
+    world.wait_blocked("etcd-2", Some("QuorumRisk")).await;
+    assert!(leader.metrics().contains("quorate_quorum_blocked 1"));
+    world.promote("etcd-2").await;
+    world.wait_blocked("etcd-2", None).await;
+    world.machine("etcd-3").start().await.unwrap();
+    looked(&world).await;
+    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    let id = world.id_of("etcd-2").await;
+    assert_eq!(world.member(id).await.unwrap().removal, None);
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_removed_when_a_second_member_dies_after_the_intent_and_it_goes_on_when_that_is_back() {
+    let mut world = World::start(3).await;
+    world.demote("etcd-2").await;
+    decide(&world, "etcd-2").await;
+    world.machine("etcd-3").kill().await.unwrap();
+    let leader = world.leader().await;
+    world.wait_blocked("etcd-2", Some("QuorumRisk")).await;
+    looked(&world).await;
+    let (voters, _) = world.members().await;
+    assert_eq!(voters, ["etcd-1", "etcd-2", "etcd-3"]);
+    world.machine("etcd-3").start().await.unwrap();
+    world.wait_role("etcd-2", Role::Worker).await;
+    world.wait_voters(&["etcd-1", "etcd-3"]).await;
+    assert_eq!(
+        world.blocked("etcd-2").await,
+        None,
+        "the reason goes with the block"
+    );
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demotion_withdrawn_after_the_intent_ends_as_a_new_join() {
+    let mut world = World::start(3).await;
+    let before = world.id_of("etcd-2").await;
+    world.demote("etcd-2").await;
+    decide(&world, "etcd-2").await;
+    world.promote("etcd-2").await;
+    let leader = world.leader().await;
+    world.wait_voters(&["etcd-1", "etcd-3"]).await;
+    eventually(LONG, "the record is gone", async || {
+        same(world.member(before).await.is_none(), true)
+    })
+    .await;
+    assert_eq!(world.role("etcd-2").await, Role::Manager, "it may join again");
+    world.tear_down("etcd-2").await;
+    world.bring_up("etcd-2").await;
+    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    assert_ne!(world.id_of("etcd-2").await, before);
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_member_is_demoted_while_the_others_have_a_quorum() {
+    let mut world = World::start(3).await;
+    let leader = world.leader().await;
+    world.machine("etcd-2").kill().await.unwrap();
+    world.demote("etcd-2").await;
+    world.wait_role("etcd-2", Role::Worker).await;
+    let list = world.list().await;
+    assert_eq!(list.members.len(), 2);
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demotion_of_the_raft_leader_leaves_no_gap_beyond_an_election_timeout() {
+    // Long enough that a busy machine is no reason to vote, and that a gap for want of a leader could not be missed.
+    let election = Duration::from_secs(4);
+    let flags = ["--election-timeout=4000", "--heartbeat-interval=200"];
+    let mut world = World::start_with(3, &flags).await;
+    let list = world.list().await;
+    let leading = eventually(LONG, "a raft leader", async || {
+        let surveys = world
+            .store
+            .etcd
+            .survey(&list.members, Duration::from_secs(5))
+            .await;
+        raft_leader(&surveys).ok_or("none")
+    })
+    .await;
+    let victim = list.member(leading).unwrap().name.clone();
+    let leader = world.leader().await;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let (writing, stopped) = (world.store.etcd.clone(), stop.clone());
+    let writer = tokio::task::JoinSet::from_iter([async move {
+        let (mut last, mut gap, mut written) = (Instant::now(), Duration::ZERO, 0_u32);
+        while !stopped.load(Ordering::SeqCst) {
+            let txn = Txn::new().put(b"/written", written.to_string());
+            #[expect(clippy::disallowed_methods, reason = "a test plays a client")]
+            if writing.unfenced(txn).await.is_ok() {
+                gap = gap.max(last.elapsed());
+                last = Instant::now();
+                written += 1;
+            }
+        }
+        (gap.max(last.elapsed()), written)
+    }]);
+    world.demote(&victim).await;
+    world.wait_role(&victim, Role::Worker).await;
+    stop.store(true, Ordering::SeqCst);
+    let (gap, written) = writer.join_all().await[0];
+    assert!(gap < election, "{written} writes, the longest gap was {gap:?}");
+    assert_eq!(world.list().await.members.len(), 2);
+    assert!(world.list().await.member(leading).is_none());
+    world.tear_down(&victim).await;
+    leader.resign().await;
+}

@@ -1,0 +1,261 @@
+//! Members whose nodes are gone, and members that are nobody's.
+
+use prost::Message;
+use quorate::etcd::{KeyRange, Txn};
+use quorate::proto::task_status::State;
+use quorate::proto::{Metadata, RemovedNode, Role, Task, TaskSpec, TaskStatus};
+use quorate::store::{Keys, Store};
+
+use super::world::{LONG, Leader, World, name, node};
+use crate::support::client::{config, connect_with};
+use crate::support::etcd::{PASSWORD, TestEtcd, USER};
+use crate::support::quorate::Launch;
+use crate::support::wait::{SOON, eventually, same};
+
+/// Deletes a node as `quorate delete node` does.
+async fn delete(world: &World, of: &str) {
+    let keys = &world.store.keys;
+    let removed = RemovedNode {
+        name: of.to_owned(),
+        ..RemovedNode::default()
+    };
+    let txn = Txn::new()
+        .delete(&keys.node(&name(of)))
+        .put(&keys.removed(&format!("uid-of-{of}")), removed.encode_to_vec());
+    world.commit(txn).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_node_is_gone_is_evicted_and_one_that_is_nobodys_stays() {
+    let world = World::unmanaged(3).await;
+    for of in ["etcd-1", "etcd-3"] {
+        world.adopt(of, world.id_of(of).await).await;
+    }
+    let leader = world.leader().await;
+    let gone = world.id_of("etcd-3").await;
+    delete(&world, "etcd-3").await;
+    world.wait_voters(&["etcd-1", "etcd-2"]).await;
+    eventually(LONG, "the record is gone", async || {
+        same(world.member(gone).await.is_none(), true)
+    })
+    .await;
+    // The one beside it, which has no record, counts and is left alone.
+    eventually(SOON, "it is told of", async || {
+        let metrics = leader.metrics();
+        let told = metrics.contains("quorate_members_unmanaged 1")
+            && metrics.contains("quorate_removed_nodes 1")
+            && metrics.contains("quorate_members{kind=\"voter\",health=\"healthy\"} 2");
+        if told { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so() {
+    let world = World::start(3).await;
+    let leader = world.leader().await;
+    let before = world.list().await;
+    world
+        .commit(Txn::new().delete_range(&world.store.keys.nodes()))
+        .await;
+    for member in &before.members {
+        eventually(LONG, "the record says why", async || {
+            let record = world.member(member.id).await.expect("the record stays");
+            let told: Vec<_> = record
+                .conditions
+                .iter()
+                .map(|c| (c.r#type.clone(), c.reason.clone()))
+                .collect();
+            same(
+                told,
+                vec![("EvictionBlocked".to_owned(), "NodesMissing".to_owned())],
+            )
+        })
+        .await;
+    }
+    assert_eq!(world.list().await.members, before.members);
+    // One node that is back shows that the others are gone indeed; those that come back in time are safe.
+    let keys = &world.store.keys;
+    let all = before.members.iter().fold(Txn::new(), |txn, member| {
+        let value = node(&member.name, Role::Manager, Role::Manager).encode_to_vec();
+        txn.put(&keys.node(&name(&member.name)), value)
+    });
+    world.commit(all).await;
+    for member in &before.members {
+        eventually(LONG, "the condition goes", async || {
+            same(world.member(member.id).await.unwrap().conditions, Vec::new())
+        })
+        .await;
+    }
+    assert_eq!(world.list().await.members, before.members);
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_prefix_evicts_nobody() {
+    let world = World::start(3).await;
+    let before = world.list().await;
+    let leader = Leader::elect_below(&world.etcd, "/elsewhere").await;
+    eventually(SOON, "it has looked", async || {
+        let metrics = leader.metrics();
+        match metrics.contains("quorate_members_unmanaged 3") {
+            true => Ok(()),
+            false => Err(metrics),
+        }
+    })
+    .await;
+    assert_eq!(world.list().await.members, before.members);
+    let (left, _) = world
+        .store
+        .etcd
+        .list(&KeyRange::prefix("/elsewhere/members"))
+        .await
+        .unwrap();
+    assert!(left.is_empty());
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denied_read_of_the_nodes_evicts_nobody_and_is_told() {
+    // The user may read the records of members and write as a leader does, but not see the nodes.
+    let etcd = TestEtcd::with_password("/quorate/members/", 300).await;
+    for prefix in ["/quorate/kubernetes/", "/quorate/joins/"] {
+        etcd.etcdctl_as_root(&[
+            "role",
+            "grant-permission",
+            "--prefix=true",
+            USER,
+            "readwrite",
+            prefix,
+        ]);
+    }
+    let mut config = config(etcd.endpoints());
+    let file = etcd.directory().join("password");
+    std::fs::write(&file, PASSWORD).unwrap();
+    config.user = Some((USER.to_owned(), file));
+    let store = Store {
+        etcd: connect_with(config).await,
+        keys: Keys::new("/quorate".parse().unwrap()),
+    };
+    let list = store.etcd.list_members().await.unwrap();
+    let record = quorate::proto::Member {
+        node: "etcd-1".to_owned(),
+        node_uid: "uid-of-etcd-1".to_owned(),
+        ..quorate::proto::Member::default()
+    };
+    #[expect(clippy::disallowed_methods, reason = "a test plays an operator")]
+    let written = store
+        .etcd
+        .unfenced(Txn::new().put(&store.keys.member(list.members[0].id), record.encode_to_vec()))
+        .await;
+    written.unwrap();
+    let settings = quorate::roles::controller::Settings {
+        patience: std::time::Duration::from_millis(500),
+        ..quorate::roles::controller::Settings::default()
+    };
+    let mut leader = Leader::elect_on(store.clone(), settings, tokio::task::JoinSet::new()).await;
+    let told = tokio::time::timeout(SOON, leader.notices.recv())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(told.reason, "NodesUnreadable");
+    assert_eq!(store.etcd.list_members().await.unwrap().members, list.members);
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn removed_nodes_are_forgotten_once_they_expire() {
+    let world = World::start(1).await;
+    let now = jiff::Timestamp::now();
+    let removed = |seconds: Option<i64>| {
+        let expires = seconds.map(|seconds| prost_types::Timestamp {
+            seconds: now.as_second() + seconds,
+            nanos: 0,
+        });
+        RemovedNode {
+            expires_at: expires,
+            ..RemovedNode::default()
+        }
+        .encode_to_vec()
+    };
+    let mut txn = Txn::new();
+    for (uid, expiry) in [
+        ("past", Some(-5)),
+        ("soon", Some(2)),
+        ("later", Some(9999)),
+        ("never", None),
+    ] {
+        txn = txn.put(&world.store.keys.removed(uid), removed(expiry));
+    }
+    world.commit(txn).await;
+    let leader = world.leader().await;
+    eventually(SOON, "the expired are gone", async || {
+        let (left, _) = world
+            .store
+            .etcd
+            .list(&world.store.keys.all_removed())
+            .await
+            .unwrap();
+        let left: Vec<_> = left
+            .iter()
+            .map(|kv| String::from_utf8_lossy(&kv.key).into_owned())
+            .collect();
+        same(
+            left,
+            vec![
+                "/quorate/removed/later".to_owned(),
+                "/quorate/removed/never".to_owned(),
+            ],
+        )
+    })
+    .await;
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_node_leaves_its_member_evicted_and_all_of_500_tasks_orphaned() {
+    let world = World::start(3).await;
+    let keys = &world.store.keys;
+    let service = name("web");
+    for batch in 0..5 {
+        let txn = (0..100).fold(Txn::new(), |txn, number| {
+            let own = format!("t{}", batch * 100 + number);
+            let task = Task {
+                metadata: Some(Metadata {
+                    name: own.clone(),
+                    uid: own.clone(),
+                    ..Metadata::default()
+                }),
+                spec: Some(TaskSpec {
+                    service: "web".to_owned(),
+                    node: "etcd-3".to_owned(),
+                }),
+                status: Some(TaskStatus {
+                    state: State::Running.into(),
+                }),
+            };
+            txn.put(&keys.task(&service, &name(&own)), task.encode_to_vec())
+        });
+        world.commit(txn).await;
+    }
+    let mut replica = Launch::on(&world.etcd).start("a");
+    replica.wait_leading().await;
+    delete(&world, "etcd-3").await;
+    world.wait_voters(&["etcd-1", "etcd-2"]).await;
+    eventually(LONG, "all tasks are orphaned", async || {
+        let (tasks, _) = world
+            .store
+            .etcd
+            .list(&keys.tasks())
+            .await
+            .map_err(|error| error.to_string())?;
+        let orphaned = tasks.iter().filter(|kv| {
+            let task = Task::decode(&*kv.value).unwrap();
+            task.status.unwrap_or_default().state() == State::Orphaned
+        });
+        same((tasks.len(), orphaned.count()), (500, 500))
+    })
+    .await;
+    replica.stop().await.unwrap();
+}

@@ -1,0 +1,231 @@
+//! Requests to join: refused, queued, half done, given up, repeated.
+
+use std::time::Duration;
+
+use prost::Message;
+use quorate::etcd::Txn;
+use quorate::proto::join::Progress;
+use quorate::proto::{Join, JoinRequest, RemovedNode, Role};
+use quorate::roles::controller::Settings;
+use quorate::roles::plan::Limits;
+
+use super::world::{LONG, World, name, node};
+use crate::support::proxy::Proxy;
+use crate::support::wait::{eventually, same};
+
+fn url(port: u16) -> Vec<String> {
+    vec![format!("http://127.0.0.1:{port}")]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_that_cannot_be_are_refused_by_their_rule_and_change_nothing() {
+    let world = World::start(2).await;
+    let leader = world.leader().await;
+    let before = world.list().await.members;
+    let keys = &world.store.keys;
+    world.desire("worker", Role::Worker).await;
+    world.promote("fresh").await;
+    world.promote("removed").await;
+    for of in ["fresh", "removed"] {
+        world.wait_role(of, Role::Manager).await;
+    }
+    let record = RemovedNode::default().encode_to_vec();
+    world
+        .commit(Txn::new().put(&keys.removed("uid-of-removed"), record))
+        .await;
+    let taken = world.peer_urls("etcd-2");
+    for (of, urls, rule) in [
+        ("worker", url(1), "NotAManager"),
+        ("removed", url(1), "NodeRemoved"),
+        ("nobody", url(1), "NodeNotFound"),
+        ("fresh", taken, "PeerUrlTaken"),
+        ("fresh", vec!["127.0.0.1:1".to_owned()], "BadPeerUrl"),
+        // A name that no resolver knows.
+        (
+            "fresh",
+            vec!["http://no-such-host.invalid:2380".to_owned()],
+            "PeerUnreachable",
+        ),
+    ] {
+        let request = world.ask_to_join(of, &urls).await;
+        let join = world.wait_join(of, &request, Progress::Refused).await;
+        assert_eq!(join.reason, rule, "{join:?}");
+    }
+    assert_eq!(world.list().await.members, before);
+    // A node of the same name that was created later is another one.
+    world
+        .commit(Txn::new().delete(&keys.removed("uid-of-removed")))
+        .await;
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_promoted_and_removed_before_it_joined_cannot_join() {
+    let mut world = World::start(1).await;
+    let leader = world.leader().await;
+    let of = world.add_machine();
+    world.promote(&of).await;
+    world.wait_role(&of, Role::Manager).await;
+    let keys = &world.store.keys;
+    let removed = RemovedNode::default().encode_to_vec();
+    let txn = Txn::new()
+        .delete(&keys.node(&name(&of)))
+        .put(&keys.removed(&format!("uid-of-{of}")), removed);
+    world.commit(txn).await;
+    let request = world.ask_to_join(&of, &world.peer_urls(&of)).await;
+    let join = world.wait_join(&of, &request, Progress::Refused).await;
+    assert_eq!(join.reason, "NodeRemoved");
+    world.wait_voters(&["etcd-1"]).await;
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_learner_that_never_starts_is_removed_and_its_node_can_try_again() {
+    let mut world = World::start(1).await;
+    let settings = Settings {
+        limits: Limits {
+            learner_timeout: Duration::from_secs(2),
+            ..Limits::default()
+        },
+        patience: Duration::from_millis(200),
+        ..Settings::default()
+    };
+    let leader = world.leader_with(settings).await;
+    let of = world.add_machine();
+    world.promote(&of).await;
+    world.wait_role(&of, Role::Manager).await;
+    let request = world.ask_to_join(&of, &world.peer_urls(&of)).await;
+    let join = world.wait_join(&of, &request, Progress::Removed).await;
+    assert_eq!(join.reason, "NeverStarted");
+    world.wait_voters(&["etcd-1"]).await;
+    leader.resign().await;
+
+    // Under a leader with more time.
+    let leader = world.leader().await;
+    world.bring_up(&of).await;
+    world.wait_voters(&["etcd-1", &of]).await;
+    world.wait_blocked(&of, None).await;
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_learner_that_takes_its_time_is_a_reason_that_shows_and_goes() {
+    let mut world = World::start(1).await;
+    let settings = Settings {
+        patience: Duration::from_millis(200),
+        ..Settings::default()
+    };
+    let leader = world.leader_with(settings).await;
+    let of = world.add_machine();
+    world.promote(&of).await;
+    world.wait_role(&of, Role::Manager).await;
+    let request = world.ask_to_join(&of, &world.peer_urls(&of)).await;
+    world.wait_join(&of, &request, Progress::Learner).await;
+    world.wait_blocked(&of, Some("LearnerNotStarted")).await;
+    world.start_added(&of).await;
+    world.wait_join(&of, &request, Progress::Voter).await;
+    world.wait_blocked(&of, None).await;
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_add_that_half_happened_is_taken_up_and_not_made_twice() {
+    let mut world = World::start(1).await;
+    let of = world.add_machine();
+    let urls = world.peer_urls(&of);
+    // As a leader leaves it that ended while etcd added the member.
+    let voter = world.list().await.members[0].clone();
+    let added = world.store.etcd.add_learner(&voter, &urls).await.unwrap();
+    let join = Join {
+        request: Some(JoinRequest {
+            id: "r".to_owned(),
+            node_uid: format!("uid-of-{of}"),
+            peer_urls: urls.clone(),
+            ..JoinRequest::default()
+        }),
+        answers: "r".to_owned(),
+        progress: Progress::Adding.into(),
+        peer_urls: urls,
+        node_uid: format!("uid-of-{of}"),
+        changed_at: Some(prost_types::Timestamp::from(std::time::SystemTime::now())),
+        ..Join::default()
+    };
+    let keys = &world.store.keys;
+    let manager = node(&of, Role::Manager, Role::Manager).encode_to_vec();
+    let txn = Txn::new()
+        .put(&keys.node(&name(&of)), manager)
+        .put(&keys.join(&name(&of)), join.encode_to_vec());
+    world.commit(txn).await;
+    let leader = world.leader().await;
+    let join = world.wait_join(&of, "r", Progress::Learner).await;
+    assert_eq!(join.member_id, added.id.0);
+    world.start_added(&of).await;
+    world.wait_join(&of, "r", Progress::Voter).await;
+    world.wait_voters(&["etcd-1", &of]).await;
+    assert_eq!(world.id_of(&of).await, added.id);
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_add_that_half_happened_for_a_node_that_is_gone_is_undone() {
+    let world = World::start(1).await;
+    let urls = url(quorate::dev::ports::free_port().unwrap());
+    let voter = world.list().await.members[0].clone();
+    world.store.etcd.add_learner(&voter, &urls).await.unwrap();
+    let join = Join {
+        request: Some(JoinRequest {
+            id: "r".to_owned(),
+            node_uid: "uid-of-gone".to_owned(),
+            peer_urls: urls.clone(),
+            ..JoinRequest::default()
+        }),
+        answers: "r".to_owned(),
+        progress: Progress::Adding.into(),
+        peer_urls: urls,
+        node_uid: "uid-of-gone".to_owned(),
+        changed_at: Some(prost_types::Timestamp::from(std::time::SystemTime::now())),
+        ..Join::default()
+    };
+    let key = world.store.keys.join(&name("gone"));
+    world.commit(Txn::new().put(&key, join.encode_to_vec())).await;
+    let leader = world.leader().await;
+    world.wait_voters(&["etcd-1"]).await;
+    world.wait_join("gone", "r", Progress::Removed).await;
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_joins_again_gets_its_new_address_and_nothing_else_changes() {
+    let world = World::start(3).await;
+    let leader = world.leader().await;
+    let before = world.id_of("etcd-2").await;
+    // The same etcd under another address, as after a move.
+    let proxy = Proxy::in_front_of(&world.peer_urls("etcd-2")[0]);
+    let request = world.ask_to_join("etcd-2", &[proxy.url()]).await;
+    let join = world.wait_join("etcd-2", &request, Progress::Voter).await;
+    assert_eq!(join.member_id, before.0);
+    let list = world.list().await;
+    assert_eq!(list.member(before).unwrap().peer_urls, [proxy.url()]);
+    assert_eq!(list.voters().count(), 3);
+    let record = world.member(before).await.unwrap();
+    assert_eq!((record.peer_urls, record.removal), (vec![proxy.url()], None));
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_was_answered_is_answered_the_same_when_it_is_made_again() {
+    let mut world = World::start(1).await;
+    let leader = world.leader().await;
+    let of = world.add_machine();
+    world.promote(&of).await;
+    world.bring_up(&of).await;
+    let first = world.id_of(&of).await;
+    let again = world.ask_to_join(&of, &world.peer_urls(&of)).await;
+    let join = world.wait_join(&of, &again, Progress::Voter).await;
+    assert_eq!(join.member_id, first.0);
+    eventually(LONG, "one member for the node", async || {
+        same(world.list().await.members.len(), 2)
+    })
+    .await;
+    leader.resign().await;
+}

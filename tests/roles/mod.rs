@@ -1,0 +1,9 @@
+//! Node roles on real etcd clusters that grow and shrink: with leaders in this process, and with the real program.
+
+mod crashes;
+mod cycles;
+mod demotions;
+mod evictions;
+mod joins;
+mod random;
+mod world;

@@ -1,0 +1,157 @@
+//! Random interleavings of promotions, demotions, removals, joins and changes of the leader, from a seed that is
+//! printed. Whatever happens in between: in the end the voters are the nodes that are wanted as managers.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use prost::Message;
+use quorate::etcd::Txn;
+use quorate::proto::join::Progress;
+use quorate::proto::{RemovedNode, Role};
+use quorate::store::object::member::is_answered;
+
+use super::world::{LONG, World, name};
+use crate::support::dice::{Dice, seed};
+use crate::support::wait::same;
+
+struct Run {
+    world: World,
+    machines: Vec<String>,
+    /// The request that each machine made last, and whether it was started for it.
+    requests: BTreeMap<String, (String, bool)>,
+    dice: Dice,
+}
+
+impl Run {
+    fn random(&mut self, below: usize) -> usize {
+        let rolled = self.dice.roll(u64::try_from(below).unwrap());
+        usize::try_from(rolled).unwrap()
+    }
+
+    /// What nodes do by themselves: a manager that is no member asks to join, and what was added is started.
+    async fn live(&mut self) {
+        for of in self.machines.clone() {
+            let Some((node, _)) = self.world.node(&of).await else {
+                continue;
+            };
+            if node.status.unwrap_or_default().role() != Role::Manager {
+                continue;
+            }
+            let join = self.world.join(&of).await.map(|(join, _)| join);
+            let asked = self.requests.get(&of).cloned();
+            match (join, asked) {
+                (Some(join), Some((request, started))) if join.answers == request && is_answered(&join) => {
+                    match join.progress() {
+                        Progress::Learner if !started => {
+                            self.world.tear_down(&of).await;
+                            self.world.start_added(&of).await;
+                            self.requests.insert(of, (request, true));
+                        }
+                        Progress::Refused | Progress::Removed => self.ask(&of).await,
+                        // A voter that was demoted and is wanted again asks anew.
+                        Progress::Voter if !self.is_member(join.member_id).await => self.ask(&of).await,
+                        _ => {}
+                    }
+                }
+                (_, None) => self.ask(&of).await,
+                _ => {}
+            }
+        }
+    }
+
+    async fn is_member(&self, id: u64) -> bool {
+        self.world
+            .list()
+            .await
+            .member(quorate::etcd::MemberId(id))
+            .is_some()
+    }
+
+    async fn ask(&mut self, of: &str) {
+        let request = self.world.ask_to_join(of, &self.world.peer_urls(of)).await;
+        self.requests.insert(of.to_owned(), (request, false));
+    }
+
+    async fn remove(&mut self, of: &str) {
+        let keys = &self.world.store.keys;
+        let uid = uid(&self.world, of).await;
+        let removed = RemovedNode::default().encode_to_vec();
+        let txn = Txn::new()
+            .delete(&keys.node(&name(of)))
+            .put(&keys.removed(&uid), removed);
+        self.world.commit(txn).await;
+    }
+}
+
+async fn uid(world: &World, of: &str) -> String {
+    let node = world.node(of).await.map(|(node, _)| node);
+    node.and_then(|node| node.metadata)
+        .map_or_else(|| format!("none-{of}"), |metadata| metadata.uid)
+}
+
+async fn run(seed: u64) {
+    let world = World::start_with(1, &["--strict-reconfig-check=false"]).await;
+    let mut run = Run {
+        world,
+        machines: Vec::new(),
+        requests: BTreeMap::new(),
+        dice: Dice(seed),
+    };
+    for _ in 0..3 {
+        let of = run.world.add_machine();
+        run.machines.push(of);
+    }
+    let mut leader = run.world.leader().await;
+    for _ in 0..30 {
+        let which = run.random(3);
+        let of = run.machines[which].clone();
+        match run.random(10) {
+            0..=3 => run.world.promote(&of).await,
+            4..=6 if run.world.node(&of).await.is_some() => run.world.demote(&of).await,
+            7 => run.remove(&of).await,
+            8 => {
+                leader.resign().await;
+                leader = run.world.leader().await;
+            }
+            _ => {}
+        }
+        for _ in 0..run.random(4) {
+            run.live().await;
+        }
+    }
+    let mut wanted = vec!["etcd-1".to_owned()];
+    for of in run.machines.clone() {
+        let role = [Role::Worker, Role::Manager][run.random(2)];
+        run.world.desire(&of, role).await;
+        if role == Role::Manager {
+            wanted.push(of);
+        }
+    }
+    let begun = Instant::now();
+    loop {
+        run.live().await;
+        match same(run.world.members().await, (wanted.clone(), Vec::new())) {
+            Ok(_) => break,
+            Err(seen) => assert!(begun.elapsed() < LONG, "seed {seed}: {seen}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    for of in run.machines.clone() {
+        let role = match wanted.contains(&of) {
+            true => Role::Manager,
+            false => Role::Worker,
+        };
+        run.world.wait_role(&of, role).await;
+    }
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_the_end_the_voters_are_the_wanted_managers_whatever_came_between() {
+    run(seed()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn and_so_it_is_from_a_seed_that_is_always_the_same() {
+    run(20_061_103).await;
+}
