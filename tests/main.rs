@@ -20,3 +20,4 @@ mod resources;
 mod roles;
 mod support;
 mod upgrade;
+mod volumes;

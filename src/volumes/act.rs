@@ -8,7 +8,6 @@ use super::index::Seen;
 use super::plan::{Lost, Step, Target};
 use super::record::{self, Blocked};
 use super::request;
-use super::retry::Pace;
 use super::write::{Proof, Write, WriteError, Writer};
 use crate::csi::{Class, Effect, Failure, Session};
 use crate::etcd::{Fence, KeyValue, Revision};
@@ -17,10 +16,13 @@ use crate::proto::{Publication, Tombstone, Volume};
 use crate::store::object::{Object, decode};
 use crate::store::{Name, Store};
 
+mod records;
 mod secrets;
+mod trouble;
 
-/// How often the result of a call is written anew because others wrote the record meanwhile.
-const RESULT_ATTEMPTS: u32 = 20;
+pub use trouble::Trouble;
+
+use records::RESULT_ATTEMPTS;
 
 /// What every step needs.
 #[derive(Clone, Debug)]
@@ -81,17 +83,6 @@ pub struct Known {
     pub own: bool,
 }
 
-/// Why a step failed, and when it may be tried again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// For the condition.
-    pub why: Blocked,
-    /// `None`: not before something has changed.
-    pub pace: Option<Pace>,
-    /// Not worth a condition: it would not reach etcd either.
-    pub is_quiet: bool,
-}
-
 /// What became of a job.
 #[derive(Debug)]
 pub enum Outcome {
@@ -102,7 +93,7 @@ pub enum Outcome {
     /// It failed.
     Failed(Trouble),
     /// It happened at the backend, and its record is gone.
-    Undo(Undo),
+    Undo(Box<Undo>),
     /// The term is over.
     Lost,
 }
@@ -126,7 +117,7 @@ pub struct Ended {
 enum Stop {
     Look,
     Failed(Trouble),
-    Undo(Undo),
+    Undo(Box<Undo>),
     Lost,
 }
 
@@ -146,49 +137,6 @@ impl From<crate::csi::Empty> for Stop {
             pace: None,
             is_quiet: false,
         })
-    }
-}
-
-impl Trouble {
-    fn etcd(error: &crate::etcd::Error) -> Self {
-        Self {
-            why: Blocked {
-                reason: "EtcdFailed".to_owned(),
-                message: error.to_string(),
-            },
-            pace: Some(Pace::Quick),
-            is_quiet: true,
-        }
-    }
-
-    /// Others write the records faster than they can be looked at.
-    pub fn restless() -> Self {
-        Self {
-            why: Blocked {
-                reason: "Restless".to_owned(),
-                message: "its records change faster than they can be acted on".to_owned(),
-            },
-            pace: Some(Pace::Quick),
-            is_quiet: true,
-        }
-    }
-
-    /// What follows from a call that failed, by the table of its codes.
-    pub fn of_call(failure: &Failure) -> Self {
-        let pace = match failure.class() {
-            // The table calls it done only where the call is taken for a success.
-            Class::Done | Class::Retry | Class::InProgress => Some(Pace::Quick),
-            Class::RetrySlowly | Class::WaitForOther => Some(Pace::Slow),
-            Class::Final => None,
-        };
-        Self {
-            why: Blocked {
-                reason: failure.code_name().to_owned(),
-                message: failure.to_string(),
-            },
-            pace,
-            is_quiet: false,
-        }
     }
 }
 
@@ -288,7 +236,9 @@ impl Acting<'_> {
         let secrets = self.secrets(&volume).await?;
         failpoint::hit("volumes.creating");
         let term = self.env.fence.term().0;
-        if let Some(intended) = record::intend_create(&volume, term, Timestamp::now()) {
+        let intended = record::intend_create(&volume, term, Timestamp::now());
+        let is_first_attempt = intended.is_some();
+        if let Some(intended) = intended {
             revision = self.put_volume(&intended, None).await?;
             volume = intended;
         }
@@ -317,8 +267,10 @@ impl Acting<'_> {
             }
             Err(failure) => {
                 let trouble = Trouble::of_call(&failure);
-                // Asked for the very same thing, the plugin would have said yes if it were there.
-                if failure.class() == Class::Final && failure.effect() == Effect::None {
+                // Of an earlier attempt it is not known what became of it, and a plugin may refuse a request before it
+                // looks whether it carried that out before: then it may be there, and is not forgotten (INV-6).
+                let nothing_is_there = is_first_attempt && failure.effect() == Effect::None;
+                if failure.class() == Class::Final && nothing_is_there {
                     let refused = record::create_refused(&volume);
                     let refused = record::volume_blocked(&refused, Some(&trouble.why), Timestamp::now())
                         .unwrap_or(refused);
@@ -531,168 +483,5 @@ impl Acting<'_> {
             () = window.closed() => Err(Stop::Lost),
             answer = call => Ok(answer),
         }
-    }
-
-    async fn put_volume(&mut self, volume: &Volume, proof: Option<Proof>) -> Result<Revision, Stop> {
-        self.put_volume_at(volume, self.job.seen.revision, proof).await
-    }
-
-    async fn put_volume_at(
-        &mut self,
-        volume: &Volume,
-        revision: Revision,
-        proof: Option<Proof>,
-    ) -> Result<Revision, Stop> {
-        let key = self.env.store.keys.volume(&self.job.name);
-        let mut write = Write::put(key, revision, volume.encode_to_vec());
-        write.proof = proof;
-        self.write(write).await
-    }
-
-    async fn put_publication(
-        &mut self,
-        node: &Name,
-        publication: &Publication,
-        revision: Revision,
-        proof: Option<Proof>,
-    ) -> Result<Revision, Stop> {
-        let key = self.env.store.keys.publication(&self.job.name, node);
-        let mut write = Write::put(key, revision, publication.encode_to_vec());
-        write.proof = proof;
-        self.write(write).await
-    }
-
-    /// Writes, and keeps what is known since.
-    async fn write(&mut self, write: Write) -> Result<Revision, Stop> {
-        let (key, value) = (write.key.clone(), write.value.clone());
-        match self.env.writer.write(write).await {
-            Ok(revision) => {
-                let now = value.map(|value| KeyValue {
-                    key: key.clone(),
-                    value,
-                    create_revision: Revision::ABSENT,
-                    mod_revision: revision,
-                    lease: None,
-                });
-                self.known.push(Known {
-                    key,
-                    now: now.ok_or(revision),
-                    own: true,
-                });
-                Ok(revision)
-            }
-            Err(WriteError::Conflict) => {
-                self.read(&key).await?;
-                Err(Stop::Look)
-            }
-            Err(WriteError::Lost) => Err(Stop::Lost),
-            // It may have been written. What stands there decides what is next.
-            Err(WriteError::Failed(error)) => {
-                let read = self.read(&key).await;
-                // By its value: nobody else writes this one.
-                if let (Ok(Some(kv)), Some(value)) = (&read, &value)
-                    && kv.value == *value
-                    && let Some(known) = self.known.last_mut()
-                {
-                    known.own = true;
-                }
-                Err(Trouble::etcd(&error).into())
-            }
-        }
-    }
-
-    async fn read(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Stop> {
-        let read = self.env.store.etcd.get(key).await;
-        let (stored, revision) = read.map_err(|error| Trouble::etcd(&error))?;
-        self.known.push(Known {
-            key: key.to_vec(),
-            now: stored.clone().ok_or(revision),
-            own: false,
-        });
-        Ok(stored)
-    }
-
-    /// The record of the volume as it is now, if it is still that of the same volume. It was just read.
-    async fn same_volume(&mut self) -> Result<Option<(Volume, Revision)>, Stop> {
-        let key = self.env.store.keys.volume(&self.job.name);
-        let uid = |volume: &Volume| volume.metadata.clone().unwrap_or_default().uid;
-        let now = self.read(&key).await?.and_then(|kv| {
-            let volume = decode::<Volume>(self.job.name.as_str(), &kv.value).ok()?;
-            Some((volume, kv.mod_revision))
-        });
-        Ok(now.filter(|(now, _)| uid(now) == uid(&self.job.seen.volume)))
-    }
-
-    async fn same_publication(
-        &mut self,
-        node: &Name,
-        before: &Publication,
-    ) -> Result<Option<(Publication, Revision)>, Stop> {
-        let key = self.env.store.keys.publication(&self.job.name, node);
-        let id = format!("{}/{node}", self.job.name);
-        let uid = |publication: &Publication| publication.metadata.clone().unwrap_or_default().uid;
-        let now = self.read(&key).await?.and_then(|kv| {
-            let publication = decode::<Publication>(&id, &kv.value).ok()?;
-            Some((publication, kv.mod_revision))
-        });
-        Ok(now.filter(|(now, _)| uid(now) == uid(before)))
-    }
-
-    /// Writes a result into the record of the volume, as it is by then.
-    async fn settle_volume(
-        &mut self,
-        mut volume: Volume,
-        mut revision: Revision,
-        undo: Undo,
-        result: impl Fn(&Volume) -> Volume,
-    ) -> Result<(), Stop> {
-        for _ in 0..RESULT_ATTEMPTS {
-            match self.put_volume_at(&result(&volume), revision, None).await {
-                Err(Stop::Look) => match self.same_volume().await? {
-                    Some((now, at)) => (volume, revision) = (now, at),
-                    None => return Err(Stop::Undo(undo)),
-                },
-                other => return other.map(drop),
-            }
-        }
-        Err(Stop::Look)
-    }
-
-    /// The same for a result that needs no undoing where the record is gone.
-    async fn settle_volume_if_there(
-        &mut self,
-        volume: Volume,
-        revision: Revision,
-        result: impl Fn(&Volume) -> Volume,
-    ) -> Result<(), Stop> {
-        let undo = Undo {
-            volume: volume.clone(),
-            from: None,
-        };
-        match self.settle_volume(volume, revision, undo, result).await {
-            Err(Stop::Undo(_)) => Err(Stop::Look),
-            other => other,
-        }
-    }
-
-    async fn settle_publication(
-        &mut self,
-        node: &Name,
-        mut publication: Publication,
-        mut revision: Revision,
-        undo: Undo,
-        result: impl Fn(&Publication) -> Publication,
-    ) -> Result<(), Stop> {
-        for _ in 0..RESULT_ATTEMPTS {
-            let after = result(&publication);
-            match self.put_publication(node, &after, revision, None).await {
-                Err(Stop::Look) => match self.same_publication(node, &publication).await? {
-                    Some((now, at)) => (publication, revision) = (now, at),
-                    None => return Err(Stop::Undo(undo)),
-                },
-                other => return other.map(drop),
-            }
-        }
-        Err(Stop::Look)
     }
 }

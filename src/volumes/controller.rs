@@ -7,20 +7,18 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, SelectAll, unfold};
-use futures::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::act::{Ended, Env, Job, Outcome, Task, Trouble, act};
+use super::act::{Ended, Env, Outcome, Task, Trouble};
 use super::case::Case;
-use super::drift;
-use super::index::{Change, Index, Part, Seen, State};
+use super::index::{Change, Index, Part, State};
 use super::line::Line;
-use super::plan::{Decision, Observed, Step, Target, plan};
-use super::record::{Blocked, blocked};
+use super::plan::{Step, Target};
 use super::write::writer;
 use crate::csi::{Failure, ListedVolume, NotReady, Plugins, Session};
 use crate::etcd::Fence;
@@ -28,6 +26,9 @@ use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::Metrics;
 use crate::store::{Follower, Name, Store, Update};
+
+mod advance;
+mod plugins;
 
 /// Volumes that are looked at between two looks at what happens, when there are many.
 const AT_ONCE: usize = 256;
@@ -253,291 +254,6 @@ impl Work<'_> {
         }
     }
 
-    fn decide(&mut self, name: &Name, seen: &Seen) -> Decision {
-        let Some(driver) = self.index.driver(name).cloned() else {
-            return Decision::default();
-        };
-        if !self.lines.contains_key(&driver) {
-            self.configure(&driver);
-        }
-        let plugin = self
-            .lines
-            .get_mut(&driver)
-            .map_or(super::plan::Plugin::Missing, Line::known);
-        let case = self.cases.get(name);
-        let resting = case.map(Case::resting).unwrap_or_default();
-        let drift = case.map(|case| case.drift.clone()).unwrap_or_default();
-        plan(&Observed {
-            volume: &seen.volume,
-            publications: &seen.publications,
-            unreadable: &seen.unreadable,
-            nodes: &seen.nodes,
-            plugin,
-            resting: &resting,
-            drift: &drift,
-        })
-    }
-
-    /// Looks at a volume and begins its next step, has it wait for its turn, or leaves it.
-    fn advance(&mut self, name: &Name) {
-        if self
-            .cases
-            .get(name)
-            .is_some_and(|case| case.is_busy || case.is_queued)
-        {
-            return;
-        }
-        if self.undo(name) {
-            return;
-        }
-        let Some(seen) = self.index.observe(name) else {
-            self.leave(name);
-            return;
-        };
-        let Some(driver) = self.index.driver(name).cloned() else {
-            return;
-        };
-        let decision = self.decide(name, &seen);
-        let Some(step) = decision.step.clone() else {
-            self.end_pass(name, &driver, seen, &decision);
-            return;
-        };
-        if step == Step::Connect {
-            self.park(name, &driver, seen, &decision);
-            return;
-        }
-        self.begin_or_queue(name, &driver, seen, Task::Step(step));
-    }
-
-    /// What is left at the backend without a record goes before anything else.
-    fn undo(&mut self, name: &Name) -> bool {
-        let Some(undo) = self.cases.get(name).and_then(|case| case.undo.first()).cloned() else {
-            return false;
-        };
-        if self
-            .cases
-            .get(name)
-            .is_some_and(|case| case.resting().contains(&Target::Volume))
-        {
-            self.rest(name);
-            return true;
-        }
-        let driver = crate::store::object::volume::driver(&undo.volume);
-        let Ok(driver) = driver.parse::<Name>() else {
-            return false;
-        };
-        if !self.lines.contains_key(&driver) {
-            self.configure(&driver);
-        }
-        let known = self.lines.get_mut(&driver).map(Line::known);
-        if !matches!(known, Some(super::plan::Plugin::Offers(_))) {
-            if let Some(line) = self.lines.get_mut(&driver) {
-                line.parked.insert(name.clone());
-            }
-            self.connect(&driver);
-            return true;
-        }
-        let seen = Seen {
-            volume: undo.volume.clone(),
-            revision: crate::etcd::Revision::ABSENT,
-            publications: Default::default(),
-            revisions: Default::default(),
-            unreadable: Default::default(),
-            nodes: Default::default(),
-        };
-        self.begin_or_queue(name, &driver, seen, Task::Undo(undo));
-        true
-    }
-
-    fn begin_or_queue(&mut self, name: &Name, driver: &Name, seen: Seen, task: Task) {
-        let Some(line) = self.lines.get_mut(driver) else {
-            return;
-        };
-        let case = self.cases.entry(name.clone()).or_default();
-        // In turn: whoever waits already is first.
-        if !line.has_room() {
-            case.is_queued = true;
-            line.queue.push_back(name.clone());
-            return;
-        }
-        line.running += 1;
-        case.is_busy = true;
-        match &task {
-            Task::Step(step) => debug!(volume = %name, "{step}"),
-            Task::Note(_) => {}
-            Task::Undo(_) => info!(volume = %name, "a result whose record is gone is undone"),
-        }
-        let job = Job {
-            name: name.clone(),
-            driver: driver.clone(),
-            seen,
-            task,
-            session: line.session(),
-            permits: line.permits.clone(),
-        };
-        let acting = act(self.env.clone(), job);
-        self.under_way
-            .push(acting.map(|ended| Event::Ended(Box::new(ended))).boxed());
-    }
-
-    /// Begins what waited for its turn.
-    fn serve_queue(&mut self, driver: &Name) {
-        while let Some(line) = self.lines.get_mut(driver)
-            && line.has_room()
-            && let Some(name) = line.queue.pop_front()
-        {
-            if let Some(case) = self.cases.get_mut(&name) {
-                case.is_queued = false;
-            }
-            self.advance(&name);
-        }
-    }
-
-    /// It waits until its plugin is ready.
-    fn park(&mut self, name: &Name, driver: &Name, seen: Seen, decision: &Decision) {
-        if let Some(line) = self.lines.get_mut(driver) {
-            line.parked.insert(name.clone());
-        }
-        self.connect(driver);
-        self.end_pass(name, driver, seen, decision);
-    }
-
-    /// Has somebody wait for the plugin, unless somebody does.
-    fn connect(&mut self, driver: &Name) {
-        let Some(line) = self.lines.get_mut(driver) else {
-            return;
-        };
-        let Some(plugin) = line.plugin().filter(|_| !line.connecting) else {
-            return;
-        };
-        line.connecting = true;
-        let (driver, generation) = (driver.clone(), line.generation);
-        let again = line.not_ready.is_some();
-        let connecting = async move {
-            if again {
-                tokio::time::sleep(ASK_AGAIN).await;
-            }
-            // It answers from memory where it was asked just now, so that asking often is no load (INV-9).
-            Event::Connected(driver, generation, plugin.session().await)
-        };
-        self.within_window(connecting.boxed());
-    }
-
-    /// What talks to a plugin ends with the term (INV-3).
-    fn within_window(&self, future: BoxFuture<'static, Event>) {
-        let window = self.env.fence.window().clone();
-        let guarded = async move {
-            tokio::select! {
-                biased;
-                () = window.closed() => Event::Over,
-                event = future => event,
-            }
-        };
-        self.under_way.push(guarded.boxed());
-    }
-
-    /// Nothing more can be done now: the conditions say so, and what failed rests.
-    fn end_pass(&mut self, name: &Name, driver: &Name, seen: Seen, decision: &Decision) {
-        let notes = self.notes(name, driver, &seen, decision);
-        let noted = self.cases.get(name).is_some_and(|case| case.is_noted);
-        if !notes.is_empty() && !noted {
-            self.cases.entry(name.clone()).or_default().is_noted = true;
-            self.begin_or_queue(name, driver, seen, Task::Note(notes));
-            return;
-        }
-        // What is wanted and impossible may become possible with the plugin's next session.
-        let is_waiting = decision.waits.iter().any(|wait| wait.is_fault);
-        if is_waiting || self.cases.contains_key(name) {
-            self.cases.entry(name.clone()).or_default().is_waiting = is_waiting;
-        }
-        self.rest(name);
-    }
-
-    fn rest(&mut self, name: &Name) {
-        let Some(case) = self.cases.get_mut(name) else {
-            return;
-        };
-        // It rests already; it was only looked at.
-        if case.due.is_some() {
-            return;
-        }
-        // What was mended, or is no longer as it was found.
-        let resting = case.resting();
-        case.drift
-            .lost
-            .retain(|node| resting.contains(&Target::Node(node.clone())));
-        case.drift
-            .strays
-            .retain(|id| resting.contains(&Target::Stray(id.clone())));
-        if let Some(delay) = case.end_pass(random()) {
-            let at = Instant::now() + delay;
-            case.due = Some(at);
-            self.due.insert((at, name.clone()));
-        }
-        if case.is_closed() {
-            self.cases.remove(name);
-        }
-    }
-
-    fn leave(&mut self, name: &Name) {
-        if let Some(case) = self.cases.get(name)
-            && !case.is_busy
-        {
-            if let Some(at) = case.due {
-                self.due.remove(&(at, name.clone()));
-            }
-            self.cases.remove(name);
-        }
-    }
-
-    /// Where the conditions do not say what is the case.
-    fn notes(
-        &mut self,
-        name: &Name,
-        driver: &Name,
-        seen: &Seen,
-        decision: &Decision,
-    ) -> Vec<(Target, Option<Blocked>)> {
-        let unready = match &decision.step {
-            Some(Step::Connect) => self.lines.get(driver).and_then(Line::blocked),
-            _ => None,
-        };
-        // While it is not known whether it is ready, what stands stays.
-        if decision.step == Some(Step::Connect) && unready.is_none() {
-            return Vec::new();
-        }
-        let case = self.cases.get(name);
-        let of_volume = seen.volume.status.as_ref().map(|status| &status.conditions);
-        let of_nodes = seen.publications.iter().map(|(node, publication)| {
-            let conditions = publication.status.as_ref().map(|status| &status.conditions);
-            (Target::Node(node.clone()), conditions)
-        });
-        let all = std::iter::once((Target::Volume, of_volume)).chain(of_nodes);
-        let notes = all.filter_map(|(target, conditions)| {
-            if case.is_some_and(|case| case.is_quiet(&target)) {
-                return None;
-            }
-            let failed = case.and_then(|case| case.blocked(&target)).cloned();
-            let unready = unready.clone().filter(|_| target == Target::Volume);
-            let wait = decision
-                .waits
-                .iter()
-                .find(|wait| wait.is_fault && wait.target == target);
-            let waits = wait.map(|wait| Blocked {
-                reason: wait.reason.to_owned(),
-                message: wait.message.clone(),
-            });
-            let now = failed.or(unready).or(waits);
-            let stands = conditions.and_then(|conditions| blocked(conditions));
-            let stands = stands.map(|condition| Blocked {
-                reason: condition.reason.clone(),
-                message: condition.message.clone(),
-            });
-            (now != stands).then_some((target, now))
-        });
-        notes.collect()
-    }
-
     /// False if the term is over.
     fn on(&mut self, event: Event) -> bool {
         match event {
@@ -578,7 +294,7 @@ impl Work<'_> {
                     case.fail(target, Trouble::restless());
                 }
             }
-            Outcome::Undo(undo) => case.undo.push(undo),
+            Outcome::Undo(undo) => case.undo.push(*undo),
             Outcome::Failed(trouble) => self.on_failed(&name, target, trouble),
         }
         if is_news && let Some(case) = self.cases.get_mut(&name) {
@@ -643,145 +359,6 @@ impl Work<'_> {
             debug!("{note}");
         }
     }
-
-    fn on_connected(
-        &mut self,
-        driver: &Name,
-        generation: u64,
-        outcome: Result<std::sync::Arc<Session>, NotReady>,
-    ) {
-        let Some(line) = self.lines.get_mut(driver) else {
-            return;
-        };
-        // Of what it was before.
-        if line.generation != generation {
-            return;
-        }
-        line.connecting = false;
-        match outcome {
-            Ok(session) => {
-                line.ready(session);
-                // What could not be done before may be possible now: it may offer something else.
-                let parked = std::mem::take(&mut line.parked);
-                let unsettled = self
-                    .cases
-                    .iter()
-                    .filter(|(name, case)| self.index.driver(name) == Some(driver) || !case.undo.is_empty());
-                let unsettled: Vec<Name> = unsettled.map(|(name, _)| name.clone()).collect();
-                for name in parked.into_iter().chain(unsettled) {
-                    self.wake(name, None);
-                }
-            }
-            Err(not_ready) => {
-                if line.not_ready.as_ref() != Some(&not_ready) {
-                    warn!(plugin = %driver, "{not_ready}");
-                    line.not_ready = Some(not_ready);
-                    // To say so in their conditions.
-                    let parked: Vec<Name> = line.parked.iter().cloned().collect();
-                    for name in parked {
-                        if let Some(case) = self.cases.get_mut(&name) {
-                            case.is_noted = false;
-                        }
-                        self.woken.push(name);
-                    }
-                }
-                // Somebody may be waiting for it.
-                if self.lines.get(driver).is_some_and(|line| !line.parked.is_empty()) {
-                    self.connect(driver);
-                }
-            }
-        }
-    }
-
-    fn tick(&mut self) {
-        self.gauges.set_states(&self.index);
-        let now = Instant::now();
-        let drivers: Vec<Name> = self.lines.keys().cloned().collect();
-        for driver in drivers {
-            let Some(line) = self.lines.get_mut(&driver) else {
-                continue;
-            };
-            let ended = line.session().is_none();
-            let due = line.compare_at <= now && !line.comparing;
-            // One that comes back may offer what it did not.
-            if ended && (!line.parked.is_empty() || due) {
-                self.connect(&driver);
-            }
-            if due {
-                self.compare(&driver);
-            }
-            let unused = self.index.of_plugin(&driver).is_empty() && self.index.plugin(&driver).is_none();
-            if unused && self.lines.get(&driver).is_some_and(Line::is_idle) {
-                self.lines.remove(&driver);
-                self.plugins.retain(|name| name != driver.as_str());
-            }
-        }
-    }
-
-    /// Asks the plugin where its volumes are.
-    fn compare(&mut self, driver: &Name) {
-        let since = self.index.changes();
-        let Some(line) = self.lines.get_mut(driver) else {
-            return;
-        };
-        line.compare_at = Instant::now() + self.volumes.times.compare_every;
-        let Some(session) = line.comparable() else { return };
-        line.comparing = true;
-        let (driver, generation, permits) = (driver.clone(), line.generation, line.permits.clone());
-        let listing = async move {
-            // Never closed.
-            let _permit = permits.acquire().await;
-            let listed = session.list_volumes().await;
-            Event::Listed(driver, generation, since, listed)
-        };
-        self.within_window(listing.boxed());
-    }
-
-    fn on_listed(
-        &mut self,
-        driver: &Name,
-        generation: u64,
-        since: u64,
-        outcome: Result<Vec<ListedVolume>, Failure>,
-    ) {
-        let Some(line) = self.lines.get_mut(driver) else {
-            return;
-        };
-        if line.generation != generation {
-            return;
-        }
-        line.comparing = false;
-        let listed = match outcome {
-            Ok(listed) => drift::by_id(listed),
-            Err(failure) => {
-                warn!(plugin = %driver, "its volumes cannot be compared: {failure}");
-                return;
-            }
-        };
-        for name in self.index.of_plugin(driver) {
-            // What changed meanwhile is compared the next time.
-            if self.cases.contains_key(&name) || self.index.touched_since(&name, since) {
-                continue;
-            }
-            let Some(seen) = self.index.observe(&name) else {
-                continue;
-            };
-            let Some(found) = drift::compare(&seen, &listed) else {
-                continue;
-            };
-            warn!(volume = %name, "the plugin says otherwise than the record, to be mended: {found:?}");
-            self.cases.entry(name.clone()).or_default().drift = found;
-            self.woken.push(name);
-        }
-    }
-}
-
-/// From 0 to 1, other every time. A random UUID is at hand, a generator is not.
-fn random() -> f64 {
-    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
-    // The first 48 bits are random in a UUID of version 4; 32 of them fill an f64 without rounding.
-    let bits = u32::try_from(high >> 32).unwrap_or(u32::MAX);
-    f64::from(bits) / f64::from(u32::MAX)
 }
 
 /// The gauges of this term; zero after it.

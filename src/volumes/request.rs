@@ -85,7 +85,7 @@ fn places(list: &[proto::Topology]) -> Vec<Context> {
 /// [`Empty`] for a record without a uid, which none is.
 pub fn create(volume: &Volume) -> Result<CreateVolume, Empty> {
     let spec = spec_of(volume);
-    let intent = volume.status.as_ref().and_then(|status| status.create.clone());
+    let intent = volume.status.as_ref().and_then(|status| status.create);
     let driver = spec.driver.clone().unwrap_or_default();
     let topology = spec.topology.clone().unwrap_or_default();
     Ok(CreateVolume {

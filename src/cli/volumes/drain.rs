@@ -46,9 +46,7 @@ pub struct DrainArgs {
 /// 3 for a node that does not exist, 64 where nobody can be asked.
 pub async fn run(args: DrainArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let node = &args.node;
-    if args.out_of_service {
-        confirm::require(args.yes, "declare it out of service")?;
-    }
+    confirm::require(args.yes || !args.out_of_service, "declare it out of service")?;
     let store = connect(etcd).await?;
     // Before anyone is asked about a node that does not exist.
     decide(&store, &args).await?;

@@ -5,8 +5,8 @@ use crate::proto::access_mode::{Kind, Mount};
 use crate::proto::publication_status::State as Published;
 use crate::proto::volume_spec::Driver;
 use crate::proto::{
-    AccessMode, CsiNode, Metadata, NodeSpec, NodeStatus, PublicationSpec, PublicationStatus, VolumeSecret,
-    VolumeSpec,
+    AccessMode, CsiNode, Metadata, Node, NodeSpec, NodeStatus, PublicationSpec, PublicationStatus,
+    VolumeSecret, VolumeSpec,
 };
 
 fn keys() -> Keys {
