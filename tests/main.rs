@@ -7,14 +7,17 @@
 )]
 
 mod architecture;
+mod csi;
 mod deallocation;
 mod deploy;
 mod dev;
 mod election;
 mod etcd;
 mod gate;
+mod members;
 mod objects;
 mod resources;
 mod roles;
 mod support;
 mod upgrade;
+mod volumes;

@@ -4,14 +4,16 @@ use std::convert::Infallible;
 use std::env;
 use std::future::Future;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::connection::EtcdArgs;
 use super::exit::{Exit, Failure};
+use super::roles;
 use super::signals::{HANGUP, INTERRUPT, Named, Signals, TERMINATE};
 use crate::dev::cluster::{Cluster, ReplicaSettings};
 use crate::dev::data_directory::DataDirectory;
@@ -24,10 +26,13 @@ use crate::store::{Keys, Prefix, Store};
 
 mod hints;
 
-use hints::{Hints, Kubectl};
+use hints::{Hints, Kubectl, Roles};
 
 /// How often a step that takes long says that it is still under way.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The name of the CSI plugin to try things out with.
+const DEMO_DRIVER: &str = "demo.csi.quorate.dev";
 
 /// How often the cluster is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -61,6 +66,10 @@ pub struct DevArgs {
     /// Run without a kube-apiserver
     #[arg(long)]
     pub no_kubernetes: bool,
+
+    /// Run a CSI plugin, too, whose volumes are directories
+    #[arg(long)]
+    pub csi_demo: bool,
 
     /// The bundle of Kubernetes resources [default: the one that is built in]
     #[arg(long, value_name = "DIR")]
@@ -148,12 +157,23 @@ async fn bring_up(
         ),
     )?;
     let endpoints = start_etcd(cluster, args).await?;
+    let store = Store {
+        etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
+            .await
+            .map_err(Failure::failed)?,
+        keys: keys.clone(),
+    };
+    adopt(&store).await?;
     let kubeconfig = if args.no_kubernetes {
         None
     } else {
         start_apiserver(cluster, &endpoints).await?
     };
     let settings = replica_settings(args, keys.prefix())?;
+    let csi_plugin = match args.csi_demo {
+        true => Some(start_csi_plugin(cluster, &settings.binary).await?),
+        false => None,
+    };
     say(
         "controller",
         &format!("starting {}", counted(settings.count, "replica")),
@@ -164,19 +184,20 @@ async fn bring_up(
     let hints = Hints {
         endpoints: endpoints.join(","),
         kubectl: kubeconfig.map(|kubeconfig| Kubectl::new(kubeconfig, bundle)),
+        csi_plugin,
         prefix: keys.prefix().to_string(),
         data: cluster.directory().path().to_owned(),
+        roles: Roles::of(cluster.etcd_members()).map_err(failure)?,
     };
-    let store = Store {
-        etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
-            .await
-            .map_err(Failure::failed)?,
-        keys,
-    };
+    // Members come and go here.
+    let etcd = store.etcd.clone();
     let observer = Observer::new(store, cluster.replicas());
     tokio::select! {
         failed = tell(&observer, &hints, begun) => failed,
-        ended = cluster.keep_up(tell_end) => Err(failure(ended)),
+        ended = cluster.keep_up(tell_end, tell_departure) => Err(failure(ended)),
+        () = etcd.follow_endpoints(CancellationToken::new()) => {
+            Err(Failure::failed("the endpoints of etcd are followed no more"))
+        }
     }
 }
 
@@ -194,6 +215,35 @@ async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>
     Ok(endpoints)
 }
 
+fn tell_departure(name: &str) {
+    let _ = say(
+        "etcd",
+        &format!("{name} was removed from the cluster, and has ended"),
+    );
+}
+
+/// Makes a node of each member, so that roles can be tried at once.
+async fn adopt(store: &Store) -> Result<(), Failure> {
+    let mut nodes = Vec::new();
+    for member in &store.etcd.list_members().await.map_err(Failure::failed)?.members {
+        match roles::adopt::adopt(store, member).await {
+            Ok(_) => nodes.push(member.name.clone()),
+            // One that somebody else added: nobody knows what it is.
+            Err(failure) => say("etcd", &format!("left alone: {failure}"))?,
+        }
+    }
+    nodes.sort();
+    say(
+        "etcd",
+        &format!(
+            "{} adopted as {}: {}",
+            counted(nodes.len(), "member"),
+            if nodes.len() == 1 { "node" } else { "nodes" },
+            nodes.join(", ")
+        ),
+    )
+}
+
 /// The administrator's kubeconfig, or none where no kube-apiserver is installed.
 async fn start_apiserver(cluster: &mut Cluster, endpoints: &[String]) -> Result<Option<PathBuf>, Failure> {
     let step = "kube-apiserver";
@@ -209,6 +259,23 @@ async fn start_apiserver(cluster: &mut Cluster, endpoints: &[String]) -> Result<
         .map_err(failure)?;
     say(step, &format!("ready on {url} ({})", seconds(begun)))?;
     Ok(Some(kubeconfig))
+}
+
+/// The file with the Plugin object to apply. It is not applied here: what is in etcd is an operator's.
+async fn start_csi_plugin(cluster: &mut Cluster, binary: &Path) -> Result<PathBuf, Failure> {
+    let step = "csi-plugin";
+    let plugin = cluster
+        .start_csi_plugin(binary, DEMO_DRIVER)
+        .await
+        .map_err(failure)?;
+    let endpoint = plugin.endpoint().clone();
+    say(step, &format!("{DEMO_DRIVER} listens on {endpoint}"))?;
+    let file = cluster.directory().path().join("csi").join("plugin.yaml");
+    let object = format!(
+        "apiVersion: quorate.dev/v1\nkind: Plugin\nmetadata: {{name: {DEMO_DRIVER}}}\nspec: {{endpoint: \"{endpoint}\"}}\n"
+    );
+    std::fs::write(&file, object).map_err(|error| failure(Error::write(&file)(error)))?;
+    Ok(file)
 }
 
 fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, Failure> {
