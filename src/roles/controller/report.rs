@@ -173,7 +173,12 @@ impl Reporter {
                 ..
             } = blocked;
             let note = format!("the role of node {node} cannot change now, {reason}: {message}");
-            self.count("manager", "manager", "blocked", 1);
+            let (from, to) = match (&blocked.subject, reason) {
+                (Subject::Join(_), _) => ("none", "learner"),
+                (_, Reason::LearnerNotStarted | Reason::LearnerNotInSync) => ("learner", "voter"),
+                (Subject::Member(_), _) => ("voter", "none"),
+            };
+            self.count(from, to, "blocked", 1);
             self.tell(Severity::Warning, "RoleChangeBlocked", note);
         }
         self.told = now;
