@@ -236,7 +236,9 @@ impl Acting<'_> {
         let secrets = self.secrets(&volume).await?;
         failpoint::hit("volumes.creating");
         let term = self.env.fence.term().0;
-        if let Some(intended) = record::intend_create(&volume, term, Timestamp::now()) {
+        let intended = record::intend_create(&volume, term, Timestamp::now());
+        let is_first_attempt = intended.is_some();
+        if let Some(intended) = intended {
             revision = self.put_volume(&intended, None).await?;
             volume = intended;
         }
@@ -265,8 +267,10 @@ impl Acting<'_> {
             }
             Err(failure) => {
                 let trouble = Trouble::of_call(&failure);
-                // Asked for the very same thing, the plugin would have said yes if it were there.
-                if failure.class() == Class::Final && failure.effect() == Effect::None {
+                // Of an earlier attempt it is not known what became of it, and a plugin may refuse a request before it
+                // looks whether it carried that out before: then it may be there, and is not forgotten (INV-6).
+                let nothing_is_there = is_first_attempt && failure.effect() == Effect::None;
+                if failure.class() == Class::Final && nothing_is_there {
                     let refused = record::create_refused(&volume);
                     let refused = record::volume_blocked(&refused, Some(&trouble.why), Timestamp::now())
                         .unwrap_or(refused);

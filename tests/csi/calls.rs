@@ -22,7 +22,7 @@ async fn a_mount_volume_is_created_published_expanded_unpublished_and_deleted() 
     let session = plugin.client(LONG).session().await.unwrap();
     let none = Secrets::none();
     let created = session.create_volume(&create("a"), &none).await.unwrap();
-    assert_eq!(created.capacity, bytes(1 << 30, 0).required);
+    assert_eq!(created.capacity, bytes(1 << 20, 0).required);
     let stored = plugin.backend().volume(created.id.as_str()).unwrap().unwrap();
     assert_eq!((stored.name.as_str(), stored.block, stored.mode), ("a", false, 1));
     assert_eq!(stored.parameters, create("a").parameters);
@@ -83,7 +83,7 @@ async fn a_block_volume_of_many_nodes_is_published_to_many() {
     request.capability = capability.clone();
     request.capacity = bytes(4 << 20, 8 << 20);
     let created = session.create_volume(&request, &none).await.unwrap();
-    assert_eq!(created.capacity, bytes(8 << 20, 0).required, "within the range");
+    assert_eq!(created.capacity, bytes(4 << 20, 0).required, "within the range");
     for node in ["n1", "n2", "n3"] {
         let mut publish = publish(&created.id, node);
         publish.capability = capability.clone();

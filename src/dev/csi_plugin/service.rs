@@ -193,7 +193,11 @@ impl Plugin {
             }
             return Ok(self.created(&id, found));
         }
-        let capacity = USUAL_CAPACITY.clamp(least, most);
+        let capacity = if least == 0 {
+            USUAL_CAPACITY.min(most)
+        } else {
+            least
+        };
         let volume = Volume {
             name: request.name.clone(),
             capacity,
