@@ -55,13 +55,6 @@ pub struct Kind {
     pub kind: &'static str,
 }
 
-/// A single label `state`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct State {
-    /// From a fixed set of words.
-    pub state: &'static str,
-}
-
 /// Labels of `role_transitions`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RoleChange {
@@ -80,6 +73,13 @@ pub struct MemberKind {
     pub kind: &'static str,
     /// `healthy`, `unhealthy`
     pub health: &'static str,
+}
+
+/// A single label `state`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct State {
+    /// From a fixed set of words.
+    pub state: &'static str,
 }
 
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
@@ -124,12 +124,6 @@ pub struct Metrics {
     pub deallocator_orphaned: Counter,
     /// Transactions of the deallocator that etcd refused because something had changed.
     pub deallocator_refused: Counter,
-    /// Volumes by where they are in their lives; counted by the leader, else 0.
-    pub volumes: Family<State, Gauge>,
-    /// Volumes that wait for their plugin to have room for a step.
-    pub volume_queue_depth: Gauge,
-    /// Volumes whose failed steps were tried again.
-    pub volume_retries: Counter,
     /// Changes of roles and of membership, by what became of them.
     pub role_transitions: Family<RoleChange, Counter>,
     /// Members of etcd; counted by the leader, else 0.
@@ -140,6 +134,12 @@ pub struct Metrics {
     pub quorum_blocked: Gauge,
     /// Removed nodes on record.
     pub removed_nodes: Gauge,
+    /// Volumes by where they are in their lives; counted by the leader, else 0.
+    pub volumes: Family<State, Gauge>,
+    /// Volumes that wait for their plugin to have room for a step.
+    pub volume_queue_depth: Gauge,
+    /// Volumes whose failed steps were tried again.
+    pub volume_retries: Counter,
 }
 
 impl Metrics {
@@ -170,14 +170,14 @@ impl Metrics {
             deallocator_deletions: Family::default(),
             deallocator_orphaned: Counter::default(),
             deallocator_refused: Counter::default(),
-            volumes: Family::default(),
-            volume_queue_depth: Gauge::default(),
-            volume_retries: Counter::default(),
             role_transitions: Family::default(),
             members: Family::default(),
             members_unmanaged: Gauge::default(),
             quorum_blocked: Gauge::default(),
             removed_nodes: Gauge::default(),
+            volumes: Family::default(),
+            volume_queue_depth: Gauge::default(),
+            volume_retries: Counter::default(),
         };
         let m = &metrics;
         registry.register("leader", "1 while this replica leads", m.leader.clone());
@@ -267,21 +267,6 @@ impl Metrics {
             m.deallocator_refused.clone(),
         );
         registry.register(
-            "volumes",
-            "Volumes by where they are in their lives",
-            m.volumes.clone(),
-        );
-        registry.register(
-            "volume_queue_depth",
-            "Volumes that wait for their plugin to have room for a step",
-            m.volume_queue_depth.clone(),
-        );
-        registry.register(
-            "volume_retries",
-            "Volumes whose failed steps were tried again",
-            m.volume_retries.clone(),
-        );
-        registry.register(
             "role_transitions",
             "Changes of roles and of etcd's membership, by what became of them",
             m.role_transitions.clone(),
@@ -301,6 +286,21 @@ impl Metrics {
             "removed_nodes",
             "Removed nodes on record",
             m.removed_nodes.clone(),
+        );
+        registry.register(
+            "volumes",
+            "Volumes by where they are in their lives",
+            m.volumes.clone(),
+        );
+        registry.register(
+            "volume_queue_depth",
+            "Volumes that wait for their plugin to have room for a step",
+            m.volume_queue_depth.clone(),
+        );
+        registry.register(
+            "volume_retries",
+            "Volumes whose failed steps were tried again",
+            m.volume_retries.clone(),
         );
         let info = vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -322,6 +322,12 @@ impl Metrics {
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+/// A sample in an exposition, by its full name with labels; `None` if it is not there.
+pub fn sample(exposition: &str, name: &str) -> Option<f64> {
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    exposition.lines().find_map(value)
 }
 
 #[cfg(test)]
@@ -355,8 +361,6 @@ mod tests {
         let network = || Kind { kind: "network" };
         metrics.deallocator_pending.get_or_create(&network()).set(2);
         metrics.deallocator_deletions.get_or_create(&network()).inc();
-        let created = State { state: "created" };
-        metrics.volumes.get_or_create(&created).set(4);
         let promoted = RoleChange {
             from: "worker",
             to: "manager",
@@ -368,6 +372,8 @@ mod tests {
             health: "healthy",
         };
         metrics.members.get_or_create(&voters).set(3);
+        let created = State { state: "created" };
+        metrics.volumes.get_or_create(&created).set(4);
         let text = metrics.encode();
         for line in [
             "quorate_volumes{state=\"created\"} 4",

@@ -55,10 +55,10 @@ pub struct Settings {
     pub lease_ttl: Duration,
     /// The waits of the gate.
     pub times: Times,
-    /// The waits of what sees to volumes.
-    pub volumes: volumes::Times,
     /// The waits and limits of node roles.
     pub roles: roles::Settings,
+    /// The waits of what sees to volumes.
+    pub volumes: volumes::Times,
 }
 
 /// What the probes ask. All clones see the same replica.

@@ -14,6 +14,7 @@ mod dev;
 mod election;
 mod etcd;
 mod gate;
+mod members;
 mod objects;
 mod resources;
 mod roles;

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::connection::EtcdArgs;
 use super::exit::{Exit, Failure};
+use super::roles;
 use super::signals::{HANGUP, INTERRUPT, Named, Signals, TERMINATE};
 use crate::dev::cluster::{Cluster, ReplicaSettings};
 use crate::dev::data_directory::DataDirectory;
@@ -24,7 +26,7 @@ use crate::store::{Keys, Prefix, Store};
 
 mod hints;
 
-use hints::{Hints, Kubectl};
+use hints::{Hints, Kubectl, Roles};
 
 /// How often a step that takes long says that it is still under way.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
@@ -155,6 +157,13 @@ async fn bring_up(
         ),
     )?;
     let endpoints = start_etcd(cluster, args).await?;
+    let store = Store {
+        etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
+            .await
+            .map_err(Failure::failed)?,
+        keys: keys.clone(),
+    };
+    adopt(&store).await?;
     let kubeconfig = if args.no_kubernetes {
         None
     } else {
@@ -178,17 +187,17 @@ async fn bring_up(
         csi_plugin,
         prefix: keys.prefix().to_string(),
         data: cluster.directory().path().to_owned(),
+        roles: Roles::of(cluster.etcd_members()).map_err(failure)?,
     };
-    let store = Store {
-        etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
-            .await
-            .map_err(Failure::failed)?,
-        keys,
-    };
+    // Members come and go here.
+    let etcd = store.etcd.clone();
     let observer = Observer::new(store, cluster.replicas());
     tokio::select! {
         failed = tell(&observer, &hints, begun) => failed,
-        ended = cluster.keep_up(tell_end) => Err(failure(ended)),
+        ended = cluster.keep_up(tell_end, tell_departure) => Err(failure(ended)),
+        () = etcd.follow_endpoints(CancellationToken::new()) => {
+            Err(Failure::failed("the endpoints of etcd are followed no more"))
+        }
     }
 }
 
@@ -204,6 +213,35 @@ async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>
         &format!("serves on {} ({})", endpoints.join(","), seconds(begun)),
     )?;
     Ok(endpoints)
+}
+
+fn tell_departure(name: &str) {
+    let _ = say(
+        "etcd",
+        &format!("{name} was removed from the cluster, and has ended"),
+    );
+}
+
+/// Makes a node of each member, so that roles can be tried at once.
+async fn adopt(store: &Store) -> Result<(), Failure> {
+    let mut nodes = Vec::new();
+    for member in &store.etcd.list_members().await.map_err(Failure::failed)?.members {
+        match roles::adopt::adopt(store, member).await {
+            Ok(_) => nodes.push(member.name.clone()),
+            // One that somebody else added: nobody knows what it is.
+            Err(failure) => say("etcd", &format!("left alone: {failure}"))?,
+        }
+    }
+    nodes.sort();
+    say(
+        "etcd",
+        &format!(
+            "{} adopted as {}: {}",
+            counted(nodes.len(), "member"),
+            if nodes.len() == 1 { "node" } else { "nodes" },
+            nodes.join(", ")
+        ),
+    )
 }
 
 /// The administrator's kubeconfig, or none where no kube-apiserver is installed.

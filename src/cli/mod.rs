@@ -54,14 +54,6 @@ pub enum Command {
     Apply(objects::apply::ApplyArgs),
     /// Delete objects
     Delete(objects::delete::DeleteArgs),
-    /// Have a volume published to a node
-    Publish(volumes::publish::PublishArgs),
-    /// Have a volume unpublished from a node
-    Unpublish(volumes::unpublish::UnpublishArgs),
-    /// Try again at once what failed
-    Retry(volumes::retry::RetryArgs),
-    /// Give a node nothing new, or give it up
-    Drain(volumes::drain::DrainArgs),
     /// Make managers of nodes, which may then join etcd
     Promote(roles::promote::PromoteArgs),
     /// Make workers of nodes: their members are removed from etcd
@@ -70,6 +62,14 @@ pub enum Command {
     Join(roles::join::JoinArgs),
     /// Make nodes of etcd members that Quorate does not know
     Adopt(roles::adopt::AdoptArgs),
+    /// Have a volume published to a node
+    Publish(volumes::publish::PublishArgs),
+    /// Have a volume unpublished from a node
+    Unpublish(volumes::unpublish::UnpublishArgs),
+    /// Try again at once what failed
+    Retry(volumes::retry::RetryArgs),
+    /// Give a node nothing new, or give it up
+    Drain(volumes::drain::DrainArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
     /// Serve a CSI plugin to try things out on
@@ -118,14 +118,14 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Describe(args) => objects::describe::run(args, &etcd).await,
             Command::Apply(args) => objects::apply::run(args, &etcd).await,
             Command::Delete(args) => objects::delete::run(args, &etcd).await,
-            Command::Publish(args) => volumes::publish::run(args, &etcd).await,
-            Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,
-            Command::Retry(args) => volumes::retry::run(args, &etcd).await,
-            Command::Drain(args) => volumes::drain::run(args, &etcd).await,
             Command::Promote(args) => roles::promote::run(args, &etcd).await,
             Command::Demote(args) => roles::demote::run(args, &etcd).await,
             Command::Join(args) => roles::join::run(args, &etcd).await,
             Command::Adopt(args) => roles::adopt::run(args, &etcd).await,
+            Command::Publish(args) => volumes::publish::run(args, &etcd).await,
+            Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,
+            Command::Retry(args) => volumes::retry::run(args, &etcd).await,
+            Command::Drain(args) => volumes::drain::run(args, &etcd).await,
             Command::Bundle(args) => bundle::run(args, &etcd).await,
             Command::CsiPlugin(args) => csi_plugin::run(args).await,
             Command::Completions(args) => completions::run(args),

@@ -282,10 +282,10 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             settle: Duration::from_millis(args.settle_ms),
             pass_interval: Duration::from_millis(args.pass_interval_ms),
         },
+        roles: args.role_times.settings(args.learner_timeout),
         volumes: volumes::Times {
             compare_every: Duration::from_millis(args.volume_compare_interval_ms),
         },
-        roles: args.role_times.settings(args.learner_timeout),
     };
     let reconciling = resources::Settings {
         in_flight: args.kube_in_flight.max(1),

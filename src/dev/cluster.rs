@@ -138,14 +138,23 @@ impl Cluster {
     }
 
     /// Starts again, after a moment, what ends by itself and has others of its kind beside it: their taking over is what
-    /// there are several for. Tells each such end, and returns the one that it cannot go on after.
-    pub async fn keep_up(&mut self, tell: impl Fn(&Error)) -> Error {
+    /// there are several for. Tells each such end, and returns the one that it cannot go on after. A member of etcd that
+    /// ends because it was removed from its cluster stays away: `departed` is told its name.
+    pub async fn keep_up(&mut self, tell: impl Fn(&Error), departed: impl Fn(&str)) -> Error {
         let mut started_again: HashMap<String, Instant> = HashMap::new();
         loop {
             let ended = first_end(self.processes()).await;
             let Error::Ended { name, .. } = &ended else {
                 return ended;
             };
+            match self.etcd.as_mut().map(Etcd::take_departed) {
+                Some(Err(error)) => return error,
+                Some(Ok(gone)) if !gone.is_empty() => {
+                    gone.iter().for_each(|name| departed(name));
+                    continue;
+                }
+                Some(Ok(_)) | None => {}
+            }
             let again = started_again.insert(name.clone(), Instant::now());
             let Some(server) = self.ended_among_others() else {
                 return ended;
@@ -159,6 +168,11 @@ impl Cluster {
                 return error;
             }
         }
+    }
+
+    /// The members of etcd that run.
+    pub fn etcd_members(&self) -> &[etcd::Member] {
+        self.etcd.as_ref().map_or(&[], |etcd| &etcd.members)
     }
 
     fn ended_among_others(&mut self) -> Option<&mut Restartable> {

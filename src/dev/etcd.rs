@@ -12,6 +12,7 @@ use super::pki::CertificateFiles;
 use super::process::{Program, Supervised, find_on_path};
 use super::restartable::Restartable;
 use super::{Error, http, ports, record};
+use crate::metrics;
 
 /// How long a cluster may take to elect its leader and serve. About a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -21,6 +22,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a new cluster is tried on other ports when somebody took one of them.
 const PORT_ATTEMPTS: usize = 5;
+
+/// The [`Record`], in the directory of the cluster.
+const RECORD: &str = "cluster.json";
+
+/// What etcd of every release says at last when it finds that it is in the member list no more.
+const REMOVED: &str = "data-dir used by this member must be removed";
 
 /// What the cluster should be like.
 #[derive(Clone, Debug)]
@@ -68,6 +75,9 @@ struct Ports {
     peer: u16,
     /// Plain HTTP, for `/health` and `/metrics`, whatever clients must use.
     metrics: u16,
+    /// It was removed from the cluster: its data is of no further use.
+    #[serde(default)]
+    left: bool,
 }
 
 /// A running cluster. Dropping it kills its members; [`stop`](Self::stop) is the orderly way.
@@ -89,7 +99,7 @@ impl Etcd {
             hint: "install the Debian package etcd-server, or put an etcd of version 3.4 or newer on $PATH",
         })?;
         fs::create_dir_all(directory).map_err(Error::write(directory))?;
-        let file = directory.join("cluster.json");
+        let file = directory.join(RECORD);
         if let Some(record) = record::read::<Record>(&file)? {
             if record.members.len() != options.members {
                 return Err(Error::OtherSize {
@@ -98,7 +108,10 @@ impl Etcd {
                     wanted: options.members,
                 });
             }
-            return Self::start_members(directory, &program, &record, options).await;
+            let mut cluster = Self::start_members(directory, &program, &record, options).await?;
+            // One that left while nobody looked ends again.
+            cluster.take_departed()?;
+            return Ok(cluster);
         }
         let mut attempt = 1;
         loop {
@@ -127,18 +140,42 @@ impl Etcd {
         options: &Options,
     ) -> Result<Self, Error> {
         let mut members = Vec::with_capacity(record.members.len());
-        for index in 0..record.members.len() {
+        let here = record.members.iter().enumerate().filter(|(_, ports)| !ports.left);
+        for (index, _) in here {
             let mut member = Member::describe(directory, program, record, index, options);
             member.launch()?;
             members.push(member);
         }
-        try_join_all(members.iter_mut().map(Member::wait_healthy)).await?;
+        try_join_all(members.iter_mut().map(Member::wait_healthy_or_gone)).await?;
         Ok(Self {
             members,
             directory: directory.to_owned(),
             program: program.to_owned(),
             options: options.clone(),
         })
+    }
+
+    /// Takes the members out whose processes ended because they were removed from the cluster; their names. The next
+    /// start on the same directory leaves them out, too.
+    pub fn take_departed(&mut self) -> Result<Vec<String>, Error> {
+        let mut gone = Vec::new();
+        self.members.retain_mut(|member| {
+            let departed = member.has_left();
+            if departed {
+                gone.push(member.name.clone());
+            }
+            !departed
+        });
+        let file = self.directory.join(RECORD);
+        if !gone.is_empty()
+            && let Some(mut record) = record::read::<Record>(&file)?
+        {
+            for (index, ports) in record.members.iter_mut().enumerate() {
+                ports.left |= gone.contains(&member_name(index));
+            }
+            record::write(&file, &record)?;
+        }
+        Ok(gone)
     }
 
     /// One more member, with ports of its own, that does not run: see [`Member::join`]. A later start on the same
@@ -148,12 +185,14 @@ impl Etcd {
             directory,
             program,
             options,
-            ..
+            members,
         } = self;
-        let index = self.members.len();
+        let taken = |index: &usize| members.iter().any(|member| member.name == member_name(*index));
+        let index = (0..).find(|index| !taken(index)).unwrap_or(members.len());
         let member = Member::with_ports(directory, program, index, new_ports()?, [], options);
-        self.members.push(member);
-        Ok(&mut self.members[index])
+        members.push(member);
+        let last = members.len() - 1;
+        Ok(&mut members[last])
     }
 
     /// Client URLs of all members.
@@ -288,16 +327,32 @@ impl Member {
         self.process.wait_until(START_LIMIT, || healthy(port)).await
     }
 
+    /// Waits until it serves linearizable reads, or has ended because it was removed from the cluster.
+    async fn wait_healthy_or_gone(&mut self) -> Result<(), Error> {
+        match self.wait_healthy().await {
+            Err(_) if self.has_left() => Ok(()),
+            waited => waited,
+        }
+    }
+
+    /// Whether its process has ended because it was removed from the cluster.
+    pub fn has_left(&mut self) -> bool {
+        self.has_ended()
+            && self
+                .process()
+                .and_then(|process| process.output().ok())
+                .is_some_and(|output| output.contains(REMOVED))
+    }
+
     /// Whether it serves linearizable reads now.
     pub async fn is_healthy(&self) -> bool {
         self.pid().is_some() && healthy(self.metrics_port).await.is_ok()
     }
 
-    /// One counter or gauge (without labels) of its `/metrics`.
+    /// A sample of its `/metrics`, by its full name with labels.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let response = http::get(self.metrics_port, "/metrics").await.ok()?;
-        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
-        response.body.lines().find_map(value)
+        metrics::sample(&response.body, name)
     }
 }
 
@@ -332,6 +387,7 @@ fn new_ports() -> Result<Ports, Error> {
         client: ports::free_port()?,
         peer: ports::free_port()?,
         metrics: ports::free_port()?,
+        left: false,
     })
 }
 

@@ -19,15 +19,15 @@ use crate::support::wait::{SOON, eventually};
 const UP: Duration = Duration::from_secs(90);
 
 /// One `quorate dev`, and a directory for its temporary files that nothing else uses.
-struct Dev {
-    process: Supervised,
+pub(super) struct Dev {
+    pub(super) process: Supervised,
     temporary: TempDir,
     /// Every process that was seen below it.
     children: BTreeSet<i32>,
 }
 
 impl Dev {
-    fn start(args: &[&str]) -> Self {
+    pub(super) fn start(args: &[&str]) -> Self {
         Self::with(args, &[])
     }
 
@@ -59,11 +59,11 @@ impl Dev {
         }
     }
 
-    fn output(&self) -> String {
+    pub(super) fn output(&self) -> String {
         self.process.output().unwrap()
     }
 
-    async fn wait_for(&mut self, text: &str) {
+    pub(super) async fn wait_for(&mut self, text: &str) {
         let what = format!("quorate dev prints {text:?}");
         eventually(UP, &what, async || {
             self.children.extend(children_of(self.process.pid()));
@@ -77,11 +77,11 @@ impl Dev {
         .await;
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.process.pid()).unwrap(), signal).unwrap();
     }
 
-    async fn ended(&mut self) -> ExitStatus {
+    pub(super) async fn ended(&mut self) -> ExitStatus {
         let ended = tokio::time::timeout(SOON, self.process.exited()).await;
         ended
             .unwrap_or_else(|_| panic!("it does not end: {}", self.output()))

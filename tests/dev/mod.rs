@@ -3,3 +3,4 @@
 mod command;
 mod launchers;
 mod proxy;
+mod roles;

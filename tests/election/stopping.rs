@@ -102,8 +102,8 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
         own: own(1, 0),
         lease_ttl: TTL,
         times: TIMES,
-        volumes: Default::default(),
         roles: quorate::roles::controller::Settings::default(),
+        volumes: Default::default(),
     };
     for round in 0..40 {
         let (vitals, stop) = (Vitals::default(), CancellationToken::new());

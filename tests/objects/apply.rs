@@ -127,11 +127,6 @@ async fn each_wrong_input_has_its_message_and_code_and_writes_nothing() {
             "document 2 (Node n2): the same object as in",
         ),
         (
-            node("n1", "{desiredRole: manager, availability: drain}"),
-            4,
-            "refused by rule RoleChange: spec.desiredRole of node n1 is worker",
-        ),
-        (
             with_metadata("name: n1, resourceVersion: '1'"),
             5,
             "metadata.resourceVersion is 1, but the object is at",

@@ -67,10 +67,8 @@ async fn a_ready_node_is_deleted_by_force_alone_and_nothing_beside_a_refused_one
 #[tokio::test]
 async fn a_desired_manager_in_the_member_list_stays_even_with_force() {
     let cluster = cluster().await;
-    let members = cluster.etcd.etcdctl(&["member", "list", "--write-out=json"]);
-    let members: serde_json::Value = serde_json::from_str(&members).unwrap();
-    let member = members["members"][0]["name"].as_str().unwrap();
-    cluster.apply(&node(member, "{desiredRole: manager}")).await;
+    let member = "etcd-1";
+    cluster.run(&["adopt", member]).await.expect_done();
     let before = cluster.contents();
     for args in [
         &["delete", "node", member, "--yes"][..],

@@ -172,6 +172,7 @@ Resource Version:  {}
 Role:              manager
 Desired Role:      manager
 Availability:      active
+Member:            <none>
 Ready:             yes
 Release:           1.2.0
 Controller:        yes (its release counts in the gate)

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use crate::dev::etcd::Member;
+use crate::dev::{Error, ports};
 use crate::kube::ObjectRef;
 use crate::resources::Bundle;
 use crate::resources::bundle::LABEL;
@@ -20,6 +22,66 @@ pub(super) struct Hints {
     pub prefix: String,
     /// The data directory.
     pub data: PathBuf,
+    /// How to change roles.
+    pub roles: Roles,
+}
+
+/// A node whose role can be tried: one that is there and can leave, or one to come.
+pub(super) struct Roles {
+    node: String,
+    exists: bool,
+    peer_url: String,
+    client_url: String,
+}
+
+impl Roles {
+    /// The last of several members can leave and come back; beside a single one there is room for a second.
+    pub fn of(members: &[Member]) -> Result<Self, Error> {
+        if let [_, .., last] = members {
+            return Ok(Self {
+                node: last.name.clone(),
+                exists: true,
+                peer_url: last.peer_url.clone(),
+                client_url: last.client_url.clone(),
+            });
+        }
+        let url = || Ok::<_, Error>(format!("http://127.0.0.1:{}", ports::free_port()?));
+        Ok(Self {
+            node: "n2".to_owned(),
+            exists: false,
+            peer_url: url()?,
+            client_url: url()?,
+        })
+    }
+
+    fn text(&self) -> String {
+        let Self {
+            node,
+            peer_url,
+            client_url,
+            ..
+        } = self;
+        let demote = format!("  quorate demote {node} --yes --wait\n");
+        let mut text = "  quorate get members\n".to_owned();
+        if self.exists {
+            text += &demote;
+        } else {
+            let spec = "spec: {desiredRole: worker}";
+            text += &format!(
+                "  echo '{{apiVersion: quorate.dev/v1, kind: Node, metadata: {{name: {node}}}, {spec}}}' | quorate apply -f -\n"
+            );
+        }
+        text += &format!("  quorate promote {node} --wait\n");
+        text += &format!(
+            "  quorate join {node} --peer-url {peer_url} --client-url {client_url} -o env > {node}.env\n"
+        );
+        text +=
+            &format!("  env $(cat {node}.env) etcd --data-dir $(mktemp -d)    # in a terminal of its own\n");
+        if !self.exists {
+            text += &demote;
+        }
+        text
+    }
 }
 
 /// How to list what the bundle holds.
@@ -100,6 +162,8 @@ impl Hints {
         if let Some(folder) = env::current_exe().ok().as_deref().and_then(Path::parent) {
             text += &format!("  export PATH={}:$PATH\n", quoted(folder));
         }
+        text += "\nThen change roles (each member of etcd is a node, and a manager):\n";
+        text += &self.roles.text();
         text += "\nCtrl-C stops everything.\n";
         text
     }

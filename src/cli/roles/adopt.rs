@@ -101,7 +101,10 @@ pub fn find<'a>(list: &'a List, text: &str) -> Vec<&'a Listed> {
 }
 
 /// Ties one member to its node; what was done, in words.
-async fn adopt(store: &Store, listed: &Listed) -> Result<String, Failure> {
+///
+/// # Errors
+/// 4 by the rule that refuses it.
+pub async fn adopt(store: &Store, listed: &Listed) -> Result<String, Failure> {
     let id = listed.id;
     let refuse = |rule: &str, why: String| {
         Failure::new(

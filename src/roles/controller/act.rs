@@ -406,7 +406,7 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
     let etcd = &store.etcd;
     match deed {
         Deed::Commit(txn) => commit(etcd, fence, txn).await,
-        Deed::Forget(id, voters, txn) => match confirm_gone(etcd, fence, id, &voters).await {
+        Deed::Forget(id, voters, txn) => match confirm_gone(etcd, fence, id, &voters, None).await {
             Some(failed) => failed,
             None => commit(etcd, fence, txn).await,
         },
@@ -418,12 +418,13 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
         } => {
             let removed = call(fence, "roles.lose-removal", etcd.remove_member(&through, &victim)).await;
             failpoint::hit("roles.removal-answered");
-            match removed {
-                Call::Said(Ok(())) => {}
-                Call::Said(Err(error)) if error.fault == Fault::MemberNotFound => {}
+            let said = match removed {
+                // A voter answers once it has applied the change itself.
+                Call::Said(Ok(())) => Some(through.id),
+                Call::Said(Err(error)) if error.fault == Fault::MemberNotFound => None,
                 other => return other.failed(),
-            }
-            if let Some(failed) = confirm_gone(etcd, fence, victim.id, &voters).await {
+            };
+            if let Some(failed) = confirm_gone(etcd, fence, victim.id, &voters, said).await {
                 return failed;
             }
             failpoint::hit("roles.removal-confirmed");
@@ -532,15 +533,26 @@ impl<T> Call<T> {
 }
 
 /// Waits until a quorum of the voters that stay has a list without the member, each read linearizably and of that very
-/// voter (REQ-M-6). `None`: so it is.
-async fn confirm_gone(etcd: &Etcd, fence: &Fence, id: MemberId, voters: &[Listed]) -> Option<Outcome> {
+/// voter (REQ-M-6); one of them may have `said` so already. `None`: so it is.
+async fn confirm_gone(
+    etcd: &Etcd,
+    fence: &Fence,
+    id: MemberId,
+    voters: &[Listed],
+    said: Option<MemberId>,
+) -> Option<Outcome> {
     let needed = voters.len() / 2 + 1;
     let limit = etcd.config().request_timeout;
+    let mut without = voters.iter().filter(|voter| Some(voter.id) == said).count();
+    let mut told = String::new();
+    if without >= needed {
+        return None;
+    }
     let mut asked: FuturesUnordered<_> = voters
         .iter()
+        .filter(|voter| Some(voter.id) != said)
         .map(|voter| etcd.lists_of(std::slice::from_ref(voter), limit))
         .collect();
-    let (mut without, mut said) = (0, String::new());
     loop {
         let answer = tokio::select! {
             biased;
@@ -548,14 +560,14 @@ async fn confirm_gone(etcd: &Etcd, fence: &Fence, id: MemberId, voters: &[Listed
             answer = asked.next() => answer,
         };
         let Some(lists) = answer else {
-            let message = format!("{without} of {needed} voters confirm that member {id} is gone{said}");
+            let message = format!("{without} of {needed} voters confirm that member {id} is gone{told}");
             return Some(Outcome::Failed(Reason::MemberListUnreadable, message));
         };
         for (voter, list) in lists {
             match list {
                 Ok(list) if list.member(id).is_none() => without += 1,
-                Ok(_) => said = format!("; {voter} has it"),
-                Err(error) => said = format!("; {voter}: {error}"),
+                Ok(_) => told = format!("; {voter} has it"),
+                Err(error) => told = format!("; {voter}: {error}"),
             }
         }
         if without >= needed {

@@ -31,7 +31,7 @@ use super::index::Index;
 use super::plan::{Dial, Limits, Picture, Plan, Step, picture, plan};
 use super::reason::Reason;
 use crate::etcd::members::Listed;
-use crate::etcd::{Error, Fence, FencedError, Revision, Txn};
+use crate::etcd::{Error, Fence, FencedError, MemberId, Revision, Txn};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::proto::Role;
@@ -155,7 +155,15 @@ enum Phase {
         step: Step,
         picture: Box<Picture>,
         acting: BoxFuture<'static, Outcome>,
+        /// The look that follows an intent, begun with it.
+        ahead: Option<Ahead>,
     },
+}
+
+/// A look that is under way beside a step.
+struct Ahead {
+    look: Look,
+    complete: bool,
 }
 
 /// What came of it.
@@ -173,7 +181,27 @@ impl Phase {
                 complete: false,
             } => Event::Seen(look.next().await),
             Self::Idle | Self::Looking { complete: true, .. } => std::future::pending().await,
-            Self::Acting { acting, .. } => Event::Acted(acting.await),
+            Self::Acting { acting, ahead, .. } => loop {
+                let seen = async {
+                    match ahead {
+                        Some(Ahead {
+                            look,
+                            complete: false,
+                        }) => look.next().await,
+                        _ => std::future::pending().await,
+                    }
+                };
+                let seen = tokio::select! {
+                    outcome = &mut *acting => return Event::Acted(outcome),
+                    seen = seen => seen,
+                };
+                match (seen, &mut *ahead) {
+                    (Some(Ok(())), _) => {}
+                    (None, Some(ahead)) => ahead.complete = true,
+                    // Looked at anew once the step is taken.
+                    _ => *ahead = None,
+                }
+            },
         }
     }
 }
@@ -251,7 +279,7 @@ impl Work<'_> {
     }
 
     fn look(&mut self) {
-        let RoleController { store, settings, .. } = self.controller;
+        let store = &self.controller.store;
         // Behind a proxy or a port forward the members' own addresses may lead nowhere: not without need.
         let managed = self.index.records().next().is_some() || self.index.joins().next().is_some();
         if !managed && !store.etcd.config().sync_endpoints {
@@ -259,15 +287,19 @@ impl Work<'_> {
             return;
         }
         self.wake = None;
-        let going = self
-            .index
-            .records()
-            .filter(|(_, record, _)| record.member.removal.is_some());
-        let not_asked = going.map(|(id, ..)| id).collect();
         self.phase = Phase::Looking {
-            look: Look::begin(&store.etcd, settings.member_timeout, &self.list, not_asked),
+            look: self.begin_look(None),
             complete: false,
         };
+    }
+
+    /// Asks everyone but those whose removal was decided on, and this one.
+    fn begin_look(&self, except: Option<MemberId>) -> Look {
+        let RoleController { store, settings, .. } = self.controller;
+        let going = self.index.records();
+        let going = going.filter(|(_, record, _)| record.member.removal.is_some());
+        let not_asked = going.map(|(id, ..)| id).chain(except).collect();
+        Look::begin(&store.etcd, settings.member_timeout, &self.list, not_asked)
     }
 
     /// Plans from what has come in so far, and takes the step that this allows, if any.
@@ -314,6 +346,16 @@ impl Work<'_> {
         };
         debug!("{step}");
         let (store, fence) = (store.clone(), fence.clone());
+        // The call that follows an intent is decided on from answers that were asked for no earlier than the intent.
+        let ahead = match &step {
+            Step::DecideRemoval(id, _) => Some(Some(*id)),
+            Step::DecidePromotion(_) | Step::DecideAdd(_) => Some(None),
+            _ => None,
+        };
+        let ahead = ahead.map(|except| Ahead {
+            look: self.begin_look(except),
+            complete: false,
+        });
         let (before, after) = points(&step);
         let acting = async move {
             failpoint::hit(before);
@@ -325,6 +367,7 @@ impl Work<'_> {
             step,
             picture: Box::new(seen),
             acting: Box::pin(acting),
+            ahead,
         };
     }
 
@@ -383,7 +426,11 @@ impl Work<'_> {
     }
 
     fn acted(&mut self, outcome: Outcome) -> Option<End> {
-        let Phase::Acting { step, picture, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else {
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        let Phase::Acting {
+            step, picture, ahead, ..
+        } = phase
+        else {
             return None;
         };
         match outcome {
@@ -392,7 +439,10 @@ impl Work<'_> {
                 self.pace.done(&step.subject());
                 self.reporter.taken(&step, &picture);
                 // At once: what follows is decided on new answers.
-                self.look();
+                match ahead {
+                    Some(Ahead { look, complete }) => self.phase = Phase::Looking { look, complete },
+                    None => self.look(),
+                }
             }
             Outcome::Refused => {
                 debug!("refused, to be decided anew ({step})");

@@ -321,8 +321,8 @@ mod tests {
         let error = find("noeds").unwrap_err();
         assert_eq!(
             error,
-            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, members, replicas, services, networks, \
-             tasks, volumes, publications, plugins, secrets, tombstones"
+            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, members, replicas, services, networks, tasks, \
+             volumes, publications, plugins, secrets, tombstones"
         );
     }
 

@@ -1,0 +1,180 @@
+//! Roles and members with the real program: what the commands refuse, what they show, and the whole way from a worker to
+//! a voter and back.
+
+mod adopt;
+mod refusals;
+mod shown;
+mod tour;
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use quorate::dev::process::{Program, Supervised, find_on_path};
+use quorate::etcd::{Etcd, KeyRange, KeyValue, MemberId};
+use quorate::proto::{Node, Role};
+use quorate::store::Keys;
+
+use crate::support::client::{connect, put};
+use crate::support::etcd::TestEtcd;
+use crate::support::quorate::{Finished, quorate_with};
+use crate::support::wait::{SOON, eventually};
+
+/// An etcd, and the program on it.
+struct Site {
+    etcd: TestEtcd,
+    client: Etcd,
+}
+
+impl Site {
+    /// A cluster of this many members, none of which Quorate knows.
+    async fn start(members: usize) -> Self {
+        let etcd = TestEtcd::with(members, &[]).await;
+        let client = connect(&etcd).await;
+        // Members publish their names only after they serve.
+        eventually(SOON, "every member has its name", async || {
+            let list = client.list_members().await.map_err(|error| error.to_string())?;
+            let nameless = list.members.iter().any(|member| !member.is_started());
+            if nameless {
+                Err(format!("{list:?}"))
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+        Self { etcd, client }
+    }
+
+    /// The same, each member adopted by a node of its name.
+    async fn adopted(members: usize) -> Self {
+        let site = Self::start(members).await;
+        site.run(&["adopt"]).await.expect_done();
+        site
+    }
+
+    async fn run(&self, args: &[&str]) -> Finished {
+        self.run_with(args, "").await
+    }
+
+    async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
+        let endpoints = format!("--etcd-endpoints={}", self.etcd.endpoints_flag());
+        let args = args.iter().copied().chain([endpoints.as_str()]).map(OsStr::new);
+        quorate_with(args, Some(stdin), &[]).await
+    }
+
+    async fn apply(&self, name: &str, role: &str) -> Finished {
+        self.run_with(&["apply", "-f", "-"], &document(name, role)).await
+    }
+
+    /// Everything that is stored, with revisions. Asked again where a member has just died.
+    async fn contents(&self) -> Vec<KeyValue> {
+        let all = KeyRange::prefix(*b"/quorate/");
+        let read = eventually(SOON, "a read", async || self.client.list(&all).await).await;
+        read.0
+    }
+
+    /// Adds a learner that never starts, as an operator would with etcdctl; its id. etcd refuses in the first seconds of
+    /// a cluster.
+    async fn add_by_hand(&self, peer_url: &str) -> MemberId {
+        let urls = format!("--peer-urls={peer_url}");
+        eventually(SOON, "etcd takes a learner", async || {
+            self.etcd.try_etcdctl(&["member", "add", "x", "--learner", &urls])
+        })
+        .await;
+        let list = self.client.list_members().await.unwrap();
+        let nameless = list.members.iter().find(|member| !member.is_started());
+        nameless.unwrap().id
+    }
+
+    /// Runs a command that must be refused by this rule, with nothing written; what it said.
+    #[track_caller]
+    fn refused<'a>(&'a self, rule: &'a str, args: &'a [&'a str]) -> impl Future<Output = String> + 'a {
+        let place = std::panic::Location::caller();
+        async move {
+            let before = self.contents().await;
+            let finished = self.run(args).await;
+            let told = &finished.stderr;
+            assert_eq!(finished.code, 4, "{place}: {args:?}: {finished:?}");
+            let named = told.contains(&format!("refused by rule {rule}: "));
+            assert!(named, "{place}: {args:?}: {told}");
+            assert_eq!(self.contents().await, before, "{place}: {args:?}");
+            // The same answer twice.
+            assert_eq!(&self.run(args).await.stderr, told, "{place}");
+            finished.stderr
+        }
+    }
+
+    async fn node(&self, name: &str) -> Node {
+        let key = keys().node(&name.parse().unwrap());
+        let (stored, _) = eventually(SOON, "a read", async || self.client.get(&key).await).await;
+        prost::Message::decode(&*stored.expect("the node is there").value).unwrap()
+    }
+
+    /// Writes a node as another writer would.
+    async fn change(&self, name: &str, change: impl FnOnce(&mut Node)) {
+        let mut node = self.node(name).await;
+        change(&mut node);
+        let key = keys().node(&name.parse().unwrap());
+        let key = String::from_utf8(key).unwrap();
+        put(&self.client, &key, prost::Message::encode_to_vec(&node)).await;
+    }
+
+    /// The leader's part of a promotion, where none runs.
+    async fn observe(&self, name: &str, role: Role) {
+        self.change(name, |node| node.status.get_or_insert_default().set_role(role))
+            .await;
+    }
+
+    async fn desired(&self, name: &str) -> Role {
+        self.node(name).await.spec.unwrap().desired_role()
+    }
+
+    async fn observed(&self, name: &str) -> Role {
+        self.node(name).await.status.unwrap().role()
+    }
+
+    /// The id of the member that etcd calls so.
+    async fn member(&self, name: &str) -> MemberId {
+        let list = self.client.list_members().await.unwrap();
+        let found = list.members.iter().find(|member| member.name == name);
+        found.unwrap_or_else(|| panic!("no {name} in {list:?}")).id
+    }
+
+    /// The etcd that `quorate join … -o env` told how to start.
+    fn start_etcd(&self, name: &str, environment: &str) -> Supervised {
+        let directory = self.etcd.directory();
+        let data = directory.join(format!("{name}-{}.data", uuid::Uuid::new_v4()));
+        started(name, &data, environment, &directory.join(format!("{name}.log")))
+    }
+}
+
+/// etcd with these settings and nothing else but a data directory, as a person starts it.
+pub fn started(name: &str, data: &Path, environment: &str, log: &Path) -> Supervised {
+    let variables = environment.lines().map(|line| {
+        let (variable, value) = line.split_once('=').unwrap_or_else(|| panic!("{line:?}"));
+        (variable.to_owned(), value.into())
+    });
+    let program = Program {
+        name: name.to_owned(),
+        path: find_on_path("etcd").unwrap(),
+        args: vec!["--data-dir".into(), data.into()],
+        env: variables.collect(),
+        hidden_env: "ETCD_",
+        log: log.to_owned(),
+    };
+    program.start().unwrap()
+}
+
+fn keys() -> Keys {
+    Keys::new("/quorate".parse().unwrap())
+}
+
+fn document(name: &str, role: &str) -> String {
+    format!(
+        "{{apiVersion: quorate.dev/v1, kind: Node, metadata: {{name: {name}}}, spec: {{desiredRole: {role}}}}}\n---\n"
+    )
+}
+
+/// A URL on this machine where nothing listens.
+fn free_url() -> String {
+    format!("http://127.0.0.1:{}", quorate::dev::ports::free_port().unwrap())
+}

@@ -1,0 +1,206 @@
+//! The whole way, with a leader: a worker becomes a manager, its etcd joins, learns, votes, and goes again.
+
+use quorate::proto::Role;
+
+use super::{Site, free_url};
+use crate::support::quorate::{Launch, TestReplica};
+use crate::support::wait::{SOON, eventually, same};
+
+async fn led(site: &Site) -> TestReplica {
+    let mut replica = Launch::on(&site.etcd).start("r1");
+    replica.wait_leading().await;
+    replica
+}
+
+async fn voters(site: &Site) -> Vec<String> {
+    let list = site.client.list_members().await.unwrap();
+    let mut names: Vec<String> = list.voters().map(|member| member.name.clone()).collect();
+    names.sort();
+    names
+}
+
+/// What `join -o env` prints for a node that is promoted first.
+async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
+    site.apply(node, "worker").await.expect_done();
+    let told = site
+        .run(&["promote", node, "--wait", "--timeout", "30s"])
+        .await
+        .expect_done();
+    assert!(told.contains(&format!("node/{node} is a manager")), "{told}");
+    let client_url = free_url();
+    let args = [
+        "join",
+        node,
+        "--peer-url",
+        peer_url,
+        "--client-url",
+        &client_url,
+        "-o",
+        "env",
+    ];
+    site.run(&[&args[..], &["--timeout", "30s"]].concat())
+        .await
+        .expect_done()
+}
+
+async fn votes(site: &Site, node: &str, peer_url: &str) {
+    let args = ["join", node, "--peer-url", peer_url, "--wait", "--timeout", "50s"];
+    let told = site.run(&args).await;
+    assert_eq!(told.code, 0, "{told:?}");
+    assert!(told.stderr.contains("votes"), "{told:?}");
+}
+
+async fn demote(site: &Site, node: &str) {
+    let told = site
+        .run(&["demote", node, "--yes", "--wait", "--timeout", "50s"])
+        .await;
+    assert_eq!(told.code, 0, "{told:?}");
+    assert!(
+        told.stdout.contains(&format!("node/{node} is a worker")),
+        "{told:?}"
+    );
+}
+
+#[tokio::test]
+async fn from_one_manager_to_three_and_back_by_the_commands_alone() {
+    let site = Site::adopted(1).await;
+    let _replica = led(&site).await;
+    let mut running = Vec::new();
+    for node in ["n2", "n3"] {
+        let peer_url = free_url();
+        let environment = joined(&site, node, &peer_url).await;
+        // Asked again it says the same again.
+        let client_url = environment
+            .lines()
+            .find_map(|line| line.strip_prefix("ETCD_ADVERTISE_CLIENT_URLS="));
+        let args = [
+            "join",
+            node,
+            "--peer-url",
+            &peer_url,
+            "--client-url",
+            client_url.unwrap(),
+            "-o",
+            "env",
+        ];
+        assert_eq!(site.run(&args).await.expect_done(), environment);
+        running.push(site.start_etcd(node, &environment));
+        votes(&site, node, &peer_url).await;
+    }
+    assert_eq!(voters(&site).await, ["etcd-1", "n2", "n3"]);
+    let members = site.run(&["get", "members", "--no-headers"]).await.expect_done();
+    assert_eq!(members.matches(" healthy ").count(), 3, "{members}");
+    // Back, whichever of them leads its peers.
+    demote(&site, "n2").await;
+    assert_eq!(voters(&site).await, ["etcd-1", "n3"]);
+    assert_eq!(site.observed("n2").await, Role::Worker);
+    let ended = tokio::time::timeout(SOON, running[0].exited()).await;
+    assert!(ended.unwrap().unwrap().success(), "{}", running[0].last_lines());
+    demote(&site, "n3").await;
+    assert_eq!(voters(&site).await, ["etcd-1"]);
+    site.refused("LastManager", &["demote", "etcd-1", "--yes"]).await;
+    // And in again, on an empty directory, as another member.
+    let peer_url = free_url();
+    site.run(&["promote", "n2", "--wait", "--timeout", "30s"])
+        .await
+        .expect_done();
+    let args = [
+        "join",
+        "n2",
+        "--peer-url",
+        &peer_url,
+        "-o",
+        "env",
+        "--timeout",
+        "30s",
+    ];
+    let environment = site.run(&args).await.expect_done();
+    running.push(site.start_etcd("n2", &environment));
+    votes(&site, "n2", &peer_url).await;
+    assert_eq!(voters(&site).await, ["etcd-1", "n2"]);
+}
+
+#[tokio::test]
+async fn a_deleted_nodes_member_is_evicted_and_it_never_comes_back() {
+    let site = Site::adopted(3).await;
+    // While nobody leads: the leader finds it all later.
+    site.run(&["demote", "etcd-3", "--yes"]).await.expect_done();
+    let told = site
+        .run(&["delete", "node", "etcd-3", "--yes"])
+        .await
+        .expect_done();
+    assert!(told.contains("held back by its member"), "{told}");
+    let _replica = led(&site).await;
+    eventually(SOON, "the eviction", async || {
+        same(
+            voters(&site).await,
+            vec!["etcd-1".to_owned(), "etcd-2".to_owned()],
+        )
+    })
+    .await;
+    eventually(SOON, "its record goes", async || {
+        same(site.etcd.keys("/quorate/members/").len(), 2)
+    })
+    .await;
+    let url = free_url();
+    site.refused("NodeRemoved", &["join", "etcd-3", "--peer-url", &url])
+        .await;
+    // With a leader, and with --wait, in one go; while leadership moves off the member nothing can be read.
+    site.run(&["demote", "etcd-2", "--yes"]).await.expect_done();
+    eventually(SOON, "the node is deleted", async || {
+        let delete = ["delete", "node", "etcd-2", "--yes", "--wait", "--timeout", "50s"];
+        let deleted = site.run(&delete).await;
+        if deleted.code == 0 {
+            Ok(())
+        } else {
+            Err(deleted.stderr)
+        }
+    })
+    .await;
+    assert_eq!(voters(&site).await, ["etcd-1"]);
+}
+
+#[tokio::test]
+async fn what_the_leader_refuses_is_told_with_its_rule() {
+    let site = Site::adopted(1).await;
+    let _replica = led(&site).await;
+    site.apply("n2", "manager").await.expect_done();
+    site.run(&["promote", "n2", "--wait", "--timeout", "30s"])
+        .await
+        .expect_done();
+    let join = [
+        "join",
+        "n2",
+        "--timeout",
+        "40s",
+        "--peer-url",
+        "http://no-such-host.invalid:2380",
+    ];
+    let told = site.run(&join).await.expect_code(4);
+    assert!(told.contains("refused by rule PeerUnreachable: "), "{told}");
+    assert!(told.contains("--no-dial"), "{told}");
+    assert_eq!(site.client.list_members().await.unwrap().members.len(), 1);
+    // Whoever knows better says so; the learner is there, and does not start.
+    let environment = site
+        .run(&[&join[..], &["--no-dial", "-o", "env"]].concat())
+        .await
+        .expect_done();
+    assert!(
+        environment.contains("n2=http://no-such-host.invalid:2380"),
+        "{environment}"
+    );
+    assert!(!environment.contains("ETCD_LISTEN_PEER_URLS"), "{environment}");
+    let told = site
+        .run(&[&join[..], &["--no-dial", "--wait", "--timeout", "1s"]].concat())
+        .await;
+    // The flag that comes twice is a mistake.
+    assert_eq!(told.code, 64, "{told:?}");
+    let members = site.run(&["get", "members"]).await.expect_done();
+    assert!(
+        members.contains("learner") && members.contains("not started"),
+        "{members}"
+    );
+    // A learner goes like a voter.
+    demote(&site, "n2").await;
+    assert_eq!(site.client.list_members().await.unwrap().members.len(), 1);
+}
