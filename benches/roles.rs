@@ -232,10 +232,16 @@ impl Cluster {
     }
 
     /// Starts the machine's etcd as the member that was added for it.
-    async fn start_machine(&mut self) -> Result<()> {
+    async fn start_machine(&mut self, id: u64) -> Result<()> {
         let machine = &self.server.members[self.machine];
         let (name, peer_url) = (machine.name.clone(), machine.peer_url.clone());
-        let listed = self.client.member_list().await?;
+        // Whoever answers may not have it yet.
+        let listed = loop {
+            let listed = self.client.member_list().await?;
+            if listed.members().len() == 4 && listed.members().iter().any(|member| member.id() == id) {
+                break listed;
+            }
+        };
         let entries: Vec<String> = listed
             .members()
             .iter()
@@ -250,6 +256,8 @@ impl Cluster {
 
     async fn stop_machine(&mut self) -> Result<()> {
         self.server.members[self.machine].kill().await?;
+        // A member's id is made of its peer URLs and the second in which it is added, and never used again.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(())
     }
 
@@ -288,7 +296,7 @@ impl Cluster {
         let options = MemberAddOptions::new().with_is_learner();
         let added = self.client.member_add([peer_url], Some(options)).await?;
         let id = added.member().context("a member")?.id();
-        self.start_machine().await?;
+        self.start_machine(id).await?;
         while self.client.member_promote(id).await.is_err() {
             if begun.elapsed() > LIMIT {
                 bail!("the learner is not promoted within {LIMIT:?}");
@@ -344,9 +352,9 @@ impl Cluster {
         self.client
             .put(join_key.as_str(), join.encode_to_vec(), None)
             .await?;
-        seen.progress(&join_key, Progress::Learner).await?;
-        self.start_machine().await?;
-        let member = seen.progress(&join_key, Progress::Voter).await?;
+        let member = seen.progress(&join_key, Progress::Learner).await?;
+        self.start_machine(member).await?;
+        seen.progress(&join_key, Progress::Voter).await?;
         let up = begun.elapsed();
         if leading {
             self.let_lead(member).await?;

@@ -3,7 +3,7 @@
 //! A plan is made from a [`Picture`]: what the store says, what etcd's list says, and how each member answered so far.
 //! Whoever has not answered counts as unhealthy, so that more answers only allow more. Everything that quorum depends on
 //! is planned twice: once for the intent, which is committed with the proof that what it was decided on still holds, and
-//! once more, from answers that are newer than the intent, for the call itself (INV-3, INV-5).
+//! once more, from answers that were asked for no earlier than the intent, for the call itself (INV-3, INV-5).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -10,6 +10,8 @@ mod dial;
 mod look;
 mod nodes;
 mod pace;
+mod phase;
+mod prepare;
 mod report;
 
 use std::collections::BTreeMap;
@@ -22,16 +24,18 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use self::act::{Outcome, act, points, prepare};
+use self::act::{Outcome, act};
 use self::look::Look;
 use self::nodes::{Ended, Transitions};
 use self::pace::Pace;
+use self::phase::{Ahead, Event, Phase};
+use self::prepare::{points, prepare};
 use self::report::Reporter;
 use super::index::Index;
 use super::plan::{Dial, Limits, Picture, Plan, Step, picture, plan};
 use super::reason::Reason;
 use crate::etcd::members::Listed;
-use crate::etcd::{Error, Fence, FencedError, Revision, Txn};
+use crate::etcd::{Fence, FencedError, MemberId, Revision, Txn};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::proto::Role;
@@ -143,41 +147,6 @@ async fn sleep_until(instant: Option<Instant>) {
 /// The term is over.
 struct End;
 
-/// Where membership stands.
-enum Phase {
-    Idle,
-    Looking {
-        look: Look,
-        /// Everyone has answered, or had the time for it.
-        complete: bool,
-    },
-    Acting {
-        step: Step,
-        picture: Box<Picture>,
-        acting: BoxFuture<'static, Outcome>,
-    },
-}
-
-/// What came of it.
-enum Event {
-    Seen(Option<Result<(), Error>>),
-    Acted(Outcome),
-}
-
-impl Phase {
-    /// Safe to cancel.
-    async fn next(&mut self) -> Event {
-        match self {
-            Self::Looking {
-                look,
-                complete: false,
-            } => Event::Seen(look.next().await),
-            Self::Idle | Self::Looking { complete: true, .. } => std::future::pending().await,
-            Self::Acting { acting, .. } => Event::Acted(acting.await),
-        }
-    }
-}
-
 /// The state of one term.
 struct Work<'c> {
     controller: &'c RoleController,
@@ -251,7 +220,7 @@ impl Work<'_> {
     }
 
     fn look(&mut self) {
-        let RoleController { store, settings, .. } = self.controller;
+        let store = &self.controller.store;
         // Behind a proxy or a port forward the members' own addresses may lead nowhere: not without need.
         let managed = self.index.records().next().is_some() || self.index.joins().next().is_some();
         if !managed && !store.etcd.config().sync_endpoints {
@@ -259,15 +228,19 @@ impl Work<'_> {
             return;
         }
         self.wake = None;
-        let going = self
-            .index
-            .records()
-            .filter(|(_, record, _)| record.member.removal.is_some());
-        let not_asked = going.map(|(id, ..)| id).collect();
         self.phase = Phase::Looking {
-            look: Look::begin(&store.etcd, settings.member_timeout, &self.list, not_asked),
+            look: self.begin_look(None),
             complete: false,
         };
+    }
+
+    /// Asks everyone but those whose removal was decided on, and this one.
+    fn begin_look(&self, except: Option<MemberId>) -> Look {
+        let RoleController { store, settings, .. } = self.controller;
+        let going = self.index.records();
+        let going = going.filter(|(_, record, _)| record.member.removal.is_some());
+        let not_asked = going.map(|(id, ..)| id).chain(except).collect();
+        Look::begin(&store.etcd, settings.member_timeout, &self.list, not_asked)
     }
 
     /// Plans from what has come in so far, and takes the step that this allows, if any.
@@ -314,6 +287,16 @@ impl Work<'_> {
         };
         debug!("{step}");
         let (store, fence) = (store.clone(), fence.clone());
+        // The call that follows an intent is decided on from answers that were asked for no earlier than the intent.
+        let ahead = match &step {
+            Step::DecideRemoval(id, _) => Some(Some(*id)),
+            Step::DecidePromotion(_) | Step::DecideAdd(_) => Some(None),
+            _ => None,
+        };
+        let ahead = ahead.map(|except| Ahead {
+            look: self.begin_look(except),
+            complete: false,
+        });
         let (before, after) = points(&step);
         let acting = async move {
             failpoint::hit(before);
@@ -325,6 +308,7 @@ impl Work<'_> {
             step,
             picture: Box::new(seen),
             acting: Box::pin(acting),
+            ahead,
         };
     }
 
@@ -333,13 +317,14 @@ impl Work<'_> {
         let settings = &self.controller.settings;
         self.pace.blocked(&next.blocked);
         self.reporter.observe(&self.index, seen, &next.blocked);
-        // A learner takes its time; that is told once it takes long.
+        // A learner takes its time, and so may etcd; that is told once it takes long.
         let lasting: Vec<_> = next
             .blocked
             .iter()
             .filter(|blocked| match blocked.reason {
                 Reason::Pending => false,
-                Reason::LearnerNotStarted | Reason::LearnerNotInSync => {
+                // etcd refuses for 5 s what it takes then.
+                Reason::LearnerNotStarted | Reason::LearnerNotInSync | Reason::EtcdRefused => {
                     self.pace.since(&blocked.subject) >= settings.patience
                 }
                 _ => true,
@@ -383,7 +368,11 @@ impl Work<'_> {
     }
 
     fn acted(&mut self, outcome: Outcome) -> Option<End> {
-        let Phase::Acting { step, picture, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else {
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        let Phase::Acting {
+            step, picture, ahead, ..
+        } = phase
+        else {
             return None;
         };
         match outcome {
@@ -392,7 +381,10 @@ impl Work<'_> {
                 self.pace.done(&step.subject());
                 self.reporter.taken(&step, &picture);
                 // At once: what follows is decided on new answers.
-                self.look();
+                match ahead {
+                    Some(Ahead { look, complete }) => self.phase = Phase::Looking { look, complete },
+                    None => self.look(),
+                }
             }
             Outcome::Refused => {
                 debug!("refused, to be decided anew ({step})");
