@@ -13,6 +13,7 @@ use super::endpoints;
 use super::error::{Class, Error};
 use super::members::Contacts;
 use crate::metrics::{Metrics, Request};
+use crate::retry::Delays;
 
 /// The largest message taken from etcd, which itself sends up to 2 GiB: a page of large values, or the events
 /// of a large transaction.
@@ -151,11 +152,33 @@ impl Etcd {
         F: Fn(Arc<Link>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let result = self.attempt(operation, &attempt).await;
+        let mut patience = self.patience();
+        loop {
+            match self.call_once(operation, &attempt).await {
+                Err(error) if operation == "range" && patience.allows(&error) => patience.wait().await,
+                result => return result,
+            }
+        }
+    }
+
+    /// For a read that may be asked again.
+    pub(super) fn patience(&self) -> Patience {
+        Patience {
+            until: Instant::now() + self.0.config.election_patience,
+            delays: Delays::etcd(),
+        }
+    }
+
+    async fn call_once<T, F, Fut>(&self, operation: &'static str, attempt: &F) -> Result<T, Error>
+    where
+        F: Fn(Arc<Link>) -> Fut,
+        Fut: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let result = self.attempt(operation, attempt).await;
         match result {
             Err(error) if error.class == Class::StaleToken => {
                 self.renew_token().await?;
-                self.attempt(operation, &attempt).await
+                self.attempt(operation, attempt).await
             }
             result => result,
         }
@@ -207,6 +230,22 @@ impl Etcd {
             Ok(result) => result.map_err(|error| Error::from_client("authenticate", error)),
             Err(_) => Err(Error::timed_out("authenticate", limit)),
         }
+    }
+}
+
+/// A read is asked again for a moment while the members elect their leader, if the configuration has patience for that.
+pub(super) struct Patience {
+    until: Instant,
+    delays: Delays,
+}
+
+impl Patience {
+    pub fn allows(&self, error: &Error) -> bool {
+        error.is_between_leaders() && Instant::now() < self.until
+    }
+
+    pub async fn wait(&mut self) {
+        self.delays.wait().await;
     }
 }
 

@@ -144,6 +144,12 @@ impl Error {
         self.class == Class::Unavailable && TEXTS.iter().any(|text| self.message.contains(text))
     }
 
+    /// Whether etcd had no leader, or another one, at that moment: in a healthy cluster a matter of a second.
+    pub fn is_between_leaders(&self) -> bool {
+        const TEXTS: [&str; 2] = ["etcdserver: no leader", "etcdserver: leader changed"];
+        TEXTS.iter().any(|text| self.message.contains(text))
+    }
+
     /// Whether a write that ended so may have been applied.
     pub fn outcome_unknown(&self) -> bool {
         self.class == Class::Unavailable
