@@ -7,6 +7,8 @@ fn main() -> std::io::Result<()> {
     prost_build::Config::new()
         // Maps iterate in key order, so that one message has one encoding.
         .btree_map(["."])
+        // Holds secret values, so it is not printed by accident: its `Debug` is written by hand.
+        .skip_debug(["quorate.v1.Secret"])
         .compile_protos(
             &[
                 "proto/quorate/v1/version.proto",
@@ -15,7 +17,22 @@ fn main() -> std::io::Result<()> {
                 "proto/quorate/v1/node.proto",
                 "proto/quorate/v1/member.proto",
                 "proto/quorate/v1/service.proto",
+                "proto/quorate/v1/volume.proto",
             ],
             &["proto"],
-        )
+        )?;
+    tonic_prost_build::configure()
+        .btree_map(".")
+        // Messages with secret values cannot be printed, by type.
+        .skip_debug(SECRET_BEARERS.map(|message| format!("csi.v1.{message}")))
+        .compile_protos(&["proto/csi/v1/csi.proto"], &["proto"])
 }
+
+/// The messages of `proto/csi/v1/csi.proto` with a field `secrets`.
+const SECRET_BEARERS: [&str; 5] = [
+    "CreateVolumeRequest",
+    "DeleteVolumeRequest",
+    "ControllerPublishVolumeRequest",
+    "ControllerUnpublishVolumeRequest",
+    "ControllerExpandVolumeRequest",
+];

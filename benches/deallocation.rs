@@ -17,15 +17,16 @@ use prost_types::Timestamp;
 use quorate::deallocator::controller::Deallocator;
 use quorate::deallocator::index::Index;
 use quorate::dev::etcd::{self, Options};
-use quorate::etcd::election::{Leadership, campaign};
-use quorate::etcd::{Config, Etcd, Pulse};
-use quorate::metrics::Metrics;
 use quorate::proto::{
     Metadata, Network, NetworkStatus, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus,
 };
-use quorate::store::{Follower, Keys, Store};
+use quorate::store::Follower;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+
+#[path = "shared/leader.rs"]
+mod leader;
+
+use leader::{Leader, store};
 
 const NETWORKS: usize = 1_000;
 const SERVICES: usize = 10_000;
@@ -86,7 +87,7 @@ async fn measure() -> Result<()> {
         // One service is free, so that taking over ends with something that can be seen.
         clear(&mut client, "tasks/s00000/").await?;
         let begun = Instant::now();
-        let deallocating = leader.deallocate();
+        let deallocating = deallocate(&leader);
         wait_until(&client, "services/s00000", 0).await?;
         figures.take_over.push(begun.elapsed().as_secs_f64() * 1e3);
 
@@ -333,49 +334,16 @@ async fn wait_until(client: &Client, below: &str, count: i64) -> Result<()> {
     }
 }
 
-async fn store(endpoint: &str) -> Result<Store> {
-    let etcd = Etcd::connect(Config::new(vec![endpoint.to_owned()]), Metrics::new("0.0.0")).await?;
-    Ok(Store {
-        etcd,
-        keys: Keys::new("/quorate".parse()?),
-    })
-}
-
-struct Leader {
-    store: Store,
-    leadership: Leadership,
-    _pulse: JoinSet<()>,
-}
-
-impl Leader {
-    async fn elect(endpoint: &str) -> Result<Self> {
-        let store = store(endpoint).await?;
-        let pulse = Pulse::default();
-        pulse.beat();
-        let mut beating = JoinSet::new();
-        beating.spawn(pulse.clone().beat_forever());
-        let never = CancellationToken::new();
-        let election = store.keys.election();
-        let ttl = Duration::from_secs(10);
-        let leadership = campaign(&store.etcd, &election, "bench", ttl, &pulse, &never).await?;
-        Ok(Self {
-            store,
-            leadership,
-            _pulse: beating,
-        })
-    }
-
-    /// Until dropped.
-    fn deallocate(&self) -> JoinSet<()> {
-        let deallocator = Deallocator {
-            store: self.store.clone(),
-            fence: self.leadership.fence().clone(),
-            notices: None,
-        };
-        let mut tasks = JoinSet::new();
-        tasks.spawn(deallocator.run());
-        tasks
-    }
+/// Until dropped.
+fn deallocate(leader: &Leader) -> JoinSet<()> {
+    let deallocator = Deallocator {
+        store: leader.store.clone(),
+        fence: leader.leadership.fence().clone(),
+        notices: None,
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(deallocator.run());
+    tasks
 }
 
 /// By how many bytes a process grows when it takes everything in.

@@ -9,12 +9,14 @@
 //! | vocabulary | [`release`], [`proto`], [`retry`], [`metrics`], [`failpoint`] | |
 //! | etcd | [`etcd`]: connection, session, election, fence, watch | `etcd_client`, alone |
 //! | store | [`store`]: keys, objects, transactions, caches | |
+//! | CSI | [`csi`]: connections to plugins, capabilities, calls | clients of `tonic`, alone |
 //! | Kubernetes | [`kube`]: client, discovery, apply, events | `kube`, alone |
 //! | subjects | [`gate`], [`resources`], [`roles`], [`deallocator`]: a pure `plan` each, a controller around it | |
 //! | a process | [`term`], [`replica`], [`serve`] | |
 //! | people | [`cli`], [`dev`] | |
 
 pub mod cli;
+pub mod csi;
 pub mod deallocator;
 pub mod dev;
 pub mod etcd;
@@ -30,6 +32,7 @@ pub mod roles;
 pub mod serve;
 pub mod store;
 pub mod term;
+pub mod volumes;
 
 /// The messages of `proto/quorate/v1`, as they lie in etcd.
 #[allow(

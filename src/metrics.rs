@@ -23,6 +23,17 @@ pub struct Request {
     pub code: &'static str,
 }
 
+/// Labels of `csi_operations_seconds`, named as the sidecars of CSI name theirs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CsiOperation {
+    /// The plugin: only drivers with a Plugin object are called.
+    pub driver_name: String,
+    /// `/csi.v1.Controller/CreateVolume`, …
+    pub method_name: &'static str,
+    /// gRPC code by its name, `OK` among them.
+    pub grpc_status_code: &'static str,
+}
+
 /// A single label `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
@@ -64,6 +75,13 @@ pub struct MemberKind {
     pub health: &'static str,
 }
 
+/// A single label `state`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct State {
+    /// From a fixed set of words.
+    pub state: &'static str,
+}
+
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Handles to every metric; cheap to clone, all clones count into the same.
@@ -94,6 +112,8 @@ pub struct Metrics {
     pub resources: Family<Outcome, Gauge>,
     /// 1 while the gate waits for nodes, else 0.
     pub gate_blocked: Gauge,
+    /// Duration of calls to CSI plugins.
+    pub csi_operations_seconds: Seconds<CsiOperation>,
     /// Services and networks that are marked for deletion and still there; counted by the leader, else 0.
     pub deallocator_pending: Family<Kind, Gauge>,
     /// Seconds since the oldest of these marks; 0 without one.
@@ -114,6 +134,12 @@ pub struct Metrics {
     pub quorum_blocked: Gauge,
     /// Removed nodes on record.
     pub removed_nodes: Gauge,
+    /// Volumes by where they are in their lives; counted by the leader, else 0.
+    pub volumes: Family<State, Gauge>,
+    /// Volumes that wait for their plugin to have room for a step.
+    pub volume_queue_depth: Gauge,
+    /// Volumes whose failed steps were tried again.
+    pub volume_retries: Counter,
 }
 
 impl Metrics {
@@ -138,6 +164,7 @@ impl Metrics {
             reconcile_seconds: seconds(),
             resources: Family::default(),
             gate_blocked: Gauge::default(),
+            csi_operations_seconds: Family::new_with_constructor(seconds),
             deallocator_pending: Family::default(),
             deallocator_oldest_pending_seconds: Gauge::default(),
             deallocator_deletions: Family::default(),
@@ -148,6 +175,9 @@ impl Metrics {
             members_unmanaged: Gauge::default(),
             quorum_blocked: Gauge::default(),
             removed_nodes: Gauge::default(),
+            volumes: Family::default(),
+            volume_queue_depth: Gauge::default(),
+            volume_retries: Counter::default(),
         };
         let m = &metrics;
         registry.register("leader", "1 while this replica leads", m.leader.clone());
@@ -207,6 +237,11 @@ impl Metrics {
             m.gate_blocked.clone(),
         );
         registry.register(
+            "csi_operations_seconds",
+            "Duration of calls to CSI plugins by driver, method and gRPC code",
+            m.csi_operations_seconds.clone(),
+        );
+        registry.register(
             "deallocator_pending",
             "Objects that are marked for deletion and still there, by kind",
             m.deallocator_pending.clone(),
@@ -252,6 +287,21 @@ impl Metrics {
             "Removed nodes on record",
             m.removed_nodes.clone(),
         );
+        registry.register(
+            "volumes",
+            "Volumes by where they are in their lives",
+            m.volumes.clone(),
+        );
+        registry.register(
+            "volume_queue_depth",
+            "Volumes that wait for their plugin to have room for a step",
+            m.volume_queue_depth.clone(),
+        );
+        registry.register(
+            "volume_retries",
+            "Volumes whose failed steps were tried again",
+            m.volume_retries.clone(),
+        );
         let info = vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("release", release.to_owned()),
@@ -272,6 +322,12 @@ impl Metrics {
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+/// A sample in an exposition, by its full name with labels; `None` if it is not there.
+pub fn sample(exposition: &str, name: &str) -> Option<f64> {
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    exposition.lines().find_map(value)
 }
 
 #[cfg(test)]
@@ -296,6 +352,12 @@ mod tests {
                 code: "Ok",
             })
             .observe(0.002);
+        let call = CsiOperation {
+            driver_name: "hostpath.csi.k8s.io".to_owned(),
+            method_name: "/csi.v1.Controller/CreateVolume",
+            grpc_status_code: "OK",
+        };
+        metrics.csi_operations_seconds.get_or_create(&call).observe(0.01);
         let network = || Kind { kind: "network" };
         metrics.deallocator_pending.get_or_create(&network()).set(2);
         metrics.deallocator_deletions.get_or_create(&network()).inc();
@@ -310,8 +372,13 @@ mod tests {
             health: "healthy",
         };
         metrics.members.get_or_create(&voters).set(3);
+        let created = State { state: "created" };
+        metrics.volumes.get_or_create(&created).set(4);
         let text = metrics.encode();
         for line in [
+            "quorate_volumes{state=\"created\"} 4",
+            "quorate_volume_queue_depth 0",
+            "quorate_volume_retries_total 0",
             "quorate_leader 0",
             "quorate_leader_transitions_total 0",
             "quorate_lease_margin_seconds 0",
@@ -324,6 +391,8 @@ mod tests {
             "quorate_reconcile_seconds_count 0",
             "quorate_resources{result=\"applied\"} 3",
             "quorate_gate_blocked 0",
+            "quorate_csi_operations_seconds_count{driver_name=\"hostpath.csi.k8s.io\",\
+             method_name=\"/csi.v1.Controller/CreateVolume\",grpc_status_code=\"OK\"} 1",
             "quorate_deallocator_pending{kind=\"network\"} 2",
             "quorate_deallocator_oldest_pending_seconds 0",
             "quorate_deallocator_deletions_total{kind=\"network\"} 1",

@@ -9,7 +9,7 @@
 //! ├── watch-leader     follows the election keys
 //! ├── readiness        judges the status after every registration
 //! └── campaign         while this is the highest release
-//!     └── term         while elected: the gate's controller, the deallocator, node roles
+//!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes
 //! ```
 
 use std::sync::Arc;
@@ -35,6 +35,7 @@ use crate::retry::Delays;
 use crate::roles::controller::{self as roles, RoleController};
 use crate::store::{Cache, Name, Store};
 use crate::term;
+use crate::volumes::controller::{self as volumes, Volumes};
 
 mod entitlement;
 
@@ -56,6 +57,8 @@ pub struct Settings {
     pub times: Times,
     /// The waits and limits of node roles.
     pub roles: roles::Settings,
+    /// The waits of what sees to volumes.
+    pub volumes: volumes::Times,
 }
 
 /// What the probes ask. All clones see the same replica.
@@ -333,9 +336,16 @@ where
         let roles = RoleController {
             store: self.store.clone(),
             fence: fence.clone(),
-            notices,
+            notices: notices.clone(),
             settings: self.settings.roles,
         };
         tasks.spawn(roles.run());
+        let volumes = Volumes {
+            store: self.store.clone(),
+            fence: fence.clone(),
+            times: self.settings.volumes,
+            notices,
+        };
+        tasks.spawn(volumes.run());
     }
 }

@@ -7,6 +7,7 @@
 )]
 
 mod architecture;
+mod csi;
 mod deallocation;
 mod deploy;
 mod dev;
@@ -19,3 +20,4 @@ mod resources;
 mod roles;
 mod support;
 mod upgrade;
+mod volumes;

@@ -147,6 +147,7 @@ fn node(number: usize) -> (String, Node) {
         spec: Some(NodeSpec {
             desired_role: 1,
             availability: 1,
+            ..NodeSpec::default()
         }),
         status: Some(NodeStatus {
             role: 1,

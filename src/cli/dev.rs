@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::env;
 use std::future::Future;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -30,6 +30,9 @@ use hints::{Hints, Kubectl, Roles};
 
 /// How often a step that takes long says that it is still under way.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The name of the CSI plugin to try things out with.
+const DEMO_DRIVER: &str = "demo.csi.quorate.dev";
 
 /// How often the cluster is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -63,6 +66,10 @@ pub struct DevArgs {
     /// Run without a kube-apiserver
     #[arg(long)]
     pub no_kubernetes: bool,
+
+    /// Run a CSI plugin, too, whose volumes are directories
+    #[arg(long)]
+    pub csi_demo: bool,
 
     /// The bundle of Kubernetes resources [default: the one that is built in]
     #[arg(long, value_name = "DIR")]
@@ -163,6 +170,10 @@ async fn bring_up(
         start_apiserver(cluster, &endpoints).await?
     };
     let settings = replica_settings(args, keys.prefix())?;
+    let csi_plugin = match args.csi_demo {
+        true => Some(start_csi_plugin(cluster, &settings.binary).await?),
+        false => None,
+    };
     say(
         "controller",
         &format!("starting {}", counted(settings.count, "replica")),
@@ -173,6 +184,7 @@ async fn bring_up(
     let hints = Hints {
         endpoints: endpoints.join(","),
         kubectl: kubeconfig.map(|kubeconfig| Kubectl::new(kubeconfig, bundle)),
+        csi_plugin,
         prefix: keys.prefix().to_string(),
         data: cluster.directory().path().to_owned(),
         roles: Roles::of(cluster.etcd_members()).map_err(failure)?,
@@ -247,6 +259,23 @@ async fn start_apiserver(cluster: &mut Cluster, endpoints: &[String]) -> Result<
         .map_err(failure)?;
     say(step, &format!("ready on {url} ({})", seconds(begun)))?;
     Ok(Some(kubeconfig))
+}
+
+/// The file with the Plugin object to apply. It is not applied here: what is in etcd is an operator's.
+async fn start_csi_plugin(cluster: &mut Cluster, binary: &Path) -> Result<PathBuf, Failure> {
+    let step = "csi-plugin";
+    let plugin = cluster
+        .start_csi_plugin(binary, DEMO_DRIVER)
+        .await
+        .map_err(failure)?;
+    let endpoint = plugin.endpoint().clone();
+    say(step, &format!("{DEMO_DRIVER} listens on {endpoint}"))?;
+    let file = cluster.directory().path().join("csi").join("plugin.yaml");
+    let object = format!(
+        "apiVersion: quorate.dev/v1\nkind: Plugin\nmetadata: {{name: {DEMO_DRIVER}}}\nspec: {{endpoint: \"{endpoint}\"}}\n"
+    );
+    std::fs::write(&file, object).map_err(|error| failure(Error::write(&file)(error)))?;
+    Ok(file)
 }
 
 fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, Failure> {

@@ -8,6 +8,7 @@ pub mod bundle;
 pub mod completions;
 pub mod confirm;
 pub mod connection;
+pub mod csi_plugin;
 pub mod dev;
 pub mod exit;
 pub mod objects;
@@ -16,6 +17,7 @@ pub mod roles;
 pub mod run;
 pub mod signals;
 pub mod status;
+pub mod volumes;
 pub mod wait_ready;
 
 use connection::EtcdArgs;
@@ -60,8 +62,19 @@ pub enum Command {
     Join(roles::join::JoinArgs),
     /// Make nodes of etcd members that Quorate does not know
     Adopt(roles::adopt::AdoptArgs),
+    /// Have a volume published to a node
+    Publish(volumes::publish::PublishArgs),
+    /// Have a volume unpublished from a node
+    Unpublish(volumes::unpublish::UnpublishArgs),
+    /// Try again at once what failed
+    Retry(volumes::retry::RetryArgs),
+    /// Give a node nothing new, or give it up
+    Drain(volumes::drain::DrainArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
+    /// Serve a CSI plugin to try things out on
+    #[command(hide = true)]
+    CsiPlugin(csi_plugin::CsiPluginArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -109,7 +122,12 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Demote(args) => roles::demote::run(args, &etcd).await,
             Command::Join(args) => roles::join::run(args, &etcd).await,
             Command::Adopt(args) => roles::adopt::run(args, &etcd).await,
+            Command::Publish(args) => volumes::publish::run(args, &etcd).await,
+            Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,
+            Command::Retry(args) => volumes::retry::run(args, &etcd).await,
+            Command::Drain(args) => volumes::drain::run(args, &etcd).await,
             Command::Bundle(args) => bundle::run(args, &etcd).await,
+            Command::CsiPlugin(args) => csi_plugin::run(args).await,
             Command::Completions(args) => completions::run(args),
         }
     });

@@ -26,6 +26,7 @@ use crate::roles::controller as roles;
 use crate::roles::plan::Limits as RoleLimits;
 use crate::serve::{self, Check, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
+use crate::volumes::controller as volumes;
 
 /// How long a start waits for etcd before it fails, to be started again by whoever supervises it.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -87,6 +88,10 @@ pub struct RunArgs {
     /// Between passes when nothing changes, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Times::default().pass_interval))]
     pass_interval_ms: u64,
+
+    /// Between comparisons with the volumes that a plugin lists, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(volumes::Times::default().compare_every))]
+    volume_compare_interval_ms: u64,
 
     /// Between looks at etcd's endpoints, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).endpoint_interval))]
@@ -278,6 +283,9 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             pass_interval: Duration::from_millis(args.pass_interval_ms),
         },
         roles: args.role_times.settings(args.learner_timeout),
+        volumes: volumes::Times {
+            compare_every: Duration::from_millis(args.volume_compare_interval_ms),
+        },
     };
     let reconciling = resources::Settings {
         in_flight: args.kube_in_flight.max(1),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -10,6 +10,8 @@ use tokio::time::sleep;
 
 use super::Error;
 use super::apiserver::{self, ApiServer};
+use super::csi_plugin::process::PluginProcess;
+use super::csi_plugin::server;
 use super::data_directory::DataDirectory;
 use super::etcd::{self, Etcd};
 use super::process::{Supervised, first_end};
@@ -26,6 +28,7 @@ const ENDS_AT_ONCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Cluster {
     replicas: Vec<Replica>,
+    csi_plugin: Option<PluginProcess>,
     apiserver: Option<ApiServer>,
     etcd: Option<Etcd>,
     // Last: its files go after the processes that use them.
@@ -48,6 +51,7 @@ impl Cluster {
     pub fn new(directory: DataDirectory) -> Self {
         Self {
             replicas: Vec::new(),
+            csi_plugin: None,
             apiserver: None,
             etcd: None,
             directory,
@@ -86,6 +90,18 @@ impl Cluster {
             .await?;
         let server = self.apiserver.insert(server);
         Ok((server.url.clone(), server.kubeconfig()))
+    }
+
+    /// Starts the CSI plugin of this driver, in a process of its own from the same program, and waits until it listens.
+    pub async fn start_csi_plugin(&mut self, binary: &Path, driver: &str) -> Result<&PluginProcess, Error> {
+        let directory = self.directory.path().join("csi");
+        let mut options = server::Options::in_directory(&directory, driver);
+        options.offers.expand = true;
+        options.offers.list_nodes = true;
+        let plugin = self
+            .unless_one_ends(PluginProcess::start(binary, options))
+            .await?;
+        Ok(self.csi_plugin.insert(plugin))
     }
 
     /// Starts the replicas `dev-1`, `dev-2`, … and does not wait for them.
@@ -170,12 +186,15 @@ impl Cluster {
             .find_map(|server| server.has_ended().then_some(server))
     }
 
-    /// Stops the replicas, then the kube-apiserver, then etcd: none of them sees what it needs go away. Goes on
+    /// Stops the replicas, then the CSI plugin, the kube-apiserver, then etcd: none of them sees what it needs go away. Goes on
     /// when one cannot be waited for, and returns the first such error. Then gives the directory free.
     pub async fn stop(mut self) -> Result<(), Error> {
         let mut outcomes = Vec::new();
         for stopped in join_all(self.replicas.iter_mut().map(|replica| replica.stop())).await {
             outcomes.push(stopped.map(|_| ()));
+        }
+        if let Some(plugin) = &mut self.csi_plugin {
+            outcomes.push(plugin.stop().await.map(|_| ()));
         }
         if let Some(server) = &mut self.apiserver {
             outcomes.push(server.stop().await.map(|_| ()));
@@ -189,8 +208,9 @@ impl Cluster {
 
     fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
         let replicas = self.replicas.iter_mut().filter_map(|replica| replica.process());
+        let csi_plugin = self.csi_plugin.iter_mut().filter_map(PluginProcess::process);
         let apiserver = self.apiserver.iter_mut().filter_map(|server| server.process());
         let etcd = self.etcd.iter_mut().flat_map(Etcd::processes);
-        replicas.chain(apiserver).chain(etcd)
+        replicas.chain(csi_plugin).chain(apiserver).chain(etcd)
     }
 }

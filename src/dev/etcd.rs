@@ -12,6 +12,7 @@ use super::pki::CertificateFiles;
 use super::process::{Program, Supervised, find_on_path};
 use super::restartable::Restartable;
 use super::{Error, http, ports, record};
+use crate::metrics;
 
 /// How long a cluster may take to elect its leader and serve. About a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -348,11 +349,10 @@ impl Member {
         self.pid().is_some() && healthy(self.metrics_port).await.is_ok()
     }
 
-    /// One counter or gauge (without labels) of its `/metrics`.
+    /// A sample of its `/metrics`, by its full name with labels.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let response = http::get(self.metrics_port, "/metrics").await.ok()?;
-        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
-        response.body.lines().find_map(value)
+        metrics::sample(&response.body, name)
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod apiserver;
 pub mod cluster;
+pub mod csi_plugin;
 pub mod data_directory;
 pub mod error;
 pub mod etcd;

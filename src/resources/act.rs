@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::bundle::{Bundle, Manifest, RECREATE};
-use super::plan::{Foreign, InSync, Prune, Remembered, Step, Wanted, Why, plan, plan_prune};
+use super::plan::{InSync, Prune, Remembered, Step, Wanted, Why, plan, plan_prune};
 use super::report::Outcome;
 use crate::failpoint;
 use crate::kube::{
@@ -14,7 +14,8 @@ use crate::kube::{
 };
 use crate::retry::Delays;
 
-/// How often an object that changes while it is written is looked at anew within one pass.
+/// How often an object that changes while it is written is looked at within one pass. One change in between is chance;
+/// what changes each time is someone's work, and better left to the next pass.
 const LOOKS: u32 = 4;
 
 /// With what an object is written.
@@ -39,33 +40,32 @@ pub(super) struct Acted {
 }
 
 impl Acted {
-    fn failed(why: impl Into<String>) -> Self {
+    fn new(outcome: Outcome) -> Self {
         Self {
-            outcome: Outcome::Failed(why.into()),
+            outcome,
             in_sync: None,
             mended: None,
             at_least: Duration::ZERO,
             server: None,
         }
+    }
+
+    fn failed(why: impl Into<String>) -> Self {
+        Self::new(Outcome::Failed(why.into()))
     }
 
     fn because(error: ApiError) -> Self {
         Self {
             at_least: error.cause.retry_after().unwrap_or_default(),
-            outcome: Outcome::Failed(error.to_string()),
-            in_sync: None,
-            mended: None,
-            server: error.cause.is_the_server().then_some(error),
+            server: error.cause.is_the_server().then(|| error.clone()),
+            ..Self::failed(error.to_string())
         }
     }
 
     fn done(outcome: Outcome, meta: &Meta) -> Self {
         Self {
-            outcome,
             in_sync: Some(InSync::of(meta)),
-            mended: None,
-            at_least: Duration::ZERO,
-            server: None,
+            ..Self::new(outcome)
         }
     }
 }
@@ -345,11 +345,5 @@ fn held_back(observed: Option<&Meta>) -> String {
         false => format!(
             "is being deleted, held by its finalizers ({finalizers}); it is created anew once it is gone"
         ),
-    }
-}
-
-impl From<Foreign> for Outcome {
-    fn from(foreign: Foreign) -> Self {
-        Self::Failed(foreign.to_string())
     }
 }

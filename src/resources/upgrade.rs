@@ -28,7 +28,7 @@ pub enum Change {
 /// Why the way from one bundle to another is closed, or closed to a rolling update.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
-    /// Same or lower release, but other objects.
+    /// Same release, but other objects.
     #[error(
         "rule \"releases increase\": release {new} does not come after {old}, but the objects differ: raise the release, as \
          a replica tells sets apart by it alone"

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use crate::etcd::{KeyRange, MemberId};
 
+mod volumes;
+
 /// The prefix of every key: begins with a slash, does not end with one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix(String);
@@ -221,10 +223,7 @@ impl Keys {
 
     /// The name in a key of [`Keys::all_alive`].
     pub fn parse_alive<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
-        std::str::from_utf8(key)
-            .ok()?
-            .strip_prefix(self.0.0.as_str())?
-            .strip_prefix("/alive/")
+        self.parse_below(key, "/alive/")
     }
 
     /// `/removed/<uid>`: a `RemovedNode`.
@@ -357,11 +356,15 @@ impl Keys {
 
     /// `<service>/<name>` in a key of [`Keys::tasks`].
     pub fn parse_task<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        self.parse_below(key, "/tasks/").filter(|id| id.contains('/'))
+    }
+
+    /// What follows `folder` in a key below the prefix.
+    fn parse_below<'a>(&self, key: &'a [u8], folder: &str) -> Option<&'a str> {
         std::str::from_utf8(key)
             .ok()?
             .strip_prefix(self.0.0.as_str())?
-            .strip_prefix("/tasks/")
-            .filter(|id| id.contains('/'))
+            .strip_prefix(folder)
     }
 
     /// `/kubernetes/reconciler/status`: a `KubernetesReconcilerStatus`.

@@ -1,6 +1,8 @@
 //! The commands: references that are refused, blockers that are shown, and waiting.
 
+use std::ffi::OsStr;
 use std::process::Stdio;
+use std::time::Duration;
 
 use quorate::proto::task_status::State;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -8,7 +10,8 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
 
 use super::{World, document, history, network, service};
-use crate::support::quorate::binary;
+use crate::support::proxy::{Network, Proxy};
+use crate::support::quorate::{binary, quorate_with};
 use crate::support::wait::{SOON, eventually};
 
 #[tokio::test]
@@ -133,6 +136,58 @@ async fn a_service_written_when_its_network_is_being_marked_is_refused_and_says_
     leader.settled(&world).await;
     assert!(world.objects().await.contains(&"/networks/front".to_owned()));
     leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_mark_between_the_look_at_a_network_and_the_write_of_its_service_refuses_that() {
+    let world = World::start().await;
+    world.apply(&network("front")).await;
+    let (stored, _) = world.store.etcd.get(b"/quorate/networks/front").await.unwrap();
+    let mut marked = super::decode_network(&stored.unwrap().value).unwrap();
+    marked.status.get_or_insert_default().delete_requested = Some(prost_types::Timestamp::default());
+
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    proxy.set(Network::Delays(Duration::from_secs(1)));
+    let documents = service("first", "{}") + &service("web", "{networks: [front]}");
+    let endpoints = format!("--etcd-endpoints={}", proxy.url());
+    let args = ["apply", "-f", "-", &endpoints].map(OsStr::new);
+    let applying = quorate_with(args, Some(&documents), &[]);
+    let marking = async {
+        eventually(SOON, "the first service is written", async || {
+            match world.objects().await.len() > 1 {
+                true => Ok(()),
+                false => Err("it is not"),
+            }
+        })
+        .await;
+        // From here on nobody but the command reads: first the network, and its write is two delays away then.
+        let reads = async || {
+            world.etcd.members[0]
+                .metric("etcd_mvcc_range_total")
+                .await
+                .unwrap()
+        };
+        let before = reads().await;
+        eventually(SOON, "the network is looked at", async || {
+            match reads().await > before {
+                true => Ok(()),
+                false => Err("it is not"),
+            }
+        })
+        .await;
+        world
+            .put("/networks/front", prost::Message::encode_to_vec(&marked))
+            .await
+    };
+    let (applied, _) = tokio::join!(applying, marking);
+    assert_eq!(applied.stdout, "service/first created\n");
+    let error = applied.expect_code(4);
+    let expected = "service/web: refused by rule References: network front is marked for deletion";
+    assert!(error.contains(expected), "{error}");
+    world
+        .expect_objects(&["/networks/front", "/services/first"])
+        .await;
+    history::check(&world).await;
 }
 
 #[tokio::test]

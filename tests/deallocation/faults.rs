@@ -1,4 +1,4 @@
-//! What is created in between, cannot be read, or cannot be reached: nothing is deleted because of it.
+//! What is created in between, or cannot be reached: nothing is deleted because of it.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use quorate::deallocator::act::{Outcome, act};
 use quorate::etcd::Txn;
 use quorate::proto::task_status::State;
 use quorate::store::Store;
-use quorate::store::object::Object;
 use quorate::store::object::mark::Marked;
 
 use super::{Leader, World, attempt, decide, history, network, service, store};
@@ -154,97 +153,28 @@ async fn one_service_that_is_in_the_way_does_not_hold_up_those_beside_it() {
 }
 
 #[tokio::test]
-async fn a_malformed_service_holds_every_marked_network_until_it_is_mended() {
+async fn a_list_that_fails_is_not_taken_for_an_empty_one() {
     let world = World::start().await;
     world
-        .apply(&(network("a") + &network("b") + &service("web", "{networks: [a]}")))
+        .apply(&(network("front") + &service("web", "{networks: [front]}")))
         .await;
-    let mut named = quorate::proto::Service::default();
-    named.metadata_mut().name = "X".to_owned();
-    for (key, value) in [
-        ("/services/bad", b"\xff\xff".to_vec()),
-        // The name of no service, with a value that is none either.
-        ("/services/x/y", b"".to_vec()),
-        // The name of no service, with a value that could be one's.
-        ("/services/X", named.encode_to_vec()),
-    ] {
-        world.put(key, value).await;
-    }
-    for id in ["service/web", "network/a", "network/b"] {
-        world.mark(id).await;
-    }
-    let leader = world.leader().await;
-    world
-        .expect_objects(&[
-            "/networks/a",
-            "/networks/b",
-            "/services/X",
-            "/services/bad",
-            "/services/x/y",
-        ])
-        .await;
-    let held = world
-        .run(&["get", "network", "b", "-o", "yaml"])
-        .await
-        .expect_done();
-    for name in ["X", "bad", "x/y"] {
-        let blocker = format!("service {name} (malformed, so it may use any network");
-        assert!(held.contains(&blocker), "{held}");
-    }
-    world.remove("/services/x/y").await;
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    let mut leader = Leader::elect_idle(store(&[proxy.url()]).await, "test").await;
+    proxy.set(Network::Resets);
+    leader.begin();
+    eventually(SOON, "a list fails", async || {
+        let failed = "operation=\"range\",code=\"Unavailable\"";
+        match leader.metrics().contains(failed) {
+            true => Ok(()),
+            false => Err(leader.metrics()),
+        }
+    })
+    .await;
+    proxy.set(Network::Passes);
     leader.settled(&world).await;
-    world
-        .expect_objects(&["/networks/a", "/networks/b", "/services/X", "/services/bad"])
-        .await;
-    world.remove("/services/X").await;
+    world.mark("network/front").await;
     leader.settled(&world).await;
-    world
-        .expect_objects(&["/networks/a", "/networks/b", "/services/bad"])
-        .await;
-    // Forced: it is replaced by one that uses nothing and is marked.
-    let refused = world
-        .run(&["delete", "service", "bad", "--yes"])
-        .await
-        .expect_code(4);
-    assert!(refused.contains("refused by rule Malformed"), "{refused}");
-    world
-        .run(&["delete", "service", "bad", "--yes", "--force"])
-        .await
-        .expect_done();
-    world.expect_objects(&[]).await;
-    leader.resign().await;
-}
-
-#[tokio::test]
-async fn a_malformed_task_holds_its_service_and_a_malformed_network_stays() {
-    let world = World::start().await;
-    world.apply(&(service("web", "{}") + &service("db", "{}"))).await;
-    world.put("/tasks/web/1", b"\xff\xff".to_vec()).await;
-    // The task of another service, under this one's keys.
-    world
-        .put("/tasks/db/1", super::task("other/1", "", State::Complete))
-        .await;
-    world.put("/networks/bad", b"\xff\xff".to_vec()).await;
-    world.mark("service/web").await;
-    world.mark("service/db").await;
-    let leader = world.leader().await;
-    leader.settled(&world).await;
-    world
-        .expect_objects(&[
-            "/networks/bad",
-            "/services/db",
-            "/services/web",
-            "/tasks/db/1",
-            "/tasks/web/1",
-        ])
-        .await;
-    world
-        .run(&["delete", "task", "web/1", "--yes", "--force"])
-        .await
-        .expect_done();
-    world.remove("/tasks/db/1").await;
-    world.expect_objects(&["/networks/bad"]).await;
-    history::check(&world).await;
+    world.expect_objects(&["/networks/front", "/services/web"]).await;
     leader.resign().await;
 }
 

@@ -5,6 +5,7 @@ mod events;
 mod faults;
 mod history;
 mod leaders;
+mod malformed;
 mod orphans;
 mod random;
 mod scenarios;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::kustomize::{Deploy, name_of, run};
+use super::kustomize::{Deploy, OVERLAYS, name_of, run};
 use crate::support::kubernetes::Kubernetes;
 
 /// Applies what the overlay holds; the kinds that this server does not serve are left out and returned.
@@ -52,9 +52,10 @@ async fn expect_applied(kubernetes: &Kubernetes, overlay: &str) {
 }
 
 #[tokio::test]
-async fn a_kube_apiserver_takes_every_manifest_of_both_overlays() {
+async fn a_kube_apiserver_takes_every_manifest_of_every_overlay() {
     let kubernetes = Kubernetes::start().await;
-    expect_applied(&kubernetes, "overlays/external-etcd").await;
-    // On top of the other, as one who changes from one to the other would.
-    expect_applied(&kubernetes, "overlays/bundled-etcd").await;
+    // On top of one another, as one who changes from one to the next would.
+    for overlay in OVERLAYS {
+        expect_applied(&kubernetes, overlay).await;
+    }
 }

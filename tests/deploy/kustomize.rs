@@ -9,7 +9,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Every folder that can be applied.
-pub const OVERLAYS: [&str; 2] = ["overlays/external-etcd", "overlays/bundled-etcd"];
+pub const OVERLAYS: [&str; 4] = [
+    "overlays/external-etcd",
+    "overlays/bundled-etcd",
+    "plugins/sidecar",
+    "plugins/over-tcp",
+];
 
 /// `deploy/` of this repository.
 pub fn shipped() -> PathBuf {
@@ -40,7 +45,7 @@ impl Deploy {
         let script = deploy.folder("overlays/bundled-etcd").join("make-certificates");
         run(&mut Command::new(script));
         if kubectl_minor() < 21 {
-            deploy.write_folders_as_bases();
+            deploy.write_as_the_old_kustomize_reads();
         }
         deploy
     }
@@ -79,14 +84,22 @@ impl Deploy {
         fs::write(&file, text).unwrap();
     }
 
-    /// kubectl before 1.21 holds a kustomize that takes folders as `bases` alone; the newer ones warn of that word.
-    fn write_folders_as_bases(&self) {
+    /// kubectl before 1.21 holds a kustomize that takes folders as `bases` and patches as `patchesStrategicMerge` alone;
+    /// the newer ones warn of these words.
+    fn write_as_the_old_kustomize_reads(&self) {
         for overlay in OVERLAYS {
             let file = self.folder(overlay).join("kustomization.yaml");
             let text = fs::read_to_string(&file).unwrap();
+            let text = text
+                .replace("patches:\n", "patchesStrategicMerge:\n")
+                .replace("  - path: ", "  - ");
             let (folders, rest): (Vec<&str>, Vec<&str>) =
                 text.lines().partition(|line| line.starts_with("  - ../../"));
-            let text = format!("{}\nbases:\n{}\n", rest.join("\n"), folders.join("\n"));
+            let mut rest = rest.join("\n");
+            if rest.contains("resources:\npatches") {
+                rest = rest.replace("resources:\n", "");
+            }
+            let text = format!("{rest}\nbases:\n{}\n", folders.join("\n"));
             fs::write(&file, text).unwrap();
         }
     }

@@ -8,3 +8,4 @@ mod dockerfile;
 mod kustomize;
 mod manifests;
 mod permissions;
+mod plugins;

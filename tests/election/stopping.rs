@@ -103,6 +103,7 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
         lease_ttl: TTL,
         times: TIMES,
         roles: quorate::roles::controller::Settings::default(),
+        volumes: Default::default(),
     };
     for round in 0..40 {
         let (vitals, stop) = (Vitals::default(), CancellationToken::new());

@@ -187,7 +187,7 @@ async fn tokens_that_expire_under_load_cost_nothing() {
     let mut beating = JoinSet::new();
     let leader = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
     for value in 0..4 {
-        // Longer than an unused token lives: only the keep-alive, which needs none, may speak meanwhile.
+        // Longer than an unused token lives, so that the next write comes with one that has expired.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         let txn = Txn::new().put(b"/q/e", value.to_string());
         client.fenced(leader.fence(), txn).await.unwrap();

@@ -108,36 +108,45 @@ async fn a_service_is_created_and_one_that_appears_meanwhile_is_left_as_it_was()
     expect_success(&report);
     assert_eq!(ended(&report, "created"), ["Service default/free"]);
 
-    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
-    // The same selector, so that no field is in conflict, and nothing but the label would be new.
-    let appears = Fault::After(
-        "POST",
-        "/api/v1/namespaces/default/services?fieldManager=someone".to_owned(),
-        "application/json",
-        json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "raced"},
-            "spec": {"clusterIP": "None", "selector": {"app": "ours"}, "ports": [{"name": "http", "port": 80}]},
-        })
-        .to_string(),
-    );
-    // The first request finds none; before the second, one appears.
-    proxy.fail("PATCH", "services/raced?fieldManager=quorate", 1, Fault::Nothing);
-    proxy.fail("PATCH", "services/raced?fieldManager=quorate", 1, appears);
-    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(SERVICE)).await;
-    let report = reconciler.pass(site.fence()).await;
-    expect_failure(&report, "Service default/raced: exists, and is not ours");
-    let service = site
-        .get("/api/v1/namespaces/default/services/raced")
-        .await
-        .unwrap();
-    assert_eq!(service["metadata"]["labels"], Value::Null, "{service}");
-    let managers = service["metadata"]["managedFields"].as_array().unwrap();
-    assert!(
-        managers.iter().all(|fields| fields["manager"] != "quorate"),
-        "{service}"
-    );
+    // With the same selector no field is in conflict, and nothing but the label would be new; with another, one is.
+    for (name, selector) in [("same", "ours"), ("other", "theirs")] {
+        let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+        let appears = Fault::After(
+            "POST",
+            "/api/v1/namespaces/default/services?fieldManager=someone".to_owned(),
+            "application/json",
+            json!({
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": name},
+                "spec": {"clusterIP": "None", "selector": {"app": selector}, "ports": [{"name": "http", "port": 80}]},
+            })
+            .to_string(),
+        );
+        // The first request finds none; before the second, one appears.
+        let apply = format!("services/{name}?fieldManager=quorate");
+        proxy.fail("PATCH", &apply, 1, Fault::Nothing);
+        proxy.fail("PATCH", &apply, 1, appears);
+        let mut reconciler = site
+            .reconciler_as(proxy.kubeconfig(), bundle(&SERVICE.replace("raced", name)))
+            .await;
+        let report = reconciler.pass(site.fence()).await;
+        expect_failure(
+            &report,
+            &format!("Service default/{name}: exists, and is not ours"),
+        );
+        let service = site
+            .get(&format!("/api/v1/namespaces/default/services/{name}"))
+            .await
+            .unwrap();
+        assert_eq!(service["spec"]["selector"]["app"], selector, "{service}");
+        assert_eq!(service["metadata"]["labels"], Value::Null, "{service}");
+        let managers = service["metadata"]["managedFields"].as_array().unwrap();
+        assert!(
+            managers.iter().all(|fields| fields["manager"] != "quorate"),
+            "{service}"
+        );
+    }
 }
 
 #[tokio::test]

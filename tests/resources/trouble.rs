@@ -112,6 +112,7 @@ async fn an_object_that_hangs_delays_only_itself_and_is_in_the_inventory_before_
             ["core/ConfigMap/default/a", "core/ConfigMap/default/b"]
         );
     });
+    assert_eq!(report.stopped(), None, "one object that hangs is not the server");
     assert_eq!(ended(&report, "created"), ["ConfigMap default/b"]);
     assert!(
         report.summary().contains("gave no answer within 3s"),

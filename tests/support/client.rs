@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate::etcd::election::{CampaignError, Leadership, campaign};
 use quorate::etcd::{Committed, Config, Etcd, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher};
-use quorate::metrics::Metrics;
+use quorate::metrics::{self, Metrics};
 use quorate::store::{Keys, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -82,9 +82,7 @@ pub async fn lead(etcd: &Etcd, name: &str, pulse: &Pulse) -> Result<Leadership, 
 
 /// A sample of the connection's metrics by its full name with labels; 0 where it was never counted.
 pub fn metric(etcd: &Etcd, sample: &str) -> f64 {
-    let text = etcd.metrics().encode();
-    let value = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
-    text.lines().find_map(value).unwrap_or(0.0)
+    metrics::sample(&etcd.metrics().encode(), sample).unwrap_or(0.0)
 }
 
 /// The keys below a prefix that were written or deleted after this revision, as often as they were.

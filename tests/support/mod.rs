@@ -8,6 +8,7 @@
 )]
 
 pub mod client;
+pub mod csi;
 pub mod dice;
 pub mod etcd;
 pub mod hold;

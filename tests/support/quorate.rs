@@ -7,6 +7,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use quorate::dev::replica::{Options, Replica};
+use quorate::metrics;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -215,8 +216,7 @@ impl TestReplica {
     /// A sample of `/metrics` by its full name with labels, as in `quorate_resources{result="applied"}`.
     pub async fn metric(&self, sample: &str) -> Option<f64> {
         let body = self.get("/metrics").await.ok()?.body;
-        let value = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
-        body.lines().find_map(value)
+        metrics::sample(&body, sample)
     }
 
     /// Waits until the leader's lease was renewed once more than now.

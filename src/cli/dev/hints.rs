@@ -16,6 +16,8 @@ pub(super) struct Hints {
     pub endpoints: String,
     /// Where there is Kubernetes.
     pub kubectl: Option<Kubectl>,
+    /// The file with the Plugin object, where a CSI plugin runs.
+    pub csi_plugin: Option<PathBuf>,
     /// Of every key.
     pub prefix: String,
     /// The data directory.
@@ -146,6 +148,11 @@ impl Hints {
         }
         let data = quoted(&self.data);
         text += &format!("  tail -f {data}/replicas/*.log\n");
+        if let Some(file) = &self.csi_plugin {
+            let file = quoted(file);
+            text += "\nTo use the CSI plugin:\n";
+            text += &format!("  {program} apply -f {file} --etcd-endpoints {endpoints} --prefix {prefix}\n");
+        }
         text += "\nOr, to leave the flags out in a terminal of yours:\n";
         text += &format!("  export QUORATE_ETCD_ENDPOINTS={endpoints} QUORATE_PREFIX={prefix}\n");
         text += &format!("  export ETCDCTL_ENDPOINTS={endpoints}\n");

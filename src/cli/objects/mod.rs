@@ -7,3 +7,4 @@ pub mod describe;
 pub mod get;
 pub mod kinds;
 pub mod view;
+mod waits;

@@ -206,6 +206,7 @@ fn manager(name: &Name) -> Node {
         spec: Some(NodeSpec {
             desired_role: Role::Manager.into(),
             availability: Availability::Active.into(),
+            ..NodeSpec::default()
         }),
         status: Some(NodeStatus {
             role: Role::Manager.into(),

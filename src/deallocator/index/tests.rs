@@ -4,7 +4,11 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::proto::{NetworkSpec, NetworkStatus, ServiceSpec, ServiceStatus, TaskSpec, TaskStatus};
+use crate::etcd::KeyValue;
+use crate::proto::{
+    Network, NetworkSpec, NetworkStatus, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus,
+};
+use crate::store::keys::InUse;
 use crate::store::object::Object;
 
 fn keys() -> Keys {

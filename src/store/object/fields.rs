@@ -110,6 +110,15 @@ impl<'v, 'f> Fields<'v, 'f> {
         self.faults.push(Fault::new(path, message));
     }
 
+    /// Records a fault of what lies deeper, at this path below the object.
+    pub fn fault_at(&mut self, below: &str, message: impl Into<String>) {
+        let path = match self.path.as_str() {
+            "" => below.to_owned(),
+            path => format!("{path}.{below}"),
+        };
+        self.faults.push(Fault::new(path, message));
+    }
+
     /// Records that a field which must be there is not.
     pub fn missing(&mut self, name: &str) {
         self.fault(name, "missing");
@@ -237,19 +246,38 @@ impl<'v, 'f> Fields<'v, 'f> {
     pub fn strings(&mut self, name: &'static str) -> Option<BTreeMap<String, String>> {
         let entries = self.typed(name, "an object", Value::as_object)?;
         let path = join(&self.path, name);
-        let mut strings = BTreeMap::new();
-        for (key, value) in entries {
-            match value.as_str() {
-                Some(text) => {
-                    strings.insert(key.clone(), text.to_owned());
-                }
+        Some(texts(&path, entries, self.faults))
+    }
+
+    /// A list of such maps.
+    pub fn string_maps(&mut self, name: &'static str) -> Option<Vec<BTreeMap<String, String>>> {
+        let elements = self.typed(name, "a list", Value::as_array)?;
+        let path = join(&self.path, name);
+        let mut all = Vec::new();
+        for (index, value) in elements.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            match value.as_object() {
+                Some(entries) => all.push(texts(&path, entries, self.faults)),
                 None => self
                     .faults
-                    .push(Fault::new(join(&path, key), expected_found("a string", value))),
+                    .push(Fault::new(path, expected_found("an object", value))),
             }
         }
-        Some(strings)
+        Some(all)
     }
+}
+
+fn texts(path: &str, entries: &Map<String, Value>, faults: &mut Vec<Fault>) -> BTreeMap<String, String> {
+    let mut strings = BTreeMap::new();
+    for (key, value) in entries {
+        match value.as_str() {
+            Some(text) => {
+                strings.insert(key.clone(), text.to_owned());
+            }
+            None => faults.push(Fault::new(join(path, key), expected_found("a string", value))),
+        }
+    }
+    strings
 }
 
 /// The candidate that a misspelt word most likely stands for.

@@ -1,4 +1,4 @@
-//! The delete mark of services and networks: set once, never taken back. The object goes when nothing uses it.
+//! The delete mark of services, networks and volumes: set once, never taken back. The object goes when nothing uses it.
 
 use jiff::Timestamp;
 use prost_types::Timestamp as Stored;
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use super::{Object, time};
-use crate::proto::{Metadata, Network, Service};
+use crate::proto::{Metadata, Network, Service, Volume};
 
 /// A kind that is deleted by a mark.
 pub trait Marked: Object {
@@ -43,6 +43,16 @@ impl Marked for Service {
 }
 
 impl Marked for Network {
+    fn mark(&self) -> Option<&Stored> {
+        self.status.as_ref()?.delete_requested.as_ref()
+    }
+
+    fn mark_mut(&mut self) -> &mut Option<Stored> {
+        &mut self.status.get_or_insert_default().delete_requested
+    }
+}
+
+impl Marked for Volume {
     fn mark(&self) -> Option<&Stored> {
         self.status.as_ref()?.delete_requested.as_ref()
     }

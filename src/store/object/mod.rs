@@ -20,11 +20,16 @@ pub mod mark;
 pub mod member;
 pub mod network;
 pub mod node;
+pub mod plugin;
+pub mod publication;
 pub mod replica;
+pub mod secret;
 pub mod service;
 pub mod task;
 pub mod text;
 pub mod time;
+pub mod tombstone;
+pub mod volume;
 
 use fields::{Fault, Fields};
 

@@ -25,6 +25,7 @@ const AVAILABILITIES: &[(&str, Availability)] = &[
 pub struct Manifest {
     desired_role: Option<Role>,
     availability: Option<Availability>,
+    out_of_service: Option<bool>,
     release: Given<Release>,
     controller: Given<bool>,
     csi: Given<Vec<CsiNode>>,
@@ -76,6 +77,7 @@ impl Appliable for Node {
         document.object("spec", |spec| {
             manifest.desired_role = spec.one_of("desiredRole", ROLES);
             manifest.availability = spec.one_of("availability", AVAILABILITIES);
+            manifest.out_of_service = spec.boolean("outOfService");
         });
         document.object("status", |status| {
             let release = status.parsed("release", str::parse::<Release>);
@@ -99,6 +101,7 @@ impl Appliable for Node {
             spec: Some(NodeSpec {
                 desired_role: manifest.desired_role.unwrap_or(Role::Worker).into(),
                 availability: manifest.availability.unwrap_or(Availability::Active).into(),
+                out_of_service: manifest.out_of_service.unwrap_or_default(),
             }),
             // A node becomes a manager by promotion alone, also one that is created as a desired manager.
             status: Some(NodeStatus {
@@ -127,12 +130,19 @@ impl Appliable for Node {
             );
             faults.push(Fault::new("spec.availability", message));
         }
+        if manifest.out_of_service.is_none() && spec.out_of_service {
+            let message = format!(
+                "missing: node {name} is declared out of service, and leaving this out would take that back"
+            );
+            faults.push(Fault::new("spec.outOfService", message));
+        }
         let Some(desired_role) = manifest.desired_role.filter(|_| faults.is_empty()) else {
             return Err(Rejection::Faulty(faults));
         };
         // Whether the role may change is for who writes it to check: that takes etcd's member list.
         spec.desired_role = desired_role.into();
         spec.availability = manifest.availability.unwrap_or(Availability::Active).into();
+        spec.out_of_service = manifest.out_of_service.unwrap_or_default();
         Ok(())
     }
 
@@ -238,11 +248,15 @@ pub fn to_document(node: &Node, mod_revision: Revision, ready: bool, member: Opt
         ("desiredRole", role_word(spec.desired_role)),
         ("availability", availability_word(spec.availability)),
     ];
-    let spec: Map<String, Value> = words
+    let out_of_service = spec.out_of_service;
+    let mut spec: Map<String, Value> = words
         .into_iter()
         .filter(|(_, word)| !word.is_empty())
         .map(|(name, word)| (name.to_owned(), json!(word)))
         .collect();
+    if out_of_service {
+        spec.insert("outOfService".to_owned(), json!(true));
+    }
 
     let stored = node.status.clone().unwrap_or_default();
     let mut status = Map::new();

@@ -21,6 +21,8 @@ use crate::store::{Id, Keys, Store};
 pub mod marked;
 pub mod nodes;
 pub mod tasks;
+pub mod used_by_volumes;
+pub mod volumes;
 mod wait;
 
 /// Arguments of `quorate delete`.
@@ -36,13 +38,19 @@ cannot be newly referred to.
 
 A task is deleted at once, whatever its state: whoever deletes it says that it runs no more.
 
+A volume is marked, too, unless it is published; the leader deletes it at its backend. --force forgets the records of a \
+volume at once, published or not, does nothing at the backend, and leaves a tombstone: quorate get tombstones lists \
+what is to be cleaned up by hand. A plugin or a secret is deleted at once, unless volumes use it; --force deletes it all \
+the same, and they wait until it is there again.
+
 If one of the objects is refused or does not exist, none is deleted.
 
 Examples:
   quorate delete node n1
   quorate delete --yes $(quorate get nodes -l retired -o name)
   quorate delete service web --wait --timeout 5m
-  quorate delete task web/1")]
+  quorate delete task web/1
+  quorate delete volume data --wait")]
 pub struct DeleteArgs {
     /// What to delete; KIND/NAME names one object
     #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser)]
@@ -52,7 +60,7 @@ pub struct DeleteArgs {
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// Delete also a node that is ready, and what cannot be read
+    /// Delete also a node that is ready, a volume that is published, what volumes use, and what cannot be read
     #[arg(long)]
     force: bool,
 

@@ -21,9 +21,14 @@ use crate::store::{Id, Keys, Name};
 mod members;
 mod networks;
 mod nodes;
+mod plugins;
+mod publications;
 mod replicas;
+mod secrets;
 mod services;
 pub mod tasks;
+mod tombstones;
+pub mod volumes;
 
 /// Every kind.
 pub static KINDS: &[&dyn Kind] = &[
@@ -33,6 +38,11 @@ pub static KINDS: &[&dyn Kind] = &[
     &services::Services,
     &networks::Networks,
     &tasks::Tasks,
+    &volumes::Volumes,
+    &publications::Publications,
+    &plugins::Plugins,
+    &secrets::Secrets,
+    &tombstones::Tombstones,
 ];
 
 /// What a kind is called.
@@ -311,7 +321,8 @@ mod tests {
         let error = find("noeds").unwrap_err();
         assert_eq!(
             error,
-            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, members, replicas, services, networks, tasks"
+            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, members, replicas, services, networks, tasks, \
+             volumes, publications, plugins, secrets, tombstones"
         );
     }
 

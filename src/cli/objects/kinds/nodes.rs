@@ -178,7 +178,12 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, kv: &K
         .field(
             0,
             "Availability",
-            or_none(&node::availability_word(spec.availability)),
+            match (spec.out_of_service, node::availability_word(spec.availability)) {
+                (true, word) => {
+                    format!("{word}, out of service (its volumes are taken from it without asking it)")
+                }
+                (false, word) => or_none(&word).to_owned(),
+            },
         );
     describe_membership(description, view, &metadata, now);
     let ready = if is_ready(view, &metadata.name) {

@@ -48,6 +48,7 @@ fn view() -> View {
         spec: Some(NodeSpec {
             desired_role: Role::Manager.into(),
             availability: crate::proto::node_spec::Availability::Drain.into(),
+            ..NodeSpec::default()
         }),
         status: Some(NodeStatus {
             role: Role::Worker.into(),

@@ -1,0 +1,341 @@
+//! Volumes at scale: 10,000 of them through their whole life, created, published, unpublished and deleted, through a real
+//! plugin in a process of its own. `cargo bench --bench volumes`; with `-- --small` a fiftieth of it, to see that it runs.
+//!
+//! Beside the controller stand the same calls made raw, as many at a time as the plugin takes, and raw transactions on the
+//! same etcd: the times of one machine say little and the ratios much. The table (Markdown) goes to stdout, progress to
+//! stderr.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use quorate::dev::csi_plugin::process::PluginProcess;
+use quorate::dev::csi_plugin::server;
+use quorate::dev::etcd::{self, Options};
+use quorate::store::{Follower, Update};
+use quorate::volumes::controller::{Times, Volumes};
+use quorate::volumes::index::{Index, Part};
+use tokio::task::JoinSet;
+
+#[path = "../shared/leader.rs"]
+mod leader;
+#[allow(dead_code, reason = "the tables of the other benchmarks use more of it")]
+#[path = "../cluster/measure.rs"]
+mod measure;
+mod raw;
+mod records;
+
+use leader::{Leader, store};
+use measure::{Samples, Table, Unit};
+use records::{DRIVER, Records};
+
+/// What the plugin takes for a call, as one that asks a storage system over the network.
+const LATENCY: Duration = Duration::from_millis(10);
+
+/// Calls at a time, as a Plugin has them unless it says otherwise.
+const CONCURRENCY: u32 = 16;
+
+/// Of each size.
+#[derive(Clone, Copy)]
+struct Scale {
+    rounds: usize,
+    volumes: usize,
+    /// One after the other, as long as the patience of a benchmark lasts.
+    one_by_one: usize,
+    settled: usize,
+}
+
+const FULL: Scale = Scale {
+    rounds: 3,
+    volumes: 10_000,
+    one_by_one: 200,
+    settled: 100_000,
+};
+
+const SMALL: Scale = Scale {
+    rounds: 1,
+    volumes: 200,
+    one_by_one: 20,
+    settled: 2_000,
+};
+
+/// First argument of this program as the fresh process whose memory is measured; the endpoint follows.
+const MEMORY_MODE: &str = "measure-memory-of-the-index";
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match &args[..] {
+            [mode, endpoint] if mode == MEMORY_MODE => measure_memory(endpoint).await,
+            _ if !is_chosen(&args) => Ok(()),
+            _ => {
+                let scale = if args.iter().any(|arg| arg == "--small") {
+                    SMALL
+                } else {
+                    FULL
+                };
+                tokio::select! {
+                    measured = measure(scale) => measured,
+                    // Dropping what runs ends its processes and removes its files.
+                    _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+                }
+            }
+        }
+    })
+}
+
+/// Whether this is to run: cargo passes `--bench` and the words that were given, one of which the name must contain.
+fn is_chosen(args: &[String]) -> bool {
+    let mut words = args.iter().filter(|arg| !arg.starts_with('-')).peekable();
+    words.peek().is_none() || words.any(|word| "volumes".contains(word.as_str()))
+}
+
+async fn measure(scale: Scale) -> Result<()> {
+    let directory = tempfile::Builder::new().prefix("qbench-").tempdir()?;
+    let cluster = etcd::Etcd::start(&directory.path().join("etcd"), &Options::default()).await?;
+    let endpoint = cluster.endpoints().concat();
+    let mut figures = Figures::default();
+    for round in 1..=scale.rounds {
+        eprintln!(
+            "round {round}/{}: {} volumes, latency {LATENCY:?}",
+            scale.rounds, scale.volumes
+        );
+        let slow = start_plugin(directory.path(), &format!("slow-{round}"), LATENCY).await?;
+        let raw = raw::calls(&slow, scale.volumes, CONCURRENCY).await?;
+        let ours = lives(&endpoint, &slow, scale.volumes, CONCURRENCY).await?;
+        let alone = lives(&endpoint, &slow, scale.one_by_one, 1).await?;
+        expect_empty(&slow)?;
+        figures.slow_raw.push(raw);
+        figures.slow.push(ours);
+        figures.one_by_one.push(alone);
+        drop(slow);
+
+        eprintln!(
+            "round {round}/{}: {} volumes, no latency",
+            scale.rounds, scale.volumes
+        );
+        let quick = start_plugin(directory.path(), &format!("quick-{round}"), Duration::ZERO).await?;
+        figures
+            .quick_raw
+            .push(raw::calls(&quick, scale.volumes, CONCURRENCY).await?);
+        let writes = raw::writes_of_one_life(&endpoint, &quick).await?;
+        let ours = lives(&endpoint, &quick, scale.volumes, CONCURRENCY).await?;
+        expect_empty(&quick)?;
+        figures.quick.push(ours);
+        figures.writes.push(writes);
+        figures.writes_a_second.push(ours * writes);
+        figures
+            .transactions
+            .push(raw::transactions(&endpoint, scale.volumes).await?);
+        drop(quick);
+
+        eprintln!(
+            "round {round}/{}: a leader that finds {} volumes",
+            scale.rounds, scale.settled
+        );
+        let records = Records::connect(&endpoint).await?;
+        records.fill_settled(scale.settled).await?;
+        figures
+            .memory
+            .push(memory_in_fresh_process(&endpoint)? / scale.settled as f64);
+        figures.take_over.push_time(take_over(&endpoint, &records).await?);
+        records.clear().await?;
+    }
+    figures.print(scale);
+    drop(cluster);
+    Ok(())
+}
+
+async fn start_plugin(directory: &std::path::Path, name: &str, latency: Duration) -> Result<PluginProcess> {
+    let mut options = server::Options::in_directory(&directory.join(name), DRIVER);
+    options.latency = latency;
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_quorate"));
+    Ok(PluginProcess::start(binary, options).await?)
+}
+
+/// Nothing was forgotten at the backend.
+fn expect_empty(plugin: &PluginProcess) -> Result<()> {
+    let left = plugin.backend().ids()?;
+    ensure!(left.is_empty(), "{} volumes are left at the backend", left.len());
+    Ok(())
+}
+
+/// Until dropped.
+fn see_to_volumes(leader: &Leader) -> JoinSet<()> {
+    let volumes = Volumes {
+        store: leader.store.clone(),
+        fence: leader.leadership.fence().clone(),
+        times: Times::default(),
+        notices: None,
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(volumes.run());
+    tasks
+}
+
+/// Volumes a second, through their whole lives: all are created and published, then all are unpublished, then deleted.
+async fn lives(endpoint: &str, plugin: &PluginProcess, volumes: usize, concurrency: u32) -> Result<f64> {
+    let records = Records::connect(endpoint).await?;
+    records
+        .put_surroundings(&plugin.endpoint().to_string(), concurrency)
+        .await?;
+    let leader = Leader::elect(endpoint).await?;
+    let working = see_to_volumes(&leader);
+    let begun = Instant::now();
+    records.create_and_publish(volumes).await?;
+    records.wait_until_published(volumes).await?;
+    eprintln!("  created and published after {:?}", begun.elapsed());
+    records.unpublish(volumes).await?;
+    records.wait_until_gone("publications/").await?;
+    eprintln!("  unpublished after {:?}", begun.elapsed());
+    records.delete(volumes).await?;
+    records.wait_until_gone("volumes/").await?;
+    let taken = begun.elapsed();
+    eprintln!("  deleted after {taken:?}");
+    drop(working);
+    leader.leadership.resign().await;
+    records.clear().await?;
+    Ok(volumes as f64 / taken.as_secs_f64())
+}
+
+/// From winning the election to the first step taken: the end of a volume that needs no plugin.
+async fn take_over(endpoint: &str, records: &Records) -> Result<Duration> {
+    let leader = Leader::elect(endpoint).await?;
+    records.put_one_to_drop().await?;
+    let begun = Instant::now();
+    let working = see_to_volumes(&leader);
+    records.wait_until_dropped().await?;
+    let taken = begun.elapsed();
+    drop(working);
+    leader.leadership.resign().await;
+    Ok(taken)
+}
+
+/// By how many bytes a process grows when it takes everything in.
+fn memory_in_fresh_process(endpoint: &str) -> Result<f64> {
+    let output = Command::new(std::env::current_exe()?)
+        .args([MEMORY_MODE, endpoint])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(output.status.success(), "the fresh process: {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
+}
+
+/// What the fresh process does: prints the bytes by which it grew, with all that its allocator keeps.
+async fn measure_memory(endpoint: &str) -> Result<()> {
+    let store = store(endpoint).await?;
+    // A first request, so that what the connection itself needs is there before.
+    store.etcd.list(&store.keys.candidates()).await?;
+    let before = resident_memory()?;
+    let mut index = Index::new(store.keys.clone());
+    for part in Part::ALL {
+        let mut follower = Follower::new(&store.etcd, part.range(&store.keys));
+        loop {
+            let update = follower.next().await;
+            let listed = matches!(update, Update::Listed(_));
+            index.take_in(part, update);
+            if listed {
+                break;
+            }
+        }
+    }
+    ensure!(index.is_complete(), "something was not listed");
+    println!("{}", resident_memory()? - before);
+    drop(index);
+    Ok(())
+}
+
+/// In bytes, counted page by page.
+fn resident_memory() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"));
+    let kib = line
+        .and_then(|line| line.trim().strip_suffix(" kB"))
+        .context("no Rss in smaps_rollup")?;
+    Ok(kib.parse::<f64>()? * 1024.0)
+}
+
+/// What was measured, round by round.
+#[derive(Default)]
+struct Figures {
+    slow: Samples,
+    slow_raw: Samples,
+    one_by_one: Samples,
+    quick: Samples,
+    quick_raw: Samples,
+    writes: Samples,
+    writes_a_second: Samples,
+    transactions: Samples,
+    memory: Samples,
+    take_over: Samples,
+}
+
+impl Figures {
+    fn print(&self, scale: Scale) {
+        let mut table = Table::new("Volumes: 10,000 of them, created, published, unpublished and deleted");
+        let latency = "plugin latency 10 ms";
+        table.row(
+            &format!("{latency}: volumes a second"),
+            &self.slow,
+            Unit::Count,
+            "",
+        );
+        table.row(
+            "the same calls raw, 16 at a time",
+            &self.slow_raw,
+            Unit::Count,
+            "",
+        );
+        let ratio = self.slow.per(&self.slow_raw);
+        table.row("the former over the latter", &ratio, Unit::Times, "over 0.9 ×");
+        table.row(
+            "one call at a time: volumes a second",
+            &self.one_by_one,
+            Unit::Count,
+            "",
+        );
+        table.row(
+            "16 at a time over one",
+            &self.slow.per(&self.one_by_one),
+            Unit::Times,
+            "",
+        );
+        table.row("no latency: volumes a second", &self.quick, Unit::Count, "");
+        table.row(
+            "the same calls raw, 16 at a time",
+            &self.quick_raw,
+            Unit::Count,
+            "",
+        );
+        table.row("records written a volume", &self.writes, Unit::Count, "");
+        table.row("records written a second", &self.writes_a_second, Unit::Count, "");
+        table.row(
+            "raw transactions of one record a second",
+            &self.transactions,
+            Unit::Count,
+            "",
+        );
+        let ratio = self.writes_a_second.per(&self.transactions);
+        table.row("the former over the latter", &ratio, Unit::Times, "over 0.25 ×");
+        table.row(
+            "resident memory a volume with a publication",
+            &self.memory,
+            Unit::Bytes,
+            "",
+        );
+        table.row(
+            "leader elected → first step taken",
+            &self.take_over,
+            Unit::Millis,
+            "",
+        );
+        table.note(format!(
+            "{} volumes; one at a time {}; memory and taking over with {} settled ones. Each round has a plugin of its own, \
+             whose process shares the machine with etcd and the controller.",
+            scale.volumes, scale.one_by_one, scale.settled
+        ));
+        println!("{table}");
+    }
+}

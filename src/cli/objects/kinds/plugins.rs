@@ -1,0 +1,124 @@
+//! Plugins, as the commands show them.
+
+use jiff::Timestamp;
+
+use super::{Concerns, Kind, Shown, Words};
+use crate::cli::objects::delete::{Deletable, used_by_volumes::DeleteUsed};
+use crate::cli::objects::describe;
+use crate::cli::objects::view::View;
+use crate::cli::output::{Column, Description, one_line, or_none, pairs};
+use crate::etcd::{KeyRange, KeyValue};
+use crate::proto::Plugin;
+use crate::store::object::change::{Codec, Of};
+use crate::store::object::{Object, decode, malformed_document, plugin, time, volume};
+use crate::store::{Id, Keys};
+
+/// The kind.
+pub struct Plugins;
+
+static WORDS: Words = Words {
+    kind: Plugin::KIND,
+    singular: "plugin",
+    plural: "plugins",
+    short: &[],
+};
+
+static CODEC: Of<Plugin> = Of::new();
+
+static DELETE: DeleteUsed = DeleteUsed {
+    singular: "plugin",
+    key: Keys::plugin,
+    uses: |volume, name| volume::driver(volume) == name,
+};
+
+const COLUMNS: &[Column] = &[
+    Column::new("NAME"),
+    Column::new("ENDPOINT"),
+    Column::new("CONCURRENCY"),
+    Column::new("TIMEOUT"),
+    Column::new("AGE"),
+    Column::wide("UID"),
+    Column::wide("LABELS"),
+];
+
+impl Kind for Plugins {
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
+        match id {
+            None => vec![keys.plugins()],
+            Some(id) => vec![KeyRange::key(self.key(keys, id))],
+        }
+    }
+
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
+        keys.plugin(&id.name)
+    }
+
+    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
+        keys.parse_plugin(key)
+    }
+
+    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
+        Concerns::One(key.to_vec())
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn show(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
+        let stored: Plugin = match decode(name, &kv.value) {
+            Ok(plugin) => plugin,
+            Err(malformed) => {
+                let document = malformed_document(Plugin::KIND, name, kv.mod_revision, &malformed);
+                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
+            }
+        };
+        let metadata = stored.metadata.clone().unwrap_or_default();
+        let cells = vec![
+            one_line(name),
+            one_line(plugin::endpoint(&stored)),
+            plugin::concurrency(&stored).to_string(),
+            plugin::timeout_text(&stored),
+            time::from_proto(metadata.creation_time.as_ref())
+                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
+            one_line(or_none(&metadata.uid)),
+            one_line(&pairs(&metadata.labels)),
+        ];
+        Shown {
+            document: plugin::to_document(&stored, kv.mod_revision),
+            labels: metadata.labels,
+            cells,
+            malformed: None,
+        }
+    }
+
+    fn describe(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
+        let mut description = Description::default();
+        description.field(0, "Name", name).field(0, "Kind", Plugin::KIND);
+        match decode::<Plugin>(name, &kv.value) {
+            Ok(stored) => {
+                let metadata = stored.metadata.clone().unwrap_or_default();
+                describe::metadata(&mut description, &metadata, kv, now);
+                let calls = plugin::concurrency(&stored);
+                description
+                    .field(0, "Endpoint", plugin::endpoint(&stored))
+                    .field(0, "Concurrency", format!("{calls} calls at a time"))
+                    .field(0, "Timeout", format!("{} a call", plugin::timeout_text(&stored)));
+            }
+            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
+        }
+        description.render()
+    }
+
+    fn applied(&self) -> Option<&'static dyn Codec> {
+        Some(&CODEC)
+    }
+
+    fn deleted(&self) -> Option<&'static dyn Deletable> {
+        Some(&DELETE)
+    }
+}

@@ -1,0 +1,130 @@
+//! Publications, as the commands show them: where volumes are, or are to be.
+
+use jiff::Timestamp;
+
+use super::{Concerns, Kind, Shown, Words};
+use crate::cli::objects::delete::Deletable;
+use crate::cli::objects::describe;
+use crate::cli::objects::view::View;
+use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
+use crate::etcd::{KeyRange, KeyValue};
+use crate::proto::Publication;
+use crate::store::object::change::Codec;
+use crate::store::object::publication::{state, state_word, to_document};
+use crate::store::object::{Object, decode, malformed_document, time};
+use crate::store::{Id, Keys};
+use crate::volumes::record::blocked;
+
+/// The kind.
+pub struct Publications;
+
+static WORDS: Words = Words {
+    kind: Publication::KIND,
+    singular: "publication",
+    plural: "publications",
+    short: &["pub"],
+};
+
+const COLUMNS: &[Column] = &[
+    Column::new("NAME"),
+    Column::new("STATE"),
+    Column::new("READ-ONLY"),
+    Column::new("BLOCKED"),
+    Column::new("AGE"),
+    Column::wide("NODE-ID"),
+];
+
+impl Kind for Publications {
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn is_owned(&self) -> bool {
+        true
+    }
+
+    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
+        match id {
+            None => vec![keys.publications()],
+            Some(id) => vec![KeyRange::key(self.key(keys, id))],
+        }
+    }
+
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
+        // Every id of this kind was parsed with an owner.
+        keys.publication(id.owner.as_ref().unwrap_or(&id.name), &id.name)
+    }
+
+    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
+        keys.parse_publication(key)
+    }
+
+    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
+        Concerns::One(key.to_vec())
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn show(&self, _view: &View, id: &str, kv: &KeyValue, now: Timestamp) -> Shown {
+        let publication: Publication = match decode(id, &kv.value) {
+            Ok(publication) => publication,
+            Err(malformed) => {
+                let document = malformed_document(Publication::KIND, id, kv.mod_revision, &malformed);
+                return Shown::malformed(document, id, COLUMNS, malformed.to_string());
+            }
+        };
+        let metadata = publication.metadata.clone().unwrap_or_default();
+        let spec = publication.spec.clone().unwrap_or_default();
+        let status = publication.status.clone().unwrap_or_default();
+        let cells = vec![
+            one_line(id),
+            state_word(state(&publication)).to_owned(),
+            yes_no(spec.read_only).to_owned(),
+            blocked(&status.conditions)
+                .map_or_else(|| NONE.to_owned(), |condition| one_line(&condition.reason)),
+            time::from_proto(metadata.creation_time.as_ref())
+                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
+            one_line(or_none(&status.csi_node_id)),
+        ];
+        Shown {
+            document: to_document(&publication, kv.mod_revision),
+            labels: metadata.labels,
+            cells,
+            malformed: None,
+        }
+    }
+
+    fn describe(&self, _view: &View, id: &str, kv: &KeyValue, now: Timestamp) -> String {
+        let mut description = Description::default();
+        description
+            .field(0, "Name", id)
+            .field(0, "Kind", Publication::KIND);
+        match decode::<Publication>(id, &kv.value) {
+            Ok(publication) => {
+                let metadata = publication.metadata.clone().unwrap_or_default();
+                describe::metadata(&mut description, &metadata, kv, now);
+                let spec = publication.spec.clone().unwrap_or_default();
+                let status = publication.status.clone().unwrap_or_default();
+                description
+                    .field(0, "State", state_word(state(&publication)))
+                    .field(0, "Read Only", yes_no(spec.read_only))
+                    .field(0, "Published Again", yes_no(spec.again))
+                    .field(0, "Node ID", or_none(&status.csi_node_id))
+                    .field(0, "Context", pairs(&status.publish_context));
+                describe::conditions(&mut description, &status.conditions, now);
+            }
+            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
+        }
+        description.render()
+    }
+
+    fn applied(&self) -> Option<&'static dyn Codec> {
+        None
+    }
+
+    fn deleted(&self) -> Option<&'static dyn Deletable> {
+        None
+    }
+}

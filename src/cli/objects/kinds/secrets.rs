@@ -1,0 +1,128 @@
+//! Secrets, as the commands show them: by name and keys. Their values are never printed.
+
+use jiff::Timestamp;
+
+use super::{Concerns, Kind, Shown, Words};
+use crate::cli::objects::delete::{Deletable, used_by_volumes::DeleteUsed};
+use crate::cli::objects::describe;
+use crate::cli::objects::view::View;
+use crate::cli::output::{Column, Description, one_line, or_none, pairs};
+use crate::etcd::{KeyRange, KeyValue};
+use crate::proto::Secret;
+use crate::store::object::change::{Codec, Of};
+use crate::store::object::{Object, decode, malformed_document, secret, time};
+use crate::store::{Id, Keys};
+
+/// The kind.
+pub struct Secrets;
+
+static WORDS: Words = Words {
+    kind: Secret::KIND,
+    singular: "secret",
+    plural: "secrets",
+    short: &[],
+};
+
+static CODEC: Of<Secret> = Of::new();
+
+static DELETE: DeleteUsed = DeleteUsed {
+    singular: "secret",
+    key: Keys::secret,
+    uses: |volume, name| {
+        let secrets = volume.spec.iter().flat_map(|spec| &spec.secrets);
+        secrets.into_iter().any(|entry| entry.secret == name)
+    },
+};
+
+const COLUMNS: &[Column] = &[
+    Column::new("NAME"),
+    Column::new("KEYS"),
+    Column::new("AGE"),
+    Column::wide("UID"),
+    Column::wide("LABELS"),
+];
+
+fn keys_of(secret: &Secret) -> String {
+    let keys: Vec<&str> = secret.data.keys().map(String::as_str).collect();
+    one_line(or_none(&keys.join(",")))
+}
+
+impl Kind for Secrets {
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
+        match id {
+            None => vec![keys.secrets()],
+            Some(id) => vec![KeyRange::key(self.key(keys, id))],
+        }
+    }
+
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
+        keys.secret(&id.name)
+    }
+
+    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
+        keys.parse_secret(key)
+    }
+
+    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
+        Concerns::One(key.to_vec())
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn show(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
+        let stored: Secret = match decode(name, &kv.value) {
+            Ok(secret) => secret,
+            Err(malformed) => {
+                let document = malformed_document(Secret::KIND, name, kv.mod_revision, &malformed);
+                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
+            }
+        };
+        let metadata = stored.metadata.clone().unwrap_or_default();
+        let cells = vec![
+            one_line(name),
+            keys_of(&stored),
+            time::from_proto(metadata.creation_time.as_ref())
+                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
+            one_line(or_none(&metadata.uid)),
+            one_line(&pairs(&metadata.labels)),
+        ];
+        Shown {
+            document: secret::to_document(&stored, kv.mod_revision),
+            labels: metadata.labels,
+            cells,
+            malformed: None,
+        }
+    }
+
+    fn describe(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
+        let mut description = Description::default();
+        description.field(0, "Name", name).field(0, "Kind", Secret::KIND);
+        match decode::<Secret>(name, &kv.value) {
+            Ok(stored) => {
+                let metadata = stored.metadata.clone().unwrap_or_default();
+                describe::metadata(&mut description, &metadata, kv, now);
+                description.field(
+                    0,
+                    "Keys",
+                    format!("{} (values are never shown)", keys_of(&stored)),
+                );
+            }
+            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
+        }
+        description.render()
+    }
+
+    fn applied(&self) -> Option<&'static dyn Codec> {
+        Some(&CODEC)
+    }
+
+    fn deleted(&self) -> Option<&'static dyn Deletable> {
+        Some(&DELETE)
+    }
+}

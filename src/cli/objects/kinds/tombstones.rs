@@ -1,0 +1,174 @@
+//! Tombstones, as the commands show them: what forced deletions may have left at a backend.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+use super::{Concerns, Kind, Shown, Words};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::objects::delete::{Deletable, Deletion};
+use crate::cli::objects::describe;
+use crate::cli::objects::view::View;
+use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs};
+use crate::etcd::{KeyRange, KeyValue, Txn};
+use crate::proto::Tombstone;
+use crate::store::object::change::Codec;
+use crate::store::object::{Object, decode, malformed_document, time, tombstone, volume};
+use crate::store::{Id, Keys, Store};
+
+/// The kind.
+pub struct Tombstones;
+
+static WORDS: Words = Words {
+    kind: Tombstone::KIND,
+    singular: "tombstone",
+    plural: "tombstones",
+    short: &[],
+};
+
+const COLUMNS: &[Column] = &[
+    Column::new("NAME"),
+    Column::new("VOLUME"),
+    Column::new("DRIVER"),
+    Column::new("VOLUME-ID"),
+    Column::new("NODES"),
+    Column::new("AGE"),
+    Column::wide("LABELS"),
+];
+
+fn driver_of(stored: &Tombstone) -> &str {
+    stored.volume.as_ref().map_or("", volume::driver)
+}
+
+fn volume_id(stored: &Tombstone) -> &str {
+    let status = stored.volume.as_ref().and_then(|volume| volume.status.as_ref());
+    status.map_or("", |status| status.volume_id.as_str())
+}
+
+impl Kind for Tombstones {
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
+        match id {
+            None => vec![keys.tombstones()],
+            Some(id) => vec![KeyRange::key(self.key(keys, id))],
+        }
+    }
+
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
+        keys.tombstone(&id.name)
+    }
+
+    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
+        keys.parse_tombstone(key)
+    }
+
+    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
+        Concerns::One(key.to_vec())
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn show(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
+        let stored: Tombstone = match decode(name, &kv.value) {
+            Ok(stored) => stored,
+            Err(malformed) => {
+                let document = malformed_document(Tombstone::KIND, name, kv.mod_revision, &malformed);
+                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
+            }
+        };
+        let metadata = stored.metadata.clone().unwrap_or_default();
+        let nodes: Vec<String> = tombstone::left_published(&stored)
+            .into_iter()
+            .map(|(node, _)| node)
+            .collect();
+        let cells = vec![
+            one_line(name),
+            one_line(or_none(tombstone::volume_name(&stored))),
+            one_line(or_none(driver_of(&stored))),
+            one_line(or_none(volume_id(&stored))),
+            one_line(or_none(&nodes.join(","))),
+            time::from_proto(stored.forced_at.as_ref())
+                .map_or_else(|| "<unknown>".to_owned(), |at| time::age(at, now)),
+            one_line(&pairs(&metadata.labels)),
+        ];
+        Shown {
+            document: tombstone::to_document(&stored, kv.mod_revision),
+            labels: metadata.labels,
+            cells,
+            malformed: None,
+        }
+    }
+
+    fn describe(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
+        let mut description = Description::default();
+        description
+            .field(0, "Name", name)
+            .field(0, "Kind", Tombstone::KIND);
+        match decode::<Tombstone>(name, &kv.value) {
+            Ok(stored) => {
+                let metadata = stored.metadata.clone().unwrap_or_default();
+                describe::metadata(&mut description, &metadata, kv, now);
+                let forced = time::from_proto(stored.forced_at.as_ref());
+                description
+                    .field(0, "Volume", or_none(tombstone::volume_name(&stored)))
+                    .field(0, "Driver", or_none(driver_of(&stored)))
+                    .field(
+                        0,
+                        "Forced",
+                        forced.map_or_else(|| "<unknown>".to_owned(), |at| describe::since(at, now)),
+                    )
+                    .field(0, "Left Behind", tombstone::left_behind(&stored));
+                let mut title = "Published";
+                for (node, id) in tombstone::left_published(&stored) {
+                    description.field(0, title, format!("maybe to node {node} (node id {id})"));
+                    title = "";
+                }
+                if !title.is_empty() {
+                    description.field(0, title, NONE);
+                }
+            }
+            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
+        }
+        description.render()
+    }
+
+    fn applied(&self) -> Option<&'static dyn Codec> {
+        None
+    }
+
+    fn deleted(&self) -> Option<&'static dyn Deletable> {
+        Some(&Tombstones)
+    }
+}
+
+impl Deletable for Tombstones {
+    fn plan<'a>(
+        &'a self,
+        store: &'a Store,
+        id: &'a Id,
+        _force: bool,
+    ) -> BoxFuture<'a, Result<Deletion, Failure>> {
+        async move {
+            let key = store.keys.tombstone(&id.name);
+            let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+            let Some(stored) = stored else {
+                return Err(Failure::new(Exit::NotFound, "not found"));
+            };
+            let left = decode::<Tombstone>(id.name.as_str(), &stored.value)
+                .map_or_else(|_| "unknown".to_owned(), |stored| tombstone::left_behind(&stored));
+            Ok(Deletion {
+                statement: format!(
+                    "tombstone/{id} is deleted: nobody is reminded any more of what is left at the backend ({left})"
+                ),
+                outcome: "deleted",
+                txn: Some(Txn::new().when_unchanged(&key, stored.mod_revision).delete(&key)),
+            })
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,223 @@
+//! Volumes, as the commands show them.
+
+use jiff::Timestamp;
+
+use super::{Concerns, Kind, Shown, Words};
+use crate::cli::objects::delete::{Deletable, volumes::DeleteVolume};
+use crate::cli::objects::view::View;
+use crate::cli::objects::{describe, waits};
+use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs};
+use crate::etcd::{KeyRange, KeyValue};
+use crate::proto::{Publication, Volume};
+use crate::store::object::change::{Codec, Of};
+use crate::store::object::mark::Marked;
+use crate::store::object::publication::{state, state_word};
+use crate::store::object::{Object, decode, malformed_document, time, volume};
+use crate::store::{Id, Keys, Name};
+use crate::volumes::record::blocked;
+
+/// The kind.
+pub struct Volumes;
+
+static WORDS: Words = Words {
+    kind: Volume::KIND,
+    singular: "volume",
+    plural: "volumes",
+    short: &["vol"],
+};
+
+static CODEC: Of<Volume> = Of::new();
+
+const COLUMNS: &[Column] = &[
+    Column::new("NAME"),
+    Column::new("DRIVER"),
+    Column::new("STATE"),
+    Column::new("CAPACITY"),
+    Column::new("NODES"),
+    Column::new("BLOCKED"),
+    Column::new("AGE"),
+    Column::wide("ACCESS"),
+    Column::wide("AVAILABILITY"),
+    Column::wide("VOLUME-ID"),
+    Column::wide("UID"),
+    Column::wide("LABELS"),
+];
+
+/// A volume with everything that tells what it waits for.
+pub fn ranges(keys: &Keys, name: Option<&Name>) -> Vec<KeyRange> {
+    let (volumes, publications) = match name {
+        None => (keys.volumes(), keys.publications()),
+        Some(name) => (KeyRange::key(keys.volume(name)), keys.publications_of(name)),
+    };
+    vec![volumes, publications, keys.plugins(), keys.nodes()]
+}
+
+/// Where it is in its life.
+fn state_of(volume: &Volume) -> &'static str {
+    let id = volume
+        .status
+        .as_ref()
+        .map_or("", |status| status.volume_id.as_str());
+    match (volume.is_marked(), id) {
+        (true, _) => "deleting",
+        (false, "") => "creating",
+        (false, _) => "created",
+    }
+}
+
+fn capacity_of(volume: &Volume) -> String {
+    let has = volume.status.as_ref().map_or(0, |status| status.capacity_bytes);
+    match (has, volume::required_bytes(volume)) {
+        (0, 0) => NONE.to_owned(),
+        (0, asked) => volume::format_bytes(asked),
+        (has, _) => volume::format_bytes(has),
+    }
+}
+
+/// What blocks it, or its publications: the first reason, and how many more.
+fn blocked_cell<'a>(volume: &Volume, publications: impl Iterator<Item = &'a Publication>) -> String {
+    let status = volume.status.clone().unwrap_or_default();
+    let own = blocked(&status.conditions).map(|condition| condition.reason.clone());
+    let theirs = publications.filter_map(|publication| {
+        let conditions = &publication.status.as_ref()?.conditions;
+        Some(blocked(conditions)?.reason.clone())
+    });
+    let reasons: Vec<String> = own.into_iter().chain(theirs).collect();
+    match &reasons[..] {
+        [] => NONE.to_owned(),
+        [only] => one_line(only),
+        [first, more @ ..] => format!("{} and {} more", one_line(first), more.len()),
+    }
+}
+
+impl Kind for Volumes {
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
+        ranges(keys, id.map(|id| &id.name))
+    }
+
+    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
+        keys.volume(&id.name)
+    }
+
+    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
+        keys.parse_volume(key)
+    }
+
+    fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns {
+        if keys.parse_volume(key).is_some() {
+            return Concerns::One(key.to_vec());
+        }
+        let volume = keys.parse_publication(key).and_then(|id| id.split('/').next());
+        volume
+            .and_then(|volume| volume.parse::<Name>().ok())
+            .map_or(Concerns::Nothing, |name| Concerns::One(keys.volume(&name)))
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
+        let volume: Volume = match decode(name, &kv.value) {
+            Ok(volume) => volume,
+            Err(malformed) => {
+                let document = malformed_document(Volume::KIND, name, kv.mod_revision, &malformed);
+                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
+            }
+        };
+        let (publications, _) = waits::publications(view, name);
+        let metadata = volume.metadata.clone().unwrap_or_default();
+        let (scope, sharing) = volume::access_words(&volume);
+        let status = volume.status.clone().unwrap_or_default();
+        let cells = vec![
+            one_line(name),
+            one_line(volume::driver(&volume)),
+            state_of(&volume).to_owned(),
+            capacity_of(&volume),
+            publications.len().to_string(),
+            blocked_cell(&volume, publications.values()),
+            time::from_proto(metadata.creation_time.as_ref())
+                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
+            format!("{scope}/{sharing}"),
+            volume::availability_word(&volume).to_owned(),
+            one_line(or_none(&status.volume_id)),
+            one_line(or_none(&metadata.uid)),
+            one_line(&pairs(&metadata.labels)),
+        ];
+        Shown {
+            document: volume::to_document(&volume, kv.mod_revision),
+            labels: metadata.labels,
+            cells,
+            malformed: None,
+        }
+    }
+
+    fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
+        let mut description = Description::default();
+        description.field(0, "Name", name).field(0, "Kind", Volume::KIND);
+        match decode::<Volume>(name, &kv.value) {
+            Ok(volume) => describe_volume(&mut description, view, name, &volume, kv, now),
+            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
+        }
+        description.render()
+    }
+
+    fn applied(&self) -> Option<&'static dyn Codec> {
+        Some(&CODEC)
+    }
+
+    fn deleted(&self) -> Option<&'static dyn Deletable> {
+        Some(&DeleteVolume)
+    }
+}
+
+fn describe_volume(
+    description: &mut Description,
+    view: &View,
+    name: &str,
+    volume: &Volume,
+    kv: &KeyValue,
+    now: Timestamp,
+) {
+    let metadata = volume.metadata.clone().unwrap_or_default();
+    let spec = volume.spec.clone().unwrap_or_default();
+    let status = volume.status.clone().unwrap_or_default();
+    let (scope, sharing) = volume::access_words(volume);
+    describe::metadata(description, &metadata, kv, now);
+    description
+        .field(0, "Driver", volume::driver(volume))
+        .field(0, "Access", format!("{scope}, shared {sharing}"))
+        .field(0, "Availability", or_none(volume::availability_word(volume)))
+        .field(0, "Capacity", capacity_of(volume));
+    let secrets = spec.secrets.iter();
+    let secrets: Vec<String> = secrets
+        .map(|entry| format!("{} of secret {}", entry.key, entry.secret))
+        .collect();
+    description
+        .field(0, "Secrets", or_none(&secrets.join(", ")))
+        .field(0, "State", state_of(volume))
+        .field(0, "Volume ID", or_none(&status.volume_id));
+    describe::mark(description, volume.mark(), now);
+    let (publications, _) = waits::publications(view, name);
+    if publications.is_empty() {
+        description.field(0, "Published", NONE);
+    } else {
+        description.field(0, "Published", "");
+        for (node, publication) in &publications {
+            description.field(1, node.as_str(), state_word(state(publication)));
+        }
+    }
+    let mut title = "Waits for";
+    for sentence in waits::of_volume(view, name, volume) {
+        description.field(0, title, sentence);
+        title = "";
+    }
+    if !title.is_empty() {
+        description.field(0, title, "nothing");
+    }
+    describe::conditions(description, &status.conditions, now);
+}

@@ -1,0 +1,91 @@
+//! `quorate drain`: a node gets nothing new, or is given up.
+
+use clap::Args;
+use prost::Message;
+
+use super::{Request, carry_out, name};
+use crate::cli::confirm;
+use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::print;
+use crate::etcd::Txn;
+use crate::proto::Node;
+use crate::proto::node_spec::Availability;
+use crate::store::object::decode;
+use crate::store::{Name, Store};
+
+/// Arguments of `quorate drain`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Sets the node's availability to drain. --out-of-service says besides that the node is off, or cut off for good: every \
+volume that is published to it is unpublished from it without asking it, so that another node can have it. Say so only \
+if nothing on the node can write any more, as two writers destroy a file system.
+
+It is taken back by applying the node with availability: active and outOfService: false.
+
+Examples:
+  quorate drain n1
+  quorate drain n1 --out-of-service")]
+pub struct DrainArgs {
+    /// The node
+    #[arg(value_name = "NODE", value_parser = name)]
+    node: Name,
+
+    /// Take what is published to the node from it without asking it
+    #[arg(long)]
+    out_of_service: bool,
+
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// 3 for a node that does not exist, 64 where nobody can be asked.
+pub async fn run(args: DrainArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let node = &args.node;
+    confirm::require(args.yes || !args.out_of_service, "declare it out of service")?;
+    let store = connect(etcd).await?;
+    // Before anyone is asked about a node that does not exist.
+    decide(&store, &args).await?;
+    if args.out_of_service && !args.yes {
+        let statement = format!(
+            "node/{node} is declared out of service: its volumes are unpublished from it without asking it, and may be \
+             published elsewhere"
+        );
+        confirm::ask(&[&statement], "nothing was changed")?;
+    }
+    let said = carry_out(&store, || decide(&store, &args)).await?;
+    print(&format!("node/{node} {said}\n")).map(drop)
+}
+
+async fn decide(store: &Store, args: &DrainArgs) -> Result<Request, Failure> {
+    let DrainArgs {
+        node, out_of_service, ..
+    } = args;
+    let key = store.keys.node(node);
+    let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+    let Some(stored) = stored else {
+        return Err(Failure::new(Exit::NotFound, format!("node/{node} not found")));
+    };
+    let mut described = decode::<Node>(node.as_str(), &stored.value)
+        .map_err(|malformed| Failure::failed(format!("the stored value cannot be read ({malformed})")))?;
+    let spec = described.spec.get_or_insert_default();
+    let said = match out_of_service {
+        true => "is out of service",
+        false => "is set to drain",
+    };
+    if spec.availability() == Availability::Drain && (spec.out_of_service || !out_of_service) {
+        return Ok(Request::Nothing(format!("{said} already")));
+    }
+    spec.set_availability(Availability::Drain);
+    spec.out_of_service |= *out_of_service;
+    let metadata = described.metadata.get_or_insert_default();
+    metadata.generation = metadata.generation.saturating_add(1);
+    let txn = Txn::new()
+        .when_unchanged(&key, stored.mod_revision)
+        .put(&key, described.encode_to_vec());
+    Ok(Request::Write(txn, said.to_owned()))
+}

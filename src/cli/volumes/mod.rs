@@ -1,0 +1,110 @@
+//! What is asked of volumes: `publish`, `unpublish`, `retry`, and of a node that is gone: `drain --out-of-service`.
+
+use std::time::Duration;
+
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use super::confirm::{self, ATTEMPTS};
+use super::exit::{Exit, Failure};
+use super::objects::view::LiveView;
+use super::wait_ready::duration;
+use crate::etcd::{KeyRange, KeyValue, Txn};
+use crate::retry::Delays;
+use crate::store::{Name, Store};
+
+pub mod drain;
+pub mod publish;
+pub mod retry;
+pub mod unpublish;
+
+/// Whether to wait, and how long.
+#[derive(Args, Debug)]
+pub struct WaitArgs {
+    /// Wait until it is done, telling what it waits for
+    #[arg(long)]
+    wait: bool,
+
+    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
+fn name(text: &str) -> Result<Name, String> {
+    text.parse::<Name>().map_err(|error| error.to_string())
+}
+
+/// What is to be written, and what it means.
+enum Request {
+    /// Nothing to do.
+    Nothing(String),
+    /// This transaction, and what to say then.
+    Write(Txn, String),
+}
+
+/// Decides and writes, and decides anew where somebody else was faster.
+async fn carry_out<D>(store: &Store, decide: impl Fn() -> D) -> Result<String, Failure>
+where
+    D: Future<Output = Result<Request, Failure>>,
+{
+    let mut delays = Delays::etcd();
+    for _ in 0..ATTEMPTS {
+        let (txn, said) = match decide().await? {
+            Request::Nothing(said) => return Ok(said),
+            Request::Write(txn, said) => (txn, said),
+        };
+        if confirm::commit(&store.etcd, txn, "asked for").await? {
+            return Ok(said);
+        }
+        delays.wait().await;
+    }
+    Err(confirm::overtaken())
+}
+
+/// Follows one key until `done` says so; tells each new sentence of `tell`.
+async fn wait_for(
+    store: &Store,
+    key: Vec<u8>,
+    limit: Option<Duration>,
+    done: impl Fn(Option<&KeyValue>) -> bool,
+    tell: impl Fn(&KeyValue) -> String,
+) -> Result<(), Failure> {
+    let mut live = LiveView::new(&store.etcd, store.keys.clone(), vec![KeyRange::key(key.clone())]);
+    let mut told = String::new();
+    let following = async {
+        loop {
+            live.changes().await;
+            let stored = live.view.get(&key);
+            if done(stored) {
+                return;
+            }
+            let now = stored.map(&tell).unwrap_or_default();
+            if !now.is_empty() && now != told {
+                eprintln!("{now}");
+                told = now;
+            }
+        }
+    };
+    let limit_over = async {
+        match limit {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    // A wait outlives members: the endpoints follow the member list meanwhile.
+    let endpoints = store.etcd.follow_endpoints(CancellationToken::new());
+    tokio::select! {
+        () = following => return Ok(()),
+        () = limit_over => {}
+        () = endpoints => {}
+    }
+    let last = match told.is_empty() {
+        true => String::new(),
+        false => format!("\n  {told}"),
+    };
+    let failure = Failure::new(
+        Exit::TimedOut,
+        format!("not done after {:?}{last}", limit.unwrap_or_default()),
+    );
+    Err(failure.hint("it stays asked for; quorate describe volume says what it waits for"))
+}

@@ -1,0 +1,280 @@
+//! `quorate publish`: a node is to get a volume.
+
+use clap::Args;
+use jiff::Timestamp;
+use prost::Message;
+
+use super::{Request, WaitArgs, carry_out, name, wait_for};
+use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::print;
+use crate::etcd::{KeyValue, Txn};
+use crate::proto::access_mode::{Scope, Sharing};
+use crate::proto::publication_status::State;
+use crate::proto::volume_spec::Availability;
+use crate::proto::{Metadata, Node, Publication, PublicationSpec, PublicationStatus, Volume};
+use crate::store::object::publication::{state, state_word};
+use crate::store::object::{Object, decode, time, volume};
+use crate::store::{Name, Store};
+use crate::volumes::record::blocked;
+
+/// Arguments of `quorate publish`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The leader publishes it through the volume's plugin, once the volume is created and the node reports a node id for the \
+plugin. Refused are a volume that is paused, drained or marked for deletion, a node that is out of service, and what goes \
+beyond the volume's access mode: one node at a time, one writer at a time. Where the volume is just being unpublished from \
+that node, it is published again after that.
+
+Examples:
+  quorate publish data n1
+  quorate publish data n2 --read-only --wait --timeout 2m")]
+pub struct PublishArgs {
+    /// The volume
+    #[arg(value_name = "VOLUME", value_parser = name)]
+    volume: Name,
+
+    /// The node
+    #[arg(value_name = "NODE", value_parser = name)]
+    node: Name,
+
+    /// The node is only to read
+    #[arg(long)]
+    read_only: bool,
+
+    #[command(flatten)]
+    wait: WaitArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// 3 for what does not exist, 4 for what is refused, 2 if the time is over.
+pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let store = connect(etcd).await?;
+    let said = carry_out(&store, || decide(&store, &args)).await?;
+    print(&format!("publication/{}/{} {said}\n", args.volume, args.node))?;
+    if !args.wait.wait {
+        return Ok(());
+    }
+    let key = store.keys.publication(&args.volume, &args.node);
+    let id = format!("{}/{}", args.volume, args.node);
+    let read = |kv: &KeyValue| decode::<Publication>(&id, &kv.value).ok();
+    let done = |kv: Option<&KeyValue>| {
+        let publication = kv.and_then(read);
+        publication.is_some_and(|publication| state(&publication) == State::Published)
+    };
+    wait_for(&store, key, args.wait.timeout, done, |kv| told(read(kv).as_ref())).await?;
+    print(&format!("publication/{id} published\n")).map(drop)
+}
+
+/// How far a publication is, for who waits.
+pub(super) fn told(publication: Option<&Publication>) -> String {
+    let Some(publication) = publication else {
+        return "its record cannot be read".to_owned();
+    };
+    let status = publication.status.clone().unwrap_or_default();
+    let word = state_word(state(publication));
+    match blocked(&status.conditions) {
+        Some(condition) => format!("{word}: {}: {}", condition.reason, condition.message),
+        None => word.to_owned(),
+    }
+}
+
+/// What is known of the two, or what of them is missing.
+async fn read(store: &Store, args: &PublishArgs) -> Result<((Volume, KeyValue), (Node, KeyValue)), Failure> {
+    let volume_key = store.keys.volume(&args.volume);
+    let node_key = store.keys.node(&args.node);
+    let (volume, _) = store.etcd.get(&volume_key).await.map_err(Failure::failed)?;
+    let (node, _) = store.etcd.get(&node_key).await.map_err(Failure::failed)?;
+    let missing: Vec<String> = [
+        volume.is_none().then(|| format!("volume/{}", args.volume)),
+        node.is_none().then(|| format!("node/{}", args.node)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let (Some(volume), Some(node)) = (volume, node) else {
+        return Err(Failure::new(
+            Exit::NotFound,
+            format!("{} not found", missing.join(", ")),
+        ));
+    };
+    let unreadable = |kind: &str, name: &Name, why: String| {
+        Failure::failed(format!(
+            "the stored value of {kind}/{name} cannot be read ({why})"
+        ))
+    };
+    let decoded = decode::<Volume>(args.volume.as_str(), &volume.value)
+        .map_err(|why| unreadable("volume", &args.volume, why.to_string()))?;
+    let described = decode::<Node>(args.node.as_str(), &node.value)
+        .map_err(|why| unreadable("node", &args.node, why.to_string()))?;
+    Ok(((decoded, volume), (described, node)))
+}
+
+async fn decide(store: &Store, args: &PublishArgs) -> Result<Request, Failure> {
+    let ((volume, volume_kv), (node, node_kv)) = read(store, args).await?;
+    let range = store.keys.publications_of(&args.volume);
+    let (stored, read_at) = store.etcd.list(&range).await.map_err(Failure::failed)?;
+    let key = store.keys.publication(&args.volume, &args.node);
+    let mut others = Vec::new();
+    let mut here = None;
+    for kv in &stored {
+        let id = store.keys.parse_publication(&kv.key).unwrap_or_default();
+        let publication = decode::<Publication>(id, &kv.value);
+        match kv.key == key {
+            true => here = Some(publication),
+            false => others.push((id.split_once('/').map_or(id, |(_, node)| node), publication)),
+        }
+    }
+    let refusals = refusals(&volume, &node, args, &others);
+    if !refusals.is_empty() {
+        return Err(Failure::new(Exit::Refused, refusals.join("\n")));
+    }
+    // Volume and node as they were read, and no publication of the volume written since: what was checked holds in the
+    // transaction, too.
+    let txn = Txn::new()
+        .when_unchanged(&volume_kv.key, volume_kv.mod_revision)
+        .when_unchanged(&node_kv.key, node_kv.mod_revision)
+        .when_range_unwritten_since(&range, read_at);
+    match here {
+        None => {
+            let wanted = new_publication(args, &volume, &node);
+            let txn = txn.when_absent(&key).put(&key, wanted.encode_to_vec());
+            Ok(Request::Write(txn, "is to be published".to_owned()))
+        }
+        Some(Ok(publication)) => again(args, publication, txn, &key),
+        Some(Err(malformed)) => Err(Failure::failed(format!(
+            "there is a publication already, which cannot be read ({malformed})"
+        ))),
+    }
+}
+
+/// Every rule that forbids it.
+fn refusals(
+    volume: &Volume,
+    node: &Node,
+    args: &PublishArgs,
+    others: &[(&str, Result<Publication, crate::store::object::Malformed>)],
+) -> Vec<String> {
+    let name = &args.volume;
+    let mut refusals = Vec::new();
+    let mut refuse = |rule: &str, why: String| refusals.push(format!("refused by rule {rule}: {why}"));
+    if volume.is_marked() {
+        refuse("Deleting", format!("volume {name} is marked for deletion"));
+    }
+    let spec = volume.spec.clone().unwrap_or_default();
+    if matches!(spec.availability(), Availability::Pause | Availability::Drain) {
+        let word = volume::availability_word(volume);
+        refuse(
+            "Availability",
+            format!("volume {name} is set to {word}: nothing is published newly"),
+        );
+    }
+    if node.spec.unwrap_or_default().out_of_service {
+        refuse("OutOfService", format!("node {} is out of service", args.node));
+    }
+    let mode = spec.access_mode.unwrap_or_default();
+    let shown = |publication: &Result<Publication, _>| match publication {
+        Ok(publication) => state_word(state(publication)),
+        Err(_) => "malformed",
+    };
+    match (mode.scope(), mode.sharing()) {
+        (Scope::MultiNode, Sharing::OneWriter) if !args.read_only => {
+            let writer = others.iter().find(|(_, publication)| {
+                !publication
+                    .as_ref()
+                    .is_ok_and(|publication| publication.spec.as_ref().is_some_and(|spec| spec.read_only))
+            });
+            if let Some((other, publication)) = writer {
+                refuse(
+                    "AccessMode",
+                    format!(
+                        "volume {name} has one writer, and that is node {other} ({}); --read-only is left",
+                        shown(publication)
+                    ),
+                );
+            }
+        }
+        (Scope::MultiNode, _) => {}
+        (Scope::SingleNode | Scope::Unspecified, _) => {
+            if let Some((other, publication)) = others.first() {
+                refuse(
+                    "AccessMode",
+                    format!(
+                        "volume {name} is for one node at a time, and node {other} has it ({}); unpublish it from \
+                         there first",
+                        shown(publication)
+                    ),
+                );
+            }
+        }
+    }
+    refusals
+}
+
+fn new_publication(args: &PublishArgs, volume: &Volume, node: &Node) -> Publication {
+    let uid = |metadata: &Option<Metadata>| metadata.clone().unwrap_or_default().uid;
+    Publication {
+        metadata: Some(Metadata {
+            name: args.node.to_string(),
+            uid: uuid::Uuid::new_v4().to_string(),
+            creation_time: Some(time::to_proto(Timestamp::now())),
+            generation: 1,
+            ..Metadata::default()
+        }),
+        spec: Some(PublicationSpec {
+            volume: args.volume.to_string(),
+            volume_uid: uid(&volume.metadata),
+            node_uid: uid(&node.metadata),
+            read_only: args.read_only,
+            again: false,
+        }),
+        status: Some(PublicationStatus {
+            state: State::PendingPublish.into(),
+            ..PublicationStatus::default()
+        }),
+    }
+}
+
+/// There is a publication already.
+fn again(args: &PublishArgs, mut publication: Publication, txn: Txn, key: &[u8]) -> Result<Request, Failure> {
+    let spec = publication.spec.get_or_insert_default();
+    let (same, asked_again) = (spec.read_only == args.read_only, spec.again);
+    match state(&publication) {
+        State::Published | State::PendingPublish if !same => {
+            let how = |read_only: bool| {
+                if read_only {
+                    "for reading only"
+                } else {
+                    "for reading and writing"
+                }
+            };
+            Err(Failure::new(
+                Exit::Refused,
+                format!(
+                    "refused by rule ReadOnly: it is published there {}, not {}; unpublish it first",
+                    how(!args.read_only),
+                    how(args.read_only)
+                ),
+            ))
+        }
+        State::Published => Ok(Request::Nothing("is published already".to_owned())),
+        State::PendingPublish => Ok(Request::Nothing("is to be published already".to_owned())),
+        State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => {
+            let said = "is to be published again, after it is unpublished";
+            if asked_again && same {
+                return Ok(Request::Nothing(said.to_owned()));
+            }
+            let spec = publication.spec.get_or_insert_default();
+            spec.again = true;
+            spec.read_only = args.read_only;
+            let metadata = publication.metadata.get_or_insert_default();
+            metadata.generation = metadata.generation.saturating_add(1);
+            Ok(Request::Write(
+                txn.put(key, publication.encode_to_vec()),
+                said.to_owned(),
+            ))
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `quorate unpublish`: a node is to lose a volume.
+
+use clap::Args;
+use prost::Message;
+
+use super::publish::told;
+use super::{Request, WaitArgs, carry_out, name, wait_for};
+use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::print;
+use crate::etcd::{KeyValue, Revision, Txn};
+use crate::proto::Publication;
+use crate::proto::publication_status::State;
+use crate::store::object::decode;
+use crate::store::object::publication::{state, state_word};
+use crate::store::{Name, Store};
+
+/// Arguments of `quorate unpublish`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The node is to stop using the volume and confirms that; then the leader unpublishes it through the volume's plugin, and \
+the publication is gone. --confirm says in the node's place that it uses the volume no more: say so only if that is true, \
+as data may be lost otherwise. A node that was deleted, or declared out of service (quorate drain NODE --out-of-service), \
+is not asked.
+
+Examples:
+  quorate unpublish data n1
+  quorate unpublish data n1 --confirm --wait")]
+pub struct UnpublishArgs {
+    /// The volume
+    #[arg(value_name = "VOLUME", value_parser = name)]
+    volume: Name,
+
+    /// The node
+    #[arg(value_name = "NODE", value_parser = name)]
+    node: Name,
+
+    /// Say in the node's place that it uses the volume no more
+    #[arg(long)]
+    confirm: bool,
+
+    #[command(flatten)]
+    wait: WaitArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// 3 for what is not published, 2 if the time is over.
+pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let store = connect(etcd).await?;
+    let id = format!("{}/{}", args.volume, args.node);
+    let key = store.keys.publication(&args.volume, &args.node);
+    let (before, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+    let created = before.map_or(Revision::ABSENT, |kv| kv.create_revision);
+    let said = carry_out(&store, || decide(&store, &args, &key)).await?;
+    print(&format!("publication/{id} {said}\n"))?;
+    if !args.wait.wait {
+        return Ok(());
+    }
+    // By the time that it came to be: one that is asked for later is another.
+    let done = |kv: Option<&KeyValue>| kv.is_none_or(|kv| kv.create_revision != created);
+    let tell = |kv: &KeyValue| told(decode::<Publication>(&id, &kv.value).ok().as_ref());
+    wait_for(&store, key, args.wait.timeout, done, tell).await?;
+    print(&format!("publication/{id} is gone\n")).map(drop)
+}
+
+async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Request, Failure> {
+    let (stored, _) = store.etcd.get(key).await.map_err(Failure::failed)?;
+    let Some(stored) = stored else {
+        return Err(Failure::new(
+            Exit::NotFound,
+            format!("volume {} is not published to node {}", args.volume, args.node),
+        )
+        .hint("quorate get publications lists where volumes are"));
+    };
+    let id = format!("{}/{}", args.volume, args.node);
+    let mut publication = decode::<Publication>(&id, &stored.value)
+        .map_err(|malformed| Failure::failed(format!("the stored value cannot be read ({malformed})")))?;
+    let (before, was_again) = (
+        state(&publication),
+        publication.spec.as_ref().is_some_and(|spec| spec.again),
+    );
+    let after = match before {
+        // The node never got it.
+        State::PendingPublish => State::PendingUnpublish,
+        State::Published | State::PendingNodeUnpublish if args.confirm => State::PendingUnpublish,
+        State::Published => State::PendingNodeUnpublish,
+        State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => before,
+    };
+    let said = match after {
+        State::PendingNodeUnpublish => "waits for its node to confirm that it uses it no more".to_owned(),
+        after => format!("is {}", state_word(after)),
+    };
+    if after == before && !was_again {
+        return Ok(Request::Nothing(said));
+    }
+    publication.spec.get_or_insert_default().again = false;
+    publication.status.get_or_insert_default().set_state(after);
+    let metadata = publication.metadata.get_or_insert_default();
+    metadata.generation = metadata.generation.saturating_add(1);
+    let txn = Txn::new()
+        .when_unchanged(key, stored.mod_revision)
+        .put(key, publication.encode_to_vec());
+    Ok(Request::Write(txn, said))
+}

@@ -1,0 +1,149 @@
+//! What a plugin can do, as it said itself.
+
+use std::collections::BTreeSet;
+
+use super::wire::controller_service_capability::Type as ControllerType;
+use super::wire::controller_service_capability::rpc::Type as Rpc;
+use super::wire::plugin_capability::Type as PluginType;
+use super::wire::plugin_capability::service::Type as Service;
+use super::wire::plugin_capability::volume_expansion::Type as Expansion;
+use super::wire::{ControllerServiceCapability, PluginCapability};
+
+/// One thing that a plugin may or may not be able to do. Others exist; they change nothing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Capability {
+    /// It has a Controller service.
+    ControllerService,
+    /// Its volumes are not within reach of every node, so that a topology may be asked for.
+    AccessibilityConstraints,
+    /// It creates and deletes volumes.
+    CreateDeleteVolume,
+    /// Volumes must be published to a node before they are used there, and unpublished after.
+    PublishUnpublishVolume,
+    /// It publishes for reading only.
+    PublishReadonly,
+    /// It lists its volumes,
+    ListVolumes,
+    /// and the nodes they are published to.
+    ListPublishedNodes,
+    /// Its volumes grow,
+    ExpandVolume,
+    /// but only while they are published nowhere.
+    ExpandOffline,
+}
+
+impl Capability {
+    /// Its name in the specification.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ControllerService => "CONTROLLER_SERVICE",
+            Self::AccessibilityConstraints => "VOLUME_ACCESSIBILITY_CONSTRAINTS",
+            Self::CreateDeleteVolume => "CREATE_DELETE_VOLUME",
+            Self::PublishUnpublishVolume => "PUBLISH_UNPUBLISH_VOLUME",
+            Self::PublishReadonly => "PUBLISH_READONLY",
+            Self::ListVolumes => "LIST_VOLUMES",
+            Self::ListPublishedNodes => "LIST_VOLUMES_PUBLISHED_NODES",
+            Self::ExpandVolume => "EXPAND_VOLUME",
+            Self::ExpandOffline => "OFFLINE",
+        }
+    }
+}
+
+/// The capabilities of a plugin on one connection. Only a finished handshake makes them: they are known or there are
+/// none to ask, never assumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities(BTreeSet<Capability>);
+
+impl Capabilities {
+    /// Whether the plugin has it.
+    pub fn offers(&self, capability: Capability) -> bool {
+        self.0.contains(&capability)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Capability> {
+        self.0.iter().copied()
+    }
+
+    /// What GetPluginCapabilities said. Numbers that are not known here are left out.
+    pub(super) fn of_plugin(answer: &[PluginCapability]) -> Self {
+        let known = answer.iter().filter_map(|one| match one.r#type.as_ref()? {
+            PluginType::Service(service) => match service.r#type() {
+                Service::Unknown => None,
+                Service::ControllerService => Some(Capability::ControllerService),
+                Service::VolumeAccessibilityConstraints => Some(Capability::AccessibilityConstraints),
+            },
+            PluginType::VolumeExpansion(expansion) => match expansion.r#type() {
+                Expansion::Unknown | Expansion::Online => None,
+                Expansion::Offline => Some(Capability::ExpandOffline),
+            },
+        });
+        Self(known.collect())
+    }
+
+    /// With what ControllerGetCapabilities said.
+    pub(super) fn with_controller(mut self, answer: &[ControllerServiceCapability]) -> Self {
+        self.0.extend(answer.iter().filter_map(|one| {
+            let ControllerType::Rpc(rpc) = one.r#type.as_ref()?;
+            match rpc.r#type() {
+                Rpc::CreateDeleteVolume => Some(Capability::CreateDeleteVolume),
+                Rpc::PublishUnpublishVolume => Some(Capability::PublishUnpublishVolume),
+                Rpc::ListVolumes => Some(Capability::ListVolumes),
+                Rpc::PublishReadonly => Some(Capability::PublishReadonly),
+                Rpc::ExpandVolume => Some(Capability::ExpandVolume),
+                Rpc::ListVolumesPublishedNodes => Some(Capability::ListPublishedNodes),
+                Rpc::Unknown
+                | Rpc::GetCapacity
+                | Rpc::CreateDeleteSnapshot
+                | Rpc::ListSnapshots
+                | Rpc::CloneVolume => None,
+            }
+        }));
+        self
+    }
+}
+
+impl FromIterator<Capability> for Capabilities {
+    fn from_iter<I: IntoIterator<Item = Capability>>(capabilities: I) -> Self {
+        Self(capabilities.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::controller_service_capability::Rpc as RpcCapability;
+    use super::super::wire::plugin_capability::{Service as ServiceCapability, VolumeExpansion};
+    use super::*;
+
+    fn plugin(r#type: PluginType) -> PluginCapability {
+        PluginCapability { r#type: Some(r#type) }
+    }
+
+    fn controller(number: i32) -> ControllerServiceCapability {
+        ControllerServiceCapability {
+            r#type: Some(ControllerType::Rpc(RpcCapability { r#type: number })),
+        }
+    }
+
+    #[test]
+    fn capabilities_of_a_later_version_are_left_out() {
+        let answer = [
+            plugin(PluginType::Service(ServiceCapability { r#type: 1 })),
+            plugin(PluginType::Service(ServiceCapability { r#type: 3 })),
+            plugin(PluginType::VolumeExpansion(VolumeExpansion { r#type: 2 })),
+            PluginCapability { r#type: None },
+        ];
+        let controllers = [controller(1), controller(9), controller(14), controller(-1)];
+        let capabilities = Capabilities::of_plugin(&answer).with_controller(&controllers);
+        assert_eq!(
+            capabilities.iter().collect::<Vec<_>>(),
+            [
+                Capability::ControllerService,
+                Capability::CreateDeleteVolume,
+                Capability::ExpandVolume,
+                Capability::ExpandOffline,
+            ]
+        );
+        assert!(!capabilities.offers(Capability::PublishUnpublishVolume));
+    }
+}

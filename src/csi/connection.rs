@@ -1,0 +1,167 @@
+//! One connection to a plugin, made once.
+//!
+//! tonic's channel connects again whenever its connection is gone, and tells nobody: a call could then reach a plugin
+//! that was restarted, and does other things than the one that was asked for its capabilities. So the channel here is
+//! given one stream and never another. A call after its end fails without being sent.
+
+use std::future::{Ready, ready};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::codegen::Service;
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
+
+use super::endpoint::Endpoint;
+use super::failure::with_sources;
+
+/// From the first packet to the end of the TLS handshake. A plugin is on this machine or in this cluster.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// A peer that vanished without a word is noticed after about 25 s: silence, then three probes. By the kernel, not by
+/// HTTP/2 pings: servers of Go's gRPC hang up on a client that pings more often than every five minutes.
+const SILENCE: Duration = Duration::from_secs(10);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+
+/// What a unix socket is called in a request, which has to name a host.
+const HERE: &str = "http://localhost";
+
+/// A channel over one stream.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    pub channel: Channel,
+    /// Cancelled when the stream is closed, from whichever side.
+    pub ended: CancellationToken,
+}
+
+impl Connection {
+    /// Connects now. The error is for people.
+    pub async fn open(endpoint: &Endpoint) -> Result<Self, String> {
+        match tokio::time::timeout(CONNECT_LIMIT, connect(endpoint)).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("no connection within {CONNECT_LIMIT:?}")),
+        }
+    }
+}
+
+async fn connect(endpoint: &Endpoint) -> Result<Connection, String> {
+    match endpoint {
+        Endpoint::Unix(path) => {
+            let stream = UnixStream::connect(path)
+                .await
+                .map_err(|error| error.to_string())?;
+            over(Target::from_static(HERE), stream).await
+        }
+        Endpoint::Tcp(uri) => {
+            let stream = dial(uri).await.map_err(|error| error.to_string())?;
+            let target = Target::from(uri.clone());
+            let target = if uri.scheme_str() == Some("https") {
+                let tls = ClientTlsConfig::new().with_native_roots();
+                target.tls_config(tls).map_err(|error| explain(&error))?
+            } else {
+                target
+            };
+            over(target, stream).await
+        }
+    }
+}
+
+async fn dial(uri: &Uri) -> io::Result<TcpStream> {
+    // An endpoint has a host and a port, or it would not have been made.
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let stream = TcpStream::connect(authority).await?;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(&stream, PROBE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&stream, PROBES)?;
+    Ok(stream)
+}
+
+async fn over<S>(target: Target, stream: S) -> Result<Connection, String>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let ended = CancellationToken::new();
+    let watched = Watched {
+        stream,
+        _ended: ended.clone().drop_guard(),
+    };
+    let channel = target
+        .connect_with_connector(Once(Some(TokioIo::new(watched))))
+        .await
+        .map_err(|error| explain(&error))?;
+    Ok(Connection { channel, ended })
+}
+
+/// Gives its stream away once.
+struct Once<S>(Option<S>);
+
+/// The connection is over.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the connection to the plugin has ended")]
+struct Ended;
+
+impl<S> Service<Uri> for Once<S> {
+    type Response = S;
+    type Error = Ended;
+    type Future = Ready<Result<S, Ended>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        ready(self.0.take().ok_or(Ended))
+    }
+}
+
+/// A stream whose end can be seen: it is dropped when either side has closed it.
+struct Watched<S> {
+    stream: S,
+    _ended: DropGuard,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+fn explain(error: &tonic::transport::Error) -> String {
+    with_sources(&error.to_string(), std::error::Error::source(error))
+}

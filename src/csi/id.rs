@@ -1,0 +1,73 @@
+//! Names that the specification does not let be empty, as types that cannot be.
+
+use std::fmt;
+
+/// An id that may not be empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a {0} cannot be empty")]
+pub struct Empty(&'static str);
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// # Errors
+            /// [`Empty`], for an empty one.
+            pub fn new(id: impl Into<String>) -> Result<Self, Empty> {
+                let id = id.into();
+                if id.is_empty() { Err(Empty($what)) } else { Ok(Self(id)) }
+            }
+
+            /// The id as the plugin knows it.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+    };
+}
+
+id! {
+    /// What a plugin calls a volume.
+    VolumeId, "volume id"
+}
+
+id! {
+    /// What a plugin calls a node. Never empty: to a plugin, unpublishing from the node "" means from every node
+    /// (INV-6).
+    CsiNodeId, "CSI node id"
+}
+
+id! {
+    /// What a volume is created under. A repeat under the same name finds the volume that is there already.
+    VolumeName, "name of a volume"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_empty_node_id_can_be_made() {
+        assert_eq!(
+            CsiNodeId::new("").unwrap_err().to_string(),
+            "a CSI node id cannot be empty"
+        );
+        assert_eq!(CsiNodeId::new("n1").unwrap().as_str(), "n1");
+        assert!(VolumeId::new(String::new()).is_err() && VolumeName::new("").is_err());
+    }
+}

@@ -1,0 +1,185 @@
+//! A plugin by name and endpoint: connected when somebody wants it, asked again when it was not ready.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, info};
+
+use super::endpoint::Endpoint;
+use super::failure::NotReady;
+use super::line::Line;
+use super::session::Session;
+use crate::metrics::Metrics;
+use crate::retry::Delays;
+
+/// After a handshake that failed: quickly at first, since a plugin that starts is ready in a moment; never so slowly
+/// that one which came back is left waiting.
+const FIRST_DELAY: Duration = Duration::from_millis(200);
+const MOST_DELAY: Duration = Duration::from_secs(10);
+
+/// A plugin at one endpoint. Cheap to clone; all clones share one session.
+#[derive(Clone, Debug)]
+pub struct Plugin(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    line: Line,
+    /// Held during a handshake: whoever else wants a session waits for its outcome instead of asking as well.
+    state: tokio::sync::Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    session: Option<Arc<Session>>,
+    /// The last handshake, if it failed, and when the next one may be made (INV-9).
+    failed: Option<(NotReady, Instant)>,
+    delays: Delays,
+    /// Number of the last session.
+    sessions: u64,
+}
+
+impl Plugin {
+    /// Nothing is connected yet. `limit` bounds every call.
+    pub fn new(driver: &str, endpoint: Endpoint, limit: Duration, metrics: Metrics) -> Self {
+        Self(Arc::new(Shared {
+            line: Line {
+                driver: driver.into(),
+                endpoint,
+                limit,
+                metrics,
+            },
+            state: tokio::sync::Mutex::new(State {
+                session: None,
+                failed: None,
+                delays: Delays::new(FIRST_DELAY, MOST_DELAY),
+                sessions: 0,
+            }),
+        }))
+    }
+
+    /// The driver's name.
+    pub fn driver(&self) -> &str {
+        &self.0.line.driver
+    }
+
+    /// Where it listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.0.line.endpoint
+    }
+
+    /// The session in use; without one, or after its connection has ended, connects and asks everything anew. Callers
+    /// at the same time share one handshake. Soon after one that failed, answers its failure again without asking the
+    /// plugin: see [`until_ready`](Self::until_ready).
+    ///
+    /// Cancel safe: a handshake that is dropped did not happen, and the next caller begins a new one.
+    ///
+    /// # Errors
+    /// [`NotReady`]: no call can be made now.
+    pub async fn session(&self) -> Result<Arc<Session>, NotReady> {
+        let mut state = self.0.state.lock().await;
+        self.session_of(&mut state).await
+    }
+
+    /// Waits until there is a session, asking again with growing delays, for as long as it takes. Cancel safe.
+    pub async fn until_ready(&self) -> Arc<Session> {
+        loop {
+            let again = {
+                let mut state = self.0.state.lock().await;
+                match self.session_of(&mut state).await {
+                    Ok(session) => return session,
+                    // A failure has its time; the default is never used.
+                    Err(_) => state
+                        .failed
+                        .as_ref()
+                        .map_or_else(Instant::now, |(_, again)| *again),
+                }
+            };
+            sleep_until(again).await;
+        }
+    }
+
+    async fn session_of(&self, state: &mut State) -> Result<Arc<Session>, NotReady> {
+        let Line { driver, endpoint, .. } = &self.0.line;
+        if let Some(session) = &state.session {
+            if !session.has_ended() {
+                return Ok(session.clone());
+            }
+            info!(%driver, %endpoint, "the connection to the CSI plugin has ended");
+            state.session = None;
+        }
+        if let Some((failure, again)) = &state.failed
+            && Instant::now() < *again
+        {
+            return Err(failure.clone());
+        }
+        match Session::open(self.0.line.clone(), state.sessions + 1).await {
+            Ok(session) => {
+                let capabilities: Vec<_> = session.capabilities().iter().map(|one| one.name()).collect();
+                let version = session.version();
+                info!(%driver, %endpoint, version, ?capabilities, "the CSI plugin is ready");
+                let session = Arc::new(session);
+                state.session = Some(session.clone());
+                state.sessions += 1;
+                state.failed = None;
+                state.delays.reset();
+                Ok(session)
+            }
+            Err(failure) => {
+                // Once each; the attempts that follow are told apart at debug level only.
+                if state
+                    .failed
+                    .as_ref()
+                    .is_some_and(|(before, _)| *before == failure)
+                {
+                    debug!(%driver, %failure, "the CSI plugin is still not ready");
+                } else {
+                    info!(%driver, %failure, "the CSI plugin is not ready");
+                }
+                let again = Instant::now() + state.delays.next_delay();
+                state.failed = Some((failure.clone(), again));
+                Err(failure)
+            }
+        }
+    }
+}
+
+/// The plugins that are in use, by the driver's name.
+#[derive(Debug)]
+pub struct Plugins {
+    metrics: Metrics,
+    known: Mutex<BTreeMap<String, Plugin>>,
+}
+
+impl Plugins {
+    /// None yet. Their calls count into these metrics.
+    pub fn new(metrics: Metrics) -> Self {
+        Self {
+            metrics,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The plugin with this name at this endpoint. Where another endpoint or limit was said before, that one is left:
+    /// calls on its session finish, and new ones go to the new endpoint, after a handshake.
+    pub fn plugin(&self, driver: &str, endpoint: &Endpoint, limit: Duration) -> Plugin {
+        // A panic while the lock was held left a whole map behind.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plugin) = known.get(driver)
+            && plugin.0.line.endpoint == *endpoint
+            && plugin.0.line.limit == limit
+        {
+            return plugin.clone();
+        }
+        let plugin = Plugin::new(driver, endpoint.clone(), limit, self.metrics.clone());
+        known.insert(driver.to_owned(), plugin.clone());
+        plugin
+    }
+
+    /// Forgets every plugin whose name is not to be kept, and with its last call its connection.
+    pub fn retain(&self, keep: impl Fn(&str) -> bool) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|driver, _| keep(driver));
+    }
+}

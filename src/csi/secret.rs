@@ -1,0 +1,141 @@
+//! Secret values: handed to a plugin, and shown to nobody.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+
+/// Stands where a secret value was.
+const HIDDEN: &str = "<secret>";
+
+/// Bytes from which on a single line of a value tells something about it.
+const TELLING: usize = 8;
+
+/// One secret value. It has no Debug, no Display and no Serialize, and its memory is overwritten when it goes; the
+/// copies that an encoded request needs live as long as the request.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretValue(String);
+
+impl SecretValue {
+    /// Takes the value over.
+    pub fn new(value: String) -> Self {
+        Self(value)
+    }
+
+    /// For the message to the plugin, and for nothing else.
+    fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for SecretValue {
+    fn drop(&mut self) {
+        overwrite(std::mem::take(&mut self.0));
+    }
+}
+
+/// Fills the memory of a string with zeros before it is given back.
+fn overwrite(value: String) {
+    let mut bytes = value.into_bytes();
+    bytes.fill(0);
+    // Seen from outside, so that the compiler cannot leave the writes out.
+    black_box(&bytes);
+}
+
+/// The secrets of one call, by the keys under which the plugin expects them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets(BTreeMap<String, SecretValue>);
+
+impl Secrets {
+    /// A call without secrets.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The keys, which are no secret.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// A copy for a message to the plugin. Those messages have no Debug.
+    pub(super) fn to_wire(&self) -> BTreeMap<String, String> {
+        let pairs = self.0.iter();
+        pairs
+            .map(|(key, value)| (key.clone(), value.expose().to_owned()))
+            .collect()
+    }
+
+    /// `text` without any of the values, also where a plugin printed them in quotes with escapes.
+    pub fn scrub(&self, text: &str) -> String {
+        let mut values: Vec<String> = Vec::new();
+        for value in self.0.values().map(SecretValue::expose) {
+            // A value of white space alone is in every text, and hides nothing.
+            if !value.trim().is_empty() {
+                values.push(value.to_owned());
+                values.push(value.trim().to_owned());
+                values.push(value.escape_debug().to_string());
+                // A key in PEM form, say, of which a plugin shows the line that it stumbled over.
+                let lines = value.lines().map(str::trim);
+                values.extend(lines.filter(|line| line.len() >= TELLING).map(str::to_owned));
+            }
+        }
+        // The longest first: one value may be part of another.
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        let mut scrubbed = text.to_owned();
+        for value in values {
+            scrubbed = scrubbed.replace(&value, HIDDEN);
+            overwrite(value);
+        }
+        scrubbed
+    }
+}
+
+impl FromIterator<(String, SecretValue)> for Secrets {
+    fn from_iter<I: IntoIterator<Item = (String, SecretValue)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secrets(values: &[&str]) -> Secrets {
+        let pairs = values.iter().enumerate();
+        pairs
+            .map(|(index, value)| (format!("key-{index}"), SecretValue::new((*value).to_owned())))
+            .collect()
+    }
+
+    #[test]
+    fn a_message_is_scrubbed_of_every_value_however_it_was_printed() {
+        let secrets = secrets(&["hunter2", "hunter2-and-more", "two\nlines", " padded "]);
+        let scrubbed = secrets.scrub(
+            "login with hunter2-and-more: hunter2 refused, \"two\\nlines\" and two\nlines and >padded<",
+        );
+        assert_eq!(
+            scrubbed,
+            "login with <secret>: <secret> refused, \"<secret>\" and <secret> and ><secret><"
+        );
+        assert_eq!(secrets.scrub("nothing of that kind"), "nothing of that kind");
+    }
+
+    #[test]
+    fn a_single_line_of_a_longer_value_is_scrubbed() {
+        let scrubbed = secrets(&["-----BEGIN KEY-----\n  c2VjcmV0\n-----END KEY-----"])
+            .scrub("bad line c2VjcmV0 in key");
+        assert_eq!(scrubbed, "bad line <secret> in key");
+    }
+
+    #[test]
+    fn an_empty_value_hides_nothing_and_changes_nothing() {
+        assert_eq!(secrets(&["", "  "]).scrub("as it was"), "as it was");
+        assert_eq!(Secrets::none().scrub("as it was"), "as it was");
+    }
+
+    #[test]
+    fn the_plugin_gets_the_values_under_their_keys() {
+        let wire = secrets(&["a", "b"]).to_wire();
+        assert_eq!(wire["key-0"], "a");
+        assert_eq!(wire["key-1"], "b");
+        assert_eq!(secrets(&["a"]).keys().collect::<Vec<_>>(), ["key-0"]);
+    }
+}

@@ -1,0 +1,220 @@
+//! The Plugin kind: where a CSI controller plugin answers, and how much it is asked at a time.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::change::{Appliable, Rejection};
+use super::fields::{Fault, Fields};
+use super::{Object, document};
+use crate::csi::Endpoint;
+use crate::etcd::Revision;
+use crate::proto::{Metadata, Plugin, PluginSpec};
+
+/// Calls at a time where a plugin's spec does not say.
+pub const DEFAULT_CONCURRENCY: u32 = 16;
+
+/// The most calls at a time: one channel, whose peer may allow no more streams.
+const MOST_CONCURRENCY: u32 = 1000;
+
+/// For one call where a plugin's spec does not say.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What a document says about a plugin.
+#[derive(Debug, Default)]
+pub struct Manifest {
+    endpoint: String,
+    concurrency: Option<u32>,
+    timeout: Option<Duration>,
+}
+
+/// Calls at a time.
+pub fn concurrency(plugin: &Plugin) -> u32 {
+    match plugin.spec.as_ref().map_or(0, |spec| spec.concurrency) {
+        0 => DEFAULT_CONCURRENCY,
+        given => given.min(MOST_CONCURRENCY),
+    }
+}
+
+/// For one call.
+pub fn timeout(plugin: &Plugin) -> Duration {
+    match plugin.spec.as_ref().map_or(0, |spec| spec.timeout_millis) {
+        0 => DEFAULT_TIMEOUT,
+        millis => Duration::from_millis(millis),
+    }
+}
+
+/// Where it answers.
+pub fn endpoint(plugin: &Plugin) -> &str {
+    plugin.spec.as_ref().map_or("", |spec| spec.endpoint.as_str())
+}
+
+fn check_endpoint(text: &str) -> Result<(), String> {
+    let parsed = text.parse::<Endpoint>();
+    parsed
+        .map(drop)
+        .map_err(|why| format!("\"{}\" is no endpoint: {why}", text.escape_debug()))
+}
+
+impl Object for Plugin {
+    const KIND: &'static str = "Plugin";
+
+    fn metadata(&self) -> Option<&Metadata> {
+        self.metadata.as_ref()
+    }
+
+    fn metadata_mut(&mut self) -> &mut Metadata {
+        self.metadata.get_or_insert_default()
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        check_endpoint(endpoint(self)).map_err(|why| Fault::new("spec.endpoint", why))
+    }
+}
+
+impl Appliable for Plugin {
+    type Manifest = Manifest;
+
+    fn read(document: &mut Fields<'_, '_>) -> Manifest {
+        let spec = document.object("spec", |spec| {
+            let endpoint = spec.parsed("endpoint", |text| check_endpoint(text).map(|()| text.to_owned()));
+            if spec.value("endpoint").is_none() {
+                spec.missing("endpoint");
+            }
+            let concurrency = spec.integer("concurrency");
+            let allowed = |given: &i64| (1..=i64::from(MOST_CONCURRENCY)).contains(given);
+            if concurrency.is_some_and(|given| !allowed(&given)) {
+                spec.fault("concurrency", format!("expected 1 to {MOST_CONCURRENCY}"));
+            }
+            Manifest {
+                endpoint: endpoint.unwrap_or_default(),
+                concurrency: concurrency
+                    .filter(allowed)
+                    .and_then(|given| u32::try_from(given).ok()),
+                timeout: spec.parsed("timeout", read_timeout),
+            }
+        });
+        if spec.is_none() && document.value("spec").is_none() {
+            document.missing("spec");
+        }
+        spec.unwrap_or_default()
+    }
+
+    fn create(_name: &str, manifest: &Manifest) -> Result<Self, Rejection> {
+        Ok(Self {
+            metadata: None,
+            spec: Some(spec_of(manifest)),
+        })
+    }
+
+    fn update(&mut self, _name: &str, manifest: &Manifest) -> Result<(), Rejection> {
+        self.spec = Some(spec_of(manifest));
+        Ok(())
+    }
+
+    fn report(&mut self, _manifest: &Manifest) {}
+
+    fn same_spec(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    fn same_report(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+fn read_timeout(text: &str) -> Result<Duration, String> {
+    let expected = || {
+        format!(
+            "\"{}\" is no duration above 0: expected like 15s or 2m",
+            text.escape_debug()
+        )
+    };
+    let span: jiff::SignedDuration = text.parse().map_err(|_| expected())?;
+    let duration = Duration::try_from(span).map_err(|_| expected())?;
+    match duration < Duration::from_millis(1) {
+        true => Err(expected()),
+        false => Ok(duration),
+    }
+}
+
+fn spec_of(manifest: &Manifest) -> PluginSpec {
+    let timeout = manifest.timeout.unwrap_or_default().as_millis();
+    PluginSpec {
+        endpoint: manifest.endpoint.clone(),
+        concurrency: manifest.concurrency.unwrap_or_default(),
+        timeout_millis: u64::try_from(timeout).unwrap_or(u64::MAX),
+    }
+}
+
+/// `15s`, or with milliseconds where it has any.
+pub fn timeout_text(plugin: &Plugin) -> String {
+    let timeout = timeout(plugin);
+    match timeout.subsec_millis() {
+        0 => format!("{}s", timeout.as_secs()),
+        _ => format!("{}ms", timeout.as_millis()),
+    }
+}
+
+/// The document of a plugin, defaults included.
+pub fn to_document(plugin: &Plugin, mod_revision: Revision) -> Value {
+    let spec = json!({
+        "endpoint": endpoint(plugin), "concurrency": concurrency(plugin), "timeout": timeout_text(plugin),
+    });
+    let parts = Map::from_iter([("spec".to_owned(), spec)]);
+    document(Plugin::KIND, plugin.metadata.as_ref(), mod_revision, parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_socket_or_a_host_with_a_port() {
+        for good in [
+            "unix:///run/csi/x.sock",
+            "http://csi.storage:10000",
+            "https://[::1]:1",
+        ] {
+            assert_eq!(check_endpoint(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "/run/csi/x.sock",
+            "unix://run/csi.sock",
+            "unix:///run/csi/",
+            "http://host",
+            "http://host:1/path",
+            "tcp://host:1",
+            "http://:1",
+        ] {
+            assert!(check_endpoint(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_fault_of_a_spec_is_told_with_its_path() {
+        let document = json!({"spec": {"endpoint": "x", "concurrency": 0, "timeout": "0s", "limit": 3}});
+        let mut faults = Vec::new();
+        Fields::document(&document, &mut faults, Plugin::read);
+        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            ["spec.endpoint", "spec.concurrency", "spec.timeout", "spec.limit"]
+        );
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default_and_is_shown() {
+        let manifest = Manifest {
+            endpoint: "unix:///s".to_owned(),
+            ..Manifest::default()
+        };
+        let plugin = Plugin::create("p", &manifest).unwrap();
+        let shown = to_document(&plugin, Revision(3));
+        assert_eq!(
+            shown["spec"],
+            json!({"endpoint": "unix:///s", "concurrency": 16, "timeout": "15s"})
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! The Tombstone kind: what a forced deletion of a volume may have left at the backend.
+
+use serde_json::{Map, Value, json};
+
+use super::fields::Fault;
+use super::{Object, document, publication, time, volume};
+use crate::etcd::Revision;
+use crate::proto::{Metadata, Tombstone};
+
+impl Object for Tombstone {
+    const KIND: &'static str = "Tombstone";
+
+    fn metadata(&self) -> Option<&Metadata> {
+        self.metadata.as_ref()
+    }
+
+    fn metadata_mut(&mut self) -> &mut Metadata {
+        self.metadata.get_or_insert_default()
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// The name that the volume had.
+pub fn volume_name(tombstone: &Tombstone) -> &str {
+    let metadata = tombstone
+        .volume
+        .as_ref()
+        .and_then(|volume| volume.metadata.as_ref());
+    metadata.map_or("", |metadata| metadata.name.as_str())
+}
+
+/// Nodes, each with the id that the volume may still be published to.
+pub fn left_published(tombstone: &Tombstone) -> Vec<(String, String)> {
+    let publications = tombstone.publications.iter();
+    let ids = publications.filter_map(|publication| {
+        let node = publication.metadata.as_ref()?.name.clone();
+        let id = publication.status.as_ref()?.csi_node_id.clone();
+        (!id.is_empty()).then_some((node, id))
+    });
+    ids.collect()
+}
+
+/// What may be left of it at the backend, in words, with the names that the backend knows.
+pub fn left_behind(tombstone: &Tombstone) -> String {
+    let volume = tombstone.volume.clone().unwrap_or_default();
+    let status = volume.status.clone().unwrap_or_default();
+    let uid = volume.metadata.unwrap_or_default().uid;
+    if !tombstone.unreadable.is_empty() {
+        return "unknown: a stored value could not be read".to_owned();
+    }
+    match (status.r#static, status.volume_id.as_str(), status.create) {
+        (true, ..) => "nothing that Quorate created".to_owned(),
+        (false, "", None) => "nothing: it was never created".to_owned(),
+        (false, "", Some(create)) if create.refused => "nothing: the plugin refused to create it".to_owned(),
+        (false, "", Some(_)) => format!("maybe a volume named {uid}, without a known id"),
+        (false, id, _) => format!("the volume with id {id}, created under the name {uid}"),
+    }
+}
+
+/// The document of a tombstone.
+pub fn to_document(tombstone: &Tombstone, mod_revision: Revision) -> Value {
+    let mut parts = Map::new();
+    if let Some(volume) = &tombstone.volume {
+        parts.insert("volume".to_owned(), volume::to_document(volume, Revision::ABSENT));
+    }
+    let publications = tombstone.publications.iter();
+    let publications = publications.map(|gone| publication::to_document(gone, Revision::ABSENT));
+    parts.insert("publications".to_owned(), publications.collect());
+    let unreadable: Vec<&String> = tombstone.unreadable.keys().collect();
+    if !unreadable.is_empty() {
+        parts.insert("unreadable".to_owned(), json!(unreadable));
+    }
+    let mut status = Map::from_iter([("left".to_owned(), json!(left_behind(tombstone)))]);
+    if let Some(at) = time::from_proto(tombstone.forced_at.as_ref()) {
+        status.insert("forcedAt".to_owned(), json!(time::rfc3339(at)));
+    }
+    parts.insert("status".to_owned(), Value::Object(status));
+    document(Tombstone::KIND, tombstone.metadata.as_ref(), mod_revision, parts)
+}

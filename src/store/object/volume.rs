@@ -1,0 +1,425 @@
+//! The Volume kind: what its document says, and what of it may change.
+
+use serde_json::Value;
+
+use super::change::{Appliable, Reference, Rejection};
+use super::fields::{Fault, Fields};
+use super::mark::Marked;
+use super::{Object, condition};
+use crate::proto::access_mode::{Block, Kind, Mount, Scope, Sharing};
+use crate::proto::volume_spec::{Availability, Driver};
+use crate::proto::{
+    AccessMode, Capacity, Metadata, Secret, Topology, TopologyRequirement, Volume, VolumeSecret, VolumeSpec,
+    VolumeStatus,
+};
+use crate::store::keys::Name;
+
+mod quantity;
+mod show;
+
+pub use quantity::{format_bytes, parse_bytes};
+pub use show::to_document;
+
+const AVAILABILITIES: &[(&str, Availability)] = &[
+    ("active", Availability::Active),
+    ("pause", Availability::Pause),
+    ("drain", Availability::Drain),
+];
+
+const SCOPES: &[(&str, Scope)] = &[("singleNode", Scope::SingleNode), ("multiNode", Scope::MultiNode)];
+
+const SHARINGS: &[(&str, Sharing)] = &[
+    ("none", Sharing::None),
+    ("readOnly", Sharing::ReadOnly),
+    ("oneWriter", Sharing::OneWriter),
+    ("all", Sharing::All),
+];
+
+/// The word for a value of one of the tables above; empty if there is none, or only a later release knows it.
+fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
+    let found = words.iter().find(|(_, candidate)| *candidate == value);
+    found.map_or("", |(word, _)| *word)
+}
+
+/// `active`, `pause` or `drain`.
+pub fn availability_word(volume: &Volume) -> &'static str {
+    let availability = volume
+        .spec
+        .as_ref()
+        .map_or(Availability::Unspecified, VolumeSpec::availability);
+    word(AVAILABILITIES, availability)
+}
+
+/// `singleNode` or `multiNode`, and how it is shared there.
+pub fn access_words(volume: &Volume) -> (&'static str, &'static str) {
+    let mode = volume.spec.as_ref().and_then(|spec| spec.access_mode.as_ref());
+    mode.map_or(("", ""), |mode| {
+        (word(SCOPES, mode.scope()), word(SHARINGS, mode.sharing()))
+    })
+}
+
+/// The name of the plugin; empty if there is none.
+pub fn driver(volume: &Volume) -> &str {
+    let driver = volume.spec.as_ref().and_then(|spec| spec.driver.as_ref());
+    driver.map_or("", |driver| driver.name.as_str())
+}
+
+/// The capacity asked for.
+pub fn required_bytes(volume: &Volume) -> i64 {
+    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
+    capacity.map_or(0, |capacity| capacity.required)
+}
+
+impl Object for Volume {
+    const KIND: &'static str = "Volume";
+
+    fn metadata(&self) -> Option<&Metadata> {
+        self.metadata.as_ref()
+    }
+
+    fn metadata_mut(&mut self) -> &mut Metadata {
+        self.metadata.get_or_insert_default()
+    }
+
+    fn is_marked(&self) -> bool {
+        self.mark().is_some()
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        let uid = self
+            .metadata
+            .as_ref()
+            .map_or("", |metadata| metadata.uid.as_str());
+        // It is the name at the backend and of a tombstone.
+        uid.parse::<Name>()
+            .map_err(|error| Fault::new("metadata.uid", error.to_string()))?;
+        driver(self)
+            .parse::<Name>()
+            .map_err(|error| Fault::new("spec.driver.name", error.to_string()))?;
+        for (index, secret) in self.spec.iter().flat_map(|spec| &spec.secrets).enumerate() {
+            let path = format!("spec.secrets[{index}].secret");
+            secret
+                .secret
+                .parse::<Name>()
+                .map_err(|error| Fault::new(path, error.to_string()))?;
+        }
+        let mode = self.spec.as_ref().and_then(|spec| spec.access_mode.as_ref());
+        match mode {
+            Some(AccessMode { kind: Some(_), .. }) => Ok(()),
+            _ => Err(Fault::new("spec.accessMode", "neither mount nor block")),
+        }
+    }
+}
+
+/// What a document says about a volume. A field that is left out of it is `None`.
+#[derive(Debug, Default)]
+pub struct Manifest {
+    driver: Option<Driver>,
+    access_mode: Option<AccessMode>,
+    capacity: Option<Capacity>,
+    secrets: Option<Vec<VolumeSecret>>,
+    topology: Option<TopologyRequirement>,
+    group: Option<String>,
+    availability: Option<Availability>,
+}
+
+impl Appliable for Volume {
+    type Manifest = Manifest;
+
+    // After secrets.
+    const LAYER: u8 = 1;
+
+    fn references(&self) -> Vec<Reference> {
+        let secrets = self.spec.iter().flat_map(|spec| &spec.secrets);
+        let names = secrets.filter_map(|secret| secret.secret.parse().ok());
+        let mut references: Vec<Reference> = Vec::new();
+        for name in names {
+            let reference = Reference {
+                kind: Secret::KIND,
+                name,
+            };
+            if !references.contains(&reference) {
+                references.push(reference);
+            }
+        }
+        references
+    }
+
+    fn read(document: &mut Fields<'_, '_>) -> Manifest {
+        let spec = document.object("spec", |spec| Manifest {
+            driver: required(spec, "driver", read_driver),
+            access_mode: required(spec, "accessMode", read_access_mode),
+            capacity: spec.object("capacity", read_capacity),
+            secrets: read_secrets(spec),
+            topology: spec.object("topology", |topology| TopologyRequirement {
+                requisite: read_topologies(topology, "requisite"),
+                preferred: read_topologies(topology, "preferred"),
+            }),
+            group: spec.string("group").map(str::to_owned),
+            availability: spec.one_of("availability", AVAILABILITIES),
+        });
+        if spec.is_none() && document.value("spec").is_none() {
+            document.missing("spec");
+        }
+        // Nobody can set it; it stands in what `get -o yaml` printed.
+        document.object("status", |status| {
+            status.string("volumeID");
+            status.strings("context");
+            status.integer("capacityBytes");
+            for flag in ["createAttempted", "deleteAttempted", "static", "deleting"] {
+                status.boolean(flag);
+            }
+            status.parsed("deletingSince", str::parse::<jiff::Timestamp>);
+            read_topologies(status, "topology");
+            condition::check(status);
+        });
+        spec.unwrap_or_default()
+    }
+
+    fn create(_name: &str, manifest: &Manifest) -> Result<Self, Rejection> {
+        Ok(Self {
+            metadata: None,
+            spec: Some(spec_of(manifest)),
+            status: Some(VolumeStatus::default()),
+        })
+    }
+
+    fn update(&mut self, name: &str, manifest: &Manifest) -> Result<(), Rejection> {
+        let stored = self.spec.clone().unwrap_or_default();
+        let given = spec_of(manifest);
+        let changed = changed_for_good(&stored, &given);
+        let mut faults = left_out(name, &stored, manifest);
+        if changed.is_empty() && faults.is_empty() {
+            self.spec = Some(given);
+            return Ok(());
+        }
+        if changed.is_empty() {
+            return Err(Rejection::Faulty(faults));
+        }
+        faults.splice(0..0, changed);
+        let paths: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        Err(Rejection::Refused {
+            rule: "Immutable",
+            message: format!(
+                "of volume {name}, only labels, availability and a larger capacity may change: {}",
+                paths.join("; ")
+            ),
+        })
+    }
+
+    fn report(&mut self, _manifest: &Manifest) {}
+
+    fn same_spec(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    fn same_report(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+fn required<'v, R>(
+    fields: &mut Fields<'v, '_>,
+    name: &'static str,
+    read: impl FnOnce(&mut Fields<'v, '_>) -> R,
+) -> Option<R> {
+    if fields.value(name).is_none() {
+        fields.missing(name);
+    }
+    fields.object(name, read)
+}
+
+fn read_driver(driver: &mut Fields<'_, '_>) -> Driver {
+    let name = driver.parsed("name", str::parse::<Name>);
+    if driver.value("name").is_none() {
+        driver.missing("name");
+    }
+    Driver {
+        name: name.map(|name| name.to_string()).unwrap_or_default(),
+        options: driver.strings("options").unwrap_or_default(),
+    }
+}
+
+fn read_access_mode(mode: &mut Fields<'_, '_>) -> AccessMode {
+    let scope = mode.one_of("scope", SCOPES);
+    let sharing = mode.one_of("sharing", SHARINGS);
+    for name in ["scope", "sharing"] {
+        if mode.value(name).is_none() {
+            mode.missing(name);
+        }
+    }
+    if (scope, sharing) == (Some(Scope::MultiNode), Some(Sharing::None)) {
+        mode.fault("sharing", "none is no way to share a volume among several nodes");
+    }
+    let mount = mode.object("mount", |mount| Mount {
+        fs_type: mount.string("fsType").unwrap_or_default().to_owned(),
+        mount_flags: mount
+            .distinct("mountFlags", |flag| Ok::<_, String>(flag.to_owned()))
+            .unwrap_or_default(),
+    });
+    let block = mode.object("block", |_| Block {});
+    let kind = match (mount, block) {
+        (Some(_), Some(_)) => {
+            mode.fault(
+                "block",
+                "a volume is used by mount or as a block device, not both",
+            );
+            None
+        }
+        (Some(mount), None) => Some(Kind::Mount(mount)),
+        (None, Some(block)) => Some(Kind::Block(block)),
+        (None, None) => {
+            if mode.value("mount").is_none() && mode.value("block").is_none() {
+                mode.fault("mount", "missing: one of mount: {} and block: {} is needed");
+            }
+            None
+        }
+    };
+    AccessMode {
+        scope: scope.unwrap_or(Scope::Unspecified).into(),
+        sharing: sharing.unwrap_or(Sharing::Unspecified).into(),
+        kind,
+    }
+}
+
+fn read_capacity(capacity: &mut Fields<'_, '_>) -> Capacity {
+    let mut bytes = |name: &'static str| {
+        let value = capacity.value(name)?;
+        match parse_bytes(value) {
+            Ok(bytes) => Some(bytes),
+            Err(why) => {
+                capacity.fault(name, why);
+                None
+            }
+        }
+    };
+    let read = Capacity {
+        required: bytes("required").unwrap_or_default(),
+        limit: bytes("limit").unwrap_or_default(),
+    };
+    if read.limit != 0 && read.limit < read.required {
+        capacity.fault("limit", "less than what is required");
+    }
+    read
+}
+
+fn read_secrets(spec: &mut Fields<'_, '_>) -> Option<Vec<VolumeSecret>> {
+    let mut keys: Vec<String> = Vec::new();
+    spec.objects("secrets", |entry| {
+        let key = entry.string("key").unwrap_or_default().to_owned();
+        let secret = entry.parsed("secret", str::parse::<Name>);
+        for name in ["key", "secret"] {
+            if entry.value(name).is_none() {
+                entry.missing(name);
+            }
+        }
+        if key.is_empty() && entry.value("key").is_some_and(Value::is_string) {
+            entry.fault("key", "must not be empty");
+        }
+        if keys.contains(&key) {
+            entry.fault("key", format!("{key} occurs twice"));
+        }
+        keys.push(key.clone());
+        VolumeSecret {
+            key,
+            secret: secret.map(|name| name.to_string()).unwrap_or_default(),
+        }
+    })
+}
+
+fn read_topologies(fields: &mut Fields<'_, '_>, name: &'static str) -> Vec<Topology> {
+    let maps = fields.string_maps(name).unwrap_or_default();
+    maps.into_iter().map(|segments| Topology { segments }).collect()
+}
+
+fn spec_of(manifest: &Manifest) -> VolumeSpec {
+    VolumeSpec {
+        driver: manifest.driver.clone(),
+        access_mode: manifest.access_mode.clone(),
+        capacity: manifest
+            .capacity
+            .filter(|capacity| *capacity != Capacity::default()),
+        secrets: manifest.secrets.clone().unwrap_or_default(),
+        topology: manifest
+            .topology
+            .clone()
+            .filter(|topology| *topology != TopologyRequirement::default()),
+        group: manifest.group.clone().unwrap_or_default(),
+        availability: manifest.availability.unwrap_or(Availability::Active).into(),
+    }
+}
+
+/// What differs and may not.
+fn changed_for_good(stored: &VolumeSpec, given: &VolumeSpec) -> Vec<Fault> {
+    let mut changed = Vec::new();
+    let mut compare = |path: &str, same: bool| {
+        if !same {
+            changed.push(Fault::new(path, "cannot be changed"));
+        }
+    };
+    let driver = |spec: &VolumeSpec| spec.driver.clone().unwrap_or_default();
+    let (before, after) = (driver(stored), driver(given));
+    compare("spec.driver.name", before.name == after.name);
+    compare("spec.driver.options", before.options == after.options);
+    let mode = |spec: &VolumeSpec| spec.access_mode.clone().unwrap_or_default();
+    let (before, after) = (mode(stored), mode(given));
+    compare("spec.accessMode.scope", before.scope == after.scope);
+    compare("spec.accessMode.sharing", before.sharing == after.sharing);
+    let kind = match before.kind {
+        Some(Kind::Block(_)) => "spec.accessMode.block",
+        Some(Kind::Mount(_)) | None => "spec.accessMode.mount",
+    };
+    compare(kind, before.kind == after.kind);
+    compare("spec.secrets", stored.secrets == given.secrets);
+    compare("spec.topology", stored.topology == given.topology);
+    compare("spec.group", stored.group == given.group);
+    let capacity = |spec: &VolumeSpec| spec.capacity.unwrap_or_default();
+    let (before, after) = (capacity(stored), capacity(given));
+    // What is left out is told as such.
+    if given.capacity.is_some() || stored.capacity.is_none() {
+        if after.required < before.required {
+            let text = format!(
+                "less than {}: a volume can only grow",
+                format_bytes(before.required)
+            );
+            changed.push(Fault::new("spec.capacity.required", text));
+        }
+        let limit = |capacity: Capacity| {
+            if capacity.limit == 0 {
+                i64::MAX
+            } else {
+                capacity.limit
+            }
+        };
+        if limit(after) < limit(before) {
+            let than = match before.limit {
+                0 => "no limit".to_owned(),
+                bytes => format_bytes(bytes),
+            };
+            let text = format!("less than {than}: a limit can only grow");
+            changed.push(Fault::new("spec.capacity.limit", text));
+        }
+    }
+    changed
+}
+
+/// What a document leaves out though leaving it out would change it silently.
+fn left_out(name: &str, stored: &VolumeSpec, manifest: &Manifest) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let availability = stored.availability();
+    if manifest.availability.is_none() && matches!(availability, Availability::Pause | Availability::Drain) {
+        let word = word(AVAILABILITIES, availability);
+        let message = format!(
+            "missing: volume {name} is set to {word}, and leaving the availability out would set it to active"
+        );
+        faults.push(Fault::new("spec.availability", message));
+    }
+    if manifest.capacity.is_none() && stored.capacity.is_some() {
+        let message = format!("missing: volume {name} has one, and it cannot be taken back");
+        faults.push(Fault::new("spec.capacity", message));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests;

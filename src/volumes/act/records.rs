@@ -1,0 +1,182 @@
+//! Records: written from what was seen, read again where that has changed.
+
+use prost::Message;
+
+use super::{Acting, Known, Stop, Trouble, Undo};
+use crate::etcd::{KeyValue, Revision};
+use crate::proto::{Publication, Volume};
+use crate::store::Name;
+use crate::store::object::decode;
+use crate::volumes::write::{Proof, Write, WriteError};
+
+/// How often the result of a call is written anew because others wrote the record meanwhile.
+pub(super) const RESULT_ATTEMPTS: u32 = 20;
+
+impl Acting<'_> {
+    pub(super) async fn put_volume(
+        &mut self,
+        volume: &Volume,
+        proof: Option<Proof>,
+    ) -> Result<Revision, Stop> {
+        self.put_volume_at(volume, self.job.seen.revision, proof).await
+    }
+
+    pub(super) async fn put_volume_at(
+        &mut self,
+        volume: &Volume,
+        revision: Revision,
+        proof: Option<Proof>,
+    ) -> Result<Revision, Stop> {
+        let key = self.env.store.keys.volume(&self.job.name);
+        let mut write = Write::put(key, revision, volume.encode_to_vec());
+        write.proof = proof;
+        self.write(write).await
+    }
+
+    pub(super) async fn put_publication(
+        &mut self,
+        node: &Name,
+        publication: &Publication,
+        revision: Revision,
+        proof: Option<Proof>,
+    ) -> Result<Revision, Stop> {
+        let key = self.env.store.keys.publication(&self.job.name, node);
+        let mut write = Write::put(key, revision, publication.encode_to_vec());
+        write.proof = proof;
+        self.write(write).await
+    }
+
+    /// Writes, and keeps what is known since.
+    pub(super) async fn write(&mut self, write: Write) -> Result<Revision, Stop> {
+        let (key, value) = (write.key.clone(), write.value.clone());
+        match self.env.writer.write(write).await {
+            Ok(revision) => {
+                let now = value.map(|value| KeyValue {
+                    key: key.clone(),
+                    value,
+                    create_revision: Revision::ABSENT,
+                    mod_revision: revision,
+                    lease: None,
+                });
+                self.known.push(Known {
+                    key,
+                    now: now.ok_or(revision),
+                    own: true,
+                });
+                Ok(revision)
+            }
+            Err(WriteError::Conflict) => {
+                self.read(&key).await?;
+                Err(Stop::Look)
+            }
+            Err(WriteError::Lost) => Err(Stop::Lost),
+            // It may have been written. What stands there decides what is next.
+            Err(WriteError::Failed(error)) => {
+                let read = self.read(&key).await;
+                // By its value: nobody else writes this one.
+                if let (Ok(Some(kv)), Some(value)) = (&read, &value)
+                    && kv.value == *value
+                    && let Some(known) = self.known.last_mut()
+                {
+                    known.own = true;
+                }
+                Err(Trouble::etcd(&error).into())
+            }
+        }
+    }
+
+    pub(super) async fn read(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Stop> {
+        let read = self.env.store.etcd.get(key).await;
+        let (stored, revision) = read.map_err(|error| Trouble::etcd(&error))?;
+        self.known.push(Known {
+            key: key.to_vec(),
+            now: stored.clone().ok_or(revision),
+            own: false,
+        });
+        Ok(stored)
+    }
+
+    /// The record of the volume as it is now, if it is still that of the same volume. It was just read.
+    pub(super) async fn same_volume(&mut self) -> Result<Option<(Volume, Revision)>, Stop> {
+        let key = self.env.store.keys.volume(&self.job.name);
+        let uid = |volume: &Volume| volume.metadata.clone().unwrap_or_default().uid;
+        let now = self.read(&key).await?.and_then(|kv| {
+            let volume = decode::<Volume>(self.job.name.as_str(), &kv.value).ok()?;
+            Some((volume, kv.mod_revision))
+        });
+        Ok(now.filter(|(now, _)| uid(now) == uid(&self.job.seen.volume)))
+    }
+
+    pub(super) async fn same_publication(
+        &mut self,
+        node: &Name,
+        before: &Publication,
+    ) -> Result<Option<(Publication, Revision)>, Stop> {
+        let key = self.env.store.keys.publication(&self.job.name, node);
+        let id = format!("{}/{node}", self.job.name);
+        let uid = |publication: &Publication| publication.metadata.clone().unwrap_or_default().uid;
+        let now = self.read(&key).await?.and_then(|kv| {
+            let publication = decode::<Publication>(&id, &kv.value).ok()?;
+            Some((publication, kv.mod_revision))
+        });
+        Ok(now.filter(|(now, _)| uid(now) == uid(before)))
+    }
+
+    /// Writes a result into the record of the volume, as it is by then.
+    pub(super) async fn settle_volume(
+        &mut self,
+        mut volume: Volume,
+        mut revision: Revision,
+        undo: Undo,
+        result: impl Fn(&Volume) -> Volume,
+    ) -> Result<(), Stop> {
+        for _ in 0..RESULT_ATTEMPTS {
+            match self.put_volume_at(&result(&volume), revision, None).await {
+                Err(Stop::Look) => match self.same_volume().await? {
+                    Some((now, at)) => (volume, revision) = (now, at),
+                    None => return Err(Stop::Undo(Box::new(undo))),
+                },
+                other => return other.map(drop),
+            }
+        }
+        Err(Stop::Look)
+    }
+
+    /// The same for a result that needs no undoing where the record is gone.
+    pub(super) async fn settle_volume_if_there(
+        &mut self,
+        volume: Volume,
+        revision: Revision,
+        result: impl Fn(&Volume) -> Volume,
+    ) -> Result<(), Stop> {
+        let undo = Undo {
+            volume: volume.clone(),
+            from: None,
+        };
+        match self.settle_volume(volume, revision, undo, result).await {
+            Err(Stop::Undo(_)) => Err(Stop::Look),
+            other => other,
+        }
+    }
+
+    pub(super) async fn settle_publication(
+        &mut self,
+        node: &Name,
+        mut publication: Publication,
+        mut revision: Revision,
+        undo: Undo,
+        result: impl Fn(&Publication) -> Publication,
+    ) -> Result<(), Stop> {
+        for _ in 0..RESULT_ATTEMPTS {
+            let after = result(&publication);
+            match self.put_publication(node, &after, revision, None).await {
+                Err(Stop::Look) => match self.same_publication(node, &publication).await? {
+                    Some((now, at)) => (publication, revision) = (now, at),
+                    None => return Err(Stop::Undo(Box::new(undo))),
+                },
+                other => return other.map(drop),
+            }
+        }
+        Err(Stop::Look)
+    }
+}

@@ -1,0 +1,391 @@
+//! Observe, plan, act, under one term.
+//!
+//! One loop over what happens: records that change, steps that end, plugins that become ready, rests that are over. Each
+//! wakes volumes; a volume that is woken is observed and planned anew. Its steps are taken one after the other, those of
+//! different volumes side by side, as many at a time as their plugin takes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, SelectAll, unfold};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::act::{Ended, Env, Outcome, Task, Trouble};
+use super::case::Case;
+use super::index::{Change, Index, Part, State};
+use super::line::Line;
+use super::plan::{Step, Target};
+use super::write::writer;
+use crate::csi::{Failure, ListedVolume, NotReady, Plugins, Session};
+use crate::etcd::Fence;
+use crate::failpoint;
+use crate::kube::events::{Notice, Severity};
+use crate::metrics::Metrics;
+use crate::store::{Follower, Name, Store, Update};
+
+mod advance;
+mod plugins;
+
+/// Volumes that are looked at between two looks at what happens, when there are many.
+const AT_ONCE: usize = 256;
+
+/// Between two questions whether a plugin is ready by now.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Between two looks at sessions that ended by themselves, and at the gauges.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The waits of the controller.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Between two comparisons with the list of a plugin that tells where its volumes are.
+    pub compare_every: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            compare_every: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What a leader needs to see to volumes.
+pub struct Volumes {
+    /// Where the records lie.
+    pub store: Store,
+    /// The term.
+    pub fence: Fence,
+    /// Its waits.
+    pub times: Times,
+    /// To whoever publishes Kubernetes Events. What it has no room for is only logged: nothing here waits for it.
+    pub notices: Option<mpsc::Sender<Notice>>,
+}
+
+/// Something that happened.
+enum Event {
+    Ended(Box<Ended>),
+    Connected(Name, u64, Result<std::sync::Arc<Session>, NotReady>),
+    Listed(Name, u64, u64, Result<Vec<ListedVolume>, Failure>),
+    /// The term is over.
+    Over,
+}
+
+impl Volumes {
+    /// Sees to volumes until leadership is lost.
+    pub async fn run(self) {
+        let (writer, writing) = writer(&self.store.etcd, &self.fence);
+        let metrics = self.store.etcd.metrics().clone();
+        let work = Work {
+            env: Env {
+                store: self.store.clone(),
+                fence: self.fence.clone(),
+                writer,
+            },
+            index: Index::new(self.store.keys.clone()),
+            plugins: Plugins::new(metrics.clone()),
+            lines: HashMap::new(),
+            cases: HashMap::new(),
+            due: BTreeSet::new(),
+            woken: Vec::new(),
+            under_way: FuturesUnordered::new(),
+            gauges: Gauges(metrics),
+            volumes: &self,
+        };
+        tokio::select! {
+            () = work.run() => {}
+            () = writing => {}
+        }
+    }
+}
+
+/// The state of one term.
+struct Work<'v> {
+    volumes: &'v Volumes,
+    env: Env,
+    index: Index,
+    plugins: Plugins,
+    lines: HashMap<Name, Line>,
+    /// The volumes that are not settled.
+    cases: HashMap<Name, Case>,
+    due: BTreeSet<(Instant, Name)>,
+    /// To be looked at.
+    woken: Vec<Name>,
+    under_way: FuturesUnordered<BoxFuture<'static, Event>>,
+    gauges: Gauges,
+}
+
+impl Work<'_> {
+    async fn run(mut self) {
+        let followed = Part::ALL.map(|part| {
+            let follower = Follower::new(&self.env.store.etcd, part.range(&self.env.store.keys));
+            let updates = unfold(follower, move |mut follower| async move {
+                let update = follower.next().await;
+                Some(((part, update), follower))
+            });
+            updates.boxed()
+        });
+        let mut updates: SelectAll<_> = followed.into_iter().collect();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            self.look_at_woken();
+            self.gauges.set_depth(&self.lines);
+            let first_due = self.due.first().map(|(at, _)| *at);
+            let rested = async {
+                match first_due {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let more_woken = async {
+                match self.woken.is_empty() || !self.index.is_complete() {
+                    true => std::future::pending().await,
+                    false => tokio::task::yield_now().await,
+                }
+            };
+            tokio::select! {
+                Some((part, update)) = updates.next() => self.take_in(part, update),
+                Some(event) = self.under_way.next() => {
+                    if !self.on(event) {
+                        return;
+                    }
+                }
+                () = rested => self.wake_rested(),
+                () = more_woken => {}
+                _ = tick.tick() => self.tick(),
+            }
+        }
+    }
+
+    fn take_in(&mut self, part: Part, update: Update) {
+        let before = self.index.is_complete();
+        let changes = self.index.take_in(part, update);
+        if !self.index.is_complete() {
+            return;
+        }
+        if !before {
+            failpoint::hit("volumes.listed");
+            // Whatever was there, and whatever a list that was interrupted left out.
+            let drivers: BTreeSet<Name> = self
+                .index
+                .names()
+                .iter()
+                .filter_map(|name| self.index.driver(name).cloned())
+                .collect();
+            for driver in drivers {
+                self.configure(&driver);
+            }
+            let names = self.index.names();
+            debug!(volumes = names.len(), "everything is examined");
+            names.into_iter().for_each(|name| self.wake(name, None));
+            return;
+        }
+        for change in changes {
+            match change {
+                Change::Record(name, revision) => self.wake(name, Some(revision)),
+                Change::Around(name) => self.wake(name, None),
+                Change::Plugin(plugin) => {
+                    self.configure(&plugin);
+                    for name in self.index.of_plugin(&plugin) {
+                        self.wake(name, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes over the record of a plugin.
+    fn configure(&mut self, plugin: &Name) {
+        let compare_at = Instant::now() + self.volumes.times.compare_every;
+        let line = self
+            .lines
+            .entry(plugin.clone())
+            .or_insert_with(|| Line::new(compare_at));
+        line.configure(plugin, self.index.plugin(plugin), &self.plugins);
+        if line.plugin().is_none() {
+            self.plugins.retain(|name| name != plugin.as_str());
+        }
+    }
+
+    /// Something changed: what failed may be tried again at once. During a step the change waits for its end.
+    fn wake(&mut self, name: Name, written: Option<crate::etcd::Revision>) {
+        if let Some(case) = self.cases.get_mut(&name) {
+            if case.is_busy {
+                match written {
+                    Some(revision) => case.heard(revision),
+                    None => case.grow_stale(),
+                }
+                return;
+            }
+            if let Some(at) = case.due {
+                self.due.remove(&(at, name.clone()));
+            }
+            case.reset();
+        }
+        self.woken.push(name);
+    }
+
+    fn wake_rested(&mut self) {
+        let now = Instant::now();
+        while let Some((at, _)) = self.due.first()
+            && *at <= now
+            && let Some((_, name)) = self.due.pop_first()
+        {
+            if let Some(case) = self.cases.get_mut(&name) {
+                case.begin_pass();
+                self.gauges.0.volume_retries.inc();
+                self.woken.push(name);
+            }
+        }
+    }
+
+    fn look_at_woken(&mut self) {
+        if !self.index.is_complete() {
+            return;
+        }
+        let from = self.woken.len().saturating_sub(AT_ONCE);
+        for name in self.woken.split_off(from) {
+            self.advance(&name);
+        }
+    }
+
+    /// False if the term is over.
+    fn on(&mut self, event: Event) -> bool {
+        match event {
+            Event::Over => return false,
+            Event::Ended(ended) => return self.on_ended(*ended),
+            Event::Connected(driver, generation, outcome) => self.on_connected(&driver, generation, outcome),
+            Event::Listed(driver, generation, since, outcome) => {
+                self.on_listed(&driver, generation, since, outcome);
+            }
+        }
+        true
+    }
+
+    fn on_ended(&mut self, ended: Ended) -> bool {
+        let Ended {
+            name,
+            driver,
+            task,
+            outcome,
+            known,
+        } = ended;
+        for record in &known {
+            self.index
+                .note(&record.key, record.now.as_ref().map_err(|deleted| *deleted));
+        }
+        let case = self.cases.entry(name.clone()).or_default();
+        let is_news = case.end_step(&known);
+        let target = match &task {
+            Task::Step(step) => step.target(),
+            Task::Note(_) | Task::Undo(_) => Target::Volume,
+        };
+        match outcome {
+            Outcome::Lost => return false,
+            Outcome::Done => self.on_done(&name, &task),
+            Outcome::Look => {
+                let case = self.cases.entry(name.clone()).or_default();
+                if !case.look() {
+                    case.fail(target, Trouble::restless());
+                }
+            }
+            Outcome::Undo(undo) => case.undo.push(*undo),
+            Outcome::Failed(trouble) => self.on_failed(&name, target, trouble),
+        }
+        if is_news && let Some(case) = self.cases.get_mut(&name) {
+            case.reset();
+        }
+        if let Some(line) = self.lines.get_mut(&driver) {
+            line.running = line.running.saturating_sub(1);
+        }
+        self.advance(&name);
+        self.serve_queue(&driver);
+        true
+    }
+
+    fn on_done(&mut self, name: &Name, task: &Task) {
+        let Some(case) = self.cases.get_mut(name) else {
+            return;
+        };
+        match task {
+            Task::Note(_) => {}
+            Task::Undo(_) => {
+                case.undo.remove(0);
+            }
+            Task::Step(step) => {
+                match step {
+                    Step::Publish { node, .. } => {
+                        case.drift.lost.remove(node);
+                    }
+                    Step::UnpublishStray { csi_node_id } => {
+                        case.drift.strays.remove(csi_node_id);
+                    }
+                    _ => {}
+                }
+                info!(volume = %name, "done: {step}");
+            }
+        }
+    }
+
+    fn on_failed(&mut self, name: &Name, target: Target, trouble: Trouble) {
+        let place = match &target {
+            Target::Volume => String::new(),
+            Target::Node(node) => format!(" on node {node}"),
+            Target::Stray(id) => format!(" on node id {id}"),
+        };
+        let note = format!(
+            "volume {name}{place}: {}: {}",
+            trouble.why.reason, trouble.why.message
+        );
+        let case = self.cases.entry(name.clone()).or_default();
+        // Once; the repetitions are in the metrics.
+        if case.fail(target, trouble) {
+            warn!("{note}");
+            if let Some(notices) = &self.volumes.notices {
+                // Full: the log has it.
+                let _ = notices.try_send(Notice {
+                    severity: Severity::Warning,
+                    reason: "VolumeBlocked",
+                    action: "Volumes",
+                    note,
+                });
+            }
+        } else {
+            debug!("{note}");
+        }
+    }
+}
+
+/// The gauges of this term; zero after it.
+struct Gauges(Metrics);
+
+impl Gauges {
+    fn set_depth(&self, lines: &HashMap<Name, Line>) {
+        let depth: usize = lines.values().map(|line| line.queue.len()).sum();
+        self.0
+            .volume_queue_depth
+            .set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+
+    fn set_states(&self, index: &Index) {
+        for (state, word) in State::ALL {
+            let label = crate::metrics::State { state: word };
+            self.0.volumes.get_or_create(&label).set(index.count(state));
+        }
+    }
+}
+
+impl Drop for Gauges {
+    fn drop(&mut self) {
+        self.0.volume_queue_depth.set(0);
+        for (_, word) in State::ALL {
+            let label = crate::metrics::State { state: word };
+            self.0.volumes.get_or_create(&label).set(0);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! One volume: what is next, what it waits for, and what its conditions say of that.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::{ASK_AGAIN, Event, Work};
+use crate::etcd::Revision;
+use crate::store::Name;
+use crate::store::object::volume;
+use crate::volumes::act::{Job, Task, act};
+use crate::volumes::case::Case;
+use crate::volumes::index::Seen;
+use crate::volumes::line::Line;
+use crate::volumes::plan::{Decision, Observed, Plugin, Step, Target, plan};
+use crate::volumes::record::{Blocked, blocked};
+
+impl Work<'_> {
+    pub(super) fn decide(&mut self, name: &Name, seen: &Seen) -> Decision {
+        let Some(driver) = self.index.driver(name).cloned() else {
+            return Decision::default();
+        };
+        if !self.lines.contains_key(&driver) {
+            self.configure(&driver);
+        }
+        let plugin = self.lines.get_mut(&driver).map_or(Plugin::Missing, Line::known);
+        let case = self.cases.get(name);
+        let resting = case.map(Case::resting).unwrap_or_default();
+        let drift = case.map(|case| case.drift.clone()).unwrap_or_default();
+        plan(&Observed {
+            volume: &seen.volume,
+            publications: &seen.publications,
+            unreadable: &seen.unreadable,
+            nodes: &seen.nodes,
+            plugin,
+            resting: &resting,
+            drift: &drift,
+        })
+    }
+
+    /// Looks at a volume and begins its next step, has it wait for its turn, or leaves it.
+    pub(super) fn advance(&mut self, name: &Name) {
+        if self
+            .cases
+            .get(name)
+            .is_some_and(|case| case.is_busy || case.is_queued)
+        {
+            return;
+        }
+        if self.undo(name) {
+            return;
+        }
+        let Some(seen) = self.index.observe(name) else {
+            self.leave(name);
+            return;
+        };
+        let Some(driver) = self.index.driver(name).cloned() else {
+            return;
+        };
+        let decision = self.decide(name, &seen);
+        let Some(step) = decision.step.clone() else {
+            self.end_pass(name, &driver, seen, &decision);
+            return;
+        };
+        if step == Step::Connect {
+            self.park(name, &driver, seen, &decision);
+            return;
+        }
+        self.begin_or_queue(name, &driver, seen, Task::Step(step));
+    }
+
+    /// What is left at the backend without a record goes before anything else.
+    pub(super) fn undo(&mut self, name: &Name) -> bool {
+        let Some(undo) = self.cases.get(name).and_then(|case| case.undo.first()).cloned() else {
+            return false;
+        };
+        if self
+            .cases
+            .get(name)
+            .is_some_and(|case| case.resting().contains(&Target::Volume))
+        {
+            self.rest(name);
+            return true;
+        }
+        let driver = volume::driver(&undo.volume);
+        let Ok(driver) = driver.parse::<Name>() else {
+            return false;
+        };
+        if !self.lines.contains_key(&driver) {
+            self.configure(&driver);
+        }
+        let known = self.lines.get_mut(&driver).map(Line::known);
+        if !matches!(known, Some(Plugin::Offers(_))) {
+            if let Some(line) = self.lines.get_mut(&driver) {
+                line.parked.insert(name.clone());
+            }
+            self.connect(&driver);
+            return true;
+        }
+        let seen = Seen {
+            volume: undo.volume.clone(),
+            revision: Revision::ABSENT,
+            publications: Default::default(),
+            revisions: Default::default(),
+            unreadable: Default::default(),
+            nodes: Default::default(),
+        };
+        self.begin_or_queue(name, &driver, seen, Task::Undo(undo));
+        true
+    }
+
+    pub(super) fn begin_or_queue(&mut self, name: &Name, driver: &Name, seen: Seen, task: Task) {
+        let Some(line) = self.lines.get_mut(driver) else {
+            return;
+        };
+        let case = self.cases.entry(name.clone()).or_default();
+        // In turn: whoever waits already is first.
+        if !line.has_room() {
+            case.is_queued = true;
+            line.queue.push_back(name.clone());
+            return;
+        }
+        line.running += 1;
+        case.is_busy = true;
+        match &task {
+            Task::Step(step) => debug!(volume = %name, "{step}"),
+            Task::Note(_) => {}
+            Task::Undo(_) => info!(volume = %name, "a result whose record is gone is undone"),
+        }
+        let job = Job {
+            name: name.clone(),
+            driver: driver.clone(),
+            seen,
+            task,
+            session: line.session(),
+            permits: line.permits.clone(),
+        };
+        let acting = act(self.env.clone(), job);
+        self.under_way
+            .push(acting.map(|ended| Event::Ended(Box::new(ended))).boxed());
+    }
+
+    /// Begins what waited for its turn.
+    pub(super) fn serve_queue(&mut self, driver: &Name) {
+        while let Some(line) = self.lines.get_mut(driver)
+            && line.has_room()
+            && let Some(name) = line.queue.pop_front()
+        {
+            if let Some(case) = self.cases.get_mut(&name) {
+                case.is_queued = false;
+            }
+            self.advance(&name);
+        }
+    }
+
+    /// It waits until its plugin is ready.
+    pub(super) fn park(&mut self, name: &Name, driver: &Name, seen: Seen, decision: &Decision) {
+        if let Some(line) = self.lines.get_mut(driver) {
+            line.parked.insert(name.clone());
+        }
+        self.connect(driver);
+        self.end_pass(name, driver, seen, decision);
+    }
+
+    /// Has somebody wait for the plugin, unless somebody does.
+    pub(super) fn connect(&mut self, driver: &Name) {
+        let Some(line) = self.lines.get_mut(driver) else {
+            return;
+        };
+        let Some(plugin) = line.plugin().filter(|_| !line.connecting) else {
+            return;
+        };
+        line.connecting = true;
+        let (driver, generation) = (driver.clone(), line.generation);
+        let again = line.not_ready.is_some();
+        let connecting = async move {
+            if again {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            // It answers from memory where it was asked just now, so that asking often is no load (INV-9).
+            Event::Connected(driver, generation, plugin.session().await)
+        };
+        self.within_window(connecting.boxed());
+    }
+
+    /// What talks to a plugin ends with the term (INV-3).
+    pub(super) fn within_window(&self, future: BoxFuture<'static, Event>) {
+        let window = self.env.fence.window().clone();
+        let guarded = async move {
+            tokio::select! {
+                biased;
+                () = window.closed() => Event::Over,
+                event = future => event,
+            }
+        };
+        self.under_way.push(guarded.boxed());
+    }
+
+    /// Nothing more can be done now: the conditions say so, and what failed rests.
+    pub(super) fn end_pass(&mut self, name: &Name, driver: &Name, seen: Seen, decision: &Decision) {
+        let notes = self.notes(name, driver, &seen, decision);
+        let noted = self.cases.get(name).is_some_and(|case| case.is_noted);
+        if !notes.is_empty() && !noted {
+            self.cases.entry(name.clone()).or_default().is_noted = true;
+            self.begin_or_queue(name, driver, seen, Task::Note(notes));
+            return;
+        }
+        // What is wanted and impossible may become possible with the plugin's next session.
+        let is_waiting = decision.waits.iter().any(|wait| wait.is_fault);
+        if is_waiting || self.cases.contains_key(name) {
+            self.cases.entry(name.clone()).or_default().is_waiting = is_waiting;
+        }
+        self.rest(name);
+    }
+
+    pub(super) fn rest(&mut self, name: &Name) {
+        let Some(case) = self.cases.get_mut(name) else {
+            return;
+        };
+        // It rests already; it was only looked at.
+        if case.due.is_some() {
+            return;
+        }
+        // What was mended, or is no longer as it was found.
+        let resting = case.resting();
+        case.drift
+            .lost
+            .retain(|node| resting.contains(&Target::Node(node.clone())));
+        case.drift
+            .strays
+            .retain(|id| resting.contains(&Target::Stray(id.clone())));
+        if let Some(delay) = case.end_pass(random()) {
+            let at = Instant::now() + delay;
+            case.due = Some(at);
+            self.due.insert((at, name.clone()));
+        }
+        if case.is_closed() {
+            self.cases.remove(name);
+        }
+    }
+
+    pub(super) fn leave(&mut self, name: &Name) {
+        if let Some(case) = self.cases.get(name)
+            && !case.is_busy
+        {
+            if let Some(at) = case.due {
+                self.due.remove(&(at, name.clone()));
+            }
+            self.cases.remove(name);
+        }
+    }
+
+    /// Where the conditions do not say what is the case.
+    pub(super) fn notes(
+        &mut self,
+        name: &Name,
+        driver: &Name,
+        seen: &Seen,
+        decision: &Decision,
+    ) -> Vec<(Target, Option<Blocked>)> {
+        let unready = match &decision.step {
+            Some(Step::Connect) => self.lines.get(driver).and_then(Line::blocked),
+            _ => None,
+        };
+        // While it is not known whether it is ready, what stands stays.
+        if decision.step == Some(Step::Connect) && unready.is_none() {
+            return Vec::new();
+        }
+        let case = self.cases.get(name);
+        let of_volume = seen.volume.status.as_ref().map(|status| &status.conditions);
+        let of_nodes = seen.publications.iter().map(|(node, publication)| {
+            let conditions = publication.status.as_ref().map(|status| &status.conditions);
+            (Target::Node(node.clone()), conditions)
+        });
+        let all = std::iter::once((Target::Volume, of_volume)).chain(of_nodes);
+        let notes = all.filter_map(|(target, conditions)| {
+            if case.is_some_and(|case| case.is_quiet(&target)) {
+                return None;
+            }
+            let failed = case.and_then(|case| case.blocked(&target)).cloned();
+            let unready = unready.clone().filter(|_| target == Target::Volume);
+            let wait = decision
+                .waits
+                .iter()
+                .find(|wait| wait.is_fault && wait.target == target);
+            let waits = wait.map(|wait| Blocked {
+                reason: wait.reason.to_owned(),
+                message: wait.message.clone(),
+            });
+            let now = failed.or(unready).or(waits);
+            let stands = conditions.and_then(|conditions| blocked(conditions));
+            let stands = stands.map(|condition| Blocked {
+                reason: condition.reason.clone(),
+                message: condition.message.clone(),
+            });
+            (now != stands).then_some((target, now))
+        });
+        notes.collect()
+    }
+}
+
+/// From 0 to 1, other every time. A random UUID is at hand, a generator is not.
+fn random() -> f64 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    // The first 48 bits are random in a UUID of version 4; 32 of them fill an f64 without rounding.
+    let bits = u32::try_from(high >> 32).unwrap_or(u32::MAX);
+    f64::from(bits) / f64::from(u32::MAX)
+}

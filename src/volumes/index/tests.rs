@@ -1,0 +1,231 @@
+use prost::Message;
+
+use super::*;
+use crate::proto::access_mode::{Kind, Mount};
+use crate::proto::publication_status::State as Published;
+use crate::proto::volume_spec::Driver;
+use crate::proto::{
+    AccessMode, CsiNode, Metadata, Node, NodeSpec, NodeStatus, PublicationSpec, PublicationStatus,
+    VolumeSecret, VolumeSpec,
+};
+
+fn keys() -> Keys {
+    Keys::new("/q".parse().unwrap())
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn metadata(text: &str) -> Option<Metadata> {
+    Some(Metadata {
+        name: text.to_owned(),
+        uid: "uid".to_owned(),
+        ..Metadata::default()
+    })
+}
+
+fn kv(key: Vec<u8>, value: Vec<u8>, revision: i64) -> KeyValue {
+    KeyValue {
+        key,
+        value,
+        create_revision: Revision(1),
+        mod_revision: Revision(revision),
+        lease: None,
+    }
+}
+
+fn volume(text: &str, revision: i64) -> KeyValue {
+    let volume = Volume {
+        metadata: metadata(text),
+        spec: Some(VolumeSpec {
+            driver: Some(Driver {
+                name: "p".to_owned(),
+                ..Driver::default()
+            }),
+            access_mode: Some(AccessMode {
+                kind: Some(Kind::Mount(Mount::default())),
+                ..AccessMode::default()
+            }),
+            secrets: vec![VolumeSecret {
+                key: "k".to_owned(),
+                secret: "s".to_owned(),
+            }],
+            ..VolumeSpec::default()
+        }),
+        status: None,
+    };
+    kv(keys().volume(&name(text)), volume.encode_to_vec(), revision)
+}
+
+fn publication(volume: &str, node: &str, revision: i64) -> KeyValue {
+    let publication = Publication {
+        metadata: metadata(node),
+        spec: Some(PublicationSpec {
+            volume: volume.to_owned(),
+            ..PublicationSpec::default()
+        }),
+        status: Some(PublicationStatus {
+            state: Published::PendingPublish.into(),
+            ..PublicationStatus::default()
+        }),
+    };
+    let key = keys().publication(&name(volume), &name(node));
+    kv(key, publication.encode_to_vec(), revision)
+}
+
+fn node(text: &str, release: i64, csi: &str, revision: i64) -> KeyValue {
+    let node = Node {
+        metadata: metadata(text),
+        spec: Some(NodeSpec::default()),
+        status: Some(NodeStatus {
+            release: Some(crate::proto::version::Release {
+                major: release,
+                minor: 0,
+                patch: 0,
+            }),
+            csi: vec![CsiNode {
+                plugin: "p".to_owned(),
+                node_id: csi.to_owned(),
+                ..CsiNode::default()
+            }],
+            ..NodeStatus::default()
+        }),
+    };
+    kv(keys().node(&name(text)), node.encode_to_vec(), revision)
+}
+
+fn listed(index: &mut Index, part: Part, kvs: Vec<KeyValue>, revision: i64) -> Vec<Change> {
+    let mut changes = index.take_in(
+        part,
+        Update::Page {
+            first: true,
+            keys: kvs,
+        },
+    );
+    changes.extend(index.take_in(part, Update::Listed(Revision(revision))));
+    changes
+}
+
+fn events(index: &mut Index, part: Part, kvs: Vec<KeyValue>) -> Vec<Change> {
+    index.take_in(part, Update::Events(kvs.into_iter().map(Event::Put).collect()))
+}
+
+fn full() -> Index {
+    let mut index = Index::new(keys());
+    listed(&mut index, Part::Volumes, vec![volume("a", 3), volume("b", 4)], 9);
+    listed(&mut index, Part::Publications, vec![publication("a", "n1", 5)], 9);
+    listed(&mut index, Part::Nodes, vec![node("n1", 1, "csi-n1", 6)], 9);
+    listed(&mut index, Part::Plugins, vec![], 9);
+    assert!(!index.is_complete());
+    listed(&mut index, Part::Secrets, vec![], 9);
+    assert!(index.is_complete());
+    index
+}
+
+#[test]
+fn a_volume_is_seen_with_its_publications_and_their_nodes() {
+    let index = full();
+    let seen = index.observe(&name("a")).unwrap();
+    assert_eq!(seen.revision, Revision(3));
+    assert_eq!(seen.revisions[&name("n1")], Revision(5));
+    assert_eq!(seen.nodes[&name("n1")].csi_node_id.as_deref(), Some("csi-n1"));
+    assert!(index.observe(&name("c")).is_none());
+    assert_eq!(index.count(State::Creating), 2);
+    assert_eq!(index.of_plugin(&name("p")).len(), 2);
+}
+
+#[test]
+fn an_own_write_is_known_when_the_watch_brings_it_and_one_of_somebody_else_is_not() {
+    let mut index = full();
+    let written = volume("a", 10);
+    index.note(&written.key.clone(), Ok(&written));
+    assert_eq!(index.observe(&name("a")).unwrap().revision, Revision(10));
+    assert_eq!(events(&mut index, Part::Volumes, vec![volume("a", 10)]), []);
+    let change = Change::Record(name("a"), Revision(11));
+    assert_eq!(events(&mut index, Part::Volumes, vec![volume("a", 11)]), [change]);
+}
+
+#[test]
+fn what_was_deleted_here_is_not_brought_back_by_older_news() {
+    let mut index = full();
+    let key = keys().publication(&name("a"), &name("n1"));
+    index.note(&key, Err(Revision(12)));
+    assert!(index.observe(&name("a")).unwrap().publications.is_empty());
+    assert_eq!(
+        events(&mut index, Part::Publications, vec![publication("a", "n1", 11)]),
+        []
+    );
+    assert!(index.observe(&name("a")).unwrap().publications.is_empty());
+    // Asked for again since.
+    let changes = events(&mut index, Part::Publications, vec![publication("a", "n1", 13)]);
+    assert_eq!(changes, [Change::Record(name("a"), Revision(13))]);
+}
+
+#[test]
+fn a_list_takes_away_what_it_does_not_show_but_not_what_was_written_after_it() {
+    let mut index = full();
+    let written = volume("b", 30);
+    index.note(&written.key.clone(), Ok(&written));
+    let changes = listed(&mut index, Part::Volumes, vec![], 20);
+    assert_eq!(changes, [Change::Record(name("a"), Revision(21))]);
+    assert!(index.observe(&name("a")).is_none() && index.observe(&name("b")).is_some());
+    assert_eq!(index.count(State::Creating), 1);
+}
+
+#[test]
+fn only_what_decides_about_volumes_is_a_change_of_a_node() {
+    let mut index = full();
+    assert_eq!(
+        events(&mut index, Part::Nodes, vec![node("n1", 2, "csi-n1", 20)]),
+        []
+    );
+    let seen = index.observe(&name("a")).unwrap();
+    assert_eq!(
+        seen.nodes[&name("n1")].mod_revision,
+        Revision(20),
+        "the transaction compares it"
+    );
+    let around = [Change::Around(name("a"))];
+    assert_eq!(
+        events(&mut index, Part::Nodes, vec![node("n1", 2, "other", 21)]),
+        around
+    );
+    let delete = Event::Delete {
+        key: keys().node(&name("n1")),
+        revision: Revision(22),
+    };
+    let changes = index.take_in(Part::Nodes, Update::Events(vec![delete]));
+    assert_eq!(changes, around);
+    assert!(index.observe(&name("a")).unwrap().nodes.is_empty());
+}
+
+#[test]
+fn a_node_that_cannot_be_read_is_there_all_the_same() {
+    let mut index = full();
+    let garbage = kv(keys().node(&name("n1")), vec![0xff, 0xff], 20);
+    events(&mut index, Part::Nodes, vec![garbage]);
+    let seen = index.observe(&name("a")).unwrap();
+    assert_eq!(seen.nodes[&name("n1")].uid, "");
+    assert_eq!(seen.nodes[&name("n1")].csi_node_id, None);
+}
+
+#[test]
+fn a_secret_concerns_the_volumes_that_use_it_and_its_value_is_kept_nowhere() {
+    let mut index = full();
+    let secret = kv(keys().secret(&name("s")), b"xyzzy".to_vec(), 20);
+    let mut changes = events(&mut index, Part::Secrets, vec![secret]);
+    changes.sort_by_key(|change| format!("{change:?}"));
+    assert_eq!(changes, [Change::Around(name("a")), Change::Around(name("b"))]);
+    let bytes = format!("{:?}", b"xyzzy").trim_matches(['[', ']']).to_owned();
+    assert!(!format!("{index:?}").contains(&bytes));
+}
+
+#[test]
+fn a_publication_that_cannot_be_read_is_known_to_be_there() {
+    let mut index = full();
+    let key = keys().publication(&name("a"), &name("n2"));
+    events(&mut index, Part::Publications, vec![kv(key, vec![0xff], 20)]);
+    let seen = index.observe(&name("a")).unwrap();
+    assert_eq!(seen.unreadable, [name("n2")].into());
+}

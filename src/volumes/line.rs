@@ -1,0 +1,171 @@
+//! One plugin as the controller holds it: its session, how many calls it takes, and which volumes wait for it.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::plan;
+use super::record::Blocked;
+use super::request::offers;
+use crate::csi::{self, Capability, Endpoint, NotReady, Plugins, Session};
+use crate::proto;
+use crate::store::Name;
+use crate::store::object::{Malformed, plugin};
+
+/// Steps under way at once, besides those that are in a call: they write what comes before and after it, so that the
+/// plugin is never idle for etcd's sake.
+const BESIDE_CALLS: usize = 48;
+
+/// What is known of a plugin.
+pub struct Line {
+    plugin: Result<csi::Plugin, Blocked>,
+    concurrency: usize,
+    session: Option<Arc<Session>>,
+    /// Tells the outcome of connecting to what the plugin was from that to what it is.
+    pub generation: u64,
+    /// Whether somebody waits for it to be ready.
+    pub connecting: bool,
+    /// Why it is not.
+    pub not_ready: Option<NotReady>,
+    /// Calls at a time.
+    pub permits: Arc<Semaphore>,
+    /// Volumes with a step to take, the longest waiting first.
+    pub queue: VecDeque<Name>,
+    /// Steps under way.
+    pub running: usize,
+    /// Volumes that wait for it to be ready.
+    pub parked: HashSet<Name>,
+    /// When its volumes are compared with its own list.
+    pub compare_at: Instant,
+    /// Whether that is under way.
+    pub comparing: bool,
+}
+
+impl Line {
+    /// Of a plugin that nothing is known of yet.
+    pub fn new(compare_at: Instant) -> Self {
+        Self {
+            plugin: Err(missing()),
+            concurrency: 0,
+            session: None,
+            generation: 0,
+            connecting: false,
+            not_ready: None,
+            permits: Arc::new(Semaphore::new(1)),
+            queue: VecDeque::new(),
+            running: 0,
+            parked: HashSet::new(),
+            compare_at,
+            comparing: false,
+        }
+    }
+
+    /// Takes over its record. Steps that are under way end with what they began with.
+    pub fn configure(
+        &mut self,
+        name: &Name,
+        record: Option<&Result<proto::Plugin, Malformed>>,
+        plugins: &Plugins,
+    ) {
+        self.generation += 1;
+        self.session = None;
+        self.connecting = false;
+        self.not_ready = None;
+        self.comparing = false;
+        // All of its volumes are looked at anew.
+        self.parked.clear();
+        self.plugin = match record {
+            None => Err(missing()),
+            Some(Err(malformed)) => Err(Blocked {
+                reason: "PluginMalformed".to_owned(),
+                message: format!("plugin {name} cannot be read: {malformed}"),
+            }),
+            Some(Ok(record)) => {
+                self.concurrency = usize::try_from(plugin::concurrency(record)).unwrap_or(1);
+                self.permits = Arc::new(Semaphore::new(self.concurrency));
+                match plugin::endpoint(record).parse::<Endpoint>() {
+                    Ok(endpoint) => Ok(plugins.plugin(name.as_str(), &endpoint, plugin::timeout(record))),
+                    Err(why) => Err(Blocked {
+                        reason: "PluginMalformed".to_owned(),
+                        message: format!("the endpoint of plugin {name} cannot be read: {why}"),
+                    }),
+                }
+            }
+        };
+    }
+
+    /// How to connect to it, where that is possible.
+    pub fn plugin(&self) -> Option<csi::Plugin> {
+        self.plugin.as_ref().ok().cloned()
+    }
+
+    /// The session in use, unless its connection has ended: what it offered then says nothing about what it offers
+    /// after.
+    pub fn session(&mut self) -> Option<Arc<Session>> {
+        if self.session.as_ref().is_some_and(|session| session.has_ended()) {
+            self.session = None;
+        }
+        self.session.clone()
+    }
+
+    /// It is ready.
+    pub fn ready(&mut self, session: Arc<Session>) {
+        self.session = Some(session);
+        self.not_ready = None;
+        self.connecting = false;
+    }
+
+    /// What a plan needs to know of it.
+    pub fn known(&mut self) -> plan::Plugin {
+        let session = self.session();
+        match (&self.plugin, session) {
+            // One that cannot be read is there, and may be mended: nothing follows from it.
+            (Err(blocked), _) if blocked.reason != MISSING => plan::Plugin::Unknown,
+            (Err(_), _) => plan::Plugin::Missing,
+            (Ok(_), None) => plan::Plugin::Unknown,
+            (Ok(_), Some(session)) => plan::Plugin::Offers(offers(session.capabilities())),
+        }
+    }
+
+    /// Why a volume that waits for it does.
+    pub fn blocked(&self) -> Option<Blocked> {
+        if let Err(blocked) = &self.plugin {
+            return Some(blocked.clone());
+        }
+        let not_ready = self.not_ready.as_ref()?;
+        Some(Blocked {
+            reason: not_ready.reason().to_owned(),
+            message: not_ready.to_string(),
+        })
+    }
+
+    /// Whether one more step may be begun.
+    pub fn has_room(&self) -> bool {
+        self.running < self.concurrency + BESIDE_CALLS
+    }
+
+    /// The session, where the plugin tells which nodes its volumes are published to.
+    pub fn comparable(&mut self) -> Option<Arc<Session>> {
+        let lists = |session: &Arc<Session>| {
+            let offers = |capability| session.offers(capability);
+            offers(Capability::ListVolumes) && offers(Capability::ListPublishedNodes)
+        };
+        self.session().filter(lists)
+    }
+
+    /// Whether anything hangs on it.
+    pub fn is_idle(&self) -> bool {
+        self.running == 0 && self.queue.is_empty() && self.parked.is_empty() && !self.comparing
+    }
+}
+
+const MISSING: &str = "PluginMissing";
+
+fn missing() -> Blocked {
+    Blocked {
+        reason: MISSING.to_owned(),
+        message: "the plugin does not exist".to_owned(),
+    }
+}

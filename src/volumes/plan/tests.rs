@@ -1,0 +1,440 @@
+use super::*;
+use crate::proto::access_mode::{Kind, Mount, Sharing};
+use crate::proto::volume_spec::Driver;
+use crate::proto::{
+    AccessMode, Capacity, CreateIntent, Metadata, PublicationSpec, PublicationStatus, VolumeSpec,
+};
+
+mod random;
+
+const ALL: Offers = Offers {
+    create: true,
+    publish: true,
+    expand: true,
+    expand_offline_only: false,
+};
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn volume(scope: Scope) -> Volume {
+    Volume {
+        metadata: Some(Metadata {
+            name: "data".to_owned(),
+            uid: "uid".to_owned(),
+            ..Metadata::default()
+        }),
+        spec: Some(VolumeSpec {
+            driver: Some(Driver {
+                name: "hostpath".to_owned(),
+                ..Driver::default()
+            }),
+            access_mode: Some(AccessMode {
+                scope: scope.into(),
+                sharing: Sharing::All.into(),
+                kind: Some(Kind::Mount(Mount::default())),
+            }),
+            capacity: Some(Capacity {
+                required: 5,
+                limit: 0,
+            }),
+            ..VolumeSpec::default()
+        }),
+        status: Some(VolumeStatus::default()),
+    }
+}
+
+fn created(mut volume: Volume) -> Volume {
+    volume.status = Some(VolumeStatus {
+        create: Some(CreateIntent::default()),
+        volume_id: "vol-1".to_owned(),
+        fulfilled_bytes: 5,
+        ..VolumeStatus::default()
+    });
+    volume
+}
+
+fn marked(mut volume: Volume) -> Volume {
+    volume.status.get_or_insert_default().delete_requested = Some(prost_types::Timestamp::default());
+    volume
+}
+
+fn publication(state: State, csi_node_id: &str) -> Publication {
+    Publication {
+        metadata: None,
+        spec: Some(PublicationSpec {
+            volume: "data".to_owned(),
+            volume_uid: "uid".to_owned(),
+            node_uid: "node-uid".to_owned(),
+            ..PublicationSpec::default()
+        }),
+        status: Some(PublicationStatus {
+            state: state.into(),
+            csi_node_id: csi_node_id.to_owned(),
+            ..PublicationStatus::default()
+        }),
+    }
+}
+
+fn node(csi_node_id: &str) -> Node {
+    Node {
+        uid: "node-uid".to_owned(),
+        mod_revision: Revision(7),
+        out_of_service: false,
+        csi_node_id: (!csi_node_id.is_empty()).then(|| csi_node_id.to_owned()),
+    }
+}
+
+/// A situation, to be varied.
+struct Scene {
+    volume: Volume,
+    publications: BTreeMap<Name, Publication>,
+    unreadable: BTreeSet<Name>,
+    nodes: BTreeMap<Name, Node>,
+    plugin: Plugin,
+    resting: BTreeSet<Target>,
+    drift: Drift,
+}
+
+impl Scene {
+    fn of(volume: Volume) -> Self {
+        let node = |text: &str| (name(text), node(&format!("csi-{text}")));
+        Self {
+            volume,
+            publications: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            nodes: [node("n1"), node("n2"), node("n3")].into(),
+            plugin: Plugin::Offers(ALL),
+            resting: BTreeSet::new(),
+            drift: Drift::default(),
+        }
+    }
+
+    fn with(mut self, node: &str, state: State, csi_node_id: &str) -> Self {
+        self.publications
+            .insert(name(node), publication(state, csi_node_id));
+        self
+    }
+
+    fn offering(mut self, plugin: Plugin) -> Self {
+        self.plugin = plugin;
+        self
+    }
+
+    fn decide(&self) -> Decision {
+        plan(&Observed {
+            volume: &self.volume,
+            publications: &self.publications,
+            unreadable: &self.unreadable,
+            nodes: &self.nodes,
+            plugin: self.plugin,
+            resting: &self.resting,
+            drift: &self.drift,
+        })
+    }
+
+    fn step(&self) -> Option<Step> {
+        self.decide().step
+    }
+
+    fn reasons(&self) -> Vec<&'static str> {
+        self.decide().waits.iter().map(|wait| wait.reason).collect()
+    }
+}
+
+#[test]
+fn a_plugin_that_was_not_asked_is_asked_first_and_one_that_is_missing_waited_for() {
+    let scene = Scene::of(volume(Scope::SingleNode)).offering(Plugin::Unknown);
+    assert_eq!(scene.step(), Some(Step::Connect));
+    let published = Scene::of(created(volume(Scope::SingleNode)))
+        .with("n1", State::PendingUnpublish, "csi-n1")
+        .offering(Plugin::Unknown);
+    assert_eq!(published.step(), Some(Step::Connect), "never taken for a no-op");
+    let scene = scene.offering(Plugin::Missing);
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["PluginMissing"]));
+}
+
+#[test]
+fn what_needs_no_plugin_does_not_wait_for_one() {
+    let scene = Scene::of(created(volume(Scope::MultiNode)))
+        .with("n1", State::PendingUnpublish, "csi-n1")
+        .with("n2", State::PendingUnpublish, "")
+        .offering(Plugin::Unknown);
+    assert_eq!(scene.step(), Some(Step::Forget { node: name("n2") }));
+    let scene = Scene::of(marked(volume(Scope::SingleNode))).offering(Plugin::Missing);
+    assert_eq!(
+        scene.step(),
+        Some(Step::Drop),
+        "never attempted, so nothing is there"
+    );
+}
+
+#[test]
+fn a_volume_is_created_then_published_then_unpublished_then_deleted() {
+    assert_eq!(
+        Scene::of(volume(Scope::SingleNode))
+            .with("n1", State::PendingPublish, "")
+            .step(),
+        Some(Step::Create)
+    );
+    let there = created(volume(Scope::SingleNode));
+    assert_eq!(
+        Scene::of(there.clone())
+            .with("n1", State::PendingPublish, "")
+            .step(),
+        Some(Step::Publish {
+            node: name("n1"),
+            csi_node_id: "csi-n1".to_owned()
+        })
+    );
+    let settled = Scene::of(there.clone()).with("n1", State::Published, "csi-n1");
+    assert_eq!(settled.decide(), Decision::default());
+    let waiting = Scene::of(there.clone()).with("n1", State::PendingNodeUnpublish, "csi-n1");
+    assert_eq!((waiting.step(), waiting.reasons()), (None, vec!["NodeUnpublish"]));
+    assert_eq!(
+        Scene::of(there.clone())
+            .with("n1", State::PendingUnpublish, "csi-n1")
+            .step(),
+        Some(Step::Unpublish {
+            node: name("n1"),
+            csi_node_id: "csi-n1".to_owned()
+        })
+    );
+    assert_eq!(Scene::of(marked(there)).step(), Some(Step::Delete));
+}
+
+#[test]
+fn a_volume_with_a_publication_is_never_deleted() {
+    for state in [
+        State::PendingPublish,
+        State::Published,
+        State::PendingNodeUnpublish,
+        State::PendingUnpublish,
+    ] {
+        for id in ["", "csi-n1"] {
+            let scene = Scene::of(marked(created(volume(Scope::SingleNode)))).with("n1", state, id);
+            assert!(
+                !matches!(scene.step(), Some(Step::Delete | Step::Drop)),
+                "{state:?} {id:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn deleting_a_volume_whose_create_may_have_happened_finishes_the_create_first() {
+    let mut attempted = marked(volume(Scope::SingleNode));
+    attempted.status.as_mut().unwrap().create = Some(CreateIntent::default());
+    assert_eq!(Scene::of(attempted.clone()).step(), Some(Step::Create));
+    let without = Plugin::Offers(Offers::default());
+    let scene = Scene::of(attempted.clone()).offering(without);
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["CreateUnsupported"]));
+    let intent = attempted.status.as_mut().unwrap().create.as_mut().unwrap();
+    intent.refused = true;
+    assert_eq!(Scene::of(attempted).step(), Some(Step::Drop));
+}
+
+#[test]
+fn a_plugin_without_create_gives_the_name_and_one_without_publish_a_record() {
+    let nothing = Plugin::Offers(Offers::default());
+    assert_eq!(
+        Scene::of(volume(Scope::SingleNode)).offering(nothing).step(),
+        Some(Step::TakeName)
+    );
+    let scene = Scene::of(created(volume(Scope::SingleNode)))
+        .with("n1", State::PendingPublish, "")
+        .offering(nothing);
+    assert_eq!(scene.step(), Some(Step::PublishNothing { node: name("n1") }));
+    let mut fixed = marked(created(volume(Scope::SingleNode)));
+    fixed.status.as_mut().unwrap().r#static = true;
+    assert_eq!(Scene::of(fixed).step(), Some(Step::Drop));
+    let scene = Scene::of(marked(created(volume(Scope::SingleNode)))).offering(nothing);
+    assert_eq!(
+        (scene.step(), scene.reasons()),
+        (None, vec!["DeleteUnsupported"]),
+        "what it created is not forgotten"
+    );
+    let scene = Scene::of(created(volume(Scope::SingleNode)))
+        .with("n1", State::PendingUnpublish, "csi-n1")
+        .offering(nothing);
+    assert_eq!(
+        (scene.step(), scene.reasons()),
+        (None, vec!["UnpublishUnsupported"])
+    );
+}
+
+#[test]
+fn a_node_that_is_gone_out_of_service_or_another_loses_its_publication_and_no_other_does() {
+    for held in [
+        State::PendingPublish,
+        State::Published,
+        State::PendingNodeUnpublish,
+    ] {
+        let mut scene = Scene::of(created(volume(Scope::MultiNode)))
+            .with("n1", State::Published, "csi-n1")
+            .with("n2", held, "csi-n2");
+        scene.nodes.remove(&name("n2"));
+        let detach = |lost: Lost| {
+            Some(Step::Detach {
+                node: name("n2"),
+                lost: Some(lost),
+                again: false,
+            })
+        };
+        assert_eq!(scene.step(), detach(Lost::Absent));
+        let mut other = node("csi-n2");
+        other.uid = "another".to_owned();
+        scene.nodes.insert(name("n2"), other);
+        assert_eq!(scene.step(), detach(Lost::Unchanged(Revision(7))));
+        let mut out = node("csi-n2");
+        out.out_of_service = true;
+        scene.nodes.insert(name("n2"), out);
+        assert_eq!(scene.step(), detach(Lost::Unchanged(Revision(7))));
+    }
+}
+
+#[test]
+fn it_is_unpublished_from_the_stored_node_id_whatever_the_node_says_now() {
+    let mut scene =
+        Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingUnpublish, "csi-then");
+    for now in [None, Some(node("csi-now")), Some(node(""))] {
+        scene.nodes.remove(&name("n2"));
+        scene.nodes.extend(now.into_iter().map(|node| (name("n2"), node)));
+        assert_eq!(
+            scene.step(),
+            Some(Step::Unpublish {
+                node: name("n2"),
+                csi_node_id: "csi-then".to_owned()
+            })
+        );
+    }
+}
+
+#[test]
+fn a_node_whose_id_changed_under_a_publish_gets_it_anew_after_the_old_id_lost_it() {
+    let scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::PendingPublish, "csi-old");
+    let detach = Step::Detach {
+        node: name("n1"),
+        lost: None,
+        again: true,
+    };
+    assert_eq!(scene.step(), Some(detach));
+}
+
+#[test]
+fn a_node_without_a_node_id_is_waited_for_and_delays_no_other() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode)))
+        .with("n1", State::PendingPublish, "")
+        .with("n2", State::PendingPublish, "");
+    scene.nodes.insert(name("n1"), node(""));
+    assert_eq!(
+        scene.step(),
+        Some(Step::Publish {
+            node: name("n2"),
+            csi_node_id: "csi-n2".to_owned()
+        })
+    );
+    assert_eq!(scene.reasons(), ["NodeIDMissing"]);
+}
+
+#[test]
+fn what_rests_is_left_out_and_the_others_go_on() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode)))
+        .with("n1", State::PendingPublish, "")
+        .with("n2", State::PendingPublish, "")
+        .with("n3", State::PendingPublish, "");
+    scene.resting = [Target::Node(name("n1")), Target::Node(name("n2"))].into();
+    assert_eq!(
+        scene.step().map(|step| step.target()),
+        Some(Target::Node(name("n3")))
+    );
+    scene.resting.insert(Target::Node(name("n3")));
+    assert_eq!(scene.step(), None);
+}
+
+#[test]
+fn a_volume_for_one_node_is_not_published_to_a_second_before_the_first_let_go() {
+    for state in [
+        State::Published,
+        State::PendingNodeUnpublish,
+        State::PendingUnpublish,
+    ] {
+        let mut scene = Scene::of(created(volume(Scope::SingleNode)))
+            .with("n1", state, "csi-n1")
+            .with("n2", State::PendingPublish, "");
+        scene.resting.insert(Target::Node(name("n1")));
+        assert_eq!(scene.step(), None, "{state:?}");
+        assert!(scene.reasons().contains(&"OtherNode"));
+    }
+}
+
+#[test]
+fn a_volume_grows_where_its_plugin_makes_it_grow() {
+    let mut larger = created(volume(Scope::SingleNode));
+    larger.spec.as_mut().unwrap().capacity = Some(Capacity {
+        required: 6,
+        limit: 0,
+    });
+    assert_eq!(Scene::of(larger.clone()).step(), Some(Step::Expand));
+    let offline = Plugin::Offers(Offers {
+        expand_offline_only: true,
+        ..ALL
+    });
+    let scene = Scene::of(larger.clone())
+        .with("n1", State::Published, "csi-n1")
+        .offering(offline);
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["ExpandOffline"]));
+    let never = Plugin::Offers(Offers { expand: false, ..ALL });
+    let scene = Scene::of(larger.clone()).offering(never);
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["ExpandUnsupported"]));
+    larger.status.as_mut().unwrap().capacity_bytes = 8;
+    assert_eq!(Scene::of(larger).step(), None, "it is as large already");
+}
+
+#[test]
+fn drift_is_mended_and_a_node_of_a_record_is_no_stray() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-n1");
+    scene.drift.strays = ["csi-n1".to_owned()].into();
+    assert_eq!(scene.step(), None);
+    scene.drift.strays.insert("csi-n9".to_owned());
+    assert_eq!(
+        scene.step(),
+        Some(Step::UnpublishStray {
+            csi_node_id: "csi-n9".to_owned()
+        })
+    );
+    scene.drift = Drift {
+        lost: [name("n1")].into(),
+        strays: BTreeSet::new(),
+    };
+    assert_eq!(
+        scene.step(),
+        Some(Step::Publish {
+            node: name("n1"),
+            csi_node_id: "csi-n1".to_owned()
+        })
+    );
+}
+
+#[test]
+fn a_publication_of_an_earlier_volume_of_that_name_is_left_alone() {
+    let mut scene =
+        Scene::of(created(volume(Scope::MultiNode))).with("n1", State::PendingUnpublish, "csi-n1");
+    let earlier = scene.publications.get_mut(&name("n1")).unwrap();
+    earlier.spec.as_mut().unwrap().volume_uid = "earlier".to_owned();
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherVolume"]));
+}
+
+#[test]
+fn a_publication_that_cannot_be_read_keeps_the_volume_and_its_one_place() {
+    let mut scene = Scene::of(marked(created(volume(Scope::SingleNode))));
+    scene.unreadable = [name("n9")].into();
+    assert_eq!(
+        (scene.step(), scene.reasons()),
+        (None, vec!["PublicationMalformed"])
+    );
+    let mut scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::PendingPublish, "");
+    scene.unreadable = [name("n9")].into();
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherNode"]));
+}

@@ -1,0 +1,117 @@
+use super::*;
+use crate::proto::{Capacity, Metadata, PublicationSpec, PublicationStatus, VolumeSpec};
+
+fn volume(required: i64) -> Volume {
+    Volume {
+        metadata: Some(Metadata {
+            name: "data".to_owned(),
+            uid: "u".to_owned(),
+            generation: 3,
+            ..Metadata::default()
+        }),
+        spec: Some(VolumeSpec {
+            capacity: Some(Capacity { required, limit: 0 }),
+            ..VolumeSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn publication(state: State) -> Publication {
+    Publication {
+        metadata: None,
+        spec: Some(PublicationSpec::default()),
+        status: Some(PublicationStatus {
+            state: state.into(),
+            ..PublicationStatus::default()
+        }),
+    }
+}
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+#[test]
+fn a_create_is_repeated_with_the_capacity_of_its_first_call_until_that_is_refused() {
+    let intended = intend_create(&volume(5), 9, NOW).unwrap();
+    let mut grown = intended.clone();
+    grown.spec = volume(7).spec;
+    assert_eq!(intend_create(&grown, 10, NOW), None, "it stands");
+    let capacity = |volume: &Volume| {
+        volume
+            .status
+            .clone()
+            .unwrap()
+            .create
+            .unwrap()
+            .capacity
+            .unwrap()
+            .required
+    };
+    assert_eq!(capacity(&grown), 5);
+    let again = intend_create(&create_refused(&grown), 10, NOW).unwrap();
+    assert_eq!(capacity(&again), 7);
+    assert!(!again.status.unwrap().create.unwrap().refused);
+}
+
+#[test]
+fn what_creation_fulfilled_is_what_it_was_asked_for_not_what_is_wanted_since() {
+    let mut intended = intend_create(&volume(5), 9, NOW).unwrap();
+    intended.spec = volume(7).spec;
+    let created = created(&intended, Created::default()).status.unwrap();
+    assert_eq!(created.fulfilled_bytes, 5, "so that the rest is an expansion");
+}
+
+#[test]
+fn an_end_that_was_asked_for_during_the_call_survives_its_result() {
+    let context = std::collections::BTreeMap::from([("device".to_owned(), "sda".to_owned())]);
+    for asked in [State::PendingNodeUnpublish, State::PendingUnpublish] {
+        let after = published(&publication(asked), context.clone());
+        assert_eq!(state(&after), asked);
+    }
+    let after = published(&publication(State::PendingPublish), context);
+    assert_eq!(state(&after), State::Published);
+    assert_eq!(after.status.unwrap().publish_context["device"], "sda");
+}
+
+#[test]
+fn a_publication_begins_anew_only_if_asked_and_where_it_can() {
+    let mut record = publication(State::PendingUnpublish);
+    record.status.as_mut().unwrap().csi_node_id = "csi-n1".to_owned();
+    assert_eq!(ended(&record, Some("uid"), false), None);
+    record.spec.as_mut().unwrap().again = true;
+    assert_eq!(ended(&record, None, false), None, "its node is gone");
+    assert_eq!(ended(&record, Some("uid"), true), None, "the volume is marked");
+    let anew = ended(&record, Some("uid"), false).unwrap();
+    assert_eq!(state(&anew), State::PendingPublish);
+    assert_eq!(anew.status.unwrap().csi_node_id, "", "nothing is published yet");
+    let spec = anew.spec.unwrap();
+    assert!(!spec.again && spec.node_uid == "uid");
+}
+
+#[test]
+fn a_condition_changes_only_with_its_words_and_keeps_the_time_at_which_it_came() {
+    let why = |message: &str| Blocked {
+        reason: "PluginMissing".to_owned(),
+        message: message.to_owned(),
+    };
+    let later = NOW + jiff::SignedDuration::from_secs(60);
+    let first = volume_blocked(&volume(1), Some(&why("a")), NOW).unwrap();
+    assert_eq!(volume_blocked(&first, Some(&why("a")), later), None);
+    let second = volume_blocked(&first, Some(&why("b")), later).unwrap();
+    let status = second.status.clone().unwrap();
+    let condition = blocked(&status.conditions).unwrap();
+    assert_eq!(condition.message, "b");
+    assert_eq!(condition.last_transition_time, Some(time::to_proto(NOW)));
+    assert_eq!(condition.observed_generation, 3);
+    let cleared = volume_blocked(&second, None, later).unwrap();
+    assert_eq!(blocked(&cleared.status.clone().unwrap().conditions), None);
+    assert_eq!(volume_blocked(&cleared, None, later), None);
+}
+
+#[test]
+fn a_volume_that_its_plugin_does_not_create_has_its_name_as_id_and_says_so() {
+    let taken = name_taken(&volume(5), NOW).status.unwrap();
+    assert_eq!(taken.volume_id, "data");
+    assert!(taken.r#static && taken.create.is_none());
+    assert_eq!(taken.conditions[0].reason, "NotCreatedByPlugin");
+}

@@ -1,0 +1,222 @@
+//! From a volume's record to what its plugin is asked. Pure.
+
+use std::num::NonZeroU64;
+
+use crate::csi::{
+    AccessMode, AccessType, CapacityRange, Context, CreateVolume, CreatedVolume, CsiNodeId, Empty,
+    ExpandVolume, PublishVolume, Topology, VolumeCapability, VolumeId, VolumeName,
+};
+use crate::proto;
+use crate::proto::access_mode::{Kind, Scope, Sharing};
+use crate::proto::{Capacity, Publication, Volume, VolumeSpec};
+
+use super::plan::Offers;
+use super::record::Created;
+use crate::csi::{Capabilities, Capability};
+
+/// What of a plugin's capabilities decides.
+pub fn offers(capabilities: &Capabilities) -> Offers {
+    let controller = capabilities.offers(Capability::ControllerService);
+    let has = |capability| controller && capabilities.offers(capability);
+    Offers {
+        create: has(Capability::CreateDeleteVolume),
+        publish: has(Capability::PublishUnpublishVolume),
+        expand: has(Capability::ExpandVolume),
+        expand_offline_only: capabilities.offers(Capability::ExpandOffline),
+    }
+}
+
+fn spec_of(volume: &Volume) -> VolumeSpec {
+    volume.spec.clone().unwrap_or_default()
+}
+
+fn capability(volume: &Volume) -> VolumeCapability {
+    let mode = spec_of(volume).access_mode.unwrap_or_default();
+    let access = match mode.kind.clone() {
+        Some(Kind::Block(_)) => AccessType::Block,
+        Some(Kind::Mount(mount)) => AccessType::Mount {
+            fs_type: mount.fs_type,
+            mount_flags: mount.mount_flags,
+        },
+        None => AccessType::Mount {
+            fs_type: String::new(),
+            mount_flags: Vec::new(),
+        },
+    };
+    VolumeCapability {
+        mode: access_mode(mode.scope(), mode.sharing()),
+        access,
+    }
+}
+
+/// Scope and sharing in the words of CSI.
+fn access_mode(scope: Scope, sharing: Sharing) -> AccessMode {
+    match (scope, sharing) {
+        (Scope::MultiNode, Sharing::ReadOnly) => AccessMode::MultiNodeReaderOnly,
+        (Scope::MultiNode, Sharing::OneWriter) => AccessMode::MultiNodeSingleWriter,
+        // Several nodes and no sharing is refused at creation.
+        (Scope::MultiNode, Sharing::All | Sharing::None | Sharing::Unspecified) => {
+            AccessMode::MultiNodeMultiWriter
+        }
+        (Scope::SingleNode | Scope::Unspecified, Sharing::ReadOnly) => AccessMode::SingleNodeReaderOnly,
+        (
+            Scope::SingleNode | Scope::Unspecified,
+            Sharing::None | Sharing::OneWriter | Sharing::All | Sharing::Unspecified,
+        ) => AccessMode::SingleNodeWriter,
+    }
+}
+
+fn range(capacity: Option<Capacity>) -> CapacityRange {
+    let capacity = capacity.unwrap_or_default();
+    let bytes = |bytes: i64| u64::try_from(bytes).ok().and_then(NonZeroU64::new);
+    CapacityRange {
+        required: bytes(capacity.required),
+        limit: bytes(capacity.limit),
+    }
+}
+
+fn places(list: &[proto::Topology]) -> Vec<Context> {
+    list.iter().map(|place| place.segments.clone()).collect()
+}
+
+/// CreateVolume, with the capacity of its intent: a repeat is the same.
+///
+/// # Errors
+/// [`Empty`] for a record without a uid, which none is.
+pub fn create(volume: &Volume) -> Result<CreateVolume, Empty> {
+    let spec = spec_of(volume);
+    let intent = volume.status.as_ref().and_then(|status| status.create);
+    let driver = spec.driver.clone().unwrap_or_default();
+    let topology = spec.topology.clone().unwrap_or_default();
+    Ok(CreateVolume {
+        name: VolumeName::new(volume.metadata.clone().unwrap_or_default().uid)?,
+        capacity: range(intent.map_or(spec.capacity, |intent| intent.capacity)),
+        capability: capability(volume),
+        parameters: driver.options,
+        topology: Topology {
+            requisite: places(&topology.requisite),
+            preferred: places(&topology.preferred),
+        },
+    })
+}
+
+/// What the record takes over of a volume that was created.
+pub fn created(answer: CreatedVolume) -> Created {
+    let places = answer.accessible_from.into_iter();
+    Created {
+        volume_id: answer.id.into(),
+        capacity_bytes: answer.capacity.map_or(0, to_bytes),
+        context: answer.context,
+        topology: places.map(|segments| proto::Topology { segments }).collect(),
+    }
+}
+
+/// As it is stored.
+pub fn to_bytes(bytes: NonZeroU64) -> i64 {
+    i64::try_from(bytes.get()).unwrap_or(i64::MAX)
+}
+
+/// The id that the plugin gave the volume.
+///
+/// # Errors
+/// [`Empty`] before it has one.
+pub fn volume_id(volume: &Volume) -> Result<VolumeId, Empty> {
+    VolumeId::new(
+        volume
+            .status
+            .as_ref()
+            .map_or("", |status| status.volume_id.as_str()),
+    )
+}
+
+/// ControllerPublishVolume.
+///
+/// # Errors
+/// [`Empty`] for an empty id, which no step has.
+pub fn publish(
+    volume: &Volume,
+    publication: &Publication,
+    csi_node_id: &str,
+) -> Result<PublishVolume, Empty> {
+    let asked = publication.spec.as_ref().is_some_and(|spec| spec.read_only);
+    let mode = spec_of(volume).access_mode.unwrap_or_default();
+    let status = volume.status.clone().unwrap_or_default();
+    Ok(PublishVolume {
+        volume: volume_id(volume)?,
+        node: CsiNodeId::new(csi_node_id)?,
+        capability: capability(volume),
+        read_only: asked || mode.sharing() == Sharing::ReadOnly,
+        context: status.context,
+    })
+}
+
+/// ControllerExpandVolume, to what is asked for now.
+///
+/// # Errors
+/// [`Empty`] before the volume has an id.
+pub fn expand(volume: &Volume) -> Result<ExpandVolume, Empty> {
+    Ok(ExpandVolume {
+        volume: volume_id(volume)?,
+        capacity: range(spec_of(volume).capacity),
+        capability: capability(volume),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{CreateIntent, Metadata, VolumeStatus};
+
+    #[test]
+    fn access_modes_are_those_of_the_contract() {
+        use AccessMode as A;
+        for (scope, sharing, expected) in [
+            (Scope::SingleNode, Sharing::None, A::SingleNodeWriter),
+            (Scope::SingleNode, Sharing::OneWriter, A::SingleNodeWriter),
+            (Scope::SingleNode, Sharing::All, A::SingleNodeWriter),
+            (Scope::SingleNode, Sharing::ReadOnly, A::SingleNodeReaderOnly),
+            (Scope::MultiNode, Sharing::ReadOnly, A::MultiNodeReaderOnly),
+            (Scope::MultiNode, Sharing::OneWriter, A::MultiNodeSingleWriter),
+            (Scope::MultiNode, Sharing::All, A::MultiNodeMultiWriter),
+        ] {
+            assert_eq!(access_mode(scope, sharing), expected, "{scope:?} {sharing:?}");
+        }
+    }
+
+    #[test]
+    fn a_volume_is_created_under_its_uid_with_the_capacity_of_its_intent() {
+        let capacity = |required: i64| Some(Capacity { required, limit: 9 });
+        let volume = Volume {
+            metadata: Some(Metadata {
+                uid: "u-1".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(VolumeSpec {
+                capacity: capacity(7),
+                ..VolumeSpec::default()
+            }),
+            status: Some(VolumeStatus {
+                create: Some(CreateIntent {
+                    capacity: capacity(5),
+                    ..CreateIntent::default()
+                }),
+                ..VolumeStatus::default()
+            }),
+        };
+        let create = create(&volume).unwrap();
+        assert_eq!(create.name.as_str(), "u-1");
+        assert_eq!(create.capacity.required, NonZeroU64::new(5));
+        assert!(
+            publish(&volume, &Publication::default(), "n").is_err(),
+            "no id yet"
+        );
+    }
+
+    #[test]
+    fn a_plugin_without_a_controller_service_offers_nothing() {
+        let without: Capabilities = [Capability::CreateDeleteVolume, Capability::ExpandVolume]
+            .into_iter()
+            .collect();
+        assert_eq!(offers(&without), Offers::default());
+    }
+}

@@ -1,0 +1,311 @@
+//! The calls that move volumes, with everything that they carry, and what becomes of them when the plugin does not
+//! play along.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use quorate::csi::{
+    AccessMode, AccessType, Class, Code, CsiNodeId, Effect, ExpandVolume, Secrets, Segments, Topology,
+    VolumeCapability, VolumeId,
+};
+use quorate::dev::csi_plugin::backend::Published;
+use quorate::dev::csi_plugin::faults::Happening;
+use tokio::time::timeout;
+
+use crate::support::csi::{LONG, TestPlugin, bytes, create, mount, publish};
+use crate::support::wait::{SOON, eventually, same};
+
+#[tokio::test]
+async fn a_mount_volume_is_created_published_expanded_unpublished_and_deleted() {
+    let plugin = TestPlugin::start_with(|options| options.offers.expand = true).await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    let none = Secrets::none();
+    let created = session.create_volume(&create("a"), &none).await.unwrap();
+    assert_eq!(created.capacity, bytes(1 << 20, 0).required);
+    let stored = plugin.backend().volume(created.id.as_str()).unwrap().unwrap();
+    assert_eq!((stored.name.as_str(), stored.block, stored.mode), ("a", false, 1));
+    assert_eq!(stored.parameters, create("a").parameters);
+    // The same again is the same volume.
+    assert_eq!(session.create_volume(&create("a"), &none).await.unwrap(), created);
+
+    let mut request = publish(&created.id, "csi-n1");
+    request.context = created.context.clone();
+    request.read_only = true;
+    let context = session.publish_volume(&request, &none).await.unwrap();
+    assert!(context["devicePath"].ends_with("/data"), "{context:?}");
+    assert_eq!(session.publish_volume(&request, &none).await.unwrap(), context);
+    let nodes = plugin.backend().nodes(created.id.as_str()).unwrap();
+    let read_only = Published { read_only: true };
+    assert_eq!(nodes, BTreeMap::from([("csi-n1".to_owned(), read_only)]));
+
+    let elsewhere = session
+        .publish_volume(&publish(&created.id, "csi-n2"), &none)
+        .await
+        .unwrap_err();
+    assert_eq!(elsewhere.class(), Class::WaitForOther, "{elsewhere}");
+    let in_use = session.delete_volume(&created.id, &none).await.unwrap_err();
+    assert_eq!(
+        (in_use.class(), in_use.effect()),
+        (Class::WaitForOther, Effect::None),
+        "{in_use}"
+    );
+
+    let expand = ExpandVolume {
+        volume: created.id.clone(),
+        capacity: bytes(2 << 30, 0),
+        capability: mount(),
+    };
+    let expanded = session.expand_volume(&expand, &none).await.unwrap();
+    assert_eq!(
+        (expanded.capacity, expanded.node_must_expand),
+        (bytes(2 << 30, 0).required, true)
+    );
+
+    let node = CsiNodeId::new("csi-n1").unwrap();
+    session.unpublish_volume(&created.id, &node, &none).await.unwrap();
+    session.unpublish_volume(&created.id, &node, &none).await.unwrap();
+    session.delete_volume(&created.id, &none).await.unwrap();
+    session.delete_volume(&created.id, &none).await.unwrap();
+    assert!(plugin.backend().ids().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_block_volume_of_many_nodes_is_published_to_many() {
+    let plugin = TestPlugin::start().await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    let none = Secrets::none();
+    let capability = VolumeCapability {
+        mode: AccessMode::MultiNodeMultiWriter,
+        access: AccessType::Block,
+    };
+    let mut request = create("b");
+    request.capability = capability.clone();
+    request.capacity = bytes(4 << 20, 8 << 20);
+    let created = session.create_volume(&request, &none).await.unwrap();
+    assert_eq!(created.capacity, bytes(4 << 20, 0).required, "within the range");
+    for node in ["n1", "n2", "n3"] {
+        let mut publish = publish(&created.id, node);
+        publish.capability = capability.clone();
+        session.publish_volume(&publish, &none).await.unwrap();
+    }
+    let node = CsiNodeId::new("n2").unwrap();
+    session.unpublish_volume(&created.id, &node, &none).await.unwrap();
+    let left = plugin.backend().nodes(created.id.as_str()).unwrap();
+    assert_eq!(
+        left.into_keys().collect::<Vec<_>>(),
+        ["n1", "n3"],
+        "from that node alone"
+    );
+}
+
+#[tokio::test]
+async fn a_topology_is_passed_on_and_refused_where_it_means_nothing() {
+    let place = |zone: &str| Segments::from([("zone".to_owned(), zone.to_owned())]);
+    let mut request = create("a");
+    request.topology = Topology {
+        requisite: vec![place("a"), place("b")],
+        preferred: vec![place("b")],
+    };
+    let plugin = TestPlugin::start_with(|options| options.places = vec![place("a"), place("b")]).await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    let created = session.create_volume(&request, &Secrets::none()).await.unwrap();
+    assert_eq!(created.accessible_from, [place("b")]);
+
+    let plugin = TestPlugin::start().await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    let failure = session
+        .create_volume(&request, &Secrets::none())
+        .await
+        .unwrap_err();
+    assert_eq!(failure.class(), Class::Final, "{failure}");
+    assert!(
+        failure.message.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS"),
+        "{failure}"
+    );
+    assert_eq!(
+        plugin.calls_of("CreateVolume"),
+        [],
+        "what cannot be honoured is not asked for"
+    );
+}
+
+#[tokio::test]
+async fn all_pages_of_a_list_are_read() {
+    let plugin = TestPlugin::start_with(|options| options.offers.list_nodes = true).await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    let none = Secrets::none();
+    // One more than two pages of 500.
+    let requests: Vec<_> = (0..1_001).map(|number| create(&format!("{number:04}"))).collect();
+    for some in requests.chunks(50) {
+        for created in join_all(some.iter().map(|request| session.create_volume(request, &none))).await {
+            created.unwrap();
+        }
+    }
+    let volume = VolumeId::new("vol-0777").unwrap();
+    session
+        .publish_volume(&publish(&volume, "csi-n1"), &none)
+        .await
+        .unwrap();
+    let listed = session.list_volumes().await.unwrap();
+    assert_eq!(listed.len(), 1_001);
+    assert_eq!(plugin.calls_of("ListVolumes").len(), 3);
+    let published: Vec<_> = listed
+        .iter()
+        .filter(|volume| !volume.published_to.is_empty())
+        .collect();
+    assert_eq!(published.len(), 1);
+    assert_eq!(
+        (published[0].id.clone(), published[0].published_to[0].as_str()),
+        (volume, "csi-n1")
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_ends_at_its_limit_and_holds_up_no_other() {
+    let plugin = TestPlugin::start().await;
+    let limit = Duration::from_secs(2);
+    let session = plugin.client(limit).session().await.unwrap();
+    plugin
+        .fault_for("CreateVolume", Some("vol-stuck"), None, None, Happening::Hangs)
+        .await;
+    let (stuck, none) = (create("stuck"), Secrets::none());
+    let hanging = async {
+        let begun = Instant::now();
+        let failure = session.create_volume(&stuck, &none).await.unwrap_err();
+        (failure, begun.elapsed())
+    };
+    let others = async {
+        for number in 0..20 {
+            session
+                .create_volume(&create(&format!("free-{number}")), &none)
+                .await
+                .unwrap();
+        }
+        Instant::now()
+    };
+    let begun = Instant::now();
+    let ((failure, waited), others_done) = futures::future::join(hanging, others).await;
+    assert_eq!(
+        (failure.code, failure.class()),
+        (Code::DeadlineExceeded, Class::Retry)
+    );
+    assert_eq!(
+        (failure.message.as_str(), failure.effect()),
+        ("no answer within 2s", Effect::Unknown)
+    );
+    assert!(waited >= limit && waited < limit + SOON, "{waited:?}");
+    assert!(
+        others_done - begun < waited,
+        "the others waited for the one that hangs"
+    );
+    // The plugin is told that nobody waits any more.
+    eventually(SOON, "the plugin sees the call end", async || {
+        let calls = plugin.calls_of("CreateVolume");
+        let stuck = calls.iter().find(|call| call.begun.volume == "vol-stuck");
+        same(
+            stuck.and_then(|call| call.code.clone()),
+            Some("Canceled".to_owned()),
+        )
+    })
+    .await;
+}
+
+/// What the end of a term does to the calls that are under way (INV-3).
+#[tokio::test]
+async fn a_call_that_is_dropped_is_cancelled_at_the_plugin() {
+    let plugin = TestPlugin::start().await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    plugin.fault("CreateVolume", None, Happening::Hangs).await;
+    let under_way = async {
+        eventually(SOON, "the call is under way", async || {
+            same(plugin.calls_of("CreateVolume").len(), 1)
+        })
+        .await;
+    };
+    let (request, none) = (create("a"), Secrets::none());
+    tokio::select! {
+        created = session.create_volume(&request, &none) => panic!("{created:?}"),
+        () = under_way => {}
+    }
+    eventually(SOON, "the plugin sees it end", async || {
+        let calls = plugin.calls_of("CreateVolume");
+        same(calls[0].code.clone(), Some("Canceled".to_owned()))
+    })
+    .await;
+    assert!(!session.has_ended(), "the connection is as good as before");
+}
+
+#[tokio::test]
+async fn a_volume_whose_answer_was_lost_is_found_again_under_its_name() {
+    let plugin = TestPlugin::start().await;
+    let session = plugin.client(Duration::from_secs(2)).session().await.unwrap();
+    plugin.fault("CreateVolume", 1, Happening::LosesReply).await;
+    let failure = session
+        .create_volume(&create("a"), &Secrets::none())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (failure.code, failure.effect()),
+        (Code::DeadlineExceeded, Effect::Unknown)
+    );
+    assert_eq!(
+        plugin.backend().ids().unwrap().len(),
+        1,
+        "it was made all the same"
+    );
+    let found = session
+        .create_volume(&create("a"), &Secrets::none())
+        .await
+        .unwrap();
+    assert_eq!(found.id.as_str(), "vol-a");
+    assert_eq!(plugin.backend().ids().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_plugin_that_dies_of_a_call_fails_it_and_is_called_again_after_a_handshake() {
+    for (happens, made) in [(Happening::Crashes, 0), (Happening::CrashesAfter, 1)] {
+        let mut plugin = TestPlugin::start().await;
+        let client = plugin.client(LONG);
+        let session = client.session().await.unwrap();
+        plugin.fault("CreateVolume", 1, happens.clone()).await;
+        let failure = session
+            .create_volume(&create("a"), &Secrets::none())
+            .await
+            .unwrap_err();
+        assert_eq!(failure.class(), Class::Retry, "{happens:?}: {failure}");
+        assert_eq!(plugin.backend().ids().unwrap().len(), made, "{happens:?}");
+        let ended = timeout(LONG, plugin.process().unwrap().exited())
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(!ended.success());
+        plugin.launch().await.unwrap();
+        let session = timeout(LONG, client.until_ready()).await.unwrap();
+        session
+            .create_volume(&create("a"), &Secrets::none())
+            .await
+            .unwrap();
+        assert_eq!(plugin.backend().ids().unwrap().len(), 1, "{happens:?}");
+    }
+}
+
+/// The plugin turns a second call away, as real ones do; what follows is to wait (REQ-V-9).
+#[tokio::test]
+async fn a_second_call_for_a_volume_is_told_apart_from_a_fault() {
+    let plugin = TestPlugin::start().await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    plugin.fault("CreateVolume", 1, Happening::DelaysMs(500)).await;
+    let (request, none) = (create("a"), Secrets::none());
+    let first = session.create_volume(&request, &none);
+    let second = async {
+        eventually(SOON, "the first is under way", async || {
+            same(plugin.calls_of("CreateVolume").len(), 1)
+        })
+        .await;
+        session.create_volume(&request, &none).await
+    };
+    let (first, second) = futures::future::join(first, second).await;
+    first.unwrap();
+    assert_eq!(second.unwrap_err().class(), Class::InProgress);
+}

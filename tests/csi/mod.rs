@@ -1,0 +1,11 @@
+//! CSI plugins as the controller sees them: a real server on a real socket, in a process of its own.
+
+mod calls;
+mod codes;
+mod connections;
+mod crashes;
+mod history;
+mod random;
+mod readiness;
+mod secrets;
+mod world;

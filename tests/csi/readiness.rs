@@ -1,0 +1,235 @@
+//! What must be known of a plugin before it is called, and how it comes to be known.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use quorate::csi::{Capability, Code, Endpoint, Method, NotReady, Plugins, Secrets};
+use quorate::dev::csi_plugin::control::Order;
+use quorate::dev::csi_plugin::faults::Happening;
+use quorate::metrics::Metrics;
+use tokio::time::timeout;
+
+use crate::support::csi::{DRIVER, LONG, TestPlugin, answer, create};
+use crate::support::wait::{SOON, eventually, same};
+
+/// The methods of the log, in order.
+fn methods(plugin: &TestPlugin) -> Vec<String> {
+    let calls = plugin.calls().unwrap().into_iter();
+    calls.map(|call| call.begun.method).collect()
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_not_ready_at_first_is_asked_for_nothing_else_until_it_is() {
+    let plugin = TestPlugin::start_with(|options| options.not_ready = true).await;
+    let client = plugin.client(LONG);
+    let refused = client.session().await.unwrap_err();
+    assert!(matches!(refused, NotReady::Starting { .. }), "{refused}");
+
+    let waiting = async { client.until_ready().await };
+    let told = async {
+        eventually(SOON, "it is probed again and again", async || {
+            let probes = methods(&plugin).len();
+            if probes > 3 {
+                Ok(())
+            } else {
+                Err(format!("{probes} probes"))
+            }
+        })
+        .await;
+        assert!(methods(&plugin).iter().all(|method| method == "Probe"));
+        plugin.order(Order::Ready(true)).await;
+    };
+    let (session, ()) = timeout(LONG, futures::future::join(waiting, told)).await.unwrap();
+    assert!(session.offers(Capability::CreateDeleteVolume));
+    let after = methods(&plugin);
+    assert_eq!(
+        after[after.len() - 4..],
+        [
+            "Probe",
+            "GetPluginInfo",
+            "GetPluginCapabilities",
+            "ControllerGetCapabilities"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_handshake_that_did_not_finish_did_not_happen() {
+    for method in [
+        Method::Probe,
+        Method::GetPluginInfo,
+        Method::GetPluginCapabilities,
+        Method::ControllerGetCapabilities,
+    ] {
+        let plugin = TestPlugin::start().await;
+        let client = plugin.client(LONG);
+        let failing = Happening::Fails(answer("Unavailable", "not now"));
+        plugin.fault(method.name(), 1, failing).await;
+        match client.session().await.unwrap_err() {
+            NotReady::Handshake { failure, .. } => {
+                assert_eq!((failure.method, failure.code), (method, Code::Unavailable));
+            }
+            other => panic!("{method}: {other}"),
+        }
+        // Nothing is taken for known that was not said: the whole handshake again.
+        let session = timeout(LONG, client.until_ready()).await.unwrap();
+        assert!(session.offers(Capability::PublishUnpublishVolume), "{method}");
+        assert_eq!(plugin.calls_of("Probe").len(), 2, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_that_was_given_up_did_not_happen() {
+    let plugin = TestPlugin::start().await;
+    let client = plugin.client(LONG);
+    plugin
+        .fault("GetPluginCapabilities", None, Happening::Hangs)
+        .await;
+    let asking = async {
+        eventually(SOON, "the handshake hangs", async || {
+            same(plugin.calls_of("GetPluginCapabilities").len(), 1)
+        })
+        .await;
+    };
+    tokio::select! {
+        session = client.session() => panic!("{session:?}"),
+        () = asking => {}
+    }
+    plugin.clear_faults().await;
+    let session = timeout(LONG, client.session()).await.unwrap().unwrap();
+    assert_eq!(session.number(), 1);
+    assert!(session.offers(Capability::CreateDeleteVolume));
+}
+
+#[tokio::test]
+async fn callers_at_the_same_time_share_one_handshake() {
+    let plugin = TestPlugin::start().await;
+    plugin.fault("Probe", None, Happening::DelaysMs(100)).await;
+    let client = plugin.client(LONG);
+    let sessions = join_all((0..50).map(|_| client.session())).await;
+    for session in sessions {
+        assert_eq!(session.unwrap().number(), 1);
+    }
+    assert_eq!(plugin.calls_of("Probe").len(), 1);
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_not_ready_is_not_asked_by_each_of_a_thousand_callers() {
+    let plugin = TestPlugin::start_with(|options| options.not_ready = true).await;
+    let client = plugin.client(LONG);
+    let begun = Instant::now();
+    for _ in 0..1_000 {
+        client.session().await.unwrap_err();
+    }
+    // The shortest delay is 150 ms (INV-9).
+    let most = begun.elapsed().as_millis() / 150 + 1;
+    let asked = plugin.calls_of("Probe").len();
+    assert!(
+        asked >= 1 && asked as u128 <= most,
+        "{asked} probes, {most} allowed"
+    );
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_absent_is_found_when_it_arrives() {
+    let mut plugin = TestPlugin::start().await;
+    plugin.stop().await.unwrap();
+    let client = plugin.client(LONG);
+    let error = client.session().await.unwrap_err();
+    assert!(matches!(error, NotReady::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains("csi.sock"), "{error}");
+    let (session, launched) = futures::future::join(client.until_ready(), plugin.launch()).await;
+    launched.unwrap();
+    session
+        .create_volume(&create("a"), &Secrets::none())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn another_driver_at_the_endpoint_gets_no_calls() {
+    let plugin = TestPlugin::start_with(|options| options.driver = "other.csi.io".to_owned()).await;
+    let plugins = Plugins::new(Metrics::new("test"));
+    let error = plugins
+        .plugin(DRIVER, plugin.endpoint(), LONG)
+        .session()
+        .await
+        .unwrap_err();
+    assert_eq!(error.reason(), "PluginIsAnother");
+    for name in ["\"other.csi.io\"", DRIVER] {
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    // A name in other letters is the same name: objects have theirs in lower case, drivers need not.
+    plugins
+        .plugin("OTHER.csi.io", plugin.endpoint(), LONG)
+        .session()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn what_a_plugin_does_not_offer_is_not_asked_of_it() {
+    let plugin = TestPlugin::start_with(|options| options.offers.controller = false).await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    assert!(session.capabilities().iter().next().is_none());
+    assert_eq!(plugin.calls_of("ControllerGetCapabilities"), []);
+    let failure = session
+        .create_volume(&create("a"), &Secrets::none())
+        .await
+        .unwrap_err();
+    assert_eq!(failure.code, Code::Unimplemented);
+    assert!(failure.message.contains("CREATE_DELETE_VOLUME"), "{failure}");
+
+    let plugin = TestPlugin::start_with(|options| {
+        options.offers.publish = false;
+        options.offers.expand = true;
+        options.offers.list_nodes = true;
+    })
+    .await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    let offered: Vec<_> = session.capabilities().iter().collect();
+    assert_eq!(
+        offered,
+        [
+            Capability::ControllerService,
+            Capability::CreateDeleteVolume,
+            Capability::ListVolumes,
+            Capability::ListPublishedNodes,
+            Capability::ExpandVolume,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_plugin_is_unreachable_or_refused_in_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("mute.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let plugins = Plugins::new(Metrics::new("test"));
+    let limit = Duration::from_millis(300);
+    let asked = plugins.plugin(DRIVER, &Endpoint::Unix(socket), limit);
+    let hang_up = async {
+        drop(listener.accept().await.unwrap());
+        // The second one is held open and never answered.
+        let held = listener.accept().await.unwrap();
+        std::future::pending::<()>().await;
+        drop(held);
+    };
+    let ask = async {
+        let first = asked.session().await.unwrap_err();
+        assert!(first.to_string().contains("mute.sock"), "{first}");
+        eventually(
+            SOON,
+            "the second one is asked and does not answer",
+            async || match asked.session().await.unwrap_err() {
+                NotReady::Handshake { failure, .. } if failure.code == Code::DeadlineExceeded => Ok(()),
+                other => Err(other.to_string()),
+            },
+        )
+        .await;
+    };
+    tokio::select! {
+        () = hang_up => {}
+        () = ask => {}
+    }
+}

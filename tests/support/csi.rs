@@ -1,0 +1,180 @@
+//! A real CSI plugin as a process, with a directory of its own.
+
+use std::num::NonZeroU64;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::time::Duration;
+
+use quorate::csi::{
+    AccessMode, AccessType, CapacityRange, Context, CreateVolume, CsiNodeId, Endpoint, Plugin, PublishVolume,
+    SecretValue, Secrets, Topology, VolumeCapability, VolumeId, VolumeName,
+};
+use quorate::dev::csi_plugin::control::Order;
+use quorate::dev::csi_plugin::faults::{Answer, Fault, Happening};
+use quorate::dev::csi_plugin::log::Call;
+use quorate::dev::csi_plugin::process::PluginProcess;
+use quorate::dev::csi_plugin::server::Options;
+use quorate::metrics::Metrics;
+use tempfile::TempDir;
+
+use super::quorate::binary;
+
+/// The name of the plugin, unless a test needs another one.
+pub const DRIVER: &str = "test.csi.quorate.dev";
+
+/// The limit of a call that must not strike, on a machine that is busy with other tests.
+pub const LONG: Duration = Duration::from_secs(30);
+
+/// A plugin, and the directory that goes with it. Everything of [`PluginProcess`] can be done to it.
+pub struct TestPlugin {
+    process: PluginProcess,
+    directory: TempDir,
+}
+
+impl TestPlugin {
+    /// One that creates and publishes.
+    pub async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// One with other options.
+    pub async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+        // Short: a socket's path has 107 bytes at most.
+        let directory = tempfile::Builder::new().prefix("qcsi-").tempdir().unwrap();
+        let mut options = Options::in_directory(directory.path(), DRIVER);
+        change(&mut options);
+        let started = PluginProcess::start(&binary(), options).await;
+        Self {
+            process: started.unwrap_or_else(|error| panic!("{error}")),
+            directory,
+        }
+    }
+
+    /// Where its files are.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A client of its own for it, with this limit on every call.
+    pub fn client(&self, limit: Duration) -> Plugin {
+        self.client_at(self.endpoint().clone(), limit)
+    }
+
+    /// The same at another endpoint, such as a proxy's.
+    pub fn client_at(&self, endpoint: Endpoint, limit: Duration) -> Plugin {
+        Plugin::new(&self.options().driver, endpoint, limit, Metrics::new("test"))
+    }
+
+    /// Something goes wrong with calls of this method: this many times, or until it is cleared.
+    pub async fn fault(&self, method: &str, times: impl Into<Option<u32>>, happens: Happening) {
+        self.fault_for(method, None, None, times.into(), happens).await;
+    }
+
+    /// The same for one volume (by the backend's id) or one node alone.
+    pub async fn fault_for(
+        &self,
+        method: &str,
+        volume: Option<&str>,
+        node: Option<&str>,
+        times: Option<u32>,
+        happens: Happening,
+    ) {
+        let fault = Fault {
+            method: Some(method.to_owned()),
+            volume: volume.map(str::to_owned),
+            node: node.map(str::to_owned),
+            times,
+            happens,
+        };
+        self.order(Order::Fault(fault)).await;
+    }
+
+    /// Nothing goes wrong any more.
+    pub async fn clear_faults(&self) {
+        self.order(Order::Clear).await;
+    }
+
+    /// Tells it something that it obeys.
+    pub async fn order(&self, order: Order) {
+        self.tell(&order)
+            .await
+            .unwrap_or_else(|error| panic!("{order:?}: {error}"));
+    }
+
+    /// The calls of its log with this method.
+    pub fn calls_of(&self, method: &str) -> Vec<Call> {
+        let calls = self.calls().unwrap().into_iter();
+        calls.filter(|call| call.begun.method == method).collect()
+    }
+}
+
+impl Deref for TestPlugin {
+    type Target = PluginProcess;
+
+    fn deref(&self) -> &PluginProcess {
+        &self.process
+    }
+}
+
+impl DerefMut for TestPlugin {
+    fn deref_mut(&mut self) -> &mut PluginProcess {
+        &mut self.process
+    }
+}
+
+/// An answer with this code.
+pub fn answer(code: &str, message: &str) -> Answer {
+    Answer {
+        code: code.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// A file system that one node writes.
+pub fn mount() -> VolumeCapability {
+    VolumeCapability {
+        mode: AccessMode::SingleNodeWriter,
+        access: AccessType::Mount {
+            fs_type: "ext4".to_owned(),
+            mount_flags: vec!["noatime".to_owned()],
+        },
+    }
+}
+
+/// A request for a volume of 1 MiB.
+pub fn create(name: &str) -> CreateVolume {
+    CreateVolume {
+        name: VolumeName::new(name).unwrap(),
+        capacity: bytes(1 << 20, 0),
+        capability: mount(),
+        parameters: Context::from([("tier".to_owned(), "fast".to_owned())]),
+        topology: Topology::default(),
+    }
+}
+
+/// At least and at most so many bytes; zero: not said.
+pub fn bytes(required: u64, limit: u64) -> CapacityRange {
+    CapacityRange {
+        required: NonZeroU64::new(required),
+        limit: NonZeroU64::new(limit),
+    }
+}
+
+/// A request to publish this volume to this node.
+pub fn publish(volume: &VolumeId, node: &str) -> PublishVolume {
+    PublishVolume {
+        volume: volume.clone(),
+        node: CsiNodeId::new(node).unwrap(),
+        capability: mount(),
+        read_only: false,
+        context: Context::new(),
+    }
+}
+
+/// Secrets from keys and values.
+pub fn secrets(pairs: &[(&str, &str)]) -> Secrets {
+    let pairs = pairs.iter().copied();
+    pairs
+        .map(|(key, value)| (key.to_owned(), SecretValue::new(value.to_owned())))
+        .collect()
+}

@@ -1,0 +1,110 @@
+//! What the commands refuse, and how.
+
+use super::*;
+
+#[tokio::test]
+async fn a_publication_needs_a_volume_and_a_node_and_every_rule_is_named() {
+    let world = World::start().await;
+    let missing = world.run(&["publish", "data", "n9"]).await.expect_code(3);
+    assert!(missing.contains("volume/data, node/n9 not found"), "{missing}");
+    world.apply(&volume("data", "availability: pause,")).await;
+    let refused = world.run(&["publish", "data", "n1"]).await.expect_code(4);
+    assert!(
+        refused.contains("Availability") && refused.contains("pause"),
+        "{refused}"
+    );
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    let refused = world.run(&["publish", "data", "n1"]).await.expect_code(4);
+    assert!(
+        refused.contains("rule Deleting") && refused.contains("rule Availability"),
+        "{refused}"
+    );
+    world.run(&["unpublish", "data", "n1"]).await.expect_code(3);
+    world.run(&["retry", "volume", "other"]).await.expect_code(3);
+    world.run(&["drain", "n9"]).await.expect_code(3);
+    world
+        .run(&["drain", "n1", "--out-of-service"])
+        .await
+        .expect_code(64);
+}
+
+#[tokio::test]
+async fn one_writer_among_many_readers_is_all_that_such_a_volume_takes() {
+    let world = World::start().await;
+    let mode = "accessMode: {scope: multiNode, sharing: oneWriter, mount: {}}";
+    let spec = format!("{{driver: {{name: {DRIVER}}}, {mode}}}");
+    world.apply(&document("Volume", "data", &spec)).await;
+    world.done(&["publish", "data", "n1"]).await;
+    let refused = world.run(&["publish", "data", "n2"]).await.expect_code(4);
+    assert!(
+        refused.contains("node n1 (pendingPublish)") && refused.contains("--read-only"),
+        "{refused}"
+    );
+    world.done(&["publish", "data", "n2", "--read-only"]).await;
+    let same = world.done(&["publish", "data", "n2", "--read-only"]).await;
+    assert!(same.contains("already"), "{same}");
+    world.run(&["publish", "data", "n2"]).await.expect_code(4);
+}
+
+#[tokio::test]
+async fn of_a_publication_and_a_deletion_at_the_same_moment_exactly_one_comes_first() {
+    let world = World::start().await;
+    for round in 0..10 {
+        let name = format!("data-{round}");
+        world.apply(&volume(&name, "")).await;
+        let delete = ["delete", "volume", &name, "--yes"];
+        let publish = ["publish", &name, "n1"];
+        let (deleted, published) = tokio::join!(world.run(&delete), world.run(&publish));
+        let codes = (deleted.code, published.code);
+        assert!(matches!(codes, (0, 4) | (4, 0)), "round {round}: {codes:?}");
+        let marked = world
+            .volume(&name)
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .delete_requested
+            .is_some();
+        assert_ne!(
+            marked,
+            world.publication(&name, "n1").await.is_some(),
+            "round {round}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_is_over_says_what_it_waited_for() {
+    let world = World::start().await;
+    world.apply(&volume("data", "")).await;
+    // Nobody leads.
+    let late = world
+        .run(&["publish", "data", "n1", "--wait", "--timeout=300ms"])
+        .await
+        .expect_code(2);
+    assert!(late.contains("pendingPublish"), "{late}");
+    let listed = world.done(&["get", "publications"]).await;
+    assert!(
+        listed.contains("data/n1") && listed.contains("pendingPublish"),
+        "{listed}"
+    );
+    let listed = world.done(&["get", "volumes"]).await;
+    assert!(listed.contains("creating"), "{listed}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_volumes_use_is_deleted_by_force_alone() {
+    let world = World::start().await;
+    world.apply(&volume("data", "")).await;
+    let refused = world
+        .run(&["delete", "plugin", DRIVER, "--yes"])
+        .await
+        .expect_code(4);
+    assert!(
+        refused.contains("InUse") && refused.contains("volume data"),
+        "{refused}"
+    );
+    world
+        .done(&["delete", "plugin", DRIVER, "--yes", "--force"])
+        .await;
+}

@@ -1,0 +1,96 @@
+//! Nodes that are gone, down, or given up.
+
+use super::*;
+
+async fn published_on_two(world: &World) -> String {
+    world.apply(&shared_volume("data", "")).await;
+    for node in ["n1", "n2"] {
+        world
+            .done(&["publish", "data", node, "--wait", "--timeout=30s"])
+            .await;
+    }
+    world.backend_id("data").await
+}
+
+#[tokio::test]
+async fn a_removed_nodes_publications_are_unpublished_from_that_node_alone() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let id = published_on_two(&world).await;
+    world.done(&["delete", "node", "n2", "--yes", "--force"]).await;
+    world.expect_state("data", "n2", "").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world.expect_state("data", "n1", "published").await;
+    let calls = world.plugin.calls_of("ControllerUnpublishVolume");
+    let nodes: Vec<_> = calls.iter().map(|call| call.begun.node.clone()).collect();
+    assert_eq!(nodes, [Some("csi-n2".to_owned())]);
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_new_leader_unpublishes_a_removed_node_by_the_stored_id() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let id = published_on_two(&world).await;
+    leader.resign().await;
+    // Nobody leads: the new leader never knew the node.
+    world.done(&["delete", "node", "n2", "--yes", "--force"]).await;
+    let leader = world.leader().await;
+    world.expect_state("data", "n2", "").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world.check_calls();
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_down_keeps_its_volumes_until_it_is_declared_out_of_service() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let id = published_on_two(&world).await;
+    // It was never alive, so that it is down all the time; its confirmation never comes.
+    world.done(&["unpublish", "data", "n2"]).await;
+    world.expect_state("data", "n2", "pendingNodeUnpublish").await;
+    world.done(&["drain", "n2"]).await;
+    // In this time nothing may happen: drained is not given up.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.attached(&id), ["csi-n1", "csi-n2"]);
+    world.done(&["drain", "n2", "--out-of-service", "--yes"]).await;
+    world.expect_state("data", "n2", "").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    let refused = world.run(&["publish", "data", "n2"]).await.expect_code(4);
+    assert!(refused.contains("OutOfService"), "{refused}");
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_node_of_the_same_name_is_another_node() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let id = published_on_two(&world).await;
+    leader.resign().await;
+    world.done(&["delete", "node", "n2", "--yes", "--force"]).await;
+    world.add_node("n2").await;
+    world.report_csi("n2", "csi-new").await;
+    assert_eq!(csi_of(&world.node("n2").await)[0].node_id, "csi-new");
+    let leader = world.leader().await;
+    world.expect_state("data", "n2", "").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world
+        .done(&["publish", "data", "n2", "--wait", "--timeout=30s"])
+        .await;
+    assert_eq!(world.attached(&id), ["csi-n1", "csi-new"]);
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_node_whose_plugin_comes_later_is_waited_for() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&document("Node", "n4", "{}")).await;
+    world.apply(&shared_volume("data", "")).await;
+    world.done(&["publish", "data", "n4"]).await;
+    world.expect_blocked("data", Some("n4"), "NodeIDMissing").await;
+    world.report_csi("n4", "csi-n4").await;
+    world.expect_state("data", "n4", "published").await;
+    leader.resign().await;
+}
