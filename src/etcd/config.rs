@@ -42,7 +42,7 @@ pub struct Config {
     pub endpoint_interval: Duration,
     /// Whether the endpoints follow the member list; off for proxies and port forwards.
     pub sync_endpoints: bool,
-    /// How long a read is asked again while the members elect their leader.
+    /// How long requests are repeated while the members elect their leader, or one of them goes.
     pub election_patience: Duration,
     /// A watch that is silent for this long is asked for a sign of life, and opened anew after as long again.
     pub watch_silence: Duration,

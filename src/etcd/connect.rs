@@ -155,13 +155,13 @@ impl Etcd {
         let mut patience = self.patience();
         loop {
             match self.call_once(operation, &attempt).await {
-                Err(error) if operation == "range" && patience.allows(&error) => patience.wait().await,
+                Err(error) if patience.allows(operation, &error) => patience.wait().await,
                 result => return result,
             }
         }
     }
 
-    /// For a read that may be asked again.
+    /// For what may be asked again.
     pub(super) fn patience(&self) -> Patience {
         Patience {
             until: Instant::now() + self.0.config.election_patience,
@@ -233,15 +233,22 @@ impl Etcd {
     }
 }
 
-/// A read is asked again for a moment while the members elect their leader, if the configuration has patience for that.
+/// What is asked while the members elect their leader, or while one of them goes, is asked again for a moment, if the
+/// configuration has patience for that.
 pub(super) struct Patience {
     until: Instant,
     delays: Delays,
 }
 
 impl Patience {
-    pub fn allows(&self, error: &Error) -> bool {
-        error.is_between_leaders() && Instant::now() < self.until
+    /// A read may be repeated whatever became of it, a write only if it was refused before it was proposed.
+    pub fn allows(&self, operation: &'static str, error: &Error) -> bool {
+        let harmless = match operation {
+            "range" | "member_list" => error.class == Class::Unavailable,
+            "txn" => error.is_refused_for_want_of_a_leader(),
+            _ => false,
+        };
+        harmless && Instant::now() < self.until
     }
 
     pub async fn wait(&mut self) {

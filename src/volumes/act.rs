@@ -60,7 +60,7 @@ pub enum Task {
     /// Says in the records what blocks, or that nothing does any more.
     Note(Vec<(Target, Option<Blocked>)>),
     /// Undoes a result whose record is gone.
-    Undo(Undo),
+    Undo(Box<Undo>),
 }
 
 /// A result at the backend that no record stands for (INV-6: no backend volume is forgotten).

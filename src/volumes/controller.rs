@@ -4,7 +4,7 @@
 //! wakes volumes; a volume that is woken is observed and planned anew. Its steps are taken one after the other, those of
 //! different volumes side by side, as many at a time as their plugin takes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -91,7 +91,7 @@ impl Volumes {
             lines: HashMap::new(),
             cases: HashMap::new(),
             due: BTreeSet::new(),
-            woken: Vec::new(),
+            woken: VecDeque::new(),
             under_way: FuturesUnordered::new(),
             gauges: Gauges(metrics),
             volumes: &self,
@@ -113,8 +113,8 @@ struct Work<'v> {
     /// The volumes that are not settled.
     cases: HashMap<Name, Case>,
     due: BTreeSet<(Instant, Name)>,
-    /// To be looked at.
-    woken: Vec<Name>,
+    /// To be looked at, the longest waiting first.
+    woken: VecDeque<Name>,
     under_way: FuturesUnordered<BoxFuture<'static, Event>>,
     gauges: Gauges,
 }
@@ -227,7 +227,7 @@ impl Work<'_> {
             }
             case.reset();
         }
-        self.woken.push(name);
+        self.woken.push_back(name);
     }
 
     fn wake_rested(&mut self) {
@@ -239,7 +239,7 @@ impl Work<'_> {
             if let Some(case) = self.cases.get_mut(&name) {
                 case.begin_pass();
                 self.gauges.0.volume_retries.inc();
-                self.woken.push(name);
+                self.woken.push_back(name);
             }
         }
     }
@@ -248,8 +248,10 @@ impl Work<'_> {
         if !self.index.is_complete() {
             return;
         }
-        let from = self.woken.len().saturating_sub(AT_ONCE);
-        for name in self.woken.split_off(from) {
+        for _ in 0..AT_ONCE {
+            let Some(name) = self.woken.pop_front() else {
+                return;
+            };
             self.advance(&name);
         }
     }

@@ -298,3 +298,34 @@ async fn a_request_that_comes_in_during_a_call_survives_its_result() {
     world.check_calls();
     leader.resign().await;
 }
+
+#[tokio::test]
+async fn a_call_under_way_is_cancelled_when_its_leader_stops_and_made_again_by_the_next() {
+    let world = World::start().await;
+    world
+        .plugin
+        .fault("CreateVolume", Some(1), Happening::Hangs)
+        .await;
+    let launch = crate::support::quorate::Launch::on(&world.etcd);
+    let mut first = launch.start("r0");
+    first.wait_leading().await;
+    world.apply(&volume("data", "")).await;
+    eventually(SOON, "the call is made", async || {
+        same(world.plugin.calls_of("CreateVolume").len(), 1)
+    })
+    .await;
+    let asked = std::time::Instant::now();
+    assert!(first.stop().await.unwrap().unwrap().success());
+    // Three seconds on an idle machine.
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    eventually(SOON, "the plugin hears of it", async || {
+        let calls = world.plugin.calls_of("CreateVolume");
+        same(calls[0].code.as_deref(), Some("Canceled")).map(drop)
+    })
+    .await;
+    let leader = world.leader().await;
+    world.expect_created("data").await;
+    assert_eq!(world.plugin.calls_of("CreateVolume").len(), 2);
+    world.check_calls();
+    leader.resign().await;
+}

@@ -137,7 +137,7 @@ impl Etcd {
         let mut patience = self.patience();
         loop {
             match self.list_of_the_first().await {
-                Err(error) if patience.allows(&error) => patience.wait().await,
+                Err(error) if patience.allows("member_list", &error) => patience.wait().await,
                 result => return result,
             }
         }

@@ -106,7 +106,7 @@ impl Work<'_> {
             unreadable: Default::default(),
             nodes: Default::default(),
         };
-        self.begin_or_queue(name, &driver, seen, Task::Undo(undo));
+        self.begin_or_queue(name, &driver, seen, Task::Undo(Box::new(undo)));
         true
     }
 

@@ -51,7 +51,7 @@ impl Work<'_> {
                         if let Some(case) = self.cases.get_mut(&name) {
                             case.is_noted = false;
                         }
-                        self.woken.push(name);
+                        self.woken.push_back(name);
                     }
                 }
                 // Somebody may be waiting for it.
@@ -72,8 +72,13 @@ impl Work<'_> {
             };
             let ended = line.session().is_none();
             let due = line.compare_at <= now && !line.comparing;
+            let parked = !line.parked.is_empty();
             // One that comes back may offer what it did not.
-            if ended && (!line.parked.is_empty() || due) {
+            let waited_for = || {
+                let mut cases = self.cases.iter();
+                cases.any(|(name, case)| case.is_waiting && self.index.driver(name) == Some(&driver))
+            };
+            if ended && (parked || due || waited_for()) {
                 self.connect(&driver);
             }
             if due {
@@ -140,7 +145,7 @@ impl Work<'_> {
             };
             warn!(volume = %name, "the plugin says otherwise than the record, to be mended: {found:?}");
             self.cases.entry(name.clone()).or_default().drift = found;
-            self.woken.push(name);
+            self.woken.push_back(name);
         }
     }
 }
