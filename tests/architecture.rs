@@ -58,6 +58,7 @@ fn a_plan_touches_no_io_no_runtime_and_no_clock() {
                 "src/roles/checks.rs",
                 "src/roles/quorum.rs",
                 "src/roles/transitions.rs",
+                "src/roles/controller/prepare.rs",
                 "src/roles/writes.rs",
                 "src/volumes/plan",
                 "src/volumes/index",

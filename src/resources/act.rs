@@ -14,7 +14,8 @@ use crate::kube::{
 };
 use crate::retry::Delays;
 
-/// How often an object that changes while it is written is looked at anew within one pass.
+/// How often an object that changes while it is written is looked at within one pass. One change in between is chance;
+/// what changes each time is someone's work, and better left to the next pass.
 const LOOKS: u32 = 4;
 
 /// With what an object is written.

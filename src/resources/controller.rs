@@ -36,7 +36,9 @@ impl Default for Settings {
         Self {
             // An API server on two cores is busy with four; more only queue up in front of it.
             in_flight: 8,
+            // What finalizers take where their controllers run; of others, a later pass creates the object.
             gone_within: Duration::from_secs(30),
+            // A healthy server takes a definition up within a second.
             established_within: Duration::from_secs(10),
         }
     }

@@ -10,7 +10,7 @@ use super::world::World;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_becomes_a_voter_and_a_worker_again_and_again() {
     let mut world = World::start(1).await;
-    let leader = world.leader().await;
+    let mut leader = world.leader().await;
     let node = world.add_machine();
     for _ in 0..3 {
         world.promote(&node).await;
@@ -25,12 +25,30 @@ async fn a_worker_becomes_a_voter_and_a_worker_again_and_again() {
     let metrics = leader.metrics();
     for line in [
         "quorate_role_transitions_total{from=\"worker\",to=\"manager\",result=\"done\"} 3",
+        "quorate_role_transitions_total{from=\"manager\",to=\"worker\",result=\"done\"} 3",
         "quorate_role_transitions_total{from=\"none\",to=\"learner\",result=\"done\"} 3",
         "quorate_role_transitions_total{from=\"learner\",to=\"voter\",result=\"done\"} 3",
         "quorate_role_transitions_total{from=\"voter\",to=\"none\",result=\"done\"} 3",
         "quorate_quorum_blocked 0",
     ] {
         assert!(metrics.contains(line), "missing {line} in:\n{metrics}");
+    }
+    let mut told = Vec::new();
+    while let Ok(notice) = leader.notices.try_recv() {
+        told.push(notice.reason);
+    }
+    let round = [
+        "RoleChanged",
+        "MemberAdded",
+        "MemberPromoted",
+        "MemberRemoved",
+        "RoleChanged",
+    ];
+    for reason in round {
+        assert!(
+            told.iter().filter(|told| **told == reason).count() >= 3,
+            "{reason} in {told:?}"
+        );
     }
     leader.resign().await;
 }

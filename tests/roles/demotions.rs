@@ -173,3 +173,44 @@ async fn a_demotion_of_the_raft_leader_leaves_no_gap_beyond_an_election_timeout(
     world.tear_down(&victim).await;
     leader.resign().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_five_as_many_go_as_leave_a_healthy_quorum_and_no_more() {
+    let mut world = World::start(5).await;
+    let leader = world.leader().await;
+    world.machine("etcd-5").kill().await.unwrap();
+    // Two in the same second: four voters with three healthy, then three with two.
+    world.demote("etcd-1").await;
+    world.demote("etcd-2").await;
+    for of in ["etcd-1", "etcd-2"] {
+        world.wait_role(of, Role::Worker).await;
+        world.tear_down(of).await;
+    }
+    // One healthy voter of two would be left.
+    world.demote("etcd-3").await;
+    world.wait_blocked("etcd-3", Some("QuorumRisk")).await;
+    assert_eq!(world.list().await.voters().count(), 3);
+    // The one that is down may go, and then the other.
+    world.demote("etcd-5").await;
+    world.wait_role("etcd-5", Role::Worker).await;
+    world.wait_role("etcd-3", Role::Worker).await;
+    world.wait_voters(&["etcd-4"]).await;
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_hangs_delays_nothing_but_what_needs_it() {
+    let mut world = World::start(3).await;
+    let leader = world.leader().await;
+    world.machine("etcd-3").pause();
+    world.promote("beside").await;
+    world.wait_role("beside", Role::Manager).await;
+    // It counts as down: the other two have to stay, and it may go itself.
+    world.demote("etcd-2").await;
+    world.wait_blocked("etcd-2", Some("QuorumRisk")).await;
+    world.demote("etcd-3").await;
+    world.wait_role("etcd-3", Role::Worker).await;
+    assert_eq!(world.list().await.voters().count(), 2);
+    world.machine("etcd-3").resume();
+    leader.resign().await;
+}

@@ -10,6 +10,8 @@ mod dial;
 mod look;
 mod nodes;
 mod pace;
+mod phase;
+mod prepare;
 mod report;
 
 use std::collections::BTreeMap;
@@ -22,16 +24,18 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use self::act::{Outcome, act, points, prepare};
+use self::act::{Outcome, act};
 use self::look::Look;
 use self::nodes::{Ended, Transitions};
 use self::pace::Pace;
+use self::phase::{Ahead, Event, Phase};
+use self::prepare::{points, prepare};
 use self::report::Reporter;
 use super::index::Index;
 use super::plan::{Dial, Limits, Picture, Plan, Step, picture, plan};
 use super::reason::Reason;
 use crate::etcd::members::Listed;
-use crate::etcd::{Error, Fence, FencedError, MemberId, Revision, Txn};
+use crate::etcd::{Fence, FencedError, MemberId, Revision, Txn};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::proto::Role;
@@ -142,69 +146,6 @@ async fn sleep_until(instant: Option<Instant>) {
 
 /// The term is over.
 struct End;
-
-/// Where membership stands.
-enum Phase {
-    Idle,
-    Looking {
-        look: Look,
-        /// Everyone has answered, or had the time for it.
-        complete: bool,
-    },
-    Acting {
-        step: Step,
-        picture: Box<Picture>,
-        acting: BoxFuture<'static, Outcome>,
-        /// The look that follows an intent, begun with it.
-        ahead: Option<Ahead>,
-    },
-}
-
-/// A look that is under way beside a step.
-struct Ahead {
-    look: Look,
-    complete: bool,
-}
-
-/// What came of it.
-enum Event {
-    Seen(Option<Result<(), Error>>),
-    Acted(Outcome),
-}
-
-impl Phase {
-    /// Safe to cancel.
-    async fn next(&mut self) -> Event {
-        match self {
-            Self::Looking {
-                look,
-                complete: false,
-            } => Event::Seen(look.next().await),
-            Self::Idle | Self::Looking { complete: true, .. } => std::future::pending().await,
-            Self::Acting { acting, ahead, .. } => loop {
-                let seen = async {
-                    match ahead {
-                        Some(Ahead {
-                            look,
-                            complete: false,
-                        }) => look.next().await,
-                        _ => std::future::pending().await,
-                    }
-                };
-                let seen = tokio::select! {
-                    outcome = &mut *acting => return Event::Acted(outcome),
-                    seen = seen => seen,
-                };
-                match (seen, &mut *ahead) {
-                    (Some(Ok(())), _) => {}
-                    (None, Some(ahead)) => ahead.complete = true,
-                    // Looked at anew once the step is taken.
-                    _ => *ahead = None,
-                }
-            },
-        }
-    }
-}
 
 /// The state of one term.
 struct Work<'c> {
@@ -376,13 +317,14 @@ impl Work<'_> {
         let settings = &self.controller.settings;
         self.pace.blocked(&next.blocked);
         self.reporter.observe(&self.index, seen, &next.blocked);
-        // A learner takes its time; that is told once it takes long.
+        // A learner takes its time, and so may etcd; that is told once it takes long.
         let lasting: Vec<_> = next
             .blocked
             .iter()
             .filter(|blocked| match blocked.reason {
                 Reason::Pending => false,
-                Reason::LearnerNotStarted | Reason::LearnerNotInSync => {
+                // etcd refuses for 5 s what it takes then.
+                Reason::LearnerNotStarted | Reason::LearnerNotInSync | Reason::EtcdRefused => {
                     self.pace.since(&blocked.subject) >= settings.patience
                 }
                 _ => true,

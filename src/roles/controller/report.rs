@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use crate::etcd::{MemberId, Txn};
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::{MemberKind, Metrics, RoleChange};
+use crate::proto::Role;
 use crate::roles::index::Index;
 use crate::roles::plan::{Blocked, Picture, Step, Subject, Whose, cause_words};
 use crate::roles::reason::{EVICTION_BLOCKED, ROLE_CHANGE_BLOCKED, Reason};
@@ -61,6 +62,18 @@ impl Reporter {
 
     /// Tells of a step that was taken.
     pub fn taken(&self, step: &Step, picture: &Picture) {
+        if let Step::Remove { member, .. } | Step::Forget(member) = step
+            && let Some(tie) = picture.seat(*member).and_then(|seat| seat.record.as_ref())
+            && let Whose::Node(known) = tie.owner
+            && (known.desired, known.observed) == (Role::Worker, Role::Manager)
+        {
+            self.count("manager", "worker", "done", 1);
+            self.tell(
+                Severity::Normal,
+                "RoleChanged",
+                format!("worker now: {}", tie.node),
+            );
+        }
         let node = |id: &MemberId| {
             let tie = picture.seat(*id).and_then(|seat| seat.record.as_ref());
             tie.map_or("of no node", |tie| tie.node.as_str())
@@ -173,7 +186,12 @@ impl Reporter {
                 ..
             } = blocked;
             let note = format!("the role of node {node} cannot change now, {reason}: {message}");
-            self.count("manager", "manager", "blocked", 1);
+            let (from, to) = match (&blocked.subject, reason) {
+                (Subject::Join(_), _) => ("none", "learner"),
+                (_, Reason::LearnerNotStarted | Reason::LearnerNotInSync) => ("learner", "voter"),
+                (Subject::Member(_), _) => ("voter", "none"),
+            };
+            self.count(from, to, "blocked", 1);
             self.tell(Severity::Warning, "RoleChangeBlocked", note);
         }
         self.told = now;
