@@ -1,12 +1,14 @@
 //! The flags of every command: where etcd is, as whom, below which prefix.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use super::exit::Failure;
 use crate::etcd::{self, Class, Config, ConfigError, ConnectError, Etcd};
 use crate::metrics::Metrics;
+use crate::retry::Delays;
 use crate::store::{Keys, Store};
 
 /// How to reach etcd, and below which prefix Quorate's keys lie.
@@ -102,6 +104,9 @@ impl EtcdArgs {
     }
 }
 
+/// How long a command waits for the members of etcd to elect their leader, as after the demotion of the one that led.
+const ELECTION_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Connects a command to etcd, and proves by a linearizable read that it may work there.
 ///
 /// # Errors
@@ -109,9 +114,21 @@ impl EtcdArgs {
 pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
     let keys = args.keys()?;
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
-    let etcd = Etcd::connect(args.config(), metrics)
-        .await
-        .map_err(|error| refused(&error))?;
+    let mut config = args.config();
+    config.election_patience = ELECTION_PATIENCE;
+    let until = Instant::now() + ELECTION_PATIENCE;
+    let mut delays = Delays::etcd();
+    let etcd = loop {
+        match Etcd::connect(config.clone(), metrics.clone()).await {
+            Ok(etcd) => break etcd,
+            Err(ConnectError::NoneAnswers(answers))
+                if answers.iter().any(|(_, error)| error.is_between_leaders()) && Instant::now() < until =>
+            {
+                delays.wait().await;
+            }
+            Err(error) => return Err(refused(&error)),
+        }
+    };
     etcd.get(&keys.status())
         .await
         .map_err(|error| unreadable(&error, &keys))?;

@@ -42,6 +42,8 @@ pub struct Config {
     pub endpoint_interval: Duration,
     /// Whether the endpoints follow the member list; off for proxies and port forwards.
     pub sync_endpoints: bool,
+    /// How long requests are repeated while the members elect their leader, or one of them goes.
+    pub election_patience: Duration,
     /// A watch that is silent for this long is asked for a sign of life, and opened anew after as long again.
     pub watch_silence: Duration,
 }
@@ -57,6 +59,7 @@ impl Config {
             connect_timeout: Duration::from_secs(2),
             endpoint_interval: Duration::from_secs(10),
             sync_endpoints: true,
+            election_patience: Duration::ZERO,
             watch_silence: Duration::from_secs(10),
         }
     }

@@ -13,6 +13,7 @@ use super::endpoints;
 use super::error::{Class, Error};
 use super::members::Contacts;
 use crate::metrics::{Metrics, Request};
+use crate::retry::Delays;
 
 /// The largest message taken from etcd, which itself sends up to 2 GiB: a page of large values, or the events
 /// of a large transaction.
@@ -151,11 +152,33 @@ impl Etcd {
         F: Fn(Arc<Link>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let result = self.attempt(operation, &attempt).await;
+        let mut patience = self.patience();
+        loop {
+            match self.call_once(operation, &attempt).await {
+                Err(error) if patience.allows(operation, &error) => patience.wait().await,
+                result => return result,
+            }
+        }
+    }
+
+    /// For what may be asked again.
+    pub(super) fn patience(&self) -> Patience {
+        Patience {
+            until: Instant::now() + self.0.config.election_patience,
+            delays: Delays::etcd(),
+        }
+    }
+
+    async fn call_once<T, F, Fut>(&self, operation: &'static str, attempt: &F) -> Result<T, Error>
+    where
+        F: Fn(Arc<Link>) -> Fut,
+        Fut: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let result = self.attempt(operation, attempt).await;
         match result {
             Err(error) if error.class == Class::StaleToken => {
                 self.renew_token().await?;
-                self.attempt(operation, &attempt).await
+                self.attempt(operation, attempt).await
             }
             result => result,
         }
@@ -207,6 +230,29 @@ impl Etcd {
             Ok(result) => result.map_err(|error| Error::from_client("authenticate", error)),
             Err(_) => Err(Error::timed_out("authenticate", limit)),
         }
+    }
+}
+
+/// What is asked while the members elect their leader, or while one of them goes, is asked again for a moment, if the
+/// configuration has patience for that.
+pub(super) struct Patience {
+    until: Instant,
+    delays: Delays,
+}
+
+impl Patience {
+    /// A read may be repeated whatever became of it, a write only if it was refused before it was proposed.
+    pub fn allows(&self, operation: &'static str, error: &Error) -> bool {
+        let harmless = match operation {
+            "range" | "member_list" => error.class == Class::Unavailable,
+            "txn" => error.is_refused_for_want_of_a_leader(),
+            _ => false,
+        };
+        harmless && Instant::now() < self.until
+    }
+
+    pub async fn wait(&mut self) {
+        self.delays.wait().await;
     }
 }
 

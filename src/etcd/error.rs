@@ -144,6 +144,18 @@ impl Error {
         self.class == Class::Unavailable && TEXTS.iter().any(|text| self.message.contains(text))
     }
 
+    /// Whether etcd had no leader, or another one, at that moment: in a healthy cluster a matter of a second.
+    pub fn is_between_leaders(&self) -> bool {
+        const TEXTS: [&str; 2] = ["etcdserver: no leader", "etcdserver: leader changed"];
+        TEXTS.iter().any(|text| self.message.contains(text))
+    }
+
+    /// Whether the member that was asked refused before it did anything, as it knew of no leader. That is what requests
+    /// that ask for a leader get, and for reads and transactions this text has no other meaning.
+    pub fn is_refused_for_want_of_a_leader(&self) -> bool {
+        self.message.contains("etcdserver: no leader")
+    }
+
     /// Whether a write that ended so may have been applied.
     pub fn outcome_unknown(&self) -> bool {
         self.class == Class::Unavailable

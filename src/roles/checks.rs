@@ -1,9 +1,9 @@
 //! Which requests are refused, by which rule. For commands, which answer at once, and for the leader, which looks again
 //! when it carries a request out. Pure.
 //!
-//! A command writes in a transaction that compares everything that its check looked at in the store: of
-//! [`Managers::witnesses`] each node and record unchanged. The member list and the health of members are etcd's own and
-//! cannot be compared; the leader looks at them anew before every change.
+//! A command writes in a transaction that compares everything that its check looked at in the store: each record, and the
+//! node of each, unchanged. The member list and the health of members are etcd's own and cannot be compared; the leader
+//! looks at them anew before every change.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -50,19 +50,6 @@ pub struct Managers {
     pub unmanaged: Vec<(Standing, Vec<String>)>,
 }
 
-/// What a check looked at, besides the object of the request: to be compared in the transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Witness {
-    /// The name of a node.
-    pub node: String,
-    /// Its mod revision; [`Revision::ABSENT`] if it does not exist.
-    pub node_revision: Revision,
-    /// Its member.
-    pub member: MemberId,
-    /// The mod revision of the member's record.
-    pub record_revision: Revision,
-}
-
 /// A request that is refused, and by which rule. The same request gets the same answer until something changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -86,19 +73,6 @@ impl Managers {
     /// The listed members of this node: more than one only where someone wrote records by hand.
     pub fn of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Managed> {
         self.managed.iter().filter(move |managed| managed.node == node)
-    }
-
-    /// Everything that a check looks at in the store, but for the node `except`, which the request itself compares.
-    pub fn witnesses(&self, except: &str) -> Vec<Witness> {
-        let others = self.managed.iter().filter(|managed| managed.node != except);
-        others
-            .map(|managed| Witness {
-                node: managed.node.clone(),
-                node_revision: managed.known.map_or(Revision::ABSENT, |known| known.node),
-                member: managed.standing.id,
-                record_revision: managed.record,
-            })
-            .collect()
     }
 
     fn standings(&self) -> impl Iterator<Item = &Standing> {

@@ -215,7 +215,7 @@ async fn mistyped_arguments_are_usage_errors_that_say_what_is_expected() {
 async fn a_wait_ends_with_its_time_and_says_that_nobody_leads() {
     let site = Site::adopted(2).await;
     let told = site
-        .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "300ms"])
+        .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "2s"])
         .await
         .expect_code(2);
     assert!(told.contains("no replica of Quorate leads"), "{told}");
@@ -223,7 +223,7 @@ async fn a_wait_ends_with_its_time_and_says_that_nobody_leads() {
     site.apply("n3", "manager").await.expect_done();
     site.observe("n3", Role::Manager).await;
     let url = free_url();
-    let join = ["join", "n3", "--peer-url", &url, "--timeout", "300ms"];
+    let join = ["join", "n3", "--peer-url", &url, "--timeout", "2s"];
     let told = site.run(&join).await.expect_code(2);
     assert!(told.contains("no replica of Quorate leads"), "{told}");
     // Asked again, it waits for the request that is there.

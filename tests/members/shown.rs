@@ -189,7 +189,7 @@ async fn a_blocked_role_change_shows_its_reason_wherever_the_node_is_shown() {
         "{described}"
     );
     let told = site
-        .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "500ms"])
+        .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "2s"])
         .await
         .expect_code(2);
     assert!(told.contains("QuorumRisk: 1 of 2 voters healthy"), "{told}");

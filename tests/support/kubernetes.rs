@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::etcd::TestEtcd;
+use super::wait::{SOON, eventually, same};
 
 /// How many run at once: each takes some 250 MB, and its start a core for seconds.
 static PERMITS: Semaphore = Semaphore::const_new(2);
@@ -54,12 +55,19 @@ impl Kubernetes {
         let server = ApiServer::start(directory.path(), &options)
             .await
             .unwrap_or_else(|error| panic!("{error}"));
-        Self {
+        let kubernetes = Self {
             server,
             etcd,
             directory,
             permit,
-        }
+        };
+        // A server that is ready makes it in the background.
+        eventually(SOON, "the namespace default exists", async || {
+            let found = kubernetes.get("/api/v1/namespaces/default").await;
+            same(found.is_some(), true)
+        })
+        .await;
+        kubernetes
     }
 
     /// GET as the administrator: the object, or None where there is none.

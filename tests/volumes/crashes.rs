@@ -131,6 +131,7 @@ async fn step(world: &World, dice: &mut Dice, replicas: &mut [TestReplica], laun
             world.plugin.fault(method, Some(1), happens).await;
         }
         11 => {
+            // A node that is created anew is another one: what was published to it is taken from it.
             ask(world, &["delete", "node", &node, "--yes", "--force"]).await;
             world.add_node(&node).await;
         }
@@ -141,6 +142,33 @@ async fn step(world: &World, dice: &mut Dice, replicas: &mut [TestReplica], laun
             replicas[victim] = launch.start(&format!("r{victim}"));
         }
     }
+}
+
+/// Waits until everything that was asked for is done.
+async fn settled(world: &World, seed: u64) {
+    let limit = Duration::from_secs(120);
+    eventually(limit, &format!("seed {seed}: all is done"), async || {
+        for name in ["v0", "v1", "v2", "v3"] {
+            let Some(volume) = world.volume(name).await else {
+                continue;
+            };
+            let status = volume.status.unwrap_or_default();
+            if status.volume_id.is_empty() || status.delete_requested.is_some() {
+                return Err(format!("{name}: {status:?}"));
+            }
+            for node in ["n1", "n2", "n3"] {
+                let publication = world.publication(name, node).await;
+                let state =
+                    publication.map(|publication| quorate::store::object::publication::state(&publication));
+                let published = quorate::proto::publication_status::State::Published;
+                if state.is_some_and(|state| state != published) {
+                    return Err(format!("{name} on {node}: {state:?}"));
+                }
+            }
+        }
+        Ok(())
+    })
+    .await;
 }
 
 /// INV-6, over the whole log: a volume was deleted only when it was published nowhere.
@@ -178,8 +206,13 @@ async fn a_random_run_with_crashing_leaders_and_a_failing_plugin_leaves_the_back
     world.apply(&world.plugin_document("{\"timeout\": \"2s\"}")).await;
     let launch = Launch::on(&world.etcd).flag("--lease-ttl=2");
     let mut replicas = vec![launch.start("r0"), launch.start("r1")];
-    for _ in 0..STEPS {
+    replicas[0].wait_ready().await;
+    for number in 1..=STEPS {
         step(&world, &mut dice, &mut replicas, &launch).await;
+        // Some leader is to get somewhere, however often they die.
+        if number % 10 == 0 {
+            settled(&world, seed).await;
+        }
     }
     // Everything goes, and nothing fails any more.
     world.plugin.clear_faults().await;

@@ -95,11 +95,12 @@ impl Facts {
     }
 
     async fn gather(store: &Store, health: bool) -> Result<Self, Failure> {
-        let (records, revision) = records(store).await?;
         let list = store.etcd.list_members().await.map_err(|error| {
             Failure::failed(format!("the member list cannot be read: {error}"))
                 .hint("does etcd have a quorum? etcdctl endpoint health --cluster")
         })?;
+        // As late as can be: whose removal is on record is not asked for its status.
+        let (records, revision) = records(store).await?;
         let surveys = match health {
             true => survey(store, &list, &records).await,
             false => Vec::new(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::exit::{Exit, Failure};
@@ -12,6 +13,9 @@ use crate::proto::{Condition, Node, Role};
 use crate::roles::reason::ROLE_CHANGE_BLOCKED;
 use crate::store::object::{decode, node};
 use crate::store::{Name, Store};
+
+/// Between two lines about what holds it up.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// What a look showed.
 pub enum Look<T> {
@@ -34,20 +38,31 @@ pub async fn until<T>(
 ) -> Result<T, Failure> {
     ranges.push(store.keys.candidates());
     let mut live = LiveView::new(&store.etcd, store.keys.clone(), ranges);
-    let mut told: Vec<String> = Vec::new();
+    let mut seen: Vec<String> = Vec::new();
     let followed = async {
+        live.changes().await;
+        let mut tick = tokio::time::interval(TELL_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // The first comes at once: what is over in an instant needs no words.
+        tick.tick().await;
+        let mut told: Vec<String> = Vec::new();
         loop {
-            live.changes().await;
             match look(&live.view)? {
                 Look::Done(done) => return Ok(done),
-                Look::Waits(mut lines) => {
+                Look::Waits(lines) => {
+                    seen = lines;
                     if live.view.below(&store.keys.candidates()).next().is_none() {
-                        lines.push("no replica of Quorate leads, so nobody carries it out".to_owned());
+                        seen.push("no replica of Quorate leads, so nobody carries it out".to_owned());
                     }
-                    for line in lines.iter().filter(|line| !told.contains(line)) {
+                }
+            }
+            tokio::select! {
+                _ = live.changes() => {}
+                _ = tick.tick() => {
+                    for line in seen.iter().filter(|line| !told.contains(line)) {
                         eprintln!("waiting: {}", one_line(line));
                     }
-                    told = lines;
+                    told.clone_from(&seen);
                 }
             }
         }
@@ -65,9 +80,9 @@ pub async fn until<T>(
         () = limit_over => {}
         () = endpoints => {}
     }
-    let what = match told.is_empty() {
+    let what = match seen.is_empty() {
         true => "nothing was heard of it".to_owned(),
-        false => told.join("\n  "),
+        false => seen.join("\n  "),
     };
     let limit = limit.unwrap_or_default();
     Err(Failure::new(Exit::TimedOut, format!("not done after {limit:?}\n  {what}")).hint(hint))

@@ -134,6 +134,16 @@ impl Etcd {
     /// # Errors
     /// [`Error`] if no endpoint could, for example without a quorum.
     pub async fn list_members(&self) -> Result<List, Error> {
+        let mut patience = self.patience();
+        loop {
+            match self.list_of_the_first().await {
+                Err(error) if patience.allows("member_list", &error) => patience.wait().await,
+                result => return result,
+            }
+        }
+    }
+
+    async fn list_of_the_first(&self) -> Result<List, Error> {
         let mut asked: FuturesUnordered<_> = self
             .live_endpoints()
             .into_iter()
@@ -159,16 +169,6 @@ impl Etcd {
             let text = "no endpoint is known".to_owned();
             Error::new("member_list", "Unavailable", Class::Unavailable, text)
         }))
-    }
-
-    /// The names of all members, learners too; a member that was never started has none and is left out.
-    ///
-    /// # Errors
-    /// [`Error`] if etcd did not answer with a result.
-    pub async fn member_names(&self) -> Result<Vec<String>, Error> {
-        let list = self.list_members().await?;
-        let started = list.members.into_iter().filter(Listed::is_started);
-        Ok(started.map(|member| member.name).collect())
     }
 
     /// The list as each of these members has it, read linearizably through that very member, all at once.

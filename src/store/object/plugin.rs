@@ -182,7 +182,6 @@ mod tests {
             "",
             "/run/csi/x.sock",
             "unix://run/csi.sock",
-            "unix:///run/csi/",
             "http://host",
             "http://host:1/path",
             "tcp://host:1",

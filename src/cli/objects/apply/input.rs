@@ -255,9 +255,10 @@ mod tests {
             read_text(&text).err().unwrap(),
             "6 faults, nothing was written\n  \
              in.yaml: document 3 (Node n2): spec.desiredRol: unknown field (did you mean desiredRole?)\n  \
-             in.yaml: document 4 (Nod): kind: \"Nod\" is not one of Node, Service, Network, Task (did you mean Node?)\n  \
+             in.yaml: document 4 (Nod): kind: \"Nod\" is not one of Node, Service, Network, Task, Volume, Plugin, Secret (did you mean Node?)\n  \
              in.yaml: document 5 (Replica r): kind: Replica objects are written by Quorate alone and cannot be applied\n  \
-             in.yaml: document 6: expected an object with kind, one of Node, Service, Network, Task\n  \
+             in.yaml: document 6: expected an object with kind, one of Node, Service, Network, Task, Volume, \
+             Plugin, Secret\n  \
              in.yaml: document 7 (Node): metadata: missing\n  \
              in.yaml: document 2 (Node n1): the same object as in in.yaml: document 1 (Node n1)"
         );

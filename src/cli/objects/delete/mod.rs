@@ -183,7 +183,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         }
     }
     let deleted = told(failures, "not everything was deleted");
-    if let Some(ends_later) = deletable.ends_later() {
+    if let Some(ends_later) = deletable.ends_later().filter(|_| !marked.is_empty()) {
         let ending = wait::Ending {
             store: &store,
             kind: words.singular,
