@@ -13,6 +13,7 @@ use super::view::View;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Column, one_line, or_none, pairs};
 use crate::etcd::{KeyRange, KeyValue};
+use crate::proto::Metadata;
 use crate::store::object::change::Codec;
 use crate::store::object::fields::nearest;
 use crate::store::object::{Object, decode, malformed_document, time};
@@ -137,13 +138,12 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// A stored object: its name, the cells and the document that `own` makes of it, then its age, uid and labels.
-    fn object<O: Object>(
+    /// A stored object: its name, then the cells and the document that `own` makes of it.
+    fn decoded<O: Object>(
         columns: &[Column],
         name: &str,
         stored: &KeyValue,
-        now: Timestamp,
-        own: impl FnOnce(&O) -> (Vec<String>, Value),
+        own: impl FnOnce(&O, &Metadata) -> (Vec<String>, Value),
     ) -> Self {
         let object: O = match decode(name, &stored.value) {
             Ok(object) => object,
@@ -152,23 +152,32 @@ impl Shown {
                 return Self::malformed(document, name, columns, malformed.to_string());
             }
         };
-        let (own, document) = own(&object);
         let metadata = object.metadata().cloned().unwrap_or_default();
-        let age = time::from_proto(metadata.creation_time.as_ref())
-            .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now));
+        let (own, document) = own(&object, &metadata);
         let mut cells = vec![one_line(name)];
         cells.extend(own);
-        cells.extend([
-            age,
-            one_line(or_none(&metadata.uid)),
-            one_line(&pairs(&metadata.labels)),
-        ]);
         Self {
             labels: metadata.labels,
             document,
             cells,
             malformed: None,
         }
+    }
+
+    /// [`Self::decoded`] of most kinds, whose last columns are age, uid and labels.
+    fn object<O: Object>(
+        columns: &[Column],
+        name: &str,
+        stored: &KeyValue,
+        now: Timestamp,
+        own: impl FnOnce(&O) -> (Vec<String>, Value),
+    ) -> Self {
+        Self::decoded(columns, name, stored, |object, metadata| {
+            let (mut cells, document) = own(object);
+            cells.push(age_cell(metadata.creation_time.as_ref(), now));
+            cells.extend(identity_cells(metadata));
+            (cells, document)
+        })
     }
 
     /// What stands in the place of an object whose stored value is malformed (INV-8).
@@ -182,6 +191,19 @@ impl Shown {
             malformed: Some(malformed),
         }
     }
+}
+
+/// How long ago that was.
+fn age_cell(since: Option<&prost_types::Timestamp>, now: Timestamp) -> String {
+    time::from_proto(since).map_or_else(|| "<unknown>".to_owned(), |since| time::age(since, now))
+}
+
+/// Uid and labels.
+fn identity_cells(metadata: &Metadata) -> [String; 2] {
+    [
+        one_line(or_none(&metadata.uid)),
+        one_line(&pairs(&metadata.labels)),
+    ]
 }
 
 /// The kind that a person means: `node`, `nodes`, `Node`, `no`.

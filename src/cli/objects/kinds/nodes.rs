@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words};
+use super::{Concerns, Kind, Shown, Words, age_cell, identity_cells};
 use crate::cli::objects::delete::{Deletable, nodes::DeleteNode};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
@@ -12,7 +12,7 @@ use crate::proto::join::Progress;
 use crate::proto::{Member, Metadata, Node};
 use crate::roles::plan::{cause_words, progress_word};
 use crate::store::object::change::{Codec, Of};
-use crate::store::object::{Object, decode, malformed_document, member, node, replica, time};
+use crate::store::object::{Object, member, node, replica, time};
 use crate::store::{
     Id, Keys, Name,
     keys::{NodeKey, RoleKey},
@@ -108,54 +108,34 @@ impl Kind for Nodes {
     }
 
     fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let node: Node = match decode(name, &kv.value) {
-            Ok(node) => node,
-            Err(malformed) => {
-                let document = malformed_document(Node::KIND, name, kv.mod_revision, &malformed);
-                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
-            }
-        };
-        let ready = is_ready(view, name);
-        let metadata = node.metadata.clone().unwrap_or_default();
-        let spec = node.spec.unwrap_or_default();
-        let status = node.status.clone().unwrap_or_default();
-        let plugins: Vec<&str> = status.csi.iter().map(|csi| csi.plugin.as_str()).collect();
-        let cells = vec![
-            one_line(name),
-            or_none(&node::role_word(status.role)).to_owned(),
-            or_none(&node::role_word(spec.desired_role)).to_owned(),
-            yes_no(ready).to_owned(),
-            or_none(&node::availability_word(spec.availability)).to_owned(),
-            node::release_word(&node).unwrap_or_else(|| NONE.to_owned()),
-            yes_no(status.controller).to_owned(),
-            time::from_proto(metadata.creation_time.as_ref())
-                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
-            one_line(or_none(&metadata.uid)),
-            one_line(&pairs(&metadata.labels)),
-            one_line(or_none(&plugins.join(","))),
-        ];
-        Shown {
-            labels: metadata.labels.clone(),
-            document: node::to_document(
-                &node,
-                kv.mod_revision,
-                ready,
-                member_of(view, name, &metadata.uid).map(|(id, _)| id),
-            ),
-            cells,
-            malformed: None,
-        }
+        Shown::decoded(COLUMNS, name, kv, |node: &Node, metadata| {
+            let ready = is_ready(view, name);
+            let spec = node.spec.unwrap_or_default();
+            let status = node.status.clone().unwrap_or_default();
+            let plugins: Vec<&str> = status.csi.iter().map(|csi| csi.plugin.as_str()).collect();
+            let mut cells = vec![
+                or_none(&node::role_word(status.role)).to_owned(),
+                or_none(&node::role_word(spec.desired_role)).to_owned(),
+                yes_no(ready).to_owned(),
+                or_none(&node::availability_word(spec.availability)).to_owned(),
+                node::release_word(node).unwrap_or_else(|| NONE.to_owned()),
+                yes_no(status.controller).to_owned(),
+                age_cell(metadata.creation_time.as_ref(), now),
+            ];
+            cells.extend(identity_cells(metadata));
+            cells.push(one_line(or_none(&plugins.join(","))));
+            let member = member_of(view, name, &metadata.uid).map(|(id, _)| id);
+            (cells, node::to_document(node, kv.mod_revision, ready, member))
+        })
     }
 
     fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description.field(0, "Name", name).field(0, "Kind", Node::KIND);
-        match decode::<Node>(name, &kv.value) {
-            Ok(node) => describe_node(&mut description, view, &node, kv, now),
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
-        }
-        describe_registration(&mut description, view, name, now);
-        description.render()
+        describe::object(name, kv, now, |description, node: Option<&Node>| {
+            if let Some(node) = node {
+                describe_node(description, view, node, now);
+            }
+            describe_registration(description, view, name, now);
+        })
     }
 
     fn applied(&self) -> Option<&'static dyn Codec> {
@@ -167,11 +147,10 @@ impl Kind for Nodes {
     }
 }
 
-fn describe_node(description: &mut Description, view: &View, node: &Node, kv: &KeyValue, now: Timestamp) {
+fn describe_node(description: &mut Description, view: &View, node: &Node, now: Timestamp) {
     let metadata = node.metadata.clone().unwrap_or_default();
     let spec = node.spec.unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
-    describe::metadata(description, &metadata, kv, now);
     description
         .field(0, "Role", or_none(&node::role_word(status.role)))
         .field(0, "Desired Role", or_none(&node::role_word(spec.desired_role)))

@@ -6,11 +6,11 @@ use super::{Concerns, Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, used_by_volumes::DeleteUsed};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
-use crate::cli::output::{Column, Description, one_line, or_none, pairs};
+use crate::cli::output::{Column, one_line};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Plugin;
 use crate::store::object::change::{Codec, Of};
-use crate::store::object::{Object, decode, malformed_document, plugin, time, volume};
+use crate::store::object::{Object, plugin, volume};
 use crate::store::{Id, Keys};
 
 /// The kind.
@@ -70,48 +70,25 @@ impl Kind for Plugins {
     }
 
     fn show(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let stored: Plugin = match decode(name, &kv.value) {
-            Ok(plugin) => plugin,
-            Err(malformed) => {
-                let document = malformed_document(Plugin::KIND, name, kv.mod_revision, &malformed);
-                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
-            }
-        };
-        let metadata = stored.metadata.clone().unwrap_or_default();
-        let cells = vec![
-            one_line(name),
-            one_line(plugin::endpoint(&stored)),
-            plugin::concurrency(&stored).to_string(),
-            plugin::timeout_text(&stored),
-            time::from_proto(metadata.creation_time.as_ref())
-                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
-            one_line(or_none(&metadata.uid)),
-            one_line(&pairs(&metadata.labels)),
-        ];
-        Shown {
-            document: plugin::to_document(&stored, kv.mod_revision),
-            labels: metadata.labels,
-            cells,
-            malformed: None,
-        }
+        Shown::object(COLUMNS, name, kv, now, |stored: &Plugin| {
+            let cells = vec![
+                one_line(plugin::endpoint(stored)),
+                plugin::concurrency(stored).to_string(),
+                plugin::timeout_text(stored),
+            ];
+            (cells, plugin::to_document(stored, kv.mod_revision))
+        })
     }
 
     fn describe(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description.field(0, "Name", name).field(0, "Kind", Plugin::KIND);
-        match decode::<Plugin>(name, &kv.value) {
-            Ok(stored) => {
-                let metadata = stored.metadata.clone().unwrap_or_default();
-                describe::metadata(&mut description, &metadata, kv, now);
-                let calls = plugin::concurrency(&stored);
-                description
-                    .field(0, "Endpoint", plugin::endpoint(&stored))
-                    .field(0, "Concurrency", format!("{calls} calls at a time"))
-                    .field(0, "Timeout", format!("{} a call", plugin::timeout_text(&stored)));
-            }
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
-        }
-        description.render()
+        describe::object(name, kv, now, |description, stored: Option<&Plugin>| {
+            let Some(stored) = stored else { return };
+            let calls = plugin::concurrency(stored);
+            description
+                .field(0, "Endpoint", plugin::endpoint(stored))
+                .field(0, "Concurrency", format!("{calls} calls at a time"))
+                .field(0, "Timeout", format!("{} a call", plugin::timeout_text(stored)));
+        })
     }
 
     fn applied(&self) -> Option<&'static dyn Codec> {

@@ -2,16 +2,16 @@
 
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words};
+use super::{Concerns, Kind, Shown, Words, age_cell};
 use crate::cli::objects::delete::Deletable;
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
-use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
+use crate::cli::output::{Column, NONE, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Publication;
+use crate::store::object::Object;
 use crate::store::object::change::Codec;
 use crate::store::object::publication::{state, state_word, to_document};
-use crate::store::object::{Object, decode, malformed_document, time};
 use crate::store::{Id, Keys};
 use crate::volumes::record::blocked;
 
@@ -68,56 +68,34 @@ impl Kind for Publications {
     }
 
     fn show(&self, _view: &View, id: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let publication: Publication = match decode(id, &kv.value) {
-            Ok(publication) => publication,
-            Err(malformed) => {
-                let document = malformed_document(Publication::KIND, id, kv.mod_revision, &malformed);
-                return Shown::malformed(document, id, COLUMNS, malformed.to_string());
-            }
-        };
-        let metadata = publication.metadata.clone().unwrap_or_default();
-        let spec = publication.spec.clone().unwrap_or_default();
-        let status = publication.status.clone().unwrap_or_default();
-        let cells = vec![
-            one_line(id),
-            state_word(state(&publication)).to_owned(),
-            yes_no(spec.read_only).to_owned(),
-            blocked(&status.conditions)
-                .map_or_else(|| NONE.to_owned(), |condition| one_line(&condition.reason)),
-            time::from_proto(metadata.creation_time.as_ref())
-                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
-            one_line(or_none(&status.csi_node_id)),
-        ];
-        Shown {
-            document: to_document(&publication, kv.mod_revision),
-            labels: metadata.labels,
-            cells,
-            malformed: None,
-        }
+        Shown::decoded(COLUMNS, id, kv, |publication: &Publication, metadata| {
+            let spec = publication.spec.clone().unwrap_or_default();
+            let status = publication.status.clone().unwrap_or_default();
+            let cells = vec![
+                state_word(state(publication)).to_owned(),
+                yes_no(spec.read_only).to_owned(),
+                blocked(&status.conditions)
+                    .map_or_else(|| NONE.to_owned(), |condition| one_line(&condition.reason)),
+                age_cell(metadata.creation_time.as_ref(), now),
+                one_line(or_none(&status.csi_node_id)),
+            ];
+            (cells, to_document(publication, kv.mod_revision))
+        })
     }
 
     fn describe(&self, _view: &View, id: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description
-            .field(0, "Name", id)
-            .field(0, "Kind", Publication::KIND);
-        match decode::<Publication>(id, &kv.value) {
-            Ok(publication) => {
-                let metadata = publication.metadata.clone().unwrap_or_default();
-                describe::metadata(&mut description, &metadata, kv, now);
-                let spec = publication.spec.clone().unwrap_or_default();
-                let status = publication.status.clone().unwrap_or_default();
-                description
-                    .field(0, "State", state_word(state(&publication)))
-                    .field(0, "Read Only", yes_no(spec.read_only))
-                    .field(0, "Published Again", yes_no(spec.again))
-                    .field(0, "Node ID", or_none(&status.csi_node_id))
-                    .field(0, "Context", pairs(&status.publish_context));
-                describe::conditions(&mut description, &status.conditions, now);
-            }
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
-        }
-        description.render()
+        describe::object(id, kv, now, |description, publication: Option<&Publication>| {
+            let Some(publication) = publication else { return };
+            let spec = publication.spec.clone().unwrap_or_default();
+            let status = publication.status.clone().unwrap_or_default();
+            description
+                .field(0, "State", state_word(state(publication)))
+                .field(0, "Read Only", yes_no(spec.read_only))
+                .field(0, "Published Again", yes_no(spec.again))
+                .field(0, "Node ID", or_none(&status.csi_node_id))
+                .field(0, "Context", pairs(&status.publish_context));
+            describe::conditions(description, &status.conditions, now);
+        })
     }
 
     fn applied(&self) -> Option<&'static dyn Codec> {

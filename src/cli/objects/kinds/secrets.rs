@@ -6,11 +6,11 @@ use super::{Concerns, Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, used_by_volumes::DeleteUsed};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
-use crate::cli::output::{Column, Description, one_line, or_none, pairs};
+use crate::cli::output::{Column, one_line, or_none};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Secret;
 use crate::store::object::change::{Codec, Of};
-use crate::store::object::{Object, decode, malformed_document, secret, time};
+use crate::store::object::{Object, secret};
 use crate::store::{Id, Keys};
 
 /// The kind.
@@ -76,46 +76,19 @@ impl Kind for Secrets {
     }
 
     fn show(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let stored: Secret = match decode(name, &kv.value) {
-            Ok(secret) => secret,
-            Err(malformed) => {
-                let document = malformed_document(Secret::KIND, name, kv.mod_revision, &malformed);
-                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
-            }
-        };
-        let metadata = stored.metadata.clone().unwrap_or_default();
-        let cells = vec![
-            one_line(name),
-            keys_of(&stored),
-            time::from_proto(metadata.creation_time.as_ref())
-                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
-            one_line(or_none(&metadata.uid)),
-            one_line(&pairs(&metadata.labels)),
-        ];
-        Shown {
-            document: secret::to_document(&stored, kv.mod_revision),
-            labels: metadata.labels,
-            cells,
-            malformed: None,
-        }
+        Shown::object(COLUMNS, name, kv, now, |stored: &Secret| {
+            let document = secret::to_document(stored, kv.mod_revision);
+            (vec![keys_of(stored)], document)
+        })
     }
 
     fn describe(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description.field(0, "Name", name).field(0, "Kind", Secret::KIND);
-        match decode::<Secret>(name, &kv.value) {
-            Ok(stored) => {
-                let metadata = stored.metadata.clone().unwrap_or_default();
-                describe::metadata(&mut description, &metadata, kv, now);
-                description.field(
-                    0,
-                    "Keys",
-                    format!("{} (values are never shown)", keys_of(&stored)),
-                );
+        describe::object(name, kv, now, |description, stored: Option<&Secret>| {
+            if let Some(stored) = stored {
+                let keys = format!("{} (values are never shown)", keys_of(stored));
+                description.field(0, "Keys", keys);
             }
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
-        }
-        description.render()
+        })
     }
 
     fn applied(&self) -> Option<&'static dyn Codec> {

@@ -4,16 +4,16 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words};
+use super::{Concerns, Kind, Shown, Words, age_cell};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::delete::{Deletable, Deletion};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
-use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs};
+use crate::cli::output::{Column, NONE, one_line, or_none, pairs};
 use crate::etcd::{KeyRange, KeyValue, Txn};
 use crate::proto::Tombstone;
 use crate::store::object::change::Codec;
-use crate::store::object::{Object, decode, malformed_document, time, tombstone, volume};
+use crate::store::object::{Object, decode, time, tombstone, volume};
 use crate::store::{Id, Keys, Store};
 
 /// The kind.
@@ -74,67 +74,42 @@ impl Kind for Tombstones {
     }
 
     fn show(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let stored: Tombstone = match decode(name, &kv.value) {
-            Ok(stored) => stored,
-            Err(malformed) => {
-                let document = malformed_document(Tombstone::KIND, name, kv.mod_revision, &malformed);
-                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
-            }
-        };
-        let metadata = stored.metadata.clone().unwrap_or_default();
-        let nodes: Vec<String> = tombstone::left_published(&stored)
-            .into_iter()
-            .map(|(node, _)| node)
-            .collect();
-        let cells = vec![
-            one_line(name),
-            one_line(or_none(tombstone::volume_name(&stored))),
-            one_line(or_none(driver_of(&stored))),
-            one_line(or_none(volume_id(&stored))),
-            one_line(or_none(&nodes.join(","))),
-            time::from_proto(stored.forced_at.as_ref())
-                .map_or_else(|| "<unknown>".to_owned(), |at| time::age(at, now)),
-            one_line(&pairs(&metadata.labels)),
-        ];
-        Shown {
-            document: tombstone::to_document(&stored, kv.mod_revision),
-            labels: metadata.labels,
-            cells,
-            malformed: None,
-        }
+        Shown::decoded(COLUMNS, name, kv, |stored: &Tombstone, metadata| {
+            let nodes: Vec<String> = tombstone::left_published(stored)
+                .into_iter()
+                .map(|(node, _)| node)
+                .collect();
+            let cells = vec![
+                one_line(or_none(tombstone::volume_name(stored))),
+                one_line(or_none(driver_of(stored))),
+                one_line(or_none(volume_id(stored))),
+                one_line(or_none(&nodes.join(","))),
+                age_cell(stored.forced_at.as_ref(), now),
+                one_line(&pairs(&metadata.labels)),
+            ];
+            (cells, tombstone::to_document(stored, kv.mod_revision))
+        })
     }
 
     fn describe(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description
-            .field(0, "Name", name)
-            .field(0, "Kind", Tombstone::KIND);
-        match decode::<Tombstone>(name, &kv.value) {
-            Ok(stored) => {
-                let metadata = stored.metadata.clone().unwrap_or_default();
-                describe::metadata(&mut description, &metadata, kv, now);
-                let forced = time::from_proto(stored.forced_at.as_ref());
-                description
-                    .field(0, "Volume", or_none(tombstone::volume_name(&stored)))
-                    .field(0, "Driver", or_none(driver_of(&stored)))
-                    .field(
-                        0,
-                        "Forced",
-                        forced.map_or_else(|| "<unknown>".to_owned(), |at| describe::since(at, now)),
-                    )
-                    .field(0, "Left Behind", tombstone::left_behind(&stored));
-                let mut title = "Published";
-                for (node, id) in tombstone::left_published(&stored) {
-                    description.field(0, title, format!("maybe to node {node} (node id {id})"));
-                    title = "";
-                }
-                if !title.is_empty() {
-                    description.field(0, title, NONE);
-                }
+        describe::object(name, kv, now, |description, stored: Option<&Tombstone>| {
+            let Some(stored) = stored else { return };
+            let forced = time::from_proto(stored.forced_at.as_ref());
+            let forced = forced.map_or_else(|| "<unknown>".to_owned(), |at| describe::since(at, now));
+            description
+                .field(0, "Volume", or_none(tombstone::volume_name(stored)))
+                .field(0, "Driver", or_none(driver_of(stored)))
+                .field(0, "Forced", forced)
+                .field(0, "Left Behind", tombstone::left_behind(stored));
+            let mut title = "Published";
+            for (node, id) in tombstone::left_published(stored) {
+                description.field(0, title, format!("maybe to node {node} (node id {id})"));
+                title = "";
             }
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
-        }
-        description.render()
+            if !title.is_empty() {
+                description.field(0, title, NONE);
+            }
+        })
     }
 
     fn applied(&self) -> Option<&'static dyn Codec> {

@@ -2,17 +2,17 @@
 
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words};
+use super::{Concerns, Kind, Shown, Words, age_cell, identity_cells};
 use crate::cli::objects::delete::{Deletable, volumes::DeleteVolume};
 use crate::cli::objects::view::View;
 use crate::cli::objects::{describe, waits};
-use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs};
+use crate::cli::output::{Column, Description, NONE, one_line, or_none};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::{Publication, Volume};
 use crate::store::object::change::{Codec, Of};
 use crate::store::object::mark::Marked;
 use crate::store::object::publication::{state, state_word};
-use crate::store::object::{Object, decode, malformed_document, time, volume};
+use crate::store::object::{Object, volume};
 use crate::store::{Id, Keys, Name};
 use crate::volumes::record::blocked;
 
@@ -122,48 +122,32 @@ impl Kind for Volumes {
     }
 
     fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let volume: Volume = match decode(name, &kv.value) {
-            Ok(volume) => volume,
-            Err(malformed) => {
-                let document = malformed_document(Volume::KIND, name, kv.mod_revision, &malformed);
-                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
-            }
-        };
-        let (publications, _) = waits::publications(view, name);
-        let metadata = volume.metadata.clone().unwrap_or_default();
-        let (scope, sharing) = volume::access_words(&volume);
-        let status = volume.status.clone().unwrap_or_default();
-        let cells = vec![
-            one_line(name),
-            one_line(volume::driver(&volume)),
-            state_of(&volume).to_owned(),
-            capacity_of(&volume),
-            publications.len().to_string(),
-            blocked_cell(&volume, publications.values()),
-            time::from_proto(metadata.creation_time.as_ref())
-                .map_or_else(|| "<unknown>".to_owned(), |created| time::age(created, now)),
-            format!("{scope}/{sharing}"),
-            volume::availability_word(&volume).to_owned(),
-            one_line(or_none(&status.volume_id)),
-            one_line(or_none(&metadata.uid)),
-            one_line(&pairs(&metadata.labels)),
-        ];
-        Shown {
-            document: volume::to_document(&volume, kv.mod_revision),
-            labels: metadata.labels,
-            cells,
-            malformed: None,
-        }
+        Shown::decoded(COLUMNS, name, kv, |volume: &Volume, metadata| {
+            let (publications, _) = waits::publications(view, name);
+            let (scope, sharing) = volume::access_words(volume);
+            let status = volume.status.clone().unwrap_or_default();
+            let mut cells = vec![
+                one_line(volume::driver(volume)),
+                state_of(volume).to_owned(),
+                capacity_of(volume),
+                publications.len().to_string(),
+                blocked_cell(volume, publications.values()),
+                age_cell(metadata.creation_time.as_ref(), now),
+                format!("{scope}/{sharing}"),
+                volume::availability_word(volume).to_owned(),
+                one_line(or_none(&status.volume_id)),
+            ];
+            cells.extend(identity_cells(metadata));
+            (cells, volume::to_document(volume, kv.mod_revision))
+        })
     }
 
     fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description.field(0, "Name", name).field(0, "Kind", Volume::KIND);
-        match decode::<Volume>(name, &kv.value) {
-            Ok(volume) => describe_volume(&mut description, view, name, &volume, kv, now),
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
-        }
-        description.render()
+        describe::object(name, kv, now, |description, volume: Option<&Volume>| {
+            if let Some(volume) = volume {
+                describe_volume(description, view, name, volume, now);
+            }
+        })
     }
 
     fn applied(&self) -> Option<&'static dyn Codec> {
@@ -175,19 +159,10 @@ impl Kind for Volumes {
     }
 }
 
-fn describe_volume(
-    description: &mut Description,
-    view: &View,
-    name: &str,
-    volume: &Volume,
-    kv: &KeyValue,
-    now: Timestamp,
-) {
-    let metadata = volume.metadata.clone().unwrap_or_default();
+fn describe_volume(description: &mut Description, view: &View, name: &str, volume: &Volume, now: Timestamp) {
     let spec = volume.spec.clone().unwrap_or_default();
     let status = volume.status.clone().unwrap_or_default();
     let (scope, sharing) = volume::access_words(volume);
-    describe::metadata(description, &metadata, kv, now);
     description
         .field(0, "Driver", volume::driver(volume))
         .field(0, "Access", format!("{scope}, shared {sharing}"))
