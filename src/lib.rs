@@ -6,7 +6,7 @@
 //!
 //! | layer | modules | may name |
 //! | --- | --- | --- |
-//! | vocabulary | [`release`], [`proto`], [`retry`], [`metrics`], [`failpoint`] | |
+//! | vocabulary | [`release`], [`proto`], [`retry`], [`metrics`], [`failpoint`], [`grpc_code`] | |
 //! | etcd | [`etcd`]: connection, session, election, fence, watch | `etcd_client`, alone |
 //! | store | [`store`]: keys, objects, transactions, caches | |
 //! | CSI | [`csi`]: connections to plugins, capabilities, calls | clients of `tonic`, alone |
@@ -22,6 +22,7 @@ pub mod dev;
 pub mod etcd;
 pub mod failpoint;
 pub mod gate;
+pub mod grpc_code;
 pub mod kube;
 pub mod metrics;
 pub mod release;

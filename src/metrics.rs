@@ -349,7 +349,7 @@ mod tests {
             .etcd_request_seconds
             .get_or_create(&Request {
                 operation: "txn",
-                code: "Ok",
+                code: "OK",
             })
             .observe(0.002);
         let call = CsiOperation {
@@ -384,7 +384,7 @@ mod tests {
             "quorate_lease_margin_seconds 0",
             "quorate_keepalive_failures_total 0",
             "quorate_fenced_writes_refused_total 0",
-            "quorate_etcd_request_seconds_count{operation=\"txn\",code=\"Ok\"} 1",
+            "quorate_etcd_request_seconds_count{operation=\"txn\",code=\"OK\"} 1",
             "quorate_watch_restarts_total{reason=\"compacted\"} 1",
             "quorate_reconcile_passes_total 0",
             "quorate_reconcile_errors_total 0",

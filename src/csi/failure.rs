@@ -2,16 +2,17 @@
 
 use tonic::{Code, Status};
 
-use super::class::{Class, Effect, Method, classify, code_name, effect};
+use super::class::{Class, Effect, Method, classify, effect};
 use super::endpoint::Endpoint;
 use super::secret::Secrets;
+use crate::grpc_code;
 
 /// Characters of a plugin's message that are kept. Some plugins print their whole request or the output of a program.
 const LONGEST_MESSAGE: usize = 512;
 
 /// A call that did not succeed. Holds no secret: the message is scrubbed of the values that the call was made with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{method}: {}: {message}", code_name(*code))]
+#[error("{method}: {}: {message}", grpc_code::name(*code))]
 pub struct Failure {
     /// Which call.
     pub method: Method,
@@ -34,7 +35,7 @@ impl Failure {
 
     /// The code's name, as in `FailedPrecondition`.
     pub fn code_name(&self) -> &'static str {
-        code_name(self.code)
+        grpc_code::name(self.code)
     }
 
     pub(super) fn new(method: Method, code: Code, message: impl Into<String>) -> Self {

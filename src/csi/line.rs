@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use tonic::{Code, Request, Response, Status};
 use tracing::debug;
 
-use super::class::{Method, code_name};
+use super::class::Method;
 use super::endpoint::Endpoint;
 use super::failure::Failure;
 use super::secret::Secrets;
+use crate::grpc_code;
 use crate::metrics::{CsiOperation, Metrics};
 
 /// What every call on a plugin needs, before and after its handshake.
@@ -62,7 +63,7 @@ impl Line {
         let operation = CsiOperation {
             driver_name: self.driver.to_string(),
             method_name: method.path(),
-            grpc_status_code: code_name(code),
+            grpc_status_code: grpc_code::name(code),
         };
         let seconds = started.elapsed().as_secs_f64();
         self.metrics

@@ -213,7 +213,7 @@ impl Etcd {
             Ok(result) => result.map_err(|error| Error::from_client(operation, error)),
             Err(_) => Err(Error::timed_out(operation, limit)),
         };
-        let code = result.as_ref().map_or_else(|error| error.code, |_| "Ok");
+        let code = result.as_ref().map_or_else(|error| error.code, |_| "OK");
         let seconds = started.elapsed().as_secs_f64();
         self.0
             .metrics

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tonic::Code;
 
+use crate::grpc_code;
+
 /// What a failed request means for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -79,10 +81,10 @@ impl Error {
         // What the transport says itself, such as "transport error", has causes; what etcd says has none.
         let text = match source {
             Some(source) => with_sources(source),
-            None if message.is_empty() => code_name(code).to_owned(),
+            None if message.is_empty() => grpc_code::name(code).to_owned(),
             None => message.to_owned(),
         };
-        Self::new(operation, code_name(code), classify(code, message), text)
+        Self::new(operation, grpc_code::name(code), classify(code, message), text)
     }
 
     pub(super) fn timed_out(operation: &'static str, limit: Duration) -> Self {
@@ -209,28 +211,6 @@ fn classify(code: Code, message: &str) -> Class {
         | Code::FailedPrecondition
         | Code::OutOfRange
         | Code::Unimplemented => Class::Refused,
-    }
-}
-
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "Ok",
-        Code::Cancelled => "Cancelled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
     }
 }
 

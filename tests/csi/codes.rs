@@ -1,10 +1,11 @@
 //! Every gRPC code for every call, from a real plugin, against the table of what follows (REQ-V-9).
 
-use quorate::csi::class::{classify, code_name};
+use quorate::csi::class::classify;
 use quorate::csi::{
     Class, Code, CsiNodeId, ExpandVolume, Failure, Method, NotReady, Secrets, Session, VolumeId,
 };
 use quorate::dev::csi_plugin::faults::Happening;
+use quorate::grpc_code;
 
 use crate::support::csi::{LONG, TestPlugin, answer, bytes, create, mount, publish};
 
@@ -56,8 +57,8 @@ async fn every_code_of_every_call_arrives_with_its_class() {
     let mut seen = 0;
     for method in MOVING {
         for code in failing_codes() {
-            let what = format!("{method} {}", code_name(code));
-            let happens = Happening::Fails(answer(code_name(code), "for a reason"));
+            let what = format!("{method} {}", grpc_code::name(code));
+            let happens = Happening::Fails(answer(grpc_code::name(code), "for a reason"));
             plugin.fault(method.name(), 1, happens).await;
             let outcome = call(&session, method).await;
             if classify(method, code) == Class::Done {
@@ -91,8 +92,8 @@ async fn no_code_in_a_handshake_makes_a_plugin_ready_or_lost_for_good() {
         Method::ControllerGetCapabilities,
     ] {
         for code in failing_codes() {
-            let what = format!("{method} {}", code_name(code));
-            let happens = Happening::Fails(answer(code_name(code), ""));
+            let what = format!("{method} {}", grpc_code::name(code));
+            let happens = Happening::Fails(answer(grpc_code::name(code), ""));
             plugin.fault(method.name(), 1, happens).await;
             match plugin.client(LONG).session().await.unwrap_err() {
                 NotReady::Handshake { failure, .. } => {

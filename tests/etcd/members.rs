@@ -278,7 +278,7 @@ async fn nothing_is_asked_of_a_victim_and_its_endpoint_leaves_before_it_goes() {
     // Asked by the old list, as a reader that has not noticed yet would: it is not bothered.
     let asked = metric(
         &client,
-        r#"quorate_etcd_request_seconds_count{operation="status",code="Ok"}"#,
+        r#"quorate_etcd_request_seconds_count{operation="status",code="OK"}"#,
     );
     let surveys = client.survey(std::slice::from_ref(&victim), LIMIT).await;
     let said = surveys[0].health.as_ref().unwrap_err().to_string();
@@ -286,7 +286,7 @@ async fn nothing_is_asked_of_a_victim_and_its_endpoint_leaves_before_it_goes() {
     assert_eq!(
         metric(
             &client,
-            r#"quorate_etcd_request_seconds_count{operation="status",code="Ok"}"#
+            r#"quorate_etcd_request_seconds_count{operation="status",code="OK"}"#
         ),
         asked
     );

@@ -71,7 +71,7 @@ async fn a_learner_is_no_endpoint() {
     let looks = || {
         metric(
             &client,
-            r#"quorate_etcd_request_seconds_count{operation="member_list",code="Ok"}"#,
+            r#"quorate_etcd_request_seconds_count{operation="member_list",code="OK"}"#,
         )
     };
     let before = looks();

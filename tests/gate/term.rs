@@ -314,7 +314,7 @@ impl Cluster {
         let transactions = || {
             metric(
                 &self.client,
-                r#"quorate_etcd_request_seconds_count{operation="txn",code="Ok"}"#,
+                r#"quorate_etcd_request_seconds_count{operation="txn",code="OK"}"#,
             )
         };
         let before = transactions();

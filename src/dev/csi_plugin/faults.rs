@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tonic::{Code, Status};
 
-use crate::csi::class::code_named;
+use crate::grpc_code;
 
 /// One fault: to which calls it happens, how often, and what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ impl Answer {
         let values: Vec<&str> = secrets.values().map(String::as_str).collect();
         let message = self.message.replace("{secrets}", &values.join(", "));
         // The code was checked when the fault came in.
-        Status::new(code_named(&self.code).unwrap_or(Code::Unknown), message)
+        Status::new(grpc_code::named(&self.code).unwrap_or(Code::Unknown), message)
     }
 }
 
@@ -82,14 +82,16 @@ impl Fault {
     /// What is wrong with it, in words.
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.happens {
-            Happening::Fails(answer) | Happening::FailsAfter(answer) => match code_named(&answer.code) {
-                None => Err(format!(
-                    "there is no gRPC code {:?}; expected one as in Unavailable",
-                    answer.code
-                )),
-                Some(Code::Ok) => Err("OK is no failure".to_owned()),
-                Some(_) => Ok(()),
-            },
+            Happening::Fails(answer) | Happening::FailsAfter(answer) => {
+                match grpc_code::named(&answer.code) {
+                    None => Err(format!(
+                        "there is no gRPC code {:?}; expected one as in Unavailable",
+                        answer.code
+                    )),
+                    Some(Code::Ok) => Err("OK is no failure".to_owned()),
+                    Some(_) => Ok(()),
+                }
+            }
             Happening::Hangs
             | Happening::LosesReply
             | Happening::DelaysMs(_)

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
-use crate::csi::class::code_name;
+use crate::grpc_code;
 
 /// What is written as a call begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +130,7 @@ impl Entry<'_> {
             start: None,
             end: Some(micros_now()),
             begun: None,
-            code: Some(code_name(code).to_owned()),
+            code: Some(grpc_code::name(code).to_owned()),
         });
     }
 }

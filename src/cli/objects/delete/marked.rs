@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::{Deletable, Deletion, EndsLater};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::view::View;
 use crate::etcd::{KeyRange, Revision, Txn};
 use crate::store::object::mark::Marked;
@@ -35,10 +35,7 @@ impl<O: Marked> Deletable for DeleteMarked<O> {
     ) -> BoxFuture<'a, Result<Deletion, Failure>> {
         async move {
             let key = (self.key)(&store.keys, &id.name);
-            let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
-            let Some(stored) = stored else {
-                return Err(Failure::new(Exit::NotFound, "not found"));
-            };
+            let stored = super::read(store, &key).await?;
             let now = Timestamp::now();
             let kind = O::KIND.to_lowercase();
             let condition = self.condition;

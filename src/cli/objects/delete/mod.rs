@@ -13,7 +13,7 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print};
 use crate::cli::wait_ready::duration;
-use crate::etcd::{KeyRange, Revision, Txn};
+use crate::etcd::{KeyRange, KeyValue, Revision, Txn};
 use crate::retry::Delays;
 use crate::store::object::Malformed;
 use crate::store::{Id, Keys, Store};
@@ -197,6 +197,15 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         return deleted.and(ended);
     }
     deleted
+}
+
+/// Reads the object that is to be deleted.
+///
+/// # Errors
+/// 3 if it is not there.
+pub async fn read(store: &Store, key: &[u8]) -> Result<KeyValue, Failure> {
+    let (stored, _) = store.etcd.get(key).await.map_err(Failure::failed)?;
+    stored.ok_or_else(|| Failure::new(Exit::NotFound, "not found"))
 }
 
 /// The failure of an object whose stored value cannot be read.

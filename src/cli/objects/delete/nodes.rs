@@ -30,14 +30,7 @@ impl Deletable for DeleteNode {
     ) -> BoxFuture<'a, Result<Deletion, Failure>> {
         async move {
             let name = &id.name;
-            let (stored, _) = store
-                .etcd
-                .get(&store.keys.node(name))
-                .await
-                .map_err(Failure::failed)?;
-            let Some(stored) = stored else {
-                return Err(Failure::new(Exit::NotFound, "not found"));
-            };
+            let stored = super::read(store, &store.keys.node(name)).await?;
             let alive_key = store.keys.alive(name);
             let (alive, _) = store.etcd.get(&alive_key).await.map_err(Failure::failed)?;
             let node: Result<Node, Malformed> = decode(name.as_str(), &stored.value);

@@ -4,7 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{Deletable, Deletion};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::blockers;
 use crate::cli::objects::kinds::{Kind, tasks::Tasks};
 use crate::etcd::Txn;
@@ -24,10 +24,7 @@ impl Deletable for DeleteTask {
     ) -> BoxFuture<'a, Result<Deletion, Failure>> {
         async move {
             let key = Tasks.key(&store.keys, id);
-            let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
-            let Some(stored) = stored else {
-                return Err(Failure::new(Exit::NotFound, "not found"));
-            };
+            let stored = super::read(store, &key).await?;
             let state = match decode::<Task>(&id.to_string(), &stored.value) {
                 Ok(task) => blockers::state(&task),
                 Err(_) if force => "malformed".to_owned(),

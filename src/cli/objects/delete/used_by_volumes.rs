@@ -30,10 +30,7 @@ impl Deletable for DeleteUsed {
     ) -> BoxFuture<'a, Result<Deletion, Failure>> {
         async move {
             let key = (self.key)(&store.keys, &id.name);
-            let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
-            let Some(stored) = stored else {
-                return Err(Failure::new(Exit::NotFound, "not found"));
-            };
+            let stored = super::read(store, &key).await?;
             let (volumes, _) = store
                 .etcd
                 .list(&store.keys.volumes())

@@ -29,10 +29,7 @@ impl Deletable for DeleteVolume {
     ) -> BoxFuture<'a, Result<Deletion, Failure>> {
         async move {
             let key = store.keys.volume(&id.name);
-            let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
-            let Some(stored) = stored else {
-                return Err(Failure::new(Exit::NotFound, "not found"));
-            };
+            let stored = super::read(store, &key).await?;
             let range = store.keys.publications_of(&id.name);
             let (publications, read_at) = store.etcd.list(&range).await.map_err(Failure::failed)?;
             if force {

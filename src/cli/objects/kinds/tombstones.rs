@@ -5,8 +5,8 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::{Concerns, Kind, Shown, Words, age_cell};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::objects::delete::{Deletable, Deletion};
+use crate::cli::exit::Failure;
+use crate::cli::objects::delete::{self, Deletable, Deletion};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, NONE, one_line, or_none, pairs};
@@ -130,10 +130,7 @@ impl Deletable for Tombstones {
     ) -> BoxFuture<'a, Result<Deletion, Failure>> {
         async move {
             let key = store.keys.tombstone(&id.name);
-            let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
-            let Some(stored) = stored else {
-                return Err(Failure::new(Exit::NotFound, "not found"));
-            };
+            let stored = delete::read(store, &key).await?;
             let left = decode::<Tombstone>(id.name.as_str(), &stored.value)
                 .map_or_else(|_| "unknown".to_owned(), |stored| tombstone::left_behind(&stored));
             Ok(Deletion {
