@@ -18,6 +18,7 @@ pub mod run;
 pub mod signals;
 pub mod status;
 pub mod volumes;
+pub mod wait;
 pub mod wait_ready;
 
 use connection::EtcdArgs;

@@ -241,11 +241,11 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// A read may be repeated whatever became of it, a write only if it was refused before it was proposed.
+    /// A read may be repeated whatever became of it, a write only if it was never proposed.
     pub fn allows(&self, operation: &'static str, error: &Error) -> bool {
         let harmless = match operation {
             "range" | "member_list" => error.class == Class::Unavailable,
-            "txn" => error.is_refused_for_want_of_a_leader(),
+            "txn" => error.is_refused_for_want_of_a_leader() || error.is_refused_connection(),
             _ => false,
         };
         harmless && Instant::now() < self.until

@@ -156,6 +156,11 @@ impl Error {
         self.message.contains("etcdserver: no leader")
     }
 
+    /// Whether no connection came about, so that nothing was sent. By the text of the HTTP library.
+    pub fn is_refused_connection(&self) -> bool {
+        self.class == Class::Unavailable && self.message.contains("tcp connect error")
+    }
+
     /// Whether a write that ended so may have been applied.
     pub fn outcome_unknown(&self) -> bool {
         self.class == Class::Unavailable

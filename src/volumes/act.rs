@@ -8,17 +8,18 @@ use super::index::Seen;
 use super::plan::{Lost, Step, Target};
 use super::record::{self, Blocked};
 use super::request;
-use super::write::{Proof, Write, WriteError, Writer};
+use super::write::{Proof, Write, Writer};
 use crate::csi::{Class, Effect, Failure, Session};
 use crate::etcd::{Fence, KeyValue, Revision};
 use crate::failpoint;
-use crate::proto::{Publication, Tombstone, Volume};
-use crate::store::object::{Object, decode};
+use crate::proto::{Publication, Volume};
+use crate::store::object::Object;
 use crate::store::{Name, Store};
 
 mod records;
 mod secrets;
 mod trouble;
+mod undo;
 
 pub use trouble::Trouble;
 
@@ -412,48 +413,6 @@ impl Acting<'_> {
             }
         }
         Ok(())
-    }
-
-    async fn undo(&mut self, undo: &Undo) -> Result<(), Stop> {
-        match &undo.from {
-            Some(csi_node_id) => self.unpublish_call(&undo.volume, csi_node_id).await,
-            None => {
-                let session = self.session()?;
-                let secrets = self.secrets(&undo.volume).await?;
-                let id = request::volume_id(&undo.volume)?;
-                let answer = self.call(session.delete_volume(&id, &secrets)).await?;
-                answer.map_err(|failure| Trouble::of_call(&failure))?;
-                self.remove_tombstone(&undo.volume).await
-            }
-        }
-    }
-
-    /// Nothing is left of the volume, so nobody needs to be reminded.
-    async fn remove_tombstone(&mut self, volume: &Volume) -> Result<(), Stop> {
-        let uid = volume.metadata.clone().unwrap_or_default().uid;
-        let Ok(uid) = uid.parse::<Name>() else {
-            return Ok(());
-        };
-        let key = self.env.store.keys.tombstone(&uid);
-        let read = self.env.store.etcd.get(&key).await;
-        let (stored, _) = read.map_err(|error| Trouble::etcd(&error))?;
-        let Some(stored) = stored else { return Ok(()) };
-        let clean = decode::<Tombstone>(uid.as_str(), &stored.value)
-            .is_ok_and(|left| crate::store::object::tombstone::left_published(&left).is_empty());
-        if !clean {
-            return Ok(());
-        }
-        let outcome = self
-            .env
-            .writer
-            .write(Write::delete(key, stored.mod_revision))
-            .await;
-        match outcome {
-            // Somebody else saw to it.
-            Ok(_) | Err(WriteError::Conflict) => Ok(()),
-            Err(WriteError::Lost) => Err(Stop::Lost),
-            Err(WriteError::Failed(error)) => Err(Trouble::etcd(&error).into()),
-        }
     }
 
     fn session(&self) -> Result<std::sync::Arc<Session>, Stop> {

@@ -207,6 +207,11 @@ impl Index {
         names.into_iter().flatten().cloned().collect()
     }
 
+    /// Whether any volume names this plugin.
+    pub fn is_used(&self, plugin: &Name) -> bool {
+        self.by_driver.contains_key(plugin)
+    }
+
     /// The plugin of a volume, if its record can be read.
     pub fn driver(&self, volume: &Name) -> Option<&Name> {
         self.volumes.get(volume)?.driver.as_ref()

@@ -75,10 +75,7 @@ async fn every_member_tells_of_itself_over_one_connection_that_is_kept() {
         member.stop().await.unwrap();
         member.advertise(&proxy.url());
         proxies.push(proxy);
-        member.launch().unwrap();
-    }
-    for member in &mut etcd.members {
-        member.wait_healthy().await.unwrap();
+        member.start().await.unwrap();
     }
     let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
     let list = eventually(SOON, "each member's new address", async || {

@@ -37,8 +37,8 @@ async fn crashed(mut replicas: [TestReplica; 2], point: &str) {
 
 /// A node joins and is demoted again, under leaders of which the first ends at this point of the join.
 async fn join_survives(world: &mut World, of: &str, point: &str) {
-    world.promote(of).await;
     let replicas = doomed(world, point).await;
+    world.promote(of).await;
     world.bring_up(of).await;
     world.wait_voters(&["etcd-1", of]).await;
     let [mut first, mut second] = replicas;

@@ -2,7 +2,7 @@
 //! printed. Whatever happens in between: in the end the voters are the nodes that are wanted as managers.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use quorate::etcd::Txn;
@@ -72,6 +72,17 @@ impl Run {
         self.requests.insert(of.to_owned(), (request, false));
     }
 
+    /// Its etcd dies and is back before long: with two voters there is no quorum meanwhile.
+    async fn crash(&mut self, of: &str) {
+        let down = Duration::from_millis(u64::try_from(self.random(5) * 100).unwrap());
+        let machine = self.world.machine(of);
+        if machine.pid().is_some() && !machine.has_ended() {
+            machine.kill().await.unwrap();
+            tokio::time::sleep(down).await;
+            self.world.machine(of).launch().unwrap();
+        }
+    }
+
     async fn remove(&mut self, of: &str) {
         let keys = &self.world.store.keys;
         let uid = uid(&self.world, of).await;
@@ -113,9 +124,13 @@ async fn run(seed: u64) {
                 leader.resign().await;
                 leader = run.world.leader().await;
             }
+            9 => run.crash(&of).await,
             _ => {}
         }
-        for _ in 0..run.random(4) {
+        // Some steps follow at once, others when what was begun has come to one stage or another.
+        let pause = Duration::from_millis(u64::try_from(run.random(8) * 100).unwrap());
+        let begun = Instant::now();
+        while begun.elapsed() < pause {
             run.live().await;
         }
     }
@@ -134,7 +149,7 @@ async fn run(seed: u64) {
             Ok(_) => break,
             Err(seen) => assert!(begun.elapsed() < LONG, "seed {seed}: {seen}"),
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     for of in run.machines.clone() {
         let role = match wanted.contains(&of) {

@@ -168,10 +168,7 @@ async fn deletion_that_is_asked_for_during_creation_finishes_the_creation_and_th
         .await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
-    eventually(SOON, "the call is made", async || {
-        same(world.plugin.calls_of("CreateVolume").len(), 1)
-    })
-    .await;
+    world.expect_calls("CreateVolume", 1).await;
     world
         .done(&["delete", "volume", "data", "--yes", "--wait", "--timeout=30s"])
         .await;
@@ -201,18 +198,12 @@ async fn what_was_forgotten_by_force_during_its_creation_is_undone_at_the_backen
         .await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
-    eventually(SOON, "the call is made", async || {
-        same(world.plugin.calls_of("CreateVolume").len(), 1)
-    })
-    .await;
+    world.expect_calls("CreateVolume", 1).await;
     world
         .done(&["delete", "volume", "data", "--yes", "--force"])
         .await;
     assert!(world.done(&["get", "tombstones"]).await.contains("data"));
-    eventually(SOON, "it is deleted", async || {
-        same(world.plugin.calls_of("DeleteVolume").len(), 1)
-    })
-    .await;
+    world.expect_calls("DeleteVolume", 1).await;
     world.expect_empty_backend().await;
     eventually(SOON, "nobody is reminded of it any more", async || {
         same(
@@ -282,10 +273,7 @@ async fn a_request_that_comes_in_during_a_call_survives_its_result() {
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
     world.done(&["publish", "data", "n1"]).await;
-    eventually(SOON, "the call is made", async || {
-        same(world.plugin.calls_of("ControllerPublishVolume").len(), 1)
-    })
-    .await;
+    world.expect_calls("ControllerPublishVolume", 1).await;
     world.done(&["unpublish", "data", "n1"]).await;
     // The labels, too, in the other record.
     let labelled = volume("data", "").replace("{name: data}", "{name: data, labels: {tier: db}}");
@@ -310,10 +298,7 @@ async fn a_call_under_way_is_cancelled_when_its_leader_stops_and_made_again_by_t
     let mut first = launch.start("r0");
     first.wait_leading().await;
     world.apply(&volume("data", "")).await;
-    eventually(SOON, "the call is made", async || {
-        same(world.plugin.calls_of("CreateVolume").len(), 1)
-    })
-    .await;
+    world.expect_calls("CreateVolume", 1).await;
     let asked = std::time::Instant::now();
     assert!(first.stop().await.unwrap().unwrap().success());
     // Three seconds on an idle machine.

@@ -187,6 +187,14 @@ impl World {
         .await
     }
 
+    /// Waits until the plugin was called this often.
+    async fn expect_calls(&self, method: &str, times: usize) {
+        eventually(SOON, &format!("{method} was called"), async || {
+            same(self.plugin.calls_of(method).len(), times)
+        })
+        .await;
+    }
+
     /// Waits until the backend holds nothing.
     async fn expect_empty_backend(&self) {
         eventually(SOON, "the backend is empty", async || {

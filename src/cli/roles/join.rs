@@ -8,13 +8,13 @@ use prost::Message;
 
 use super::facts::Facts;
 use super::request::Found;
-use super::wait::{Look, until};
 use super::{hint, refused};
 use crate::cli::confirm::{self, ATTEMPTS};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::view::View;
 use crate::cli::output::{Reader, print};
+use crate::cli::wait::{Look, until};
 use crate::cli::wait_ready::duration;
 use crate::etcd::{KeyRange, MemberId, Revision, Txn};
 use crate::proto::join::Progress;

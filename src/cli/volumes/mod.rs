@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use tokio_util::sync::CancellationToken;
 
 use super::confirm::{self, ATTEMPTS};
-use super::exit::{Exit, Failure};
-use super::objects::view::LiveView;
+use super::exit::Failure;
+use super::wait::{Look, until};
 use super::wait_ready::duration;
 use crate::etcd::{KeyRange, KeyValue, Txn};
 use crate::retry::Delays;
@@ -61,50 +60,14 @@ where
     Err(confirm::overtaken())
 }
 
-/// Follows one key until `done` says so; tells each new sentence of `tell`.
+/// Looks at one key whenever it changes, until it is done.
 async fn wait_for(
     store: &Store,
     key: Vec<u8>,
     limit: Option<Duration>,
-    done: impl Fn(Option<&KeyValue>) -> bool,
-    tell: impl Fn(&KeyValue) -> String,
+    mut look: impl FnMut(Option<&KeyValue>) -> Result<Look<()>, Failure>,
 ) -> Result<(), Failure> {
-    let mut live = LiveView::new(&store.etcd, store.keys.clone(), vec![KeyRange::key(key.clone())]);
-    let mut told = String::new();
-    let following = async {
-        loop {
-            live.changes().await;
-            let stored = live.view.get(&key);
-            if done(stored) {
-                return;
-            }
-            let now = stored.map(&tell).unwrap_or_default();
-            if !now.is_empty() && now != told {
-                eprintln!("{now}");
-                told = now;
-            }
-        }
-    };
-    let limit_over = async {
-        match limit {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    };
-    // A wait outlives members: the endpoints follow the member list meanwhile.
-    let endpoints = store.etcd.follow_endpoints(CancellationToken::new());
-    tokio::select! {
-        () = following => return Ok(()),
-        () = limit_over => {}
-        () = endpoints => {}
-    }
-    let last = match told.is_empty() {
-        true => String::new(),
-        false => format!("\n  {told}"),
-    };
-    let failure = Failure::new(
-        Exit::TimedOut,
-        format!("not done after {:?}{last}", limit.unwrap_or_default()),
-    );
-    Err(failure.hint("it stays asked for; quorate describe volume says what it waits for"))
+    let hint = "it stays asked for; quorate describe volume says what it waits for";
+    let range = KeyRange::key(key.clone());
+    until(store, vec![range], limit, hint, |view| look(view.get(&key))).await
 }

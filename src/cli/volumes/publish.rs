@@ -8,6 +8,7 @@ use super::{Request, WaitArgs, carry_out, name, wait_for};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::print;
+use crate::cli::wait::Look;
 use crate::etcd::{KeyValue, Txn};
 use crate::proto::access_mode::{Scope, Sharing};
 use crate::proto::publication_status::State;
@@ -59,12 +60,18 @@ pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
     let key = store.keys.publication(&args.volume, &args.node);
     let id = format!("{}/{}", args.volume, args.node);
-    let read = |kv: &KeyValue| decode::<Publication>(&id, &kv.value).ok();
-    let done = |kv: Option<&KeyValue>| {
-        let publication = kv.and_then(read);
-        publication.is_some_and(|publication| state(&publication) == State::Published)
+    let look = |kv: Option<&KeyValue>| {
+        let Some(kv) = kv else {
+            let gone = format!("publication/{id} is gone: somebody asked for its end meanwhile");
+            return Err(Failure::new(Exit::NotFound, gone));
+        };
+        let publication = decode::<Publication>(&id, &kv.value).ok();
+        Ok(match publication.as_ref().map(state) {
+            Some(State::Published) => Look::Done(()),
+            _ => Look::Waits(vec![told(publication.as_ref())]),
+        })
     };
-    wait_for(&store, key, args.wait.timeout, done, |kv| told(read(kv).as_ref())).await?;
+    wait_for(&store, key, args.wait.timeout, look).await?;
     print(&format!("publication/{id} published\n")).map(drop)
 }
 

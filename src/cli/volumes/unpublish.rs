@@ -8,6 +8,7 @@ use super::{Request, WaitArgs, carry_out, name, wait_for};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::print;
+use crate::cli::wait::Look;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::Publication;
 use crate::proto::publication_status::State;
@@ -58,10 +59,14 @@ pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     if !args.wait.wait {
         return Ok(());
     }
-    // By the time that it came to be: one that is asked for later is another.
-    let done = |kv: Option<&KeyValue>| kv.is_none_or(|kv| kv.create_revision != created);
-    let tell = |kv: &KeyValue| told(decode::<Publication>(&id, &kv.value).ok().as_ref());
-    wait_for(&store, key, args.wait.timeout, done, tell).await?;
+    let look = |kv: Option<&KeyValue>| {
+        // By the time that it came to be: one that is asked for later is another.
+        Ok(match kv.filter(|kv| kv.create_revision == created) {
+            None => Look::Done(()),
+            Some(kv) => Look::Waits(vec![told(decode::<Publication>(&id, &kv.value).ok().as_ref())]),
+        })
+    };
+    wait_for(&store, key, args.wait.timeout, look).await?;
     print(&format!("publication/{id} is gone\n")).map(drop)
 }
 

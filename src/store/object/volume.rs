@@ -16,6 +16,7 @@ use crate::store::keys::Name;
 
 mod quantity;
 mod show;
+mod update;
 
 pub use quantity::{format_bytes, parse_bytes};
 pub use show::to_document;
@@ -187,8 +188,8 @@ impl Appliable for Volume {
     fn update(&mut self, name: &str, manifest: &Manifest) -> Result<(), Rejection> {
         let stored = self.spec.clone().unwrap_or_default();
         let given = spec_of(manifest);
-        let changed = changed_for_good(&stored, &given);
-        let mut faults = left_out(name, &stored, manifest);
+        let changed = update::changed_for_good(&stored, &given);
+        let mut faults = update::left_out(name, &stored, manifest);
         if changed.is_empty() && faults.is_empty() {
             self.spec = Some(given);
             return Ok(());
@@ -347,78 +348,6 @@ fn spec_of(manifest: &Manifest) -> VolumeSpec {
         group: manifest.group.clone().unwrap_or_default(),
         availability: manifest.availability.unwrap_or(Availability::Active).into(),
     }
-}
-
-/// What differs and may not.
-fn changed_for_good(stored: &VolumeSpec, given: &VolumeSpec) -> Vec<Fault> {
-    let mut changed = Vec::new();
-    let mut compare = |path: &str, same: bool| {
-        if !same {
-            changed.push(Fault::new(path, "cannot be changed"));
-        }
-    };
-    let driver = |spec: &VolumeSpec| spec.driver.clone().unwrap_or_default();
-    let (before, after) = (driver(stored), driver(given));
-    compare("spec.driver.name", before.name == after.name);
-    compare("spec.driver.options", before.options == after.options);
-    let mode = |spec: &VolumeSpec| spec.access_mode.clone().unwrap_or_default();
-    let (before, after) = (mode(stored), mode(given));
-    compare("spec.accessMode.scope", before.scope == after.scope);
-    compare("spec.accessMode.sharing", before.sharing == after.sharing);
-    let kind = match before.kind {
-        Some(Kind::Block(_)) => "spec.accessMode.block",
-        Some(Kind::Mount(_)) | None => "spec.accessMode.mount",
-    };
-    compare(kind, before.kind == after.kind);
-    compare("spec.secrets", stored.secrets == given.secrets);
-    compare("spec.topology", stored.topology == given.topology);
-    compare("spec.group", stored.group == given.group);
-    let capacity = |spec: &VolumeSpec| spec.capacity.unwrap_or_default();
-    let (before, after) = (capacity(stored), capacity(given));
-    // What is left out is told as such.
-    if given.capacity.is_some() || stored.capacity.is_none() {
-        if after.required < before.required {
-            let text = format!(
-                "less than {}: a volume can only grow",
-                format_bytes(before.required)
-            );
-            changed.push(Fault::new("spec.capacity.required", text));
-        }
-        let limit = |capacity: Capacity| {
-            if capacity.limit == 0 {
-                i64::MAX
-            } else {
-                capacity.limit
-            }
-        };
-        if limit(after) < limit(before) {
-            let than = match before.limit {
-                0 => "no limit".to_owned(),
-                bytes => format_bytes(bytes),
-            };
-            let text = format!("less than {than}: a limit can only grow");
-            changed.push(Fault::new("spec.capacity.limit", text));
-        }
-    }
-    changed
-}
-
-/// What a document leaves out though leaving it out would change it silently.
-fn left_out(name: &str, stored: &VolumeSpec, manifest: &Manifest) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    let availability = stored.availability();
-    if manifest.availability.is_none() && matches!(availability, Availability::Pause | Availability::Drain) {
-        let word = word(AVAILABILITIES, availability);
-        let message = format!(
-            "missing: volume {name} is set to {word}, and leaving the availability out would set it to active"
-        );
-        faults.push(Fault::new("spec.availability", message));
-    }
-    if manifest.capacity.is_none() && stored.capacity.is_some() {
-        let message = format!("missing: volume {name} has one, and it cannot be taken back");
-        faults.push(Fault::new("spec.capacity", message));
-    }
-    faults
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl Work<'_> {
             if due {
                 self.compare(&driver);
             }
-            let unused = self.index.of_plugin(&driver).is_empty() && self.index.plugin(&driver).is_none();
+            let unused = !self.index.is_used(&driver) && self.index.plugin(&driver).is_none();
             if unused && self.lines.get(&driver).is_some_and(Line::is_idle) {
                 self.lines.remove(&driver);
                 self.plugins.retain(|name| name != driver.as_str());

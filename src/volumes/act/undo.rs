@@ -1,0 +1,52 @@
+//! Undoing at the backend what no record stands for.
+
+use super::{Acting, Stop, Trouble, Undo};
+use crate::proto::{Tombstone, Volume};
+use crate::store::Name;
+use crate::store::object::{decode, tombstone};
+use crate::volumes::request;
+use crate::volumes::write::{Write, WriteError};
+
+impl Acting<'_> {
+    pub(super) async fn undo(&mut self, undo: &Undo) -> Result<(), Stop> {
+        match &undo.from {
+            Some(csi_node_id) => self.unpublish_call(&undo.volume, csi_node_id).await,
+            None => {
+                let session = self.session()?;
+                let secrets = self.secrets(&undo.volume).await?;
+                let id = request::volume_id(&undo.volume)?;
+                let answer = self.call(session.delete_volume(&id, &secrets)).await?;
+                answer.map_err(|failure| Trouble::of_call(&failure))?;
+                self.remove_tombstone(&undo.volume).await
+            }
+        }
+    }
+
+    /// Nothing is left of the volume, so nobody needs to be reminded.
+    pub(super) async fn remove_tombstone(&mut self, volume: &Volume) -> Result<(), Stop> {
+        let uid = volume.metadata.clone().unwrap_or_default().uid;
+        let Ok(uid) = uid.parse::<Name>() else {
+            return Ok(());
+        };
+        let key = self.env.store.keys.tombstone(&uid);
+        let read = self.env.store.etcd.get(&key).await;
+        let (stored, _) = read.map_err(|error| Trouble::etcd(&error))?;
+        let Some(stored) = stored else { return Ok(()) };
+        let clean = decode::<Tombstone>(uid.as_str(), &stored.value)
+            .is_ok_and(|left| tombstone::left_published(&left).is_empty());
+        if !clean {
+            return Ok(());
+        }
+        let outcome = self
+            .env
+            .writer
+            .write(Write::delete(key, stored.mod_revision))
+            .await;
+        match outcome {
+            // Somebody else saw to it.
+            Ok(_) | Err(WriteError::Conflict) => Ok(()),
+            Err(WriteError::Lost) => Err(Stop::Lost),
+            Err(WriteError::Failed(error)) => Err(Trouble::etcd(&error).into()),
+        }
+    }
+}
