@@ -103,7 +103,7 @@ impl Dev {
     }
 
     /// Panics if a process, a listening port or a temporary file of the whole run is still there.
-    async fn assert_nothing_is_left(&self) {
+    pub(super) async fn assert_nothing_is_left(&self) {
         assert!(!self.children.is_empty(), "no child was seen");
         for pid in &self.children {
             assert!(!runs(*pid), "process {pid} is left");

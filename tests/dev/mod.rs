@@ -1,6 +1,7 @@
 //! The launchers that `quorate dev` and the tests share, and the command itself.
 
 mod command;
+mod csi;
 mod launchers;
 mod proxy;
 mod roles;
