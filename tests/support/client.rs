@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::etcd::TestEtcd;
-use super::wait::SOON;
+use super::wait::{SOON, eventually};
 
 /// The least TTL that one etcd member grants as asked, in every release.
 pub const TTL: Duration = Duration::from_secs(2);
@@ -33,11 +33,12 @@ pub async fn connect_to(endpoints: Vec<String>) -> Etcd {
     connect_with(config).await
 }
 
-/// Connects with these settings.
+/// Connects with these settings. The members may just be electing.
 pub async fn connect_with(config: Config) -> Etcd {
-    Etcd::connect(config, Metrics::new("test"))
-        .await
-        .unwrap_or_else(|error| panic!("{error}"))
+    eventually(SOON, "etcd answers", async || {
+        Etcd::connect(config.clone(), Metrics::new("test")).await
+    })
+    .await
 }
 
 /// Connects to all members.
