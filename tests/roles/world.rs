@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::client::{config, connect_with};
 use crate::support::etcd::TestEtcd;
-use crate::support::wait::{eventually, same};
+use crate::support::wait::{SOON, eventually, same};
 
 /// Long enough for a change of membership on a busy machine: etcd counts a member only 5 s after it connected.
 pub const LONG: Duration = Duration::from_secs(90);
@@ -402,9 +402,11 @@ impl Leader {
         tasks.spawn(pulse.clone().beat_forever());
         let never = CancellationToken::new();
         let ttl = Duration::from_secs(20);
-        let leadership = campaign(&store.etcd, &store.keys.election(), "test", ttl, &pulse, &never)
-            .await
-            .unwrap();
+        // The members may be electing: then a candidacy ends, and the next one begins, as in a replica.
+        let leadership = eventually(SOON, "it leads", async || {
+            campaign(&store.etcd, &store.keys.election(), "test", ttl, &pulse, &never).await
+        })
+        .await;
         let etcd = store.etcd.clone();
         let (sender, notices) = mpsc::channel(1000);
         let controller = RoleController {
