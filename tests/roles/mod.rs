@@ -5,5 +5,6 @@ mod cycles;
 mod demotions;
 mod evictions;
 mod joins;
+mod leftovers;
 mod random;
 mod world;
