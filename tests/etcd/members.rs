@@ -121,8 +121,10 @@ async fn a_member_without_a_quorum_is_not_healthy_and_gives_no_list() {
     let surveys = client.survey(&list.members, Duration::from_secs(1)).await;
     assert!(surveys.iter().all(|survey| !survey.is_healthy()), "{surveys:?}");
     assert!(client.list_members().await.is_err());
-    let lists = client.lists_of(std::slice::from_ref(left), LIMIT).await;
-    assert!(lists[0].1.is_err(), "{lists:?}");
+    assert!(client.list_through(left, LIMIT).await.is_err());
+    // What it has itself it tells also without them.
+    let own = client.own_list_of(left, LIMIT).await.unwrap();
+    assert_eq!((own.answered_by, own.members), (left.id, list.members.clone()));
     etcd.members[0].launch().unwrap();
     etcd.members[1].launch().unwrap();
     eventually(SOON, "all are healthy again", async || {

@@ -7,6 +7,7 @@ mod events;
 mod evictions;
 mod joins;
 mod leader;
+mod leftovers;
 mod machines;
 mod polled;
 mod random;

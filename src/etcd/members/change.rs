@@ -40,13 +40,6 @@ pub enum Fault {
     Refused,
 }
 
-impl Fault {
-    /// Whether the change may have been made all the same.
-    pub fn outcome_unknown(self) -> bool {
-        self == Self::Unknown
-    }
-}
-
 /// A change of the member list that was not confirmed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{error}")]

@@ -33,12 +33,8 @@ async fn list(etcd: &Etcd, first: Option<Listed>, limit: Duration) -> Result<Lis
     let Some(first) = first else {
         return etcd.list_members().await;
     };
-    let one = async {
-        let lists = etcd.lists_of(std::slice::from_ref(&first), limit).await;
-        lists.into_iter().find_map(|(_, list)| list.ok())
-    };
-    match tokio::time::timeout(HEAD_START, one).await {
-        Ok(Some(list)) => Ok(list),
+    match tokio::time::timeout(HEAD_START, etcd.list_through(&first, limit)).await {
+        Ok(Ok(list)) => Ok(list),
         _ => etcd.list_members().await,
     }
 }
