@@ -280,5 +280,9 @@ async fn the_reply_to_a_change_that_is_lost_leaves_its_outcome_unknown() {
     assert!(learner.has_peer_urls(&urls));
     let lost = client.remove_member(&only, learner).await.unwrap_err();
     assert!(lost.fault.outcome_unknown(), "{lost}");
+    // It may be on its way out, so it is still left alone.
+    let surveys = client.survey(std::slice::from_ref(learner), LIMIT).await;
+    let said = surveys[0].health.as_ref().unwrap_err().to_string();
+    assert!(said.contains("its removal was begun"), "{said}");
     assert_eq!(client.list_members().await.unwrap().members.len(), 1);
 }

@@ -114,6 +114,12 @@ impl Look {
         }
     }
 
+    /// Waits for whatever is left, and looks at none of it: who was asked for its status is not to be removed before it
+    /// has answered (REQ-M-7).
+    pub async fn let_answer(mut self) {
+        while self.next().await.is_some() {}
+    }
+
     /// The list, once it is there.
     pub fn list(&self) -> Option<&[Listed]> {
         self.list.as_deref()

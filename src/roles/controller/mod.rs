@@ -102,6 +102,7 @@ impl RoleController {
             dials: BTreeMap::new(),
             dialing: FuturesUnordered::new(),
             writing: FuturesUnordered::new(),
+            unanswered: FuturesUnordered::new(),
             expire_after: Instant::now(),
             unread_since: Some(Instant::now()),
             controller: &self,
@@ -128,6 +129,7 @@ impl RoleController {
                     // Whatever was to be written is compared with what is there at the next look.
                     _ => None,
                 },
+                Some(()) = work.unanswered.next() => None,
                 () = sleep_until(timer) => None,
             };
             if end.is_some() {
@@ -166,6 +168,8 @@ struct Work<'c> {
     dialing: FuturesUnordered<BoxFuture<'static, (String, Dial)>>,
     /// Conditions and expired records: nothing else depends on them.
     writing: FuturesUnordered<BoxFuture<'static, Result<(), FencedError>>>,
+    /// Looks that are of no use any more.
+    unanswered: FuturesUnordered<BoxFuture<'static, ()>>,
     expire_after: Instant,
     /// The store has not been read since then, and nobody was told.
     unread_since: Option<Instant>,
@@ -305,12 +309,15 @@ impl Work<'_> {
             failpoint::hit(after);
             outcome
         };
-        self.phase = Phase::Acting {
+        let acting = Phase::Acting {
             step,
             picture: Box::new(seen),
             acting: Box::pin(acting),
             ahead,
         };
+        if let Phase::Looking { look, .. } = std::mem::replace(&mut self.phase, acting) {
+            self.unanswered.push(Box::pin(look.let_answer()));
+        }
     }
 
     /// Nothing can be done now: says why, and decides when to look again.
