@@ -12,18 +12,15 @@ use std::time::Duration;
 use prost::Message;
 use quorate::dev::csi_plugin::backend::id_of;
 use quorate::dev::csi_plugin::log::Call;
-use quorate::etcd::election::{Leadership, campaign};
-use quorate::etcd::{Config, Etcd, Pulse, Txn};
-use quorate::metrics::Metrics;
+use quorate::etcd::Txn;
 use quorate::proto::condition::Status;
 use quorate::proto::{Condition, CsiNode, Node, Publication, Volume};
-use quorate::store::{Keys, Name, Store};
+use quorate::store::{Name, Store};
 use quorate::volumes::controller::{Times, Volumes};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use crate::support::csi::{DRIVER, TestPlugin};
 use crate::support::etcd::TestEtcd;
+use crate::support::leader::{Leader, store_on};
 use crate::support::quorate::{Finished, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -51,7 +48,7 @@ impl World {
 
     async fn without_objects(plugin: TestPlugin) -> Self {
         let etcd = TestEtcd::start().await;
-        let store = store(&etcd.endpoints()).await;
+        let store = store_on(&etcd.endpoints()).await;
         Self { etcd, plugin, store }
     }
 
@@ -209,7 +206,7 @@ impl World {
     }
 
     async fn leader(&self) -> Leader {
-        Leader::elect(self.store.clone(), "test", Times::default()).await
+        leader_with(&self.store, Times::default()).await
     }
 
     /// What must hold of every log (INV-6): no two calls for one volume at a time, and no empty node id.
@@ -248,15 +245,6 @@ fn found(conditions: &[Condition], reason: &str) -> Result<Condition, String> {
     }
 }
 
-async fn store(endpoints: &[String]) -> Store {
-    let mut config = Config::new(endpoints.to_vec());
-    config.sync_endpoints = false;
-    Store {
-        etcd: Etcd::connect(config, Metrics::new("0.0.0")).await.unwrap(),
-        keys: Keys::new("/quorate".parse().unwrap()),
-    }
-}
-
 fn parsed(text: &str) -> Name {
     text.parse().unwrap()
 }
@@ -292,49 +280,16 @@ fn secret(name: &str, key: &str, value: &str) -> String {
 }
 
 /// A leader in this process, which sees to volumes and does nothing else.
-pub struct Leader {
-    leadership: Leadership,
-    working: JoinSet<()>,
-    _pulse: JoinSet<()>,
-    store: Store,
-}
-
-impl Leader {
-    async fn elect(store: Store, name: &str, times: Times) -> Self {
-        let pulse = Pulse::default();
-        pulse.beat();
-        let mut beating = JoinSet::new();
-        beating.spawn(pulse.clone().beat_forever());
-        let election = store.keys.election();
-        let never = CancellationToken::new();
-        let ttl = Duration::from_secs(10);
-        let leadership = campaign(&store.etcd, &election, name, ttl, &pulse, &never)
-            .await
-            .unwrap();
-        let mut working = JoinSet::new();
-        let volumes = Volumes {
-            store: store.clone(),
-            fence: leadership.fence().clone(),
-            times,
-            notices: None,
-        };
-        working.spawn(volumes.run());
-        Self {
-            leadership,
-            working,
-            _pulse: beating,
-            store,
-        }
-    }
-
-    fn metrics(&self) -> String {
-        self.store.etcd.metrics().encode()
-    }
-
-    async fn resign(mut self) {
-        self.working.shutdown().await;
-        self.leadership.resign().await;
-    }
+async fn leader_with(store: &Store, times: Times) -> Leader {
+    let mut leader = Leader::elect(store, "test").await;
+    let volumes = Volumes {
+        store: store.clone(),
+        fence: leader.fence().clone(),
+        times,
+        notices: None,
+    };
+    leader.work(volumes.run());
+    leader
 }
 
 fn csi_of(node: &Node) -> Vec<CsiNode> {

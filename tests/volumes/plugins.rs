@@ -157,7 +157,7 @@ async fn what_drifted_from_the_records_is_mended() {
     let often = Times {
         compare_every: Duration::from_millis(300),
     };
-    let leader = Leader::elect(world.store.clone(), "test", often).await;
+    let leader = leader_with(&world.store, often).await;
     world.apply(&shared_volume("data", "")).await;
     world
         .done(&["publish", "data", "n1", "--wait", "--timeout=30s"])
