@@ -5,13 +5,9 @@ use quorate::etcd::{Revision, Txn};
 use quorate::proto::join::Progress;
 use quorate::proto::removal::Cause;
 use quorate::proto::{Removal, Role};
-use quorate::roles::controller::Settings;
 
-use super::crashes::FLAGS;
 use super::world::World;
 use super::writer::{ELECTION, LONG_ELECTIONS, Writer};
-use crate::support::hold::Hold;
-use crate::support::quorate::Launch;
 
 /// The intent to demote, as a leader leaves it that ended right after it.
 pub async fn decide(world: &World, node: &str) {
@@ -25,9 +21,15 @@ pub async fn decide(world: &World, node: &str) {
     world.commit(Txn::new().put(&key, record.encode_to_vec())).await;
 }
 
+/// It was observed as nothing but a manager since then.
+pub async fn was_always_a_manager(world: &World, of: &str, since: Revision) {
+    let observed = world.observed_since(of, since).await;
+    assert!(observed.iter().all(|role| *role == Role::Manager), "{observed:?}");
+}
+
 /// Waits until the leader has come to an end with what it was doing and looked anew: it refuses a join that was asked for
 /// after everything else.
-async fn looked(world: &World) {
+pub async fn looked(world: &World) {
     world.desire("sentinel-of-the-test", Role::Worker).await;
     let request = world
         .ask_to_join("sentinel-of-the-test", &["http://127.0.0.1:1".to_owned()])
@@ -72,62 +74,11 @@ async fn a_demotion_withdrawn_while_it_waits_is_not_carried_out() {
     leader
         .wait_metric("quorate_members{kind=\"voter\",health=\"healthy\"}", 3.0)
         .await;
-    stays(&world, "etcd-2", withdrawn).await;
+    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    let record = world.member(world.id_of("etcd-2").await).await.unwrap();
+    assert_eq!(record.removal, None);
+    was_always_a_manager(&world, "etcd-2", withdrawn).await;
     leader.resign().await;
-}
-
-/// It was never anything but a manager since, and nobody means to remove its member.
-async fn stays(world: &World, of: &str, since: Revision) {
-    let (voters, _) = world.members().await;
-    assert_eq!(voters, ["etcd-1", "etcd-2", "etcd-3"]);
-    let id = world.id_of(of).await;
-    assert_eq!(world.member(id).await.unwrap().removal, None);
-    let observed = world.observed_since(of, since).await;
-    assert!(observed.iter().all(|role| *role == Role::Manager), "{observed:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_demotion_withdrawn_after_it_was_decided_and_before_the_intent_was_written_is_not_carried_out() {
-    let world = World::start_with(3, &FLAGS).await;
-    let hold = Hold::at("roles.deciding-removal");
-    let mut replica = hold.on(Launch::on(&world.etcd)).start("a");
-    replica.wait_leading().await;
-    world.demote("etcd-2").await;
-    hold.reached().await;
-    let withdrawn = world.promote("etcd-2").await;
-    hold.release();
-    looked(&world).await;
-    stays(&world, "etcd-2", withdrawn).await;
-    replica.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_removed_when_a_second_member_dies_between_the_check_and_the_intent() {
-    // INV-5 without etcd's own check.
-    let mut world = World::start_with(3, &FLAGS).await;
-    // Neither is the raft leader: nothing but the dead one is in the way.
-    let leading = world.raft_leader().await;
-    let mut others = ["etcd-1", "etcd-2", "etcd-3"].map(str::to_owned).to_vec();
-    others.retain(|name| *name != leading);
-    let (victim, second) = (&others[0], &others[1]);
-    let hold = Hold::at("roles.deciding-removal");
-    let mut replica = hold.on(Launch::on(&world.etcd)).start("a");
-    replica.wait_leading().await;
-    world.demote(victim).await;
-    hold.reached().await;
-    world.machine(second).kill().await.unwrap();
-    // As long as an answer counts: what the second one said of itself before is too old then.
-    tokio::time::sleep(Settings::default().member_timeout).await;
-    hold.release();
-    world.wait_blocked(victim, Some("QuorumRisk")).await;
-    let (voters, _) = world.members().await;
-    assert_eq!(voters, ["etcd-1", "etcd-2", "etcd-3"]);
-    world.machine(second).start().await.unwrap();
-    world.wait_role(victim, Role::Worker).await;
-    let mut left = [&leading, second];
-    left.sort();
-    world.wait_voters(&left.map(String::as_str)).await;
-    replica.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,11 +113,8 @@ async fn a_demotion_withdrawn_after_the_intent_ends_as_a_new_join() {
     let leader = world.leader().await;
     world.wait_voters(&["etcd-1", "etcd-3"]).await;
     world.wait_records(&["etcd-1", "etcd-3"]).await;
-    let observed = world.observed_since("etcd-2", withdrawn).await;
-    assert!(
-        observed.iter().all(|role| *role == Role::Manager),
-        "it may join again: {observed:?}"
-    );
+    // It may join again.
+    was_always_a_manager(&world, "etcd-2", withdrawn).await;
     world.tear_down("etcd-2").await;
     world.bring_up("etcd-2").await;
     world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;

@@ -9,6 +9,7 @@ mod joins;
 mod leader;
 mod machines;
 mod polled;
+mod races;
 mod random;
 mod removals;
 mod world;
