@@ -45,10 +45,17 @@ async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_that_is_take
     let world = World::unmanaged(3, &[]).await;
     let id = world.id_of("etcd-1").await;
     world.adopt("etcd-1", id).await;
-    let leader = world.leader().await;
+    let mut leader = world.leader().await;
     let before = world.list().await.members;
     world.demote("etcd-1").await;
     world.wait_blocked("etcd-1", Some("LastManager")).await;
+    // However often it looks again, it is told once.
+    for _ in 0..3 {
+        looked(&world).await;
+    }
+    let told = std::iter::from_fn(|| leader.notices.try_recv().ok());
+    let told = told.filter(|notice| notice.reason == "RoleChangeBlocked");
+    assert_eq!(told.count(), 1);
     assert_eq!(world.list().await.members, before);
     assert_eq!(world.member(id).await.unwrap().removal, None);
     assert_eq!(world.role("etcd-1").await, Role::Manager);
@@ -191,5 +198,21 @@ async fn a_member_that_hangs_holds_up_nothing_but_what_needs_it() {
     world.wait_role("etcd-3", Role::Worker).await;
     world.wait_voters(&["etcd-1", "etcd-2"]).await;
     world.machine("etcd-3").resume();
+    leader.resign().await;
+}
+
+/// INV-9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_etcd_refuses_for_a_while_is_tried_now_and_then_until_etcd_takes_it() {
+    let mut world = World::start(3).await;
+    let leader = world.leader().await;
+    // For 5 s etcd does not count on who was away, whatever that one proves.
+    world.machine("etcd-3").kill().await.unwrap();
+    world.machine("etcd-3").start().await.unwrap();
+    world.demote("etcd-2").await;
+    world.wait_role("etcd-2", Role::Worker).await;
+    let refused =
+        leader.metric("quorate_role_transitions_total{from=\"voter\",to=\"none\",result=\"failed\"}");
+    assert!(refused < 25.0, "tried {refused} times");
     leader.resign().await;
 }
