@@ -7,7 +7,7 @@ use quorate::etcd::{Etcd, MemberId};
 use super::members::{LIMIT, list, named};
 use crate::support::client::{config, connect, connect_to, connect_with, metric, put};
 use crate::support::etcd::TestEtcd;
-use crate::support::proxy::{Network, Proxy};
+use crate::support::proxy::Network;
 use crate::support::wait::{SOON, eventually, same};
 
 /// The raft leader and another voter.
@@ -170,10 +170,7 @@ async fn nothing_is_asked_of_a_member_that_was_removed_and_its_endpoint_is_gone(
 #[tokio::test]
 async fn a_victim_is_left_alone_before_its_removal_is_asked_for() {
     let mut etcd = TestEtcd::with(2, &[]).await;
-    let proxy = Proxy::in_front_of(&etcd.members[0].client_url);
-    etcd.members[0].stop().await.unwrap();
-    etcd.members[0].advertise(&proxy.url());
-    etcd.members[0].start().await.unwrap();
+    let proxy = etcd.behind_proxy(0).await;
     let mut config = config(vec![proxy.url(), etcd.members[1].client_url.clone()]);
     // Longer than this test may take: the call is under way all the while.
     config.request_timeout = 2 * SOON;
@@ -257,10 +254,7 @@ async fn leadership_moves_to_the_member_that_is_named() {
 #[tokio::test]
 async fn the_reply_to_a_change_that_is_lost_leaves_its_outcome_unknown() {
     let mut etcd = TestEtcd::start().await;
-    let proxy = Proxy::in_front_of(&etcd.members[0].client_url);
-    etcd.members[0].stop().await.unwrap();
-    etcd.members[0].advertise(&proxy.url());
-    etcd.members[0].start().await.unwrap();
+    let proxy = etcd.behind_proxy(0).await;
     let client = connect_to(etcd.endpoints()).await;
     let only = eventually(SOON, "the proxy's address", async || {
         let only = list(&client, 1).await.members[0].clone();
@@ -278,5 +272,9 @@ async fn the_reply_to_a_change_that_is_lost_leaves_its_outcome_unknown() {
     assert!(learner.has_peer_urls(&urls));
     let lost = client.remove_member(&only, learner).await.unwrap_err();
     assert_eq!(lost.fault, Fault::Unknown, "{lost}");
+    // It may be on its way out, so it is still left alone.
+    let surveys = client.survey(std::slice::from_ref(learner), LIMIT).await;
+    let said = surveys[0].health.as_ref().unwrap_err().to_string();
+    assert!(said.contains("its removal was begun"), "{said}");
     assert_eq!(client.list_members().await.unwrap().members.len(), 1);
 }

@@ -38,12 +38,8 @@ async fn every_member_tells_of_itself_over_one_connection_that_is_kept() {
     let mut etcd = TestEtcd::with(3, &[]).await;
     // A proxy before each, to count connections.
     let mut proxies = Vec::new();
-    for member in &mut etcd.members {
-        let proxy = Proxy::in_front_of(&member.client_url);
-        member.stop().await.unwrap();
-        member.advertise(&proxy.url());
-        proxies.push(proxy);
-        member.start().await.unwrap();
+    for index in 0..3 {
+        proxies.push(etcd.behind_proxy(index).await);
     }
     let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
     let list = eventually(SOON, "each member's new address", async || {
@@ -78,10 +74,7 @@ async fn every_member_tells_of_itself_over_one_connection_that_is_kept() {
 #[tokio::test]
 async fn a_member_that_is_black_holed_delays_no_other_and_is_met_anew_afterwards() {
     let mut etcd = TestEtcd::with(2, &[]).await;
-    let proxy = Proxy::in_front_of(&etcd.members[1].client_url);
-    etcd.members[1].stop().await.unwrap();
-    etcd.members[1].advertise(&proxy.url());
-    etcd.members[1].start().await.unwrap();
+    let proxy = etcd.behind_proxy(1).await;
     let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
     let list = eventually(SOON, "the proxy's address", async || {
         let list = list(&client, 2).await;

@@ -10,6 +10,7 @@ mod leader;
 mod leftovers;
 mod machines;
 mod polled;
+mod races;
 mod random;
 mod removals;
 mod world;
