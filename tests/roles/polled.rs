@@ -30,7 +30,7 @@ async fn a_removed_member_ends_in_order_although_all_are_asked_for_their_status_
         world.promote(&of).await;
         world.bring_up(&of).await;
         // By whoever shares the leader's connection, and still goes by the list from before the removal.
-        let (etcd, list) = (leader.etcd.clone(), world.list().await);
+        let (etcd, list) = (leader.etcd().clone(), world.list().await);
         let polling = JoinSet::from_iter([async move {
             loop {
                 etcd.survey(&list.members, SOON).await;
