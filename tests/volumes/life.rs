@@ -19,7 +19,7 @@ async fn a_mount_volume_for_one_node_is_created_published_unpublished_and_delete
         world
             .done(&["describe", "volume", "data"])
             .await
-            .contains("Waits for:         nothing")
+            .contains("Waits For:         nothing")
     );
 
     world
