@@ -5,7 +5,7 @@ use quorate::proto::Role;
 
 use super::crashes::{Doomed, FLAGS, forgetful, launch, lost};
 use super::demotions::decide;
-use super::world::{LONG, World};
+use super::world::World;
 use crate::support::quorate::Launch;
 
 /// On a member's way out.
