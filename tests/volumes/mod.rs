@@ -3,6 +3,7 @@
 mod commands;
 mod crashes;
 mod faults;
+mod leftovers;
 mod life;
 mod lost_nodes;
 mod plugins;
