@@ -1,9 +1,6 @@
 //! What is left at the backend of a volume whose record is gone is undone, and holds up nothing else (INV-6, INV-8).
 
-use quorate::dev::csi_plugin::faults::Happening;
-
 use super::*;
-use crate::support::csi::answer;
 
 /// Forgets a volume by force while it is being created, so that its creation is to be undone; which the plugin refuses.
 async fn forget_during_creation(world: &World) {

@@ -1,10 +1,11 @@
 //! What the plugin is told to do wrong.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tonic::{Code, Status};
 
 use crate::grpc_code;
@@ -43,6 +44,8 @@ pub enum Happening {
     LosesReply,
     /// It takes this many milliseconds longer, and then other faults may happen.
     DelaysMs(u64),
+    /// It is done and answered once the faults are cleared, and not before.
+    Waits,
     /// The plugin dies before it does anything.
     Crashes,
     /// The plugin dies after it has done it, before it answers.
@@ -95,6 +98,7 @@ impl Fault {
             Happening::Hangs
             | Happening::LosesReply
             | Happening::DelaysMs(_)
+            | Happening::Waits
             | Happening::Crashes
             | Happening::CrashesAfter => Ok(()),
         }
@@ -113,20 +117,41 @@ impl Fault {
 
 /// The faults in force.
 #[derive(Debug, Default)]
-pub(super) struct Faults(Mutex<Vec<Fault>>);
+pub(super) struct Faults {
+    in_force: Mutex<Vec<Fault>>,
+    /// How often they were cleared.
+    clears: watch::Sender<u64>,
+}
 
 impl Faults {
     pub fn add(&self, fault: Fault) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+        self.in_force().push(fault);
     }
 
     pub fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut faults = self.in_force();
+        faults.clear();
+        self.clears.send_modify(|clears| *clears += 1);
+    }
+
+    /// How often they were cleared.
+    pub fn clears(&self) -> u64 {
+        *self.clears.borrow()
+    }
+
+    /// Waits until they were cleared more often than that.
+    pub async fn cleared_since(&self, clears: u64) {
+        // Fails only without a sender, which lives as long as this.
+        let _ = self.clears.subscribe().wait_for(|now| *now > clears).await;
+    }
+
+    fn in_force(&self) -> MutexGuard<'_, Vec<Fault>> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What happens to this call: delays, added up, and the first other fault. Each is counted off.
     pub fn strike(&self, about: About<'_>) -> (Duration, Option<Happening>) {
-        let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut faults = self.in_force();
         let (mut delay, mut happens) = (Duration::ZERO, None);
         for fault in faults.iter_mut().filter(|fault| fault.concerns(about)) {
             match &fault.happens {
@@ -175,6 +200,7 @@ mod tests {
         assert_eq!(faults.strike(CREATE), (delay, None));
         faults.clear();
         assert_eq!(faults.strike(CREATE), (Duration::ZERO, None));
+        assert_eq!(faults.clears(), 1);
     }
 
     #[test]
