@@ -11,7 +11,7 @@ use super::{ELECTION, TTL, launch, store_of_replicas, three, wait_for_candidates
 use crate::support::client::{commit, connect, written_since};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
-use crate::support::quorate::{Replicas, TestReplica};
+use crate::support::quorate::{Replicas, TestReplica, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
 /// The candidate that leads, by its name, and its key.
@@ -298,6 +298,32 @@ async fn a_replica_cut_off_for_less_than_its_lease_takes_its_own_record_over() {
         "{}",
         replica.log()
     );
+}
+
+/// A plain put takes a key off its lease, so that it outlives its replica.
+#[tokio::test]
+async fn an_election_key_that_was_written_by_hand_is_told_with_what_lets_the_others_lead() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let status = async || quorate_on(&etcd, &["status"], "").await.expect_done();
+    assert!(!status().await.contains("Election:"));
+    let (key, _) = leader_by_key(&etcd).unwrap();
+    etcd.etcdctl(&["put", &key, "by hand"]);
+    replicas.0[leader].terminate();
+    assert!(replicas.0[leader].ended().await.success());
+    assert_eq!(leader_by_key(&etcd).unwrap().0, key, "it is still there");
+    let told = status().await;
+    let (_, command) = told.split_once("etcdctl ").expect(&told);
+    let command: Vec<&str> = command.lines().next().unwrap().split(' ').collect();
+    assert_eq!(command, ["del", &key], "{told}");
+    let json = quorate_on(&etcd, &["status", "-o", "json"], "")
+        .await
+        .expect_done();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["keysWithoutLease"], serde_json::json!([key]));
+    etcd.etcdctl(&command);
+    successor(&replicas, leader).await;
+    assert!(!status().await.contains("Election:"));
 }
 
 #[tokio::test]

@@ -1,21 +1,20 @@
 //! What holds a demotion up, what takes it back, and what a client notices of it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
 use prost::Message;
-use quorate::etcd::Txn;
-use quorate::etcd::members::raft_leader;
+use quorate::etcd::{Revision, Txn};
 use quorate::proto::join::Progress;
 use quorate::proto::removal::Cause;
 use quorate::proto::{Removal, Role};
+use quorate::roles::controller::Settings;
 
-use super::world::{LONG, World};
-use crate::support::wait::{eventually, same};
+use super::crashes::FLAGS;
+use super::world::World;
+use super::writer::{ELECTION, LONG_ELECTIONS, Writer};
+use crate::support::hold::Hold;
+use crate::support::quorate::Launch;
 
 /// The intent to demote, as a leader leaves it that ended right after it.
-async fn decide(world: &World, node: &str) {
+pub async fn decide(world: &World, node: &str) {
     let id = world.id_of(node).await;
     let mut record = world.member(id).await.unwrap();
     record.removal = Some(Removal {
@@ -26,7 +25,8 @@ async fn decide(world: &World, node: &str) {
     world.commit(Txn::new().put(&key, record.encode_to_vec())).await;
 }
 
-/// Waits until the leader has looked at everything anew: it refuses a join that was asked for after everything else.
+/// Waits until the leader has come to an end with what it was doing and looked anew: it refuses a join that was asked for
+/// after everything else.
 async fn looked(world: &World) {
     world.desire("sentinel-of-the-test", Role::Worker).await;
     let request = world
@@ -40,7 +40,7 @@ async fn looked(world: &World) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_that_is_taken_back() {
     // Also where two voters that are nobody's would keep the quorum.
-    let world = World::unmanaged(3).await;
+    let world = World::unmanaged(3, &[]).await;
     let id = world.id_of("etcd-1").await;
     world.adopt("etcd-1", id).await;
     let leader = world.leader().await;
@@ -63,15 +63,64 @@ async fn a_demotion_withdrawn_while_it_waits_is_not_carried_out() {
     world.machine("etcd-3").kill().await.unwrap();
     world.demote("etcd-2").await;
     world.wait_blocked("etcd-2", Some("QuorumRisk")).await;
-    assert!(leader.metrics().contains("quorate_quorum_blocked 1"));
-    world.promote("etcd-2").await;
+    leader.wait_metric("quorate_quorum_blocked", 1.0).await;
+    let withdrawn = world.promote("etcd-2").await;
     world.wait_blocked("etcd-2", None).await;
     world.machine("etcd-3").start().await.unwrap();
     looked(&world).await;
-    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
-    let id = world.id_of("etcd-2").await;
-    assert_eq!(world.member(id).await.unwrap().removal, None);
+    // It has planned from what all three answered, and found nothing to do.
+    leader
+        .wait_metric("quorate_members{kind=\"voter\",health=\"healthy\"}", 3.0)
+        .await;
+    stays(&world, "etcd-2", withdrawn).await;
     leader.resign().await;
+}
+
+/// It was never anything but a manager since, and nobody means to remove its member.
+async fn stays(world: &World, of: &str, since: Revision) {
+    let (voters, _) = world.members().await;
+    assert_eq!(voters, ["etcd-1", "etcd-2", "etcd-3"]);
+    let id = world.id_of(of).await;
+    assert_eq!(world.member(id).await.unwrap().removal, None);
+    let observed = world.observed_since(of, since).await;
+    assert!(observed.iter().all(|role| *role == Role::Manager), "{observed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demotion_withdrawn_after_it_was_decided_and_before_the_intent_was_written_is_not_carried_out() {
+    let world = World::start_with(3, &FLAGS).await;
+    let hold = Hold::at("roles.deciding-removal");
+    let mut replica = hold.on(Launch::on(&world.etcd)).start("a");
+    replica.wait_leading().await;
+    world.demote("etcd-2").await;
+    hold.reached().await;
+    let withdrawn = world.promote("etcd-2").await;
+    hold.release();
+    looked(&world).await;
+    stays(&world, "etcd-2", withdrawn).await;
+    replica.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_removed_when_a_second_member_dies_between_the_check_and_the_intent() {
+    // INV-5 without etcd's own check.
+    let mut world = World::start_with(3, &FLAGS).await;
+    let hold = Hold::at("roles.deciding-removal");
+    let mut replica = hold.on(Launch::on(&world.etcd)).start("a");
+    replica.wait_leading().await;
+    world.demote("etcd-2").await;
+    hold.reached().await;
+    world.machine("etcd-3").kill().await.unwrap();
+    // As long as an answer counts: what etcd-3 said of itself before is too old then.
+    tokio::time::sleep(Settings::default().member_timeout).await;
+    hold.release();
+    world.wait_blocked("etcd-2", Some("QuorumRisk")).await;
+    let (voters, _) = world.members().await;
+    assert_eq!(voters, ["etcd-1", "etcd-2", "etcd-3"]);
+    world.machine("etcd-3").start().await.unwrap();
+    world.wait_role("etcd-2", Role::Worker).await;
+    world.wait_voters(&["etcd-1", "etcd-3"]).await;
+    replica.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,14 +151,15 @@ async fn a_demotion_withdrawn_after_the_intent_ends_as_a_new_join() {
     let before = world.id_of("etcd-2").await;
     world.demote("etcd-2").await;
     decide(&world, "etcd-2").await;
-    world.promote("etcd-2").await;
+    let withdrawn = world.promote("etcd-2").await;
     let leader = world.leader().await;
     world.wait_voters(&["etcd-1", "etcd-3"]).await;
-    eventually(LONG, "the record is gone", async || {
-        same(world.member(before).await.is_none(), true)
-    })
-    .await;
-    assert_eq!(world.role("etcd-2").await, Role::Manager, "it may join again");
+    world.wait_records(&["etcd-1", "etcd-3"]).await;
+    let observed = world.observed_since("etcd-2", withdrawn).await;
+    assert!(
+        observed.iter().all(|role| *role == Role::Manager),
+        "it may join again: {observed:?}"
+    );
     world.tear_down("etcd-2").await;
     world.bring_up("etcd-2").await;
     world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
@@ -131,45 +181,17 @@ async fn a_dead_member_is_demoted_while_the_others_have_a_quorum() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demotion_of_the_raft_leader_leaves_no_gap_beyond_an_election_timeout() {
-    // Long enough that a busy machine is no reason to vote, and that a gap for want of a leader could not be missed.
-    let election = Duration::from_secs(4);
-    let flags = ["--election-timeout=4000", "--heartbeat-interval=200"];
-    let mut world = World::start_with(3, &flags).await;
-    let list = world.list().await;
-    let leading = eventually(LONG, "a raft leader", async || {
-        let surveys = world
-            .store
-            .etcd
-            .survey(&list.members, Duration::from_secs(5))
-            .await;
-        raft_leader(&surveys).ok_or("none")
-    })
-    .await;
-    let victim = list.member(leading).unwrap().name.clone();
+    let mut world = World::start_with(3, &LONG_ELECTIONS).await;
+    let victim = world.raft_leader().await;
+    let before = world.id_of(&victim).await;
     let leader = world.leader().await;
-
-    let stop = Arc::new(AtomicBool::new(false));
-    let (writing, stopped) = (world.store.etcd.clone(), stop.clone());
-    let writer = tokio::task::JoinSet::from_iter([async move {
-        let (mut last, mut gap, mut written) = (Instant::now(), Duration::ZERO, 0_u32);
-        while !stopped.load(Ordering::SeqCst) {
-            let txn = Txn::new().put(b"/written", written.to_string());
-            #[expect(clippy::disallowed_methods, reason = "a test plays a client")]
-            if writing.unfenced(txn).await.is_ok() {
-                gap = gap.max(last.elapsed());
-                last = Instant::now();
-                written += 1;
-            }
-        }
-        (gap.max(last.elapsed()), written)
-    }]);
+    let writer = Writer::start(&world).await;
     world.demote(&victim).await;
     world.wait_role(&victim, Role::Worker).await;
-    stop.store(true, Ordering::SeqCst);
-    let (gap, written) = writer.join_all().await[0];
-    assert!(gap < election, "{written} writes, the longest gap was {gap:?}");
+    let gap = writer.longest_gap().await;
+    assert!(gap < ELECTION, "{gap:?}");
     assert_eq!(world.list().await.members.len(), 2);
-    assert!(world.list().await.member(leading).is_none());
+    assert!(world.list().await.member(before).is_none());
     world.tear_down(&victim).await;
     leader.resign().await;
 }
@@ -199,7 +221,7 @@ async fn of_five_as_many_go_as_leave_a_healthy_quorum_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_hangs_delays_nothing_but_what_needs_it() {
+async fn a_member_that_hangs_holds_up_nothing_but_what_needs_it() {
     let mut world = World::start(3).await;
     let leader = world.leader().await;
     world.machine("etcd-3").pause();

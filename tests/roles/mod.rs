@@ -3,7 +3,13 @@
 mod crashes;
 mod cycles;
 mod demotions;
+mod events;
 mod evictions;
 mod joins;
+mod leader;
+mod machines;
+mod polled;
 mod random;
+mod removals;
 mod world;
+mod writer;

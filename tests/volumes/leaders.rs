@@ -58,6 +58,27 @@ async fn a_request_that_comes_in_during_a_call_survives_its_result() {
 }
 
 #[tokio::test]
+async fn a_publication_that_is_asked_for_during_the_call_that_ends_it_begins_anew() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    world
+        .plugin
+        .fault("ControllerUnpublishVolume", 1, Happening::Waits)
+        .await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    world.expect_calls("ControllerUnpublishVolume", 1).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.plugin.clear_faults().await;
+    world.expect_calls("ControllerPublishVolume", 2).await;
+    world.expect_state("data", "n1", "published").await;
+    assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume").len(), 1);
+    world.check_calls();
+    leader.resign().await;
+}
+
+#[tokio::test]
 async fn a_call_under_way_is_cancelled_when_its_leader_stops_and_made_again_by_the_next() {
     let world = World::start().await;
     world
@@ -90,8 +111,8 @@ async fn a_call_under_way_is_cancelled_when_the_window_of_its_leader_closes() {
     let mut leader = world.leader().await;
     world.apply(&volume("data", "")).await;
     world.expect_calls("CreateVolume", 1).await;
-    leader.close_window();
-    leader.ended().await;
+    leader.fence().window().close();
+    leader.work_ended().await;
     expect_cancelled(&world, "CreateVolume", 0).await;
     leader.resign().await;
     let leader = world.leader().await;
@@ -158,7 +179,7 @@ async fn what_is_answered_to_a_leader_that_was_replaced_is_written_by_the_next_a
         world.etcd.etcdctl(&["del", "--prefix", ELECTION]);
         let at: Vec<KeyValue> = world.records().await;
         world.plugin.clear_faults().await;
-        leader.ended().await;
+        leader.work_ended().await;
         let answered = world.plugin.calls_of(method)[0].code.clone();
         assert_eq!(answered.as_deref(), Some("OK"), "{method}: it was answered");
         assert_eq!(world.records().await, at, "{method}: nothing was written");

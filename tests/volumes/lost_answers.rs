@@ -5,6 +5,7 @@ use quorate::store::Store;
 use quorate::volumes::controller::Times;
 
 use super::leaders::{LIFE, ask_for, expect_done, world_that_grows};
+use super::world::leader_with;
 use super::*;
 use crate::support::client::connect_with;
 use crate::support::proxy::{Network, Proxy};
@@ -89,7 +90,7 @@ async fn a_result_that_was_written_without_an_answer_is_found_in_the_record() {
         etcd: connect_with(config).await,
         keys: world.store.keys.clone(),
     };
-    let leader = Leader::elect(store, Times::default()).await;
+    let leader = leader_with(&store, Times::default()).await;
     for method in LIFE {
         world.plugin.fault(method, 1, Happening::Waits).await;
         ask_for(&world, method).await;

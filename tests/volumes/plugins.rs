@@ -3,6 +3,7 @@
 use quorate::dev::csi_plugin::control::Order;
 use quorate::volumes::controller::Times;
 
+use super::world::leader_with;
 use super::*;
 
 #[tokio::test]
@@ -32,6 +33,13 @@ async fn a_plugin_that_nobody_started_yet_is_found_when_it_is() {
     assert!(blocked.message.contains("csi.sock"), "{blocked:?}");
     world.plugin.launch().await.unwrap();
     world.expect_created("data").await;
+    world.expect_blocked("data", None, "").await;
+    // The same where it went in between: what stood about the volume goes, though the publication is what succeeds.
+    world.plugin.stop().await.unwrap();
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_blocked("data", None, "PluginUnreachable").await;
+    world.plugin.launch().await.unwrap();
+    world.expect_state("data", "n1", "published").await;
     world.expect_blocked("data", None, "").await;
     leader.resign().await;
 }
@@ -142,7 +150,7 @@ async fn what_drifted_from_the_records_is_mended() {
     let often = Times {
         compare_every: Duration::from_millis(300),
     };
-    let leader = Leader::elect(world.store.clone(), often).await;
+    let leader = leader_with(&world.store, often).await;
     world.apply(&shared_volume("data", "")).await;
     world.publish("data", "n1").await;
     world.publish("data", "n2").await;

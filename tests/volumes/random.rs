@@ -239,7 +239,10 @@ async fn run(seed: u64) {
     eprintln!("seed {seed}: {} calls", calls.len());
     history::check(&calls, &format!("seed {seed}"));
     let about = calls.iter().filter(|call| !call.begun.volume.is_empty());
-    assert!(about.clone().count() >= 20, "seed {seed}: five whole lives at least");
+    assert!(
+        about.clone().count() >= 20,
+        "seed {seed}: five whole lives at least"
+    );
     for call in about {
         assert_eq!(call.begun.secrets, ["token"], "seed {seed}: {call:?}");
     }

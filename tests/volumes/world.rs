@@ -3,17 +3,17 @@
 use prost::Message;
 use quorate::dev::csi_plugin::backend::id_of;
 use quorate::dev::csi_plugin::log::Call;
-use quorate::etcd::{Config, KeyRange, KeyValue, Txn};
+use quorate::etcd::{KeyRange, KeyValue, Txn};
 use quorate::proto::condition::Status;
 use quorate::proto::{Condition, CsiNode, Node, Publication, Volume};
 use quorate::store::object::publication::{state, state_word};
-use quorate::store::{Keys, Name, Store};
-use quorate::volumes::controller::Times;
+use quorate::store::{Name, Store};
+use quorate::volumes::controller::{Times, Volumes};
 
-use super::{Leader, history};
-use crate::support::client::connect_with;
+use super::history;
 use crate::support::csi::{DRIVER, TestPlugin};
 use crate::support::etcd::TestEtcd;
+use crate::support::leader::{Leader, store_on};
 use crate::support::quorate::{Finished, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -41,12 +41,7 @@ impl World {
 
     pub async fn without_objects(plugin: TestPlugin) -> Self {
         let etcd = TestEtcd::start().await;
-        let mut config = Config::new(etcd.endpoints());
-        config.sync_endpoints = false;
-        let store = Store {
-            etcd: connect_with(config).await,
-            keys: Keys::new("/quorate".parse().unwrap()),
-        };
+        let store = store_on(&etcd.endpoints()).await;
         Self { etcd, plugin, store }
     }
 
@@ -246,7 +241,7 @@ impl World {
     }
 
     pub async fn leader(&self) -> Leader {
-        Leader::elect(self.store.clone(), Times::default()).await
+        leader_with(&self.store, Times::default()).await
     }
 
     /// What must hold of every log (INV-6), where every call ends by itself.
@@ -257,6 +252,19 @@ impl World {
         history::check(&calls, "all calls");
         calls
     }
+}
+
+/// A leader in this process, which sees to volumes and does nothing else.
+pub async fn leader_with(store: &Store, times: Times) -> Leader {
+    let mut leader = Leader::elect(store, "test").await;
+    let volumes = Volumes {
+        store: store.clone(),
+        fence: leader.fence().clone(),
+        times,
+        notices: None,
+    };
+    leader.work(volumes.run());
+    leader
 }
 
 /// What blocks, by the conditions; empty for nothing.

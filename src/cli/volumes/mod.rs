@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use clap::Args;
-
 use super::confirm::{self, ATTEMPTS};
 use super::exit::Failure;
 use super::wait::{Look, until};
-use super::wait_ready::duration;
 use crate::etcd::{KeyRange, KeyValue, Txn};
 use crate::retry::Delays;
 use crate::store::{Name, Store};
@@ -16,22 +13,6 @@ pub mod drain;
 pub mod publish;
 pub mod retry;
 pub mod unpublish;
-
-/// Whether to wait, and how long.
-#[derive(Args, Debug)]
-pub struct WaitArgs {
-    /// Wait until it is done, telling what it waits for
-    #[arg(long)]
-    wait: bool,
-
-    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
-    timeout: Option<Duration>,
-}
-
-fn name(text: &str) -> Result<Name, String> {
-    text.parse::<Name>().map_err(|error| error.to_string())
-}
 
 /// What is to be written, and what it means.
 enum Request {
@@ -60,14 +41,15 @@ where
     Err(confirm::overtaken())
 }
 
-/// Looks at one key whenever it changes, until it is done.
+/// Looks at one publication of a volume whenever it changes, until it is done.
 async fn wait_for(
     store: &Store,
+    volume: &Name,
     key: Vec<u8>,
     limit: Option<Duration>,
     mut look: impl FnMut(Option<&KeyValue>) -> Result<Look<()>, Failure>,
 ) -> Result<(), Failure> {
-    let hint = "it stays asked for; quorate describe volume says what it waits for";
+    let hint = format!("it stays asked for; quorate describe volume {volume} says what it waits for");
     let range = KeyRange::key(key.clone());
-    until(store, vec![range], limit, hint, |view| look(view.get(&key))).await
+    until(store, vec![range], limit, &hint, |view| look(view.get(&key))).await
 }

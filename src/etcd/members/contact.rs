@@ -19,9 +19,9 @@ use crate::etcd::kv::MemberId;
 #[derive(Default)]
 pub(in crate::etcd) struct Contacts {
     kept: Mutex<BTreeMap<MemberId, Kept>>,
-    /// Members whose removal was begun, with their client URLs. A status asked of a member in the second after its
-    /// removal ends that member's process in a panic (REQ-M-7), so nothing is asked of it from before the call until the
-    /// removal is refused or a list shows that it is gone.
+    /// Members whose removal was begun, with their client URLs while they are listed. A status asked of a member in the
+    /// second after its removal ends that member's process in a panic (REQ-M-7), so nothing is asked of it from before the
+    /// call on, unless the removal is refused: an id is never used again, and somebody may still go by an older list.
     parted: Mutex<BTreeMap<MemberId, BTreeSet<String>>>,
 }
 
@@ -42,10 +42,15 @@ impl Contacts {
         self.parted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the members that are in the list no more. Their URLs may become those of others.
+    /// Forgets the connections and the URLs of members that are in the list no more. Their URLs may become those of
+    /// others.
     pub(in crate::etcd) fn keep_only(&self, members: &BTreeSet<MemberId>) {
         self.kept().retain(|id, _| members.contains(id));
-        self.parted().retain(|id, _| members.contains(id));
+        for (id, urls) in self.parted().iter_mut() {
+            if !members.contains(id) {
+                urls.clear();
+            }
+        }
     }
 
     /// Nothing is asked of it from here on, and no connection to it stays.
@@ -132,7 +137,7 @@ impl Etcd {
         limit: Duration,
     ) -> Result<Client, Error> {
         if self.0.contacts.is_parted(member.id) {
-            let why = "its removal is under way, so nothing is asked of it".to_owned();
+            let why = "its removal was begun, so nothing is asked of it".to_owned();
             return Err(unavailable(operation, why));
         }
         match tokio::time::timeout(limit, self.kept_or_new(member)).await {

@@ -296,10 +296,11 @@ impl Work<'_> {
         let ahead = ahead.map(|except| Ahead {
             look: self.begin_look(except),
             complete: false,
+            begun: Instant::now(),
         });
         let (before, after) = points(&step);
         let acting = async move {
-            failpoint::hit(before);
+            failpoint::hold(before).await;
             let outcome = act(&store, &fence, deed).await;
             failpoint::hit(after);
             outcome
@@ -380,10 +381,17 @@ impl Work<'_> {
                 self.at_least = self.at_least.max(revision.unwrap_or_default());
                 self.pace.done(&step.subject());
                 self.reporter.taken(&step, &picture);
-                // At once: what follows is decided on new answers.
+                // At once: what follows is decided on new answers. Those that came while an intent took long to be
+                // written are not: who answered then may have died since.
                 match ahead {
-                    Some(Ahead { look, complete }) => self.phase = Phase::Looking { look, complete },
-                    None => self.look(),
+                    Some(Ahead {
+                        look,
+                        complete,
+                        begun,
+                    }) if begun.elapsed() < self.controller.settings.member_timeout => {
+                        self.phase = Phase::Looking { look, complete };
+                    }
+                    _ => self.look(),
                 }
             }
             Outcome::Refused => {

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
+use crate::cli::confirm::{ATTEMPTS, overtaken};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print, warn};
@@ -16,9 +17,6 @@ mod references;
 mod roles;
 
 use input::Manifest;
-
-/// How often a write that others overtook is decided anew.
-const ATTEMPTS: u32 = 10;
 
 /// Arguments of `quorate apply`.
 #[derive(Args, Debug)]
@@ -43,11 +41,14 @@ somebody else changes at the same moment fails with exit code 5, the others are 
 
 Examples:
   quorate apply -f node.yaml
-  quorate get nodes -o json | jq '.items[].spec.availability = \"active\"' | quorate apply -f -
-  echo '{apiVersion: quorate.dev/v1, kind: Node, metadata: {name: n1}, status: {release: 1.2.0}}' | \
-quorate apply --subresource status -f -")]
+  quorate get nodes -o json |
+    jq '.items[].spec.availability = \"active\"' |
+    quorate apply -f -
+  echo '{apiVersion: quorate.dev/v1, kind: Node, metadata: {name: n1},
+    status: {release: 1.2.0}}' |
+    quorate apply --subresource status -f -")]
 pub struct ApplyArgs {
-    /// Where the documents are: a file, a directory (its .yaml, .yml and .json files), or - for standard input
+    /// Where the documents are: a file, a directory (its .yaml, .yml and .json files), or - for standard input; may be given several times
     #[arg(short, long = "filename", value_name = "FILE|DIR|-", required = true)]
     filename: Vec<String>,
 
@@ -281,8 +282,5 @@ async fn write(store: &Store, planned: Planned, force: bool) -> Result<&'static 
         stored = current;
         delays.wait().await;
     }
-    Err((
-        Exit::Conflict,
-        format!("others changed it {ATTEMPTS} times in a row; try again"),
-    ))
+    Err((Exit::Conflict, overtaken().to_string()))
 }

@@ -88,8 +88,10 @@ pub trait Kind: Sync {
         false
     }
 
-    /// Which objects a key of the ranges is about.
-    fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns;
+    /// Which objects a key of the ranges is about: by default the one whose key it is.
+    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
+        Concerns::One(key.to_vec())
+    }
 
     /// The columns of the table.
     fn columns(&self) -> &'static [Column];
@@ -101,10 +103,14 @@ pub trait Kind: Sync {
     fn describe(&self, view: &View, name: &str, stored: &KeyValue, now: Timestamp) -> String;
 
     /// How `apply` writes it, if it does.
-    fn applied(&self) -> Option<&'static dyn Codec>;
+    fn applied(&self) -> Option<&'static dyn Codec> {
+        None
+    }
 
     /// How `delete` deletes it, if it does.
-    fn deleted(&self) -> Option<&'static dyn Deletable>;
+    fn deleted(&self) -> Option<&'static dyn Deletable> {
+        None
+    }
 }
 
 impl fmt::Debug for dyn Kind {
@@ -230,6 +236,15 @@ pub fn find(word: &str) -> Result<&'static dyn Kind, String> {
     ))
 }
 
+/// What can be done about an object of this kind whose stored value cannot be read.
+pub fn mending(kind: &str) -> &'static str {
+    let mut kinds = KINDS.iter();
+    match kinds.any(|known| known.words().kind == kind && known.deleted().is_some()) {
+        true => "delete it with --force and apply it again, or have its writer mend it",
+        false => "only its writer can mend it",
+    }
+}
+
 /// The failure of a question about objects that are not there.
 pub fn not_found(kind: &dyn Kind, ids: &[&Id], keys: &Keys) -> Failure {
     let words = kind.words();
@@ -304,9 +319,22 @@ fn parse_id(kind: &dyn Kind, text: &str) -> Result<Id, String> {
     }
 }
 
-/// Reads a [`Target`] from the command line, and tells completions the kinds.
-#[derive(Clone, Copy, Debug)]
-pub struct TargetParser;
+/// Reads a [`Target`] from the command line, and tells help and completions the kinds.
+#[derive(Clone, Copy)]
+pub struct TargetParser {
+    /// Those that help and completions name. The others are read, too, for an answer of the command's own.
+    named: fn(&dyn Kind) -> bool,
+}
+
+impl TargetParser {
+    /// For a command that all kinds are for.
+    pub const ALL: Self = Self { named: |_| true };
+
+    /// For `delete`.
+    pub const DELETED: Self = Self {
+        named: |kind| kind.deleted().is_some(),
+    };
+}
 
 impl TypedValueParser for TargetParser {
     type Value = Target;
@@ -321,7 +349,8 @@ impl TypedValueParser for TargetParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(KINDS.iter().map(|kind| {
+        let named = KINDS.iter().filter(|kind| (self.named)(**kind));
+        Some(Box::new(named.map(|kind| {
             let words = kind.words();
             PossibleValue::new(words.plural)
                 .alias(words.singular)

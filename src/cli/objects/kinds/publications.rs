@@ -2,15 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words, age_cell};
-use crate::cli::objects::delete::Deletable;
+use super::{Kind, Shown, Words, age_cell};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, NONE, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Publication;
 use crate::store::object::Object;
-use crate::store::object::change::Codec;
 use crate::store::object::publication::{state, state_word, to_document};
 use crate::store::{Id, Keys};
 use crate::volumes::record::blocked;
@@ -59,10 +57,6 @@ impl Kind for Publications {
         keys.parse_publication(key)
     }
 
-    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
-        Concerns::One(key.to_vec())
-    }
-
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -96,13 +90,5 @@ impl Kind for Publications {
                 .field(0, "Context", pairs(&status.publish_context));
             describe::conditions(description, &status.conditions, now);
         })
-    }
-
-    fn applied(&self) -> Option<&'static dyn Codec> {
-        None
-    }
-
-    fn deleted(&self) -> Option<&'static dyn Deletable> {
-        None
     }
 }
