@@ -19,6 +19,10 @@ use crate::retry::Delays;
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 const MOST_DELAY: Duration = Duration::from_secs(10);
 
+/// A connection that ends sooner was hardly good for anything. After two of them in a row the next one is made as after
+/// a handshake that failed (INV-9).
+const STEADY: Duration = Duration::from_secs(1);
+
 /// A plugin at one endpoint. Cheap to clone; all clones share one session.
 #[derive(Clone, Debug)]
 pub struct Plugin(Arc<Shared>);
@@ -33,6 +37,10 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     session: Option<Arc<Session>>,
+    /// When it began.
+    began: Instant,
+    /// Whether the one before ended at once.
+    is_shaky: bool,
     /// The last handshake, if it failed, and when the next one may be made (INV-9).
     failed: Option<(NotReady, Instant)>,
     delays: Delays,
@@ -52,6 +60,8 @@ impl Plugin {
             },
             state: tokio::sync::Mutex::new(State {
                 session: None,
+                began: Instant::now(),
+                is_shaky: false,
                 failed: None,
                 delays: Delays::new(FIRST_DELAY, MOST_DELAY),
                 sessions: 0,
@@ -108,6 +118,15 @@ impl Plugin {
             }
             info!(%driver, %endpoint, "the connection to the CSI plugin has ended");
             state.session = None;
+            if state.began.elapsed() >= STEADY {
+                state.is_shaky = false;
+                state.delays.reset();
+            } else if std::mem::replace(&mut state.is_shaky, true) {
+                let message = "its connections end as soon as they are made".to_owned();
+                let endpoint = endpoint.clone();
+                let again = Instant::now() + state.delays.next_delay();
+                state.failed = Some((NotReady::Unreachable { endpoint, message }, again));
+            }
         }
         if let Some((failure, again)) = &state.failed
             && Instant::now() < *again
@@ -121,9 +140,9 @@ impl Plugin {
                 info!(%driver, %endpoint, version, ?capabilities, "the CSI plugin is ready");
                 let session = Arc::new(session);
                 state.session = Some(session.clone());
+                state.began = Instant::now();
                 state.sessions += 1;
                 state.failed = None;
-                state.delays.reset();
                 Ok(session)
             }
             Err(failure) => {

@@ -14,17 +14,20 @@ use super::checks::Known;
 use super::quorum::{self, Change, Quorum, Standing};
 use super::reason::Reason;
 use crate::etcd::MemberId;
-use crate::proto::Join;
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
+use crate::proto::{Join, Role};
+use crate::store::object::member::{is_answered, member_of};
 
 mod joins;
 mod picture;
 mod promotion;
 mod removal;
+mod step;
 
 pub use joins::{Asked, Dial};
 pub use picture::{Answer, picture};
+pub use step::{Step, Subject, cause_words, progress_word};
 
 /// A member that is listed, recorded, or both.
 #[derive(Clone, Debug)]
@@ -95,83 +98,6 @@ pub struct Picture {
     pub resting: BTreeMap<Subject, (Reason, String)>,
 }
 
-/// What a step is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    /// A member.
-    Member(MemberId),
-    /// The join of the node of this name.
-    Join(String),
-}
-
-/// The next step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The member is not in etcd's list: its record goes, and its node, if that is what was asked, becomes a worker.
-    Forget(MemberId),
-    /// Commit the intent to remove it.
-    DecideRemoval(MemberId, Cause),
-    /// It is the raft leader: another voter is to lead before it goes.
-    MoveLeadership {
-        /// From here.
-        from: MemberId,
-        /// To here.
-        to: MemberId,
-    },
-    /// Remove it.
-    Remove {
-        /// Which.
-        member: MemberId,
-        /// The voter to ask.
-        through: MemberId,
-    },
-    /// Commit the intent to let it vote.
-    DecidePromotion(MemberId),
-    /// Let it vote.
-    Promote {
-        /// Which.
-        member: MemberId,
-        /// The voter to ask.
-        through: MemberId,
-    },
-    /// Commit the intent to add a learner for the join of this node.
-    DecideAdd(String),
-    /// Add it.
-    Add {
-        /// The node.
-        node: String,
-        /// The voter to ask.
-        through: MemberId,
-    },
-    /// An add that was decided on has been made: the record that says so.
-    Record {
-        /// The node.
-        node: String,
-        /// Its member.
-        member: MemberId,
-    },
-    /// The member of the node gets the peer URLs that the join asks for.
-    Readdress {
-        /// The node.
-        node: String,
-        /// Its member.
-        member: MemberId,
-        /// The voter to ask.
-        through: MemberId,
-    },
-    /// How far the join of this node has come.
-    Note {
-        /// The node.
-        node: String,
-        /// Its member, where it has one.
-        member: Option<MemberId>,
-        /// What to note.
-        progress: Progress,
-        /// Why, where it waits or has ended in vain.
-        why: Option<(Reason, String)>,
-    },
-}
-
 /// Something that cannot be done now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
@@ -224,12 +150,18 @@ impl Seat {
         })
     }
 
+    /// Whether its node is a desired manager.
+    fn is_wanted(&self) -> bool {
+        let owner = self.record.as_ref().map(|tie| tie.owner);
+        matches!(owner, Some(Whose::Node(known)) if known.desired == Role::Manager)
+    }
+
     /// Why it is to be removed, if it is.
     pub fn cause(&self) -> Option<Cause> {
         let tie = self.record.as_ref()?;
         tie.removal.or(match tie.owner {
             Whose::Gone => Some(Cause::NodeGone),
-            Whose::Node(known) if known.desired == crate::proto::Role::Worker => Some(Cause::Demoted),
+            Whose::Node(known) if known.desired == Role::Worker => Some(Cause::Demoted),
             Whose::Node(_) | Whose::Unknown => None,
         })
     }
@@ -242,13 +174,15 @@ impl Seat {
         self.listed.as_ref().is_some_and(|place| !place.learner)
     }
 
+    /// The name of its node; empty if it has no record.
+    fn node(&self) -> &str {
+        self.record.as_ref().map_or("", |tie| &tie.node)
+    }
+
     fn block(&self, reason: Reason, message: impl fmt::Display) -> Blocked {
         Blocked {
             subject: Subject::Member(self.id),
-            node: self
-                .record
-                .as_ref()
-                .map_or_else(String::new, |tie| tie.node.clone()),
+            node: self.node().to_owned(),
             reason,
             message: message.to_string(),
         }
@@ -310,8 +244,18 @@ impl Picture {
             .map(|seat| seat.id)
     }
 
-    fn rests(&self, subject: &Subject) -> Option<(Reason, String)> {
-        self.resting.get(subject).cloned()
+    /// The step, unless it failed a short while ago. Asked last: what is not safe now is told rather than what failed.
+    fn unless_resting(&self, step: Step, node: &str) -> Result<Step, Blocked> {
+        let subject = step.subject();
+        match self.resting.get(&subject) {
+            None => Ok(step),
+            Some((reason, message)) => Err(Blocked {
+                node: node.to_owned(),
+                reason: *reason,
+                message: message.clone(),
+                subject,
+            }),
+        }
     }
 }
 
@@ -338,6 +282,21 @@ pub fn plan(picture: &Picture, now: Timestamp, limits: &Limits) -> Plan {
     plan
 }
 
+/// The first step of these attempts, each for a node, that can be taken; why not, for those before it.
+fn first<'a>(
+    picture: &Picture,
+    plan: &mut Plan,
+    attempts: impl Iterator<Item = (&'a str, Result<Step, Blocked>)>,
+) -> Option<Step> {
+    for (node, attempt) in attempts {
+        match attempt.and_then(|step| picture.unless_resting(step, node)) {
+            Ok(step) => return Some(step),
+            Err(blocked) => plan.blocked.push(blocked),
+        }
+    }
+    None
+}
+
 /// Until an instant that lies `limit` after `since`; zero once it is over, and if it is not known since when.
 fn left(since: Option<Timestamp>, limit: std::time::Duration, now: Timestamp) -> std::time::Duration {
     let Some(since) = since else {
@@ -348,92 +307,12 @@ fn left(since: Option<Timestamp>, limit: std::time::Duration, now: Timestamp) ->
     limit.saturating_sub(passed)
 }
 
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Forget(member) => write!(f, "member {member} is not in the list: forget it"),
-            Self::DecideRemoval(member, cause) => {
-                write!(f, "decide to remove member {member}, {}", cause_words(*cause))
-            }
-            Self::MoveLeadership { from, to } => {
-                write!(f, "member {from} is to go and is the raft leader: let {to} lead")
-            }
-            Self::Remove { member, through } => write!(f, "remove member {member}, through {through}"),
-            Self::DecidePromotion(member) => write!(f, "decide to let learner {member} vote"),
-            Self::Promote { member, through } => write!(f, "let learner {member} vote, through {through}"),
-            Self::DecideAdd(node) => write!(f, "decide to add a learner for node {node}"),
-            Self::Add { node, through } => write!(f, "add a learner for node {node}, through {through}"),
-            Self::Record { node, member } => write!(f, "member {member} is that of node {node}: record it"),
-            Self::Readdress {
-                node,
-                member,
-                through,
-            } => {
-                write!(
-                    f,
-                    "member {member} of node {node} has another address, through {through}"
-                )
-            }
-            Self::Note {
-                node, progress, why, ..
-            } => {
-                write!(f, "the join of node {node}: {}", progress_word(*progress))?;
-                why.as_ref()
-                    .map_or(Ok(()), |(reason, message)| write!(f, ", {reason}: {message}"))
-            }
-        }
-    }
-}
-
-impl Step {
-    /// What it is about.
-    pub fn subject(&self) -> Subject {
-        match self {
-            Self::Forget(member)
-            | Self::DecideRemoval(member, _)
-            | Self::MoveLeadership { from: member, .. }
-            | Self::Remove { member, .. }
-            | Self::DecidePromotion(member)
-            | Self::Promote { member, .. } => Subject::Member(*member),
-            Self::DecideAdd(node)
-            | Self::Add { node, .. }
-            | Self::Record { node, .. }
-            | Self::Readdress { node, .. }
-            | Self::Note { node, .. } => Subject::Join(node.clone()),
-        }
-    }
-}
-
-/// Why a member goes.
-pub fn cause_words(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Unspecified => "for a reason of a later release",
-        Cause::Demoted => "as its node is to be a worker",
-        Cause::NodeGone => "as its node does not exist",
-        Cause::NeverStarted => "as it was not started in time",
-        Cause::Replaced => "as its node asks to join from another address",
-    }
-}
-
-/// A word for how far a join is.
-pub fn progress_word(progress: Progress) -> &'static str {
-    match progress {
-        Progress::Unspecified => "requested",
-        Progress::Waiting => "waiting",
-        Progress::Adding => "adding",
-        Progress::Learner => "learner",
-        Progress::Voter => "voter",
-        Progress::Refused => "refused",
-        Progress::Removed => "removed",
-    }
-}
-
 /// Whether the leader's part of a join already says this.
 fn says(join: &Join, progress: Progress, member: Option<MemberId>, why: Option<&(Reason, String)>) -> bool {
     let (reason, message) = why.map_or(("", ""), |(reason, message)| (reason.as_str(), message));
-    crate::store::object::member::is_answered(join)
+    is_answered(join)
         && join.progress() == progress
-        && crate::store::object::member::member_of(join) == member
+        && member_of(join) == member
         && join.reason == reason
         && join.message == message
 }

@@ -62,21 +62,39 @@ pub enum Change {
     Remove(MemberId),
     /// The learner votes.
     Promote(MemberId),
+    /// The voter gets another address, and if nothing listens there the others may not reach it any more.
+    Readdress {
+        /// Which.
+        member: MemberId,
+        /// Whether something listens there.
+        listening: bool,
+    },
 }
 
 impl Change {
     fn member(self) -> MemberId {
-        let (Self::Remove(id) | Self::Promote(id)) = self;
+        let (Self::Remove(id) | Self::Promote(id) | Self::Readdress { member: id, .. }) = self;
         id
     }
 
     fn apply(self, members: &[Standing]) -> Vec<Standing> {
+        // A single voter needs nobody to reach it.
+        let alone = Quorum::of(members).voters == 1;
         let members = members.iter().copied();
         match self {
             Self::Remove(gone) => members.filter(|member| member.id != gone).collect(),
             Self::Promote(id) => members
                 .map(|member| Standing {
                     learner: member.learner && member.id != id,
+                    ..member
+                })
+                .collect(),
+            Self::Readdress {
+                member: id,
+                listening,
+            } => members
+                .map(|member| Standing {
+                    healthy: member.healthy && (listening || alone || member.id != id),
                     ..member
                 })
                 .collect(),
@@ -90,14 +108,14 @@ impl Change {
 /// # Errors
 /// The first cluster it may lead to that would have no healthy quorum.
 pub fn check(members: &[Standing], change: Change, in_doubt: &[Change]) -> Result<(), Quorum> {
-    let mut may_be = vec![change.apply(members)];
+    let mut may_be = vec![members.to_vec()];
     for doubt in in_doubt.iter().filter(|doubt| doubt.member() != change.member()) {
         let made: Vec<_> = may_be.iter().map(|members| doubt.apply(members)).collect();
         may_be.extend(made);
     }
-    let clusters = may_be.iter().map(Quorum::of);
-    clusters
-        .into_iter()
+    may_be
+        .iter()
+        .map(|members| Quorum::of(&change.apply(members)))
         .find(|quorum| !quorum.holds())
         .map_or(Ok(()), Err)
 }
@@ -161,6 +179,30 @@ mod tests {
         let learner = [&members[..2], &[standing(5, true, false)]].concat();
         assert_eq!(check(&learner, second, &[]), Ok(()));
         assert!(check(&learner, second, &[Change::Promote(MemberId(5))]).is_err());
+    }
+
+    #[test]
+    fn a_voter_at_an_address_where_nothing_listens_counts_as_lost_unless_it_is_alone() {
+        let to = |id, listening| Change::Readdress {
+            member: MemberId(id),
+            listening,
+        };
+        let voters = [
+            standing(1, false, true),
+            standing(2, false, true),
+            standing(3, false, true),
+        ];
+        assert_eq!(check(&voters, to(3, false), &[]), Ok(()));
+        assert_eq!(check(&voters[..2], to(2, true), &[]), Ok(()));
+        assert!(check(&voters[..2], to(2, false), &[]).is_err());
+        assert_eq!(check(&voters[..1], to(1, false), &[]), Ok(()));
+        // A learner that may vote any moment needs to reach the others, and they it.
+        let joining = [&voters[..], &[standing(4, true, false)]].concat();
+        let doubt = [Change::Promote(MemberId(4))];
+        assert!(check(&joining, to(3, false), &doubt).is_err());
+        assert_eq!(check(&joining, to(3, true), &doubt), Ok(()));
+        let second = [voters[0], standing(4, true, true)];
+        assert!(check(&second, to(1, false), &doubt).is_err());
     }
 
     #[test]

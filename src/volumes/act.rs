@@ -84,6 +84,15 @@ pub struct Known {
     pub own: bool,
 }
 
+impl Known {
+    /// When it came to be so.
+    pub fn revision(&self) -> Revision {
+        self.now
+            .as_ref()
+            .map_or_else(|deleted| *deleted, |kv| kv.mod_revision)
+    }
+}
+
 /// What became of a job.
 #[derive(Debug)]
 pub enum Outcome {
@@ -154,6 +163,9 @@ pub async fn act(env: Env, job: Job) -> Ended {
         Task::Undo(undo) => acting.undo(undo).await,
     };
     let known = acting.known;
+    let Job {
+        name, driver, task, ..
+    } = job;
     let outcome = match result {
         Ok(()) => Outcome::Done,
         Err(Stop::Look) => Outcome::Look,
@@ -162,9 +174,9 @@ pub async fn act(env: Env, job: Job) -> Ended {
         Err(Stop::Lost) => Outcome::Lost,
     };
     Ended {
-        name: job.name.clone(),
-        driver: job.driver.clone(),
-        task: job.task.clone(),
+        name,
+        driver,
+        task,
         outcome,
         known,
     }
@@ -408,8 +420,8 @@ impl Acting<'_> {
                         self.put_publication(node, &after, revision, None).await?;
                     }
                 }
-                // No record stands for it.
-                Target::Stray(_) => {}
+                // No record stands for them.
+                Target::Stray(_) | Target::Leftover => {}
             }
         }
         Ok(())

@@ -201,6 +201,11 @@ impl Index {
         self.volumes.keys().cloned().collect()
     }
 
+    /// Whether anything is stored under the name of this volume.
+    pub fn has(&self, name: &Name) -> bool {
+        self.volumes.contains_key(name)
+    }
+
     /// The volumes of a plugin.
     pub fn of_plugin(&self, plugin: &Name) -> Vec<Name> {
         let names = self.by_driver.get(plugin);
@@ -300,7 +305,12 @@ impl Index {
                 for event in events {
                     match event {
                         Event::Put(kv) => self.put(part, kv, &mut changes),
-                        Event::Delete { key, revision } => self.delete(part, &key, revision, &mut changes),
+                        Event::Delete { key, revision } => {
+                            if self.gone.get(&key).is_some_and(|deleted| *deleted <= revision) {
+                                self.gone.remove(&key);
+                            }
+                            self.delete(part, &key, revision, &mut changes);
+                        }
                     }
                 }
             }
@@ -309,15 +319,16 @@ impl Index {
     }
 
     /// Takes in a record as this leader wrote it, or read it since. What is older than what is known changes nothing.
-    pub fn note(&mut self, key: &[u8], now: Result<&KeyValue, Revision>) {
+    /// Whether anything changed.
+    pub fn note(&mut self, key: &[u8], now: Result<&KeyValue, Revision>) -> bool {
         let part = match self.keys.parse_volume(key) {
             Some(_) => Part::Volumes,
             None => Part::Publications,
         };
+        let mut changes = Vec::new();
         match now {
-            Ok(kv) => self.put(part, kv.clone(), &mut Vec::new()),
+            Ok(kv) => self.put(part, kv.clone(), &mut changes),
             Err(deleted) => {
-                let mut changes = Vec::new();
                 self.delete(part, key, deleted, &mut changes);
                 // Else the watch was here before.
                 if !changes.is_empty() {
@@ -325,6 +336,7 @@ impl Index {
                 }
             }
         }
+        !changes.is_empty()
     }
 
     fn put(&mut self, part: Part, kv: KeyValue, changes: &mut Vec<Change>) {

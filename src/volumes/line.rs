@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::plan;
 use super::record::Blocked;
 use super::request::offers;
-use crate::csi::{self, Capability, Endpoint, NotReady, Plugins, Session};
+use crate::csi::{self, Capabilities, Capability, Endpoint, NotReady, Plugins, Session};
 use crate::proto;
 use crate::store::Name;
 use crate::store::object::{Malformed, plugin};
@@ -23,6 +23,8 @@ pub struct Line {
     plugin: Result<csi::Plugin, Blocked>,
     concurrency: usize,
     session: Option<Arc<Session>>,
+    /// What the last session said of it.
+    said: Option<(String, Capabilities)>,
     /// Tells the outcome of connecting to what the plugin was from that to what it is.
     pub generation: u64,
     /// Whether somebody waits for it to be ready.
@@ -50,6 +52,7 @@ impl Line {
             plugin: Err(missing()),
             concurrency: 0,
             session: None,
+            said: None,
             generation: 0,
             connecting: false,
             not_ready: None,
@@ -71,6 +74,7 @@ impl Line {
     ) {
         self.generation += 1;
         self.session = None;
+        self.said = None;
         self.connecting = false;
         self.not_ready = None;
         self.comparing = false;
@@ -83,8 +87,12 @@ impl Line {
                 message: format!("plugin {name} cannot be read: {malformed}"),
             }),
             Some(Ok(record)) => {
-                self.concurrency = usize::try_from(plugin::concurrency(record)).unwrap_or(1);
-                self.permits = Arc::new(Semaphore::new(self.concurrency));
+                let concurrency = usize::try_from(plugin::concurrency(record)).unwrap_or(1);
+                // Calls that are under way go on counting.
+                if concurrency != self.concurrency {
+                    self.concurrency = concurrency;
+                    self.permits = Arc::new(Semaphore::new(concurrency));
+                }
                 match plugin::endpoint(record).parse::<Endpoint>() {
                     Ok(endpoint) => Ok(plugins.plugin(name.as_str(), &endpoint, plugin::timeout(record))),
                     Err(why) => Err(Blocked {
@@ -110,11 +118,14 @@ impl Line {
         self.session.clone()
     }
 
-    /// It is ready.
-    pub fn ready(&mut self, session: Arc<Session>) {
+    /// It is ready. Whether it is another than on the session before, as far as it says.
+    pub fn ready(&mut self, session: Arc<Session>) -> bool {
+        let said = (session.version().to_owned(), session.capabilities().clone());
         self.session = Some(session);
         self.not_ready = None;
-        self.connecting = false;
+        let is_another = self.said.as_ref() != Some(&said);
+        self.said = Some(said);
+        is_another
     }
 
     /// What a plan needs to know of it.

@@ -66,6 +66,8 @@ pub enum Target {
     Node(Name),
     /// A node of the plugin that it is published to though no record says so.
     Stray(String),
+    /// What is left at the backend of a volume whose record is gone. One of its name may be there by now.
+    Leftover,
 }
 
 /// What a comparison with the plugin's own list found. Nothing, as a rule.
@@ -169,10 +171,7 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
     match observed.plugin {
         Plugin::Offers(offers) => Some(offers),
         Plugin::Unknown => {
-            // Where connecting failed, each thing that needs it waits for that.
-            if !observed.resting.contains(&Target::Volume) {
-                decision.choose(Step::Connect);
-            }
+            decision.choose(Step::Connect);
             None
         }
         Plugin::Missing => {

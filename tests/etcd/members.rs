@@ -38,12 +38,8 @@ async fn every_member_tells_of_itself_over_one_connection_that_is_kept() {
     let mut etcd = TestEtcd::with(3, &[]).await;
     // A proxy before each, to count connections.
     let mut proxies = Vec::new();
-    for member in &mut etcd.members {
-        let proxy = Proxy::in_front_of(&member.client_url);
-        member.stop().await.unwrap();
-        member.advertise(&proxy.url());
-        proxies.push(proxy);
-        member.start().await.unwrap();
+    for index in 0..3 {
+        proxies.push(etcd.behind_proxy(index).await);
     }
     let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
     let list = eventually(SOON, "each member's new address", async || {
@@ -78,10 +74,7 @@ async fn every_member_tells_of_itself_over_one_connection_that_is_kept() {
 #[tokio::test]
 async fn a_member_that_is_black_holed_delays_no_other_and_is_met_anew_afterwards() {
     let mut etcd = TestEtcd::with(2, &[]).await;
-    let proxy = Proxy::in_front_of(&etcd.members[1].client_url);
-    etcd.members[1].stop().await.unwrap();
-    etcd.members[1].advertise(&proxy.url());
-    etcd.members[1].start().await.unwrap();
+    let proxy = etcd.behind_proxy(1).await;
     let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
     let list = eventually(SOON, "the proxy's address", async || {
         let list = list(&client, 2).await;
@@ -121,8 +114,10 @@ async fn a_member_without_a_quorum_is_not_healthy_and_gives_no_list() {
     let surveys = client.survey(&list.members, Duration::from_secs(1)).await;
     assert!(surveys.iter().all(|survey| !survey.is_healthy()), "{surveys:?}");
     assert!(client.list_members().await.is_err());
-    let lists = client.lists_of(std::slice::from_ref(left), LIMIT).await;
-    assert!(lists[0].1.is_err(), "{lists:?}");
+    assert!(client.list_through(left, LIMIT).await.is_err());
+    // What it has itself it tells also without them.
+    let own = client.own_list_of(left, LIMIT).await.unwrap();
+    assert_eq!((own.answered_by, own.members), (left.id, list.members.clone()));
     etcd.members[0].launch().unwrap();
     etcd.members[1].launch().unwrap();
     eventually(SOON, "all are healthy again", async || {

@@ -61,7 +61,6 @@ async fn goes(world: &World, of: &str, way: Way) {
 
 /// It joins again, as another member.
 async fn comes_back(world: &mut World, of: &str) {
-    world.tear_down(of).await;
     let mut replica = launch(world).start("c");
     world.promote(of).await;
     world.bring_up(of).await;
@@ -73,6 +72,11 @@ async fn removal_survives(world: &mut World, of: &str, way: Way, point: &'static
     let replicas = Doomed::start(world, point).await;
     goes(world, of, way).await;
     replicas.stop().await;
+    match way {
+        // Nobody knew that it is not to be asked: it may have died of that.
+        Way::TakenOut => _ = world.machine(of).kill().await.unwrap(),
+        Way::Demoted | Way::Evicted => world.tear_down(of).await,
+    }
     comes_back(world, of).await;
 }
 

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use quorate::etcd::Txn;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::world::{LONG, World};
+use crate::support::client::{config, connect_with};
 
 /// Flags of etcd for elections that take so long that a busy machine is no reason for one, and that a gap for want of a
 /// leader cannot be missed.
@@ -15,7 +17,8 @@ pub const LONG_ELECTIONS: [&str; 2] = ["--election-timeout=4000", "--heartbeat-i
 /// The election timeout of [`LONG_ELECTIONS`].
 pub const ELECTION: Duration = Duration::from_secs(4);
 
-/// One write after the other, until it is dropped.
+/// One write after the other, until it is dropped. A write that etcd drops while leadership moves is never answered: it
+/// is given up after half an election timeout.
 pub struct Writer {
     /// How many were confirmed, and the longest time between two of them.
     written: watch::Receiver<(u32, Duration)>,
@@ -26,7 +29,9 @@ impl Writer {
     /// Returns once the first write was confirmed.
     pub async fn start(world: &World) -> Self {
         let (sender, written) = watch::channel((0, Duration::ZERO));
-        let etcd = world.store.etcd.clone();
+        let etcd = connect_with(config(world.etcd.endpoints())).await;
+        let following = etcd.clone();
+        let following = async move { following.follow_endpoints(CancellationToken::new()).await };
         let writing = async move {
             let mut last = None;
             loop {
@@ -41,9 +46,12 @@ impl Writer {
                 }
             }
         };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(following);
+        tasks.spawn(writing);
         let mut writer = Self {
             written,
-            _writing: JoinSet::from_iter([writing]),
+            _writing: tasks,
         };
         writer.once_more().await;
         writer

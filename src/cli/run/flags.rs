@@ -224,6 +224,10 @@ struct RoleTimes {
     /// For an add whose answer was lost to show, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().limits.add_doubt))]
     add_doubt_ms: u64,
+
+    /// How long the ended join of a node that is gone is kept, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().keep_joins))]
+    keep_joins_ms: u64,
 }
 
 impl RoleTimes {
@@ -238,6 +242,7 @@ impl RoleTimes {
             retry: Duration::from_millis(self.role_retry_ms),
             resync: Duration::from_millis(self.role_resync_ms),
             patience: Duration::from_millis(self.learner_patience_ms),
+            keep_joins: Duration::from_millis(self.keep_joins_ms),
         }
     }
 }

@@ -1,27 +1,17 @@
 //! The member list, read so that it can be decided upon.
 
-use std::fmt;
+use std::collections::BTreeSet;
+use std::future::Future;
 use std::time::Duration;
 
-use etcd_client::{Client, GetOptions};
+use etcd_client::{Client, GetOptions, ResponseHeader};
 use futures::StreamExt;
-use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 
 use super::ANY_KEY;
 use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
-use crate::etcd::kv::{MemberId, Revision, revision_of};
-
-/// Tells clusters apart; one that was restored from a snapshot is another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ClusterId(pub u64);
-
-impl fmt::Display for ClusterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}", self.0)
-    }
-}
+use crate::etcd::kv::MemberId;
 
 /// A member as the list has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,18 +46,16 @@ impl Listed {
 
     /// Whether these are its peer URLs, in any order and with or without a trailing slash.
     pub fn has_peer_urls(&self, urls: &[String]) -> bool {
-        url_set(&self.peer_urls) == url_set(urls)
-    }
-
-    /// Whether one of its peer URLs is among these.
-    pub fn shares_peer_url(&self, urls: &[String]) -> bool {
-        let own = url_set(&self.peer_urls);
-        url_set(urls).iter().any(|url| own.contains(url))
+        same_urls(&self.peer_urls, urls)
     }
 }
 
-fn url_set(urls: &[String]) -> std::collections::BTreeSet<&str> {
-    urls.iter().map(|url| url.trim_end_matches('/')).collect()
+/// Whether these are the same URLs, in any order and with or without a trailing slash.
+pub fn same_urls(urls: &[String], others: &[String]) -> bool {
+    fn set(urls: &[String]) -> BTreeSet<&str> {
+        urls.iter().map(|url| url.trim_end_matches('/')).collect()
+    }
+    set(urls) == set(others)
 }
 
 /// All members at one moment, learners and those that never started too.
@@ -75,10 +63,6 @@ fn url_set(urls: &[String]) -> std::collections::BTreeSet<&str> {
 pub struct List {
     /// In the order of their ids.
     pub members: Vec<Listed>,
-    /// Of this cluster.
-    pub cluster: ClusterId,
-    /// The store was at least here when the list was made.
-    pub revision: Revision,
     /// Who answered.
     pub answered_by: MemberId,
 }
@@ -100,26 +84,27 @@ impl List {
 /// the list is at least as new.
 async fn read_list(mut client: Client) -> Result<List, etcd_client::Error> {
     let options = GetOptions::new().with_count_only();
-    let read = match client.get(ANY_KEY, Some(options)).await {
-        Ok(read) => read.header().cloned(),
+    let read_by = match client.get(ANY_KEY, Some(options)).await {
+        Ok(read) => read.header().map(ResponseHeader::member_id),
         Err(error) if denies_the_key(&error) => None,
         Err(error) => return Err(error),
     };
-    let listed = client.member_list().await?;
-    let answered_by = listed.header().map_or(0, etcd_client::ResponseHeader::member_id);
-    if let Some(read) = &read
-        && read.member_id() != answered_by
-    {
+    let list = own_list(client).await?;
+    if read_by.is_some_and(|reader| reader != list.answered_by.0) {
         let text = "one connection led to two members, so that their member list may be an old one";
         return Err(etcd_client::Error::Internal(text.to_owned()));
     }
+    Ok(list)
+}
+
+/// The list as the member has it that answers.
+async fn own_list(mut client: Client) -> Result<List, etcd_client::Error> {
+    let listed = client.member_list().await?;
     let mut members: Vec<_> = listed.members().iter().map(Listed::from_client).collect();
     members.sort_by_key(|member| member.id);
     Ok(List {
         members,
-        cluster: ClusterId(listed.header().map_or(0, etcd_client::ResponseHeader::cluster_id)),
-        revision: revision_of(read.as_ref()),
-        answered_by: MemberId(answered_by),
+        answered_by: MemberId(listed.header().map_or(0, ResponseHeader::member_id)),
     })
 }
 
@@ -171,21 +156,35 @@ impl Etcd {
         }))
     }
 
-    /// The list as each of these members has it, read linearizably through that very member, all at once.
-    pub async fn lists_of(
+    /// The list as this very member has it, read linearizably.
+    ///
+    /// # Errors
+    /// [`Error`] if it did not answer in time.
+    pub async fn list_through(&self, member: &Listed, limit: Duration) -> Result<List, Error> {
+        self.list_of(member, limit, read_list).await
+    }
+
+    /// The list as this very member has it at the moment, without a word with the others: it may be an old one.
+    ///
+    /// # Errors
+    /// [`Error`] if it did not answer in time.
+    pub async fn own_list_of(&self, member: &Listed, limit: Duration) -> Result<List, Error> {
+        self.list_of(member, limit, own_list).await
+    }
+
+    async fn list_of<Fut>(
         &self,
-        members: &[Listed],
+        member: &Listed,
         limit: Duration,
-    ) -> Vec<(MemberId, Result<List, Error>)> {
-        join_all(members.iter().map(async |member| {
-            let list = self
-                .ask_member("member_list", member, limit, |client| async move {
-                    let list = read_list(client).await?;
-                    Ok((Some(list.answered_by), list))
-                })
-                .await;
-            (member.id, list)
-        }))
+        read: impl FnOnce(Client) -> Fut,
+    ) -> Result<List, Error>
+    where
+        Fut: Future<Output = Result<List, etcd_client::Error>>,
+    {
+        self.ask_member("member_list", member, limit, |client| async move {
+            let list = read(client).await?;
+            Ok((Some(list.answered_by), list))
+        })
         .await
     }
 }
@@ -195,18 +194,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_urls_are_compared_as_a_set_and_without_their_last_slash() {
+    fn urls_are_compared_as_a_set_and_without_their_last_slash() {
         let urls = |urls: &[&str]| urls.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let member = Listed {
-            id: MemberId(1),
-            name: String::new(),
-            peer_urls: urls(&["http://a:2380", "http://b:2380"]),
-            client_urls: Vec::new(),
-            learner: true,
-        };
-        assert!(member.has_peer_urls(&urls(&["http://b:2380/", "http://a:2380"])));
-        assert!(!member.has_peer_urls(&urls(&["http://a:2380"])));
-        assert!(member.shares_peer_url(&urls(&["http://c:2380", "http://a:2380/"])));
-        assert!(!member.shares_peer_url(&urls(&["http://c:2380"])));
+        let both = urls(&["http://a:2380", "http://b:2380"]);
+        assert!(same_urls(&both, &urls(&["http://b:2380/", "http://a:2380"])));
+        assert!(!same_urls(&both, &both[..1]));
+        assert!(!same_urls(&both[..1], &both));
     }
 }

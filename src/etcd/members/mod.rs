@@ -11,7 +11,7 @@ mod survey;
 pub use change::{ChangeError, Fault};
 pub(super) use contact::Contacts;
 pub(super) use list::denies_the_key;
-pub use list::{ClusterId, List, Listed};
+pub use list::{List, Listed, same_urls};
 pub use survey::{Alarm, Status, Survey, most_committed, raft_leader};
 
 /// The key of reads whose value is of no interest; it need not exist. Where a user may not read it, that answer comes

@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use super::prepare::Deed;
-use crate::etcd::members::{ChangeError, Fault, Listed};
-use crate::etcd::{Etcd, Fence, FencedError, MemberId, Revision, Txn};
+use super::prepare::{Deed, Stays};
+use crate::etcd::members::{ChangeError, Fault};
+use crate::etcd::{Error, Etcd, Fence, FencedError, MemberId, Revision, Txn};
 use crate::failpoint;
 use crate::roles::reason::Reason;
 use crate::store::Store;
@@ -45,7 +45,7 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
             forget,
         } => {
             let removed = call(fence, "roles.lose-removal", etcd.remove_member(&through, &victim)).await;
-            failpoint::hit("roles.removal-answered");
+            failpoint::hold("roles.removal-answered").await;
             let said = match removed {
                 // A voter answers once it has applied the change itself.
                 Call::Said(Ok(())) => Some(through.id),
@@ -160,46 +160,57 @@ impl<T> Call<T> {
     }
 }
 
-/// Waits until a quorum of the voters that stay has a list without the member, each read linearizably and of that very
-/// voter (REQ-M-6); one of them may have `said` so already. `None`: so it is.
+/// Waits until a quorum of the voters that stay has a list without the member, each of that very voter (REQ-M-6b); one of
+/// them may have `said` so already. `None`: so it is.
 async fn confirm_gone(
     etcd: &Etcd,
     fence: &Fence,
     id: MemberId,
-    voters: &[Listed],
+    voters: &[Stays],
     said: Option<MemberId>,
 ) -> Option<Outcome> {
     let needed = voters.len() / 2 + 1;
-    let limit = etcd.config().request_timeout;
-    let mut without = voters.iter().filter(|voter| Some(voter.id) == said).count();
+    let (confirmed, asked): (Vec<_>, Vec<_>) = voters.iter().partition(|voter| Some(voter.member.id) == said);
+    let mut without = confirmed.len();
     let mut told = String::new();
-    if without >= needed {
-        return None;
-    }
-    let mut asked: FuturesUnordered<_> = voters
-        .iter()
-        .filter(|voter| Some(voter.id) != said)
-        .map(|voter| etcd.lists_of(std::slice::from_ref(voter), limit))
+    let mut asked: FuturesUnordered<_> = asked
+        .into_iter()
+        .map(|voter| is_without(etcd, voter, id))
         .collect();
-    loop {
+    while without < needed {
         let answer = tokio::select! {
             biased;
             () = fence.window().closed() => return Some(Outcome::LostLeadership),
             answer = asked.next() => answer,
         };
-        let Some(lists) = answer else {
-            let message = format!("{without} of {needed} voters confirm that member {id} is gone{told}");
-            return Some(Outcome::Failed(Reason::MemberListUnreadable, message));
-        };
-        for (voter, list) in lists {
-            match list {
-                Ok(list) if list.member(id).is_none() => without += 1,
-                Ok(_) => told = format!("; {voter} has it"),
-                Err(error) => told = format!("; {voter}: {error}"),
+        match answer {
+            Some((_, Ok(true))) => without += 1,
+            Some((voter, Ok(false))) => told = format!("; {voter} has it"),
+            Some((voter, Err(error))) => told = format!("; {voter}: {error}"),
+            None => {
+                let message = format!("{without} of {needed} voters confirm that member {id} is gone{told}");
+                return Some(Outcome::Failed(Reason::MemberListUnreadable, message));
             }
         }
-        if without >= needed {
-            return None;
-        }
     }
+    None
+}
+
+/// Whether this voter's list is without the member.
+///
+/// A list that a voter gives without a word with the others may be old, and one from before the member was added is
+/// without it, too. Where the voter is known to have had the member it is as good as a linearizable one: members apply
+/// changes in the order of the log, and no id comes twice, so it has applied the removal. That saves the round trips
+/// of a read through raft, the latter of which waits for the follower to hear of what is committed.
+async fn is_without(etcd: &Etcd, voter: &Stays, id: MemberId) -> (MemberId, Result<bool, Error>) {
+    let Stays { member, had_it } = voter;
+    let limit = etcd.config().request_timeout;
+    if *had_it
+        && let Ok(list) = etcd.own_list_of(member, limit).await
+        && list.member(id).is_none()
+    {
+        return (member.id, Ok(true));
+    }
+    let list = etcd.list_through(member, limit).await;
+    (member.id, list.map(|list| list.member(id).is_none()))
 }

@@ -12,7 +12,7 @@ use crate::roles::reason::Reason;
 const SOON: Duration = Duration::from_millis(20);
 
 /// Where it takes a member, an operator or a timer of etcd.
-const LATER: Duration = Duration::from_millis(250);
+pub const LATER: Duration = Duration::from_millis(250);
 
 /// The longest rest after a refusal of etcd's own.
 const REFUSED: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
 use crate::proto::{Join, Member, Promotion, Removal, Role};
 use crate::roles::index::{Index, Owner};
-use crate::roles::plan::{Step, cause_words};
+use crate::roles::plan::{Picture, Step, cause_words};
 use crate::roles::reason::Reason;
 use crate::roles::writes;
 use crate::store::object::member::{is_ended, member_of};
@@ -22,7 +22,7 @@ pub enum Deed {
     /// Commits.
     Commit(Txn),
     /// Proves on a quorum of these voters that the member is gone, then commits.
-    Forget(MemberId, Vec<Listed>, Txn),
+    Forget(MemberId, Vec<Stays>, Txn),
     /// Asks for a removal, then as above.
     Remove {
         /// Which.
@@ -30,7 +30,7 @@ pub enum Deed {
         /// Whom to ask.
         through: Listed,
         /// The voters that stay.
-        voters: Vec<Listed>,
+        voters: Vec<Stays>,
         /// What follows.
         forget: Txn,
     },
@@ -42,6 +42,13 @@ pub enum Deed {
     Add(Listed, Vec<String>, Box<Draft>),
     /// Gives a voter other peer URLs.
     Readdress(Listed, MemberId, Vec<String>),
+}
+
+/// A voter that stays where another member goes.
+pub struct Stays {
+    pub member: Listed,
+    /// It has, or had, the member that goes in its own list.
+    pub had_it: bool,
 }
 
 /// The record of a member whose id is known once it is there.
@@ -98,6 +105,7 @@ pub fn points(step: &Step) -> (&'static str, &'static str) {
 pub fn prepare(
     step: &Step,
     index: &Index,
+    picture: &Picture,
     list: &[Listed],
     keys: &Keys,
     term: Revision,
@@ -105,6 +113,7 @@ pub fn prepare(
 ) -> Option<Deed> {
     let prepare = Prepare {
         index,
+        picture,
         list,
         keys,
         term,
@@ -115,6 +124,7 @@ pub fn prepare(
 
 struct Prepare<'a> {
     index: &'a Index,
+    picture: &'a Picture,
     list: &'a [Listed],
     keys: &'a Keys,
     term: Revision,
@@ -168,12 +178,25 @@ impl Prepare<'_> {
         self.list.iter().find(|member| member.id == id).cloned()
     }
 
-    fn voters_without(&self, id: MemberId) -> Vec<Listed> {
+    fn voters_without(&self, id: MemberId) -> Vec<Stays> {
         let voters = self
             .list
             .iter()
             .filter(|member| !member.learner && member.id != id);
-        voters.cloned().collect()
+        // A linearizable read through a voter leaves it with all that was committed before. Once a removal was decided on,
+        // the reads of the picture were asked for no earlier than that, and so after the member was added.
+        let record = self.index.record(id);
+        let decided = record.is_some_and(|(record, _)| record.member.removal.is_some());
+        let had_it = |voter: &Listed| {
+            let place = self.picture.seat(voter.id).and_then(|seat| seat.listed.as_ref());
+            decided && place.is_some_and(|place| place.healthy)
+        };
+        voters
+            .map(|voter| Stays {
+                member: voter.clone(),
+                had_it: had_it(voter),
+            })
+            .collect()
     }
 
     /// The record of a member, to be written over what it was read as.

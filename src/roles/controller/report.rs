@@ -14,14 +14,15 @@ use crate::proto::Role;
 use crate::roles::index::Index;
 use crate::roles::plan::{Blocked, Picture, Step, Subject, Whose, cause_words};
 use crate::roles::reason::{EVICTION_BLOCKED, ROLE_CHANGE_BLOCKED, Reason};
+use crate::roles::transitions::Transition;
 use crate::roles::writes;
 use crate::store::{Keys, Name};
 
 /// Where it goes.
 pub struct Reporter {
-    pub metrics: Metrics,
+    metrics: Metrics,
     /// To whoever publishes Kubernetes Events. What it has no room for is only logged: nothing here waits for it.
-    pub notices: Option<mpsc::Sender<Notice>>,
+    notices: Option<mpsc::Sender<Notice>>,
     /// What was told, so that nothing is told over and over.
     told: BTreeMap<Subject, (Reason, String)>,
     unmanaged: BTreeSet<MemberId>,
@@ -54,7 +55,7 @@ impl Reporter {
     }
 
     /// Counts a transition.
-    pub fn count(&self, from: &'static str, to: &'static str, result: &'static str, by: usize) {
+    fn count(&self, from: &'static str, to: &'static str, result: &'static str, by: usize) {
         let change = RoleChange { from, to, result };
         let counter = self.metrics.role_transitions.get_or_create(&change);
         counter.inc_by(by as u64);
@@ -128,6 +129,30 @@ impl Reporter {
         };
         self.count(from, to, "failed", 1);
         info!("to be tried again ({step}): {reason}: {message}");
+    }
+
+    /// Tells of nodes without a member that have another role now.
+    pub fn changed_roles(&self, batch: &[Transition]) {
+        let words = |role: Role| match role {
+            Role::Manager => "manager",
+            Role::Worker => "worker",
+            Role::Unspecified => "none",
+        };
+        let mut counts: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for one in batch {
+            let names = counts.entry((words(one.from), words(one.to))).or_default();
+            names.push(one.node.as_str());
+        }
+        for ((from, to), names) in counts {
+            self.count(from, to, "done", names.len());
+            let (shown, more) = names.split_at(names.len().min(3));
+            let more = match more.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let note = format!("{to} now: {}{more}", shown.join(", "));
+            self.tell(Severity::Normal, "RoleChanged", note);
+        }
     }
 
     /// Sets the gauges from a whole picture, and tells of members that are nobody's.

@@ -1,16 +1,16 @@
 //! Nodes that ask to be members: one learner at a time, the others queue.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 
-use super::{Blocked, Limits, Picture, Plan, Seat, Step, Subject, Whose, left, says};
+use super::removal::decide_on;
+use super::{Blocked, Limits, Picture, Plan, Seat, Step, Subject, Whose, first, left, says};
+use crate::etcd::members::same_urls;
 use crate::etcd::{MemberId, Revision};
-use crate::proto::Join;
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
+use crate::proto::{Join, Role};
 use crate::roles::checks::{Known, Managed, Managers, Refusal};
-use crate::roles::quorum::{Quorum, Standing};
+use crate::roles::quorum::{Change, Quorum};
 use crate::roles::reason::Reason;
 use crate::store::object::member::{is_answered, member_of};
 use crate::store::object::time;
@@ -45,10 +45,6 @@ pub enum Dial {
 }
 
 impl Asked {
-    fn subject(&self) -> Subject {
-        Subject::Join(self.node.clone())
-    }
-
     fn peer_urls(&self) -> &[String] {
         self.join
             .request
@@ -62,7 +58,7 @@ impl Asked {
 
     fn block(&self, reason: Reason, message: impl Into<String>) -> Blocked {
         Blocked {
-            subject: self.subject(),
+            subject: Subject::Join(self.node.clone()),
             node: self.node.clone(),
             reason,
             message: message.into(),
@@ -72,6 +68,16 @@ impl Asked {
     /// Its peer URLs are to be taken as they are.
     fn is_untried(&self) -> bool {
         self.join.request.as_ref().is_some_and(|request| request.no_dial)
+    }
+
+    /// Where it cannot be reached. Tried again with the next request; an add that was decided on goes on.
+    fn unreachable(&self) -> Option<Refusal> {
+        match &self.dial {
+            Dial::Unreachable(why) if !self.is_adding() && !self.is_untried() => {
+                Some(Refusal::new(Reason::PeerUnreachable, why))
+            }
+            _ => None,
+        }
     }
 
     fn is_adding(&self) -> bool {
@@ -92,74 +98,68 @@ impl Asked {
         self.note(Progress::Refused, None, Some(why))
     }
 
-    /// Wants to be what it is not, and is still wanted.
+    /// Whether its node is still to be a member.
     fn is_eligible(&self) -> bool {
-        let manager = |known: Known| known.observed == crate::proto::Role::Manager;
+        let manager = |known: Known| known.observed == Role::Manager && known.desired != Role::Worker;
         self.known.is_some_and(manager) && !self.removed
     }
 }
 
 /// Adds that were decided on and have been made: the member with these peer URLs and without a record is ours. It can be
-/// no other: at the intent no member had one of them.
-pub fn record(picture: &Picture, _: Timestamp, _: &Limits, _: &mut Plan) -> Option<Step> {
-    picture
-        .joins
-        .iter()
-        .filter(|asked| asked.is_adding())
-        .find_map(|asked| {
-            let made = |seat: &&Seat| {
-                let urls = &asked.join.peer_urls;
-                seat.record.is_none()
-                    && seat
-                        .listed
-                        .as_ref()
-                        .is_some_and(|place| place.learner && same(&place.peer_urls, urls))
-            };
-            let seat = picture.seats.iter().find(made)?;
-            Some(Step::Record {
-                node: asked.node.clone(),
+/// no other: at the intent no member had one of them, and no other intent has.
+pub fn record(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+    let adding = picture.joins.iter().filter(|asked| asked.is_adding());
+    let made = adding.filter_map(|asked| {
+        let seat = picture.seats.iter().find(|seat| {
+            let place = seat.listed.as_ref().filter(|place| place.learner);
+            seat.record.is_none()
+                && place.is_some_and(|place| same_urls(&place.peer_urls, &asked.join.peer_urls))
+        })?;
+        let node = asked.node.clone();
+        Some((
+            &*asked.node,
+            Ok(Step::Record {
+                node,
                 member: seat.id,
-            })
-        })
+            }),
+        ))
+    });
+    first(picture, plan, made)
 }
 
 /// Joins whose member has become what it was to be, or is gone.
-pub fn conclude(picture: &Picture, _: Timestamp, _: &Limits, _: &mut Plan) -> Option<Step> {
+pub fn conclude(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
     let added = picture
         .joins
         .iter()
         .filter(|asked| asked.join.progress() == Progress::Learner && is_answered(&asked.join));
-    added.into_iter().find_map(|asked| {
+    let ended = added.filter_map(|asked| {
         let member = member_of(&asked.join);
-        match member.and_then(|id| picture.seat(id)) {
+        let note = match member.and_then(|id| picture.seat(id)) {
             Some(seat) if seat.is_voter() && seat.cause().is_none() => {
-                Some(asked.note(Progress::Voter, member, None))
+                asked.note(Progress::Voter, member, None)
             }
-            Some(seat) if seat.listed.is_some() => None,
+            Some(seat) if seat.listed.is_some() => return None,
             _ => {
-                let why = (
-                    Reason::Overtaken,
-                    "its member is not in the list any more".to_owned(),
-                );
-                Some(asked.note(Progress::Removed, member, Some(why)))
+                let message = "its member is not in the list any more".to_owned();
+                asked.note(Progress::Removed, member, Some((Reason::Overtaken, message)))
             }
-        }
-    })
+        };
+        Some((&*asked.node, Ok(note)))
+    });
+    first(picture, plan, ended)
 }
 
 /// Joins that are to go on.
 pub fn begin(picture: &Picture, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     for asked in &picture.joins {
-        let planned = match (
-            next(picture, asked, now, limits, plan),
-            picture.rests(&asked.subject()),
-        ) {
-            (Ok(Some(_)), Some((reason, message))) => Err(asked.block(reason, message)),
-            (planned, _) => planned,
+        let planned = match next(picture, asked, now, limits, plan) {
+            Ok(None) => continue,
+            Ok(Some(step)) => picture.unless_resting(step, &asked.node),
+            Err(blocked) => Err(blocked),
         };
         match planned {
-            Ok(Some(step)) => return Some(step),
-            Ok(None) => {}
+            Ok(step) => return Some(step),
             Err(blocked) => {
                 let why = Some((blocked.reason, blocked.message.clone()));
                 // Whoever waits for it is told. Not before every member had its time to answer, not where it is over in
@@ -184,26 +184,36 @@ fn next(
     limits: &Limits,
     plan: &mut Plan,
 ) -> Result<Option<Step>, Blocked> {
-    let answered = is_answered(&asked.join);
+    // On these very peer URLs.
+    let decided = asked.is_adding() && same_urls(&asked.join.peer_urls, asked.peer_urls());
     if asked.is_adding() {
-        let wanted = same(&asked.join.peer_urls, asked.peer_urls()) && asked.is_eligible();
+        let wanted = decided && asked.is_eligible();
         let changed = time::from_proto(asked.join.changed_at.as_ref());
         if !wanted && !left(changed, limits.add_doubt, now).is_zero() {
             let message = "an add that was begun earlier may still be made";
             return Err(asked.block(Reason::Pending, message));
         }
-    } else if asked.join.progress() == Progress::Learner && answered {
+    } else if asked.join.progress() == Progress::Learner && is_answered(&asked.join) {
         return Ok(None);
     }
     let managers = managers(picture);
-    if let Err(refusal) = managers.check_join(&asked.node, asked.known, asked.removed, asked.peer_urls()) {
+    let checked = managers
+        .check_join(&asked.node, asked.known, asked.removed, asked.peer_urls())
+        .and_then(|()| {
+            if decided {
+                Ok(())
+            } else {
+                check_other_adds(picture, asked)
+            }
+        });
+    if let Err(refusal) = checked {
         return Ok(Some(asked.refuse(&refusal)));
     }
     if let Some(seat) = picture.seat_of(&asked.node, asked.uid()) {
         return again(picture, asked, seat, plan);
     }
-    if let (Dial::Unreachable(why), false, false) = (&asked.dial, asked.is_adding(), asked.is_untried()) {
-        return Ok(Some(asked.refuse(&Refusal::new(Reason::PeerUnreachable, why))));
+    if let Some(refusal) = asked.unreachable() {
+        return Ok(Some(asked.refuse(&refusal)));
     }
     dial(asked, plan)?;
     if picture.seats.iter().any(Seat::is_learner) {
@@ -217,7 +227,6 @@ fn next(
             format!("etcd has no healthy quorum: {quorum}"),
         ));
     }
-    let decided = asked.is_adding() && same(&asked.join.peer_urls, asked.peer_urls());
     let changed = time::from_proto(asked.join.changed_at.as_ref());
     // An intent is renewed before it gets so old that what follows from it would no longer be looked for.
     if !decided || left(changed, limits.add_doubt / 2, now).is_zero() {
@@ -230,6 +239,22 @@ fn next(
     Ok(Some(Step::Add { node, through }))
 }
 
+/// A member with these peer URLs that turns up in the list has to be that of one node alone.
+fn check_other_adds(picture: &Picture, asked: &Asked) -> Result<(), Refusal> {
+    let taken = picture
+        .joins
+        .iter()
+        .filter(|other| other.node != asked.node && other.is_adding())
+        .find_map(|other| {
+            let mut urls = asked.peer_urls().iter();
+            Some((urls.find(|url| other.join.peer_urls.contains(url))?, &other.node))
+        });
+    taken.map_or(Ok(()), |(url, node)| {
+        let message = format_args!("peer URL {url} is that of node {node}, which is being added");
+        Err(Refusal::new(Reason::PeerUrlTaken, message))
+    })
+}
+
 /// A member that joins again gets its new address, nothing else changes.
 fn again(picture: &Picture, asked: &Asked, seat: &Seat, plan: &mut Plan) -> Result<Option<Step>, Blocked> {
     let Some(place) = &seat.listed else {
@@ -239,7 +264,7 @@ fn again(picture: &Picture, asked: &Asked, seat: &Seat, plan: &mut Plan) -> Resu
         let message = format!("member {}, which it had before, is being removed", seat.id);
         return Err(asked.block(Reason::RemovalPending, message));
     }
-    if same(&place.peer_urls, asked.peer_urls()) {
+    if same_urls(&place.peer_urls, asked.peer_urls()) {
         let progress = if place.learner {
             Progress::Learner
         } else {
@@ -247,22 +272,30 @@ fn again(picture: &Picture, asked: &Asked, seat: &Seat, plan: &mut Plan) -> Resu
         };
         return Ok(Some(asked.note(progress, Some(seat.id), None)));
     }
+    if let Some(refusal) = asked.unreachable() {
+        return Ok(Some(asked.refuse(&refusal)));
+    }
     let listening = dial(asked, plan)?;
     if place.learner {
         // etcd before 3.5.31 makes a voter of a learner that is updated (REQ-M-4).
-        return Ok(Some(Step::DecideRemoval(seat.id, Cause::Replaced)));
+        return decide_on(picture, seat, Cause::Replaced).map(Some);
     }
-    // INV-5: at an address where nothing listens it may be lost to the others. A single voter needs nobody to reach it.
-    let lost = picture.standings().into_iter().map(|standing| Standing {
-        healthy: standing.healthy && (listening || standing.id != seat.id),
-        ..standing
-    });
-    let lost: Vec<Standing> = lost.collect();
-    let quorum = Quorum::of(&lost);
-    if !quorum.holds() && quorum.voters > 1 {
-        let message = format!("if nothing listens at the new address, etcd has no healthy quorum: {quorum}");
-        return Err(asked.block(Reason::QuorumRisk, message));
-    }
+    let change = Change::Readdress {
+        member: seat.id,
+        listening,
+    };
+    picture.check_quorum(change).map_err(|quorum| {
+        let nothing = if listening {
+            ""
+        } else {
+            "as nothing is known to listen there, "
+        };
+        let message = format!(
+            "with member {} at its new address, {nothing}etcd would have no healthy quorum: {quorum}",
+            seat.id
+        );
+        asked.block(Reason::QuorumRisk, message)
+    })?;
     let through = picture
         .through(None)
         .ok_or_else(|| asked.block(Reason::EtcdUnavailable, "no voter answers"))?;
@@ -282,18 +315,9 @@ fn dial(asked: &Asked, plan: &mut Plan) -> Result<bool, Blocked> {
             plan.dial.push(asked.node.clone());
             Err(asked.block(Reason::Pending, "its peer URLs are being tried"))
         }
-        // Tried again with the next request; an add that was decided on goes on.
-        Dial::Unreachable(_) if asked.is_adding() => Ok(false),
-        Dial::Unreachable(why) => Err(asked.block(Reason::PeerUnreachable, why.clone())),
+        // An add that was decided on goes on; anything else was refused before.
+        Dial::Unreachable(_) => Ok(false),
     }
-}
-
-fn same(urls: &[String], others: &[String]) -> bool {
-    let set = |urls: &[String]| -> BTreeSet<String> {
-        let plain = urls.iter().map(|url| url.trim_end_matches('/').to_owned());
-        plain.collect()
-    };
-    set(urls) == set(others)
 }
 
 fn managers(picture: &Picture) -> Managers {

@@ -19,8 +19,13 @@ pub struct Answer {
     pub status: Option<Status>,
 }
 
-/// Whatever is known now. Members without an answer have not given one yet, or not in time.
-pub fn picture(index: &Index, list: &[Listed], answers: &BTreeMap<MemberId, Answer>) -> Picture {
+/// Whatever is known now. Members without an answer have not given one yet, or, where it is `complete`, not in time.
+pub fn picture(
+    index: &Index,
+    list: &[Listed],
+    answers: &BTreeMap<MemberId, Answer>,
+    complete: bool,
+) -> Picture {
     let ids: BTreeSet<MemberId> = list
         .iter()
         .map(|member| member.id)
@@ -46,7 +51,7 @@ pub fn picture(index: &Index, list: &[Listed], answers: &BTreeMap<MemberId, Answ
     // Begun before not begun, then in the order in which they were asked for: until then only the request is written.
     joins.sort_by_key(|(revision, asked)| (asked.join.progress == 0, *revision));
     Picture {
-        complete: list.iter().all(|member| answers.contains_key(&member.id)),
+        complete,
         seats,
         joins: joins.into_iter().map(|(_, asked)| asked).collect(),
         raft_leader,

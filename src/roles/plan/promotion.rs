@@ -2,8 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::removal::is_wanted;
-use super::{Blocked, Limits, Picture, Plan, Seat, Step, Subject};
+use super::{Blocked, Limits, Picture, Plan, Seat, Step, first};
 use crate::roles::quorum::Change;
 use crate::roles::reason::Reason;
 
@@ -12,18 +11,9 @@ pub fn promote(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> 
     let due = picture
         .seats
         .iter()
-        .filter(|seat| seat.is_learner() && seat.cause().is_none() && is_wanted(seat));
-    for seat in due {
-        let planned = match picture.rests(&Subject::Member(seat.id)) {
-            Some((reason, message)) => step(picture, seat).and(Err(seat.block(reason, message))),
-            None => step(picture, seat),
-        };
-        match planned {
-            Ok(step) => return Some(step),
-            Err(blocked) => plan.blocked.push(blocked),
-        }
-    }
-    None
+        .filter(|seat| seat.is_learner() && seat.cause().is_none() && seat.is_wanted());
+    let attempts = due.map(|seat| (seat.node(), step(picture, seat)));
+    first(picture, plan, attempts)
 }
 
 fn step(picture: &Picture, seat: &Seat) -> Result<Step, Blocked> {

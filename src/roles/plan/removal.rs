@@ -2,28 +2,30 @@
 
 use jiff::Timestamp;
 
-use super::{Blocked, Limits, Picture, Plan, Seat, Step, Subject, Whose, left};
+use super::{Blocked, Limits, Picture, Plan, Seat, Step, Whose, first, left};
 use crate::etcd::MemberId;
-use crate::proto::Role;
 use crate::proto::removal::Cause;
 use crate::roles::quorum::Change;
 use crate::roles::reason::Reason;
 
 /// What is not in the list need not be removed: the end of every removal, whoever made it.
 pub fn forget(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
-    let gone = |seat: &&Seat| seat.listed.is_none() && seat.record.is_some();
-    let due = picture.seats.iter().filter(gone);
-    first(picture, due, plan, |seat, _| Ok(Step::Forget(seat.id)))
+    let gone = picture
+        .seats
+        .iter()
+        .filter(|seat| seat.listed.is_none() && seat.record.is_some());
+    let attempts = gone.map(|seat| (seat.node(), Ok(Step::Forget(seat.id))));
+    first(picture, plan, attempts)
 }
 
 /// Removals that were decided on.
 pub fn carry_out(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
-    let decided = |seat: &&Seat| {
+    let decided = picture.seats.iter().filter(|seat| {
         let removal = seat.record.as_ref().is_some_and(|tie| tie.removal.is_some());
         removal && seat.listed.is_some()
-    };
-    let due = picture.seats.iter().filter(decided);
-    first(picture, due, plan, |seat, _| remove(picture, seat))
+    });
+    let attempts = decided.map(|seat| (seat.node(), remove(picture, seat)));
+    first(picture, plan, attempts)
 }
 
 fn remove(picture: &Picture, seat: &Seat) -> Result<Step, Blocked> {
@@ -67,26 +69,26 @@ fn successor(picture: &Picture, leaving: &Seat) -> Option<(bool, MemberId)> {
 
 /// Removals that are to be decided on.
 pub fn decide(picture: &Picture, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
-    let undecided = |seat: &&Seat| {
+    let undecided = picture.seats.iter().filter(|seat| {
         let open = seat.record.as_ref().is_some_and(|tie| tie.removal.is_none());
         open && seat.listed.is_some()
-    };
-    let due = picture.seats.iter().filter(undecided).filter_map(|seat| {
-        let cause = seat.cause().or_else(|| never_started(seat, now, limits))?;
-        Some((seat, cause))
     });
-    let due: Vec<(&Seat, Cause)> = due.collect();
-    let seats = due.iter().map(|(seat, _)| *seat);
-    first(picture, seats, plan, |seat, index| {
-        let (_, cause) = due[index];
-        match cause {
-            Cause::Demoted => check_last_manager(picture, seat)?,
-            Cause::NodeGone => check_nodes_are_there(picture, seat)?,
-            Cause::NeverStarted | Cause::Replaced | Cause::Unspecified => {}
-        }
-        check(picture, seat)?;
-        Ok(Step::DecideRemoval(seat.id, cause))
-    })
+    let attempts = undecided.filter_map(|seat| {
+        let cause = seat.cause().or_else(|| never_started(seat, now, limits))?;
+        Some((seat.node(), decide_on(picture, seat, cause)))
+    });
+    first(picture, plan, attempts)
+}
+
+/// The intent to remove a member, if nothing speaks against that.
+pub fn decide_on(picture: &Picture, seat: &Seat, cause: Cause) -> Result<Step, Blocked> {
+    match cause {
+        Cause::Demoted => check_last_manager(picture, seat)?,
+        Cause::NodeGone => check_nodes_are_there(picture, seat)?,
+        Cause::NeverStarted | Cause::Replaced | Cause::Unspecified => {}
+    }
+    check(picture, seat)?;
+    Ok(Step::DecideRemoval(seat.id, cause))
 }
 
 fn never_started(seat: &Seat, now: Timestamp, limits: &Limits) -> Option<Cause> {
@@ -108,11 +110,11 @@ fn check(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
 
 /// The commands refuse to demote the last manager; a desired role may have been written without them.
 fn check_last_manager(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
-    let stays = |other: &&Seat| {
-        let tied = other.record.is_some() && other.cause().is_none();
-        tied && other.id != seat.id && other.is_voter()
+    // One whose node cannot be read is not known to be a manager, though it is left alone.
+    let stays = |other: &Seat| {
+        other.is_wanted() && other.cause().is_none() && other.id != seat.id && other.is_voter()
     };
-    if seat.is_learner() || picture.seats.iter().any(|other| stays(&other)) {
+    if seat.is_learner() || picture.seats.iter().any(stays) {
         return Ok(());
     }
     Err(seat.block(
@@ -125,42 +127,15 @@ fn check_last_manager(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
 /// wrong prefix, a restored backup. A node that exists, whoever it is, with its member in the list is the proof that the
 /// nodes were read.
 fn check_nodes_are_there(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
-    let has_node = |other: &&Seat| {
+    let has_node = |other: &Seat| {
         let tie = other.record.as_ref();
         other.listed.is_some() && tie.is_some_and(|tie| matches!(tie.owner, Whose::Node(_)))
     };
-    if picture.seats.iter().any(|other| has_node(&other)) {
+    if picture.seats.iter().any(has_node) {
         return Ok(());
     }
     Err(seat.block(
         Reason::NodesMissing,
         "not one recorded member has its node: nothing is removed while the nodes themselves may be what is missing",
     ))
-}
-
-/// The first of these seats with which a step can be taken; why not, for those before it.
-fn first<'a>(
-    picture: &Picture,
-    seats: impl Iterator<Item = &'a Seat>,
-    plan: &mut Plan,
-    mut step: impl FnMut(&'a Seat, usize) -> Result<Step, Blocked>,
-) -> Option<Step> {
-    for (index, seat) in seats.enumerate() {
-        let planned = match picture.rests(&Subject::Member(seat.id)) {
-            // What is not safe now is told rather than what failed a while ago.
-            Some((reason, message)) => step(seat, index).and(Err(seat.block(reason, message))),
-            None => step(seat, index),
-        };
-        match planned {
-            Ok(step) => return Some(step),
-            Err(blocked) => plan.blocked.push(blocked),
-        }
-    }
-    None
-}
-
-/// Whether the node of a seat is a desired manager.
-pub fn is_wanted(seat: &Seat) -> bool {
-    let owner = seat.record.as_ref().map(|tie| tie.owner);
-    matches!(owner, Some(Whose::Node(known)) if known.desired == Role::Manager)
 }

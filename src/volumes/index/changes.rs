@@ -38,9 +38,6 @@ impl Index {
     }
 
     pub(super) fn delete(&mut self, part: Part, key: &[u8], revision: Revision, changes: &mut Vec<Change>) {
-        if self.gone.get(key).is_some_and(|deleted| *deleted <= revision) {
-            self.gone.remove(key);
-        }
         match part {
             Part::Volumes => {
                 let Some(name) = parsed(self.keys.parse_volume(key)) else {

@@ -139,7 +139,8 @@ fn a_volume_is_seen_with_its_publications_and_their_nodes() {
 fn an_own_write_is_known_when_the_watch_brings_it_and_one_of_somebody_else_is_not() {
     let mut index = full();
     let written = volume("a", 10);
-    index.note(&written.key.clone(), Ok(&written));
+    assert!(index.note(&written.key.clone(), Ok(&written)));
+    assert!(!index.note(&written.key.clone(), Ok(&written)), "known already");
     assert_eq!(index.observe(&name("a")).unwrap().revision, Revision(10));
     assert_eq!(events(&mut index, Part::Volumes, vec![volume("a", 10)]), []);
     let change = Change::Record(name("a"), Revision(11));
@@ -150,7 +151,8 @@ fn an_own_write_is_known_when_the_watch_brings_it_and_one_of_somebody_else_is_no
 fn what_was_deleted_here_is_not_brought_back_by_older_news() {
     let mut index = full();
     let key = keys().publication(&name("a"), &name("n1"));
-    index.note(&key, Err(Revision(12)));
+    assert!(index.note(&key, Err(Revision(12))));
+    assert!(!index.note(&key, Err(Revision(12))), "known already");
     assert!(index.observe(&name("a")).unwrap().publications.is_empty());
     assert_eq!(
         events(&mut index, Part::Publications, vec![publication("a", "n1", 11)]),

@@ -354,6 +354,16 @@ fn what_rests_is_left_out_and_the_others_go_on() {
 }
 
 #[test]
+fn a_volume_that_rests_for_itself_still_has_its_plugin_asked_for_the_sake_of_its_nodes() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode)))
+        .with("n1", State::PendingPublish, "")
+        .offering(Plugin::Unknown);
+    // It could not be made larger, say, and then the connection ended.
+    scene.resting = [Target::Volume].into();
+    assert_eq!(scene.step(), Some(Step::Connect));
+}
+
+#[test]
 fn a_volume_for_one_node_is_not_published_to_a_second_before_the_first_let_go() {
     for state in [
         State::Published,

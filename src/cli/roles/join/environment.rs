@@ -123,8 +123,6 @@ fn is_address(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::etcd::Revision;
-    use crate::etcd::members::ClusterId;
 
     fn listed(id: u64, name: &str, peer_urls: &[&str]) -> Listed {
         Listed {
@@ -139,8 +137,6 @@ mod tests {
     fn list(members: Vec<Listed>) -> List {
         List {
             members,
-            cluster: ClusterId(1),
-            revision: Revision(1),
             answered_by: MemberId(1),
         }
     }

@@ -108,6 +108,24 @@ fn the_last_manager_stays_also_beside_voters_that_are_nobodys() {
 }
 
 #[test]
+fn a_member_whose_node_cannot_be_read_is_no_other_manager() {
+    let unreadable = voter(2).tie(|tie| tie.owner = Whose::Unknown);
+    let picture = seen(vec![voter(1).demoted(), unreadable, voter(3).unmanaged()]);
+    assert_eq!(reasons(&picture), [Reason::LastManager]);
+    let of_a_later_release = voter(2).tie(|tie| tie.owner = whose(Role::Unspecified));
+    let picture = seen(vec![voter(1).demoted(), of_a_later_release, voter(3).unmanaged()]);
+    assert_eq!(reasons(&picture), [Reason::LastManager]);
+    let leaving = voter(2).decided(Cause::Demoted).down();
+    let picture = seen(vec![voter(1).demoted(), leaving, voter(3).unmanaged()]);
+    assert!(matches!(step(&picture), Some(Step::Remove { member: M2, .. })));
+    let stuck = Picture {
+        raft_leader: None,
+        ..picture
+    };
+    assert_eq!(reasons(&stuck), [Reason::EtcdUnavailable, Reason::LastManager]);
+}
+
+#[test]
 fn members_that_are_nobodys_are_left_alone() {
     let picture = seen(vec![
         voter(1),
@@ -182,11 +200,7 @@ fn a_join_is_decided_on_then_added_then_recorded() {
     let mut picture = seen(vec![voter(1)]);
     picture.joins.push(asking());
     assert_eq!(step(&picture), Some(Step::DecideAdd("n9".to_owned())));
-    let adding = &mut picture.joins[0].join;
-    adding.progress = Progress::Adding.into();
-    adding.answers = "r1".to_owned();
-    adding.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
-    adding.changed_at = Some(prost_types::Timestamp::default());
+    picture.joins = vec![adding("n9")];
     let add = Step::Add {
         node: "n9".to_owned(),
         through: M1,
@@ -204,30 +218,112 @@ fn a_join_is_decided_on_then_added_then_recorded() {
 #[test]
 fn an_add_that_may_still_be_made_is_looked_for_although_its_node_is_gone() {
     let mut picture = seen(vec![voter(1)]);
-    let mut asked = asking();
+    let mut asked = adding("n9");
     asked.known = None;
+    picture.joins.push(asked);
+    assert_eq!(reasons(&picture), [Reason::Pending]);
+    let later = Timestamp::from_second(31).unwrap();
+    let refused = plan(&picture, later, &Limits::default()).step;
+    assert_eq!(refusal(refused), Some(Reason::NodeNotFound));
+    // It was made after all: recorded, so that it is evicted.
+    picture.seats.push(voter(9).learner().down().unmanaged());
+    assert!(matches!(step(&picture), Some(Step::Record { .. })));
+}
+
+/// A join of this node on the peer URL of [`asking`], for which an add was decided on at second 0.
+fn adding(node: &str) -> Asked {
+    let mut asked = asking();
+    asked.node = node.to_owned();
     asked.join.progress = Progress::Adding.into();
     asked.join.answers = "r1".to_owned();
     asked.join.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
     asked.join.changed_at = Some(prost_types::Timestamp::default());
-    picture.joins.push(asked);
-    assert_eq!(reasons(&picture), [Reason::Pending]);
+    asked
+}
+
+fn refusal(step: Option<Step>) -> Option<Reason> {
+    match step {
+        Some(Step::Note {
+            progress: Progress::Refused,
+            why,
+            ..
+        }) => why.map(|(reason, _)| reason),
+        _ => None,
+    }
+}
+
+#[test]
+fn an_add_that_may_still_be_made_is_looked_for_although_its_node_is_demoted_or_asks_for_another_address() {
     let later = Timestamp::from_second(31).unwrap();
-    let refused = plan(&picture, later, &Limits::default()).step.unwrap();
-    assert!(
-        matches!(
-            &refused,
-            Step::Note {
-                progress: Progress::Refused,
-                why: Some((Reason::NodeNotFound, _)),
-                ..
-            }
-        ),
-        "{refused}"
-    );
-    // It was made after all: recorded, so that it is evicted.
-    picture.seats.push(voter(9).learner().down().unmanaged());
+    let mut picture = seen(vec![voter(1)]);
+    picture.joins.push(adding("n9"));
+    for role in [Role::Worker, Role::Manager] {
+        let known = picture.joins[0].known.as_mut().unwrap();
+        (known.desired, known.observed) = (role, role);
+        if role == Role::Manager {
+            let request = picture.joins[0].join.request.as_mut().unwrap();
+            request.peer_urls = vec!["http://10.0.0.10:2380".to_owned()];
+        } else {
+            known.observed = Role::Manager;
+        }
+        assert_eq!(reasons(&picture), [Reason::Pending], "{role:?}");
+    }
+    let anew = plan(&picture, later, &Limits::default()).step;
+    assert_eq!(anew, Some(Step::DecideAdd("n9".to_owned())));
+    picture.joins[0].known.as_mut().unwrap().desired = Role::Worker;
+    let refused = plan(&picture, later, &Limits::default()).step;
+    assert_eq!(refusal(refused), Some(Reason::NotAManager));
+}
+
+#[test]
+fn an_intent_to_add_is_renewed_while_it_is_carried_out() {
+    let mut picture = seen(vec![voter(1)]);
+    picture.joins.push(adding("n9"));
+    let at = |second| {
+        let now = Timestamp::from_second(second).unwrap();
+        plan(&picture, now, &Limits::default()).step
+    };
+    assert!(matches!(at(14), Some(Step::Add { .. })));
+    assert_eq!(at(15), Some(Step::DecideAdd("n9".to_owned())));
+}
+
+#[test]
+fn a_peer_url_that_is_being_added_for_one_node_is_refused_to_another() {
+    let mut picture = seen(vec![voter(1)]);
+    picture.joins = vec![adding("n8"), asking()];
+    // The first cannot go on: what was tried for it failed.
+    let why = (Reason::EtcdUnavailable, "no answer".to_owned());
+    picture.resting.insert(Subject::Join("n8".to_owned()), why);
+    assert_eq!(refusal(step(&picture)), Some(Reason::PeerUrlTaken));
+    picture.joins[0].join.peer_urls = vec!["http://10.0.0.8:2380".to_owned()];
+    assert_eq!(step(&picture), Some(Step::DecideAdd("n9".to_owned())));
+    // It is no other node than itself.
+    picture.joins = vec![adding("n9")];
+    assert!(matches!(step(&picture), Some(Step::Add { .. })));
+}
+
+#[test]
+fn what_cannot_be_recorded_or_noted_delays_no_other_node() {
+    let why = || (Reason::Pending, "something changed meanwhile".to_owned());
+    let made = voter(9).learner().down().unmanaged();
+    let mut picture = seen(vec![voter(1), voter(2), voter(3).demoted(), made]);
+    picture.joins.push(adding("n9"));
     assert!(matches!(step(&picture), Some(Step::Record { .. })));
+    picture.resting.insert(Subject::Join("n9".to_owned()), why());
+    assert_eq!(step(&picture), Some(Step::DecideRemoval(M3, Cause::Demoted)));
+    // Likewise where its member votes, and that cannot be noted.
+    picture.seats.pop();
+    picture.joins[0].join.progress = Progress::Learner.into();
+    picture.joins[0].join.member_id = 1;
+    assert_eq!(step(&picture), Some(Step::DecideRemoval(M3, Cause::Demoted)));
+    picture.resting.clear();
+    assert!(matches!(
+        step(&picture),
+        Some(Step::Note {
+            progress: Progress::Voter,
+            ..
+        })
+    ));
 }
 
 #[test]
@@ -278,17 +374,7 @@ fn a_peer_url_is_tried_first_and_one_that_cannot_be_reached_is_refused() {
     let plan = next(&picture);
     assert_eq!((plan.step, plan.dial), (None, vec!["n9".to_owned()]));
     picture.joins[0].dial = Dial::Unreachable("no answer".to_owned());
-    let refused = step(&picture).unwrap();
-    assert!(
-        matches!(
-            refused,
-            Step::Note {
-                progress: Progress::Refused,
-                ..
-            }
-        ),
-        "{refused}"
-    );
+    assert_eq!(refusal(step(&picture)), Some(Reason::PeerUnreachable));
     picture.joins[0].join.request.as_mut().unwrap().no_dial = true;
     assert_eq!(step(&picture), Some(Step::DecideAdd("n9".to_owned())));
 }
@@ -327,6 +413,9 @@ fn a_member_that_joins_again_gets_its_new_address_and_keeps_its_place() {
     );
     picture.joins[0].dial = Dial::Reached { listening: true };
     assert_eq!(step(&picture), Some(readdress));
+    picture.joins[0].dial = Dial::Unreachable("no answer".to_owned());
+    assert_eq!(refusal(step(&picture)), Some(Reason::PeerUnreachable));
+    picture.joins[0].dial = Dial::Reached { listening: true };
     picture.seats[1] = voter(2).learner().down();
     assert_eq!(step(&picture), Some(Step::DecideRemoval(M2, Cause::Replaced)));
     picture.seats[1] = voter(2).place(|place| place.peer_urls = vec!["http://10.0.0.9:2380/".to_owned()]);
@@ -342,6 +431,20 @@ fn a_member_that_joins_again_gets_its_new_address_and_keeps_its_place() {
         ),
         "{same}"
     );
+}
+
+#[test]
+fn no_voter_moves_to_where_nothing_listens_while_a_learner_may_become_a_voter_that_is_down() {
+    let promoted = voter(4).learner().down().tie(|tie| tie.promotion = true);
+    let mut picture = seen(vec![voter(1), voter(2), voter(3), promoted]);
+    let mut asked = asking();
+    asked.node = "n2".to_owned();
+    asked.join.request.as_mut().unwrap().node_uid = "u2".to_owned();
+    picture.joins.push(asked);
+    picture.complete = false;
+    assert_eq!(reasons(&picture), [Reason::LearnerNotInSync, Reason::QuorumRisk]);
+    picture.joins[0].dial = Dial::Reached { listening: true };
+    assert!(matches!(step(&picture), Some(Step::Readdress { member: M2, .. })));
 }
 
 #[test]

@@ -132,7 +132,12 @@ fn after(picture: &Picture, step: &Step) -> Picture {
             join.progress = Progress::Learner.into();
             join.member_id = member.0;
         }
-        Step::Readdress { .. } => unreachable!("no join here is of a member"),
+        Step::Readdress { member, .. } => {
+            let urls = picture.joins[0].join.request.as_ref().unwrap().peer_urls.clone();
+            change(*member, &|seat| {
+                seat.listed.as_mut().unwrap().peer_urls.clone_from(&urls)
+            });
+        }
         Step::Note { progress, .. } => match progress {
             Progress::Waiting => {
                 let (reason, message) = match step {
@@ -193,9 +198,23 @@ fn check(mut picture: Picture) {
                     Change::Promote(id) => landed
                         .iter()
                         .any(|standing| standing.id == id && !standing.learner),
+                    Change::Readdress { .. } => unreachable!("an address is no vote"),
                 };
                 let quorum = Quorum::of(&landed);
                 assert!(!made || quorum.holds(), "{quorum}: {}", told());
+            }
+        }
+        if let Step::Readdress { member, .. } = step
+            && picture.joins[0].dial == (Dial::Reached { listening: false })
+        {
+            // The others may not reach it any more.
+            for mut landed in landings(&next) {
+                if Quorum::of(&landed).voters > 1 {
+                    let lost = landed.iter_mut().find(|standing| standing.id == member);
+                    lost.unwrap().healthy = false;
+                }
+                let quorum = Quorum::of(&landed);
+                assert!(quorum.holds(), "{quorum}: {}", told());
             }
         }
         for id in removed(&picture, &next) {
@@ -213,6 +232,20 @@ fn check(mut picture: Picture) {
         picture = next;
     }
     panic!("this never ends: {begun:#?}");
+}
+
+/// A join of the first node, which wants to be reached elsewhere.
+fn moving(seats: &[Seat], listening: bool) -> Option<Asked> {
+    let tie = seats.first()?.record.as_ref()?;
+    let Whose::Node(known) = tie.owner else {
+        return None;
+    };
+    let mut asked = asking();
+    asked.node.clone_from(&tie.node);
+    asked.join.request.as_mut()?.node_uid.clone_from(&tie.uid);
+    asked.known = Some(known);
+    asked.dial = Dial::Reached { listening };
+    Some(asked)
 }
 
 fn cluster(voters: &[usize], learner: Option<usize>) -> Vec<Seat> {
@@ -234,8 +267,10 @@ fn no_step_leads_to_a_cluster_without_a_healthy_quorum() {
                 1 => Some(MemberId(1)),
                 _ => Some(MemberId(voters.len() as u64)),
             };
-            if clusters.is_multiple_of(2) {
-                picture.joins.push(asking());
+            match clusters % 4 {
+                0 => picture.joins.push(asking()),
+                1 => picture.joins.extend(moving(&picture.seats, false)),
+                _ => {}
             }
             check(picture);
         }
@@ -249,7 +284,7 @@ proptest! {
         voters in proptest::collection::vec(0..VOTERS.len(), 0..=7),
         learners in proptest::collection::vec(0..LEARNERS.len(), 0..=3),
         leader in 0_u64..8,
-        joins in any::<bool>(),
+        join in 0..4,
         complete in any::<bool>(),
     ) {
         let mut seats = cluster(&voters, None);
@@ -257,9 +292,12 @@ proptest! {
         let mut picture = seen(seats);
         picture.raft_leader = (leader > 0).then_some(MemberId(leader));
         picture.complete = complete;
-        if joins {
-            picture.joins.push(asking());
-        }
+        picture.joins.extend(match join {
+            0 => Some(asking()),
+            1 => moving(&picture.seats, true),
+            2 => moving(&picture.seats, false),
+            _ => None,
+        });
         check(picture);
     }
 }

@@ -1,0 +1,210 @@
+//! Three members that stay, and one that comes and goes: by etcd's own calls, or through roles.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use etcd_client::{Client, MemberAddOptions};
+use prost::Message;
+use quorate::dev::etcd::{Etcd as Server, Options};
+use quorate::proto::join::Progress;
+use quorate::proto::{Join, JoinRequest, Member, Role};
+
+use super::seen::Seen;
+use super::{LIMIT, node, uid};
+
+/// Three members that stay, and a machine for one that comes and goes.
+pub struct Cluster {
+    server: Server,
+    /// To the three.
+    client: Client,
+    machine: usize,
+}
+
+impl Cluster {
+    pub async fn start(directory: &Path) -> Result<Self> {
+        let options = Options {
+            members: 3,
+            tls: None,
+            flags: vec!["--strict-reconfig-check=false".to_owned()],
+        };
+        let mut server = Server::start(directory, &options).await?;
+        let client = Client::connect(server.endpoints(), None).await?;
+        let machine = server.members.len();
+        server.add()?;
+        let cluster = Self {
+            server,
+            client,
+            machine,
+        };
+        let mut client = cluster.client.clone();
+        for member in client.member_list().await?.members() {
+            let record = Member {
+                node: member.name().to_owned(),
+                node_uid: uid(member.name()),
+                peer_urls: member.peer_urls().to_vec(),
+                ..Member::default()
+            };
+            let key = format!("/quorate/members/{:016x}", member.id());
+            client.put(key, record.encode_to_vec(), None).await?;
+            let key = format!("/quorate/nodes/{}", member.name());
+            client
+                .put(key, node(member.name(), Role::Manager, Role::Manager), None)
+                .await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Of one of the three.
+    pub fn endpoint(&self) -> String {
+        self.server.members[0].client_url.clone()
+    }
+
+    pub async fn stop(mut self) -> Result<()> {
+        Ok(self.server.stop().await?)
+    }
+
+    pub async fn one_put(&mut self) -> Result<Duration> {
+        let begun = Instant::now();
+        self.client.put("/put", "", None).await?;
+        Ok(begun.elapsed())
+    }
+
+    /// Starts the machine's etcd as the member that was added for it.
+    async fn start_machine(&mut self, id: u64) -> Result<()> {
+        let machine = &self.server.members[self.machine];
+        let (name, peer_url) = (machine.name.clone(), machine.peer_url.clone());
+        // Whoever answers may not have it yet.
+        let listed = loop {
+            let listed = self.client.member_list().await?;
+            if listed.members().len() == 4 && listed.members().iter().any(|member| member.id() == id) {
+                break listed;
+            }
+        };
+        let entries: Vec<String> = listed
+            .members()
+            .iter()
+            .map(|member| {
+                let url = member.peer_urls().concat();
+                let name = if url == peer_url { &name } else { member.name() };
+                format!("{name}={url}")
+            })
+            .collect();
+        Ok(self.server.members[self.machine].join(&entries.join(","))?)
+    }
+
+    async fn stop_machine(&mut self) -> Result<()> {
+        self.server.members[self.machine].kill().await?;
+        // A member's id is made of its peer URLs and the second in which it is added, and never used again.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(())
+    }
+
+    /// A client of the raft leader, the leader's id, and whether that is the machine's.
+    async fn raft_leader(&self) -> Result<(Client, u64)> {
+        for member in &self.server.members {
+            let Ok(mut client) = Client::connect([&member.client_url], None).await else {
+                continue;
+            };
+            let Ok(status) = client.status().await else {
+                continue;
+            };
+            if status
+                .header()
+                .is_some_and(|header| header.member_id() == status.leader())
+            {
+                return Ok((client, status.leader()));
+            }
+        }
+        bail!("no member is the raft leader")
+    }
+
+    /// Lets the machine's member lead.
+    async fn let_lead(&self, member: u64) -> Result<()> {
+        let (mut client, leader) = self.raft_leader().await?;
+        if leader != member {
+            client.move_leader(member).await?;
+        }
+        Ok(())
+    }
+
+    /// From the add to a voter, and from the removal to its end, with etcd's calls alone.
+    pub async fn raw(&mut self, leading: bool) -> Result<(Duration, Duration)> {
+        let peer_url = self.server.members[self.machine].peer_url.clone();
+        let begun = Instant::now();
+        let options = MemberAddOptions::new().with_is_learner();
+        let added = self.client.member_add([peer_url], Some(options)).await?;
+        let id = added.member().context("a member")?.id();
+        self.start_machine(id).await?;
+        while self.client.member_promote(id).await.is_err() {
+            if begun.elapsed() > LIMIT {
+                bail!("the learner is not promoted within {LIMIT:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let up = begun.elapsed();
+        if leading {
+            self.let_lead(id).await?;
+        }
+        let begun = Instant::now();
+        if leading {
+            let (mut client, _) = self.raft_leader().await?;
+            let other = self.client.member_list().await?;
+            let other = other
+                .members()
+                .iter()
+                .find(|member| member.id() != id)
+                .context("another member")?;
+            client.move_leader(other.id()).await?;
+        }
+        self.client.member_remove(id).await?;
+        let down = begun.elapsed();
+        self.stop_machine().await?;
+        Ok((up, down))
+    }
+
+    /// The same, asked for by what operators and nodes write.
+    pub async fn through_roles(&mut self, leading: bool) -> Result<(Duration, Duration)> {
+        let machine = &self.server.members[self.machine];
+        let (name, peer_url) = (machine.name.clone(), machine.peer_url.clone());
+        let (node_key, join_key) = (format!("/quorate/nodes/{name}"), format!("/quorate/joins/{name}"));
+        self.client
+            .put(node_key.as_str(), node(&name, Role::Worker, Role::Worker), None)
+            .await?;
+        self.client.delete(join_key.as_str(), None).await?;
+        let mut seen = Seen::watch(&self.client, "/quorate/").await?;
+
+        let begun = Instant::now();
+        self.client
+            .put(node_key.as_str(), node(&name, Role::Manager, Role::Worker), None)
+            .await?;
+        seen.role(&node_key, Role::Manager).await?;
+        let join = Join {
+            request: Some(JoinRequest {
+                id: uuid::Uuid::new_v4().to_string(),
+                node_uid: uid(&name),
+                peer_urls: vec![peer_url],
+                ..JoinRequest::default()
+            }),
+            ..Join::default()
+        };
+        self.client
+            .put(join_key.as_str(), join.encode_to_vec(), None)
+            .await?;
+        let member = seen.progress(&join_key, Progress::Learner).await?;
+        self.start_machine(member).await?;
+        seen.progress(&join_key, Progress::Voter).await?;
+        let up = begun.elapsed();
+        if leading {
+            self.let_lead(member).await?;
+        }
+        let begun = Instant::now();
+        self.client
+            .put(node_key.as_str(), node(&name, Role::Worker, Role::Manager), None)
+            .await?;
+        seen.role(&node_key, Role::Worker).await?;
+        let down = begun.elapsed();
+        self.stop_machine().await?;
+        Ok((up, down))
+    }
+}

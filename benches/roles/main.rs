@@ -1,0 +1,171 @@
+//! Node roles: how long a promotion and a demotion take beside etcd's own calls, and how many roles change a second.
+//! `cargo bench --bench roles`; with `-- --small` a fraction of it, to see that it runs.
+//!
+//! Every round does the same twice on the same cluster: through desired roles and joins with a leader, and with etcd's
+//! calls alone. etcd's own check (`--strict-reconfig-check`) is off: it counts a member only 5 s after it connected,
+//! which would be all that is measured. The tables (Markdown) go to stdout, progress to stderr.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use prost::Message;
+use quorate::proto::{Metadata, Node, NodeSpec, NodeStatus, Role};
+use quorate::roles::controller::{RoleController, Settings};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+mod bulk;
+mod cluster;
+#[path = "../shared/leader.rs"]
+mod leader;
+#[allow(dead_code, reason = "the tables of the other benchmarks use more of it")]
+#[path = "../cluster/measure.rs"]
+mod measure;
+mod seen;
+
+use cluster::Cluster;
+use leader::Leader;
+use measure::{Samples, Table, Unit};
+
+/// How much of it.
+#[derive(Clone, Copy)]
+struct Scale {
+    rounds: usize,
+    nodes: usize,
+    bulk_rounds: usize,
+}
+
+const FULL: Scale = Scale {
+    rounds: 10,
+    nodes: 10_000,
+    bulk_rounds: 3,
+};
+
+const SMALL: Scale = Scale {
+    rounds: 3,
+    nodes: 500,
+    bulk_rounds: 1,
+};
+
+/// For anything that is waited for here; only a fault exceeds it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut words = args.iter().filter(|arg| !arg.starts_with('-')).peekable();
+    if words.peek().is_some() && !words.any(|word| "roles".contains(word.as_str())) {
+        return Ok(());
+    }
+    let small = args.iter().any(|arg| arg == "--small");
+    let scale = if small { SMALL } else { FULL };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            measured = async {
+                measure_membership(scale.rounds).await?;
+                bulk::measure(scale.nodes, scale.bulk_rounds).await
+            } => measured,
+            // Dropping what runs ends its processes and removes its files.
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        }
+    })
+}
+
+fn uid(name: &str) -> String {
+    format!("uid-of-{name}")
+}
+
+fn node(name: &str, desired: Role, observed: Role) -> Vec<u8> {
+    let node = Node {
+        metadata: Some(Metadata {
+            name: name.to_owned(),
+            uid: uid(name),
+            generation: 1,
+            ..Metadata::default()
+        }),
+        spec: Some(NodeSpec {
+            desired_role: desired.into(),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus {
+            role: observed.into(),
+            ..NodeStatus::default()
+        }),
+    };
+    node.encode_to_vec()
+}
+
+/// Follows the desired roles, and does nothing else, until dropped.
+fn follow_roles(leader: &Leader) -> JoinSet<()> {
+    let controller = RoleController {
+        store: leader.store.clone(),
+        fence: leader.leadership.fence().clone(),
+        notices: None,
+        settings: Settings::default(),
+    };
+    let etcd = leader.store.etcd.clone();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { etcd.follow_endpoints(CancellationToken::new()).await });
+    tasks.spawn(controller.run());
+    tasks
+}
+
+/// What was done through roles, and by etcd's own calls.
+#[derive(Default)]
+struct Pair {
+    roles: Samples,
+    raw: Samples,
+}
+
+impl Pair {
+    fn rows(&self, table: &mut Table, raw: &str, roles: &str) {
+        table.row(raw, &self.raw, Unit::Millis, "");
+        table.row(roles, &self.roles, Unit::Millis, "");
+        let ratio = self.roles.per(&self.raw);
+        table.row("the latter over the former", &ratio, Unit::Times, "at most 2");
+    }
+}
+
+async fn measure_membership(rounds: usize) -> Result<()> {
+    let directory = tempfile::Builder::new().prefix("quorate-bench-").tempdir()?;
+    let mut cluster = Cluster::start(directory.path()).await?;
+    let endpoint = cluster.endpoint();
+    let mut put = Samples::default();
+    let (mut up, mut down, mut leading) = (Pair::default(), Pair::default(), Pair::default());
+    for round in 1..=rounds {
+        eprintln!("round {round}/{rounds}: etcd's own calls");
+        let (added, removed) = cluster.raw(false).await?;
+        up.raw.push_time(added);
+        down.raw.push_time(removed);
+        leading.raw.push_time(cluster.raw(true).await?.1);
+        put.push_time(cluster.one_put().await?);
+        eprintln!("round {round}/{rounds}: through roles");
+        let leader = Leader::elect(&endpoint).await?;
+        let working = follow_roles(&leader);
+        let (added, removed) = cluster.through_roles(false).await?;
+        up.roles.push_time(added);
+        down.roles.push_time(removed);
+        leading.roles.push_time(cluster.through_roles(true).await?.1);
+        drop(working);
+        leader.leadership.resign().await;
+    }
+    let mut table = Table::new("Promotion and demotion: a fourth member beside three");
+    table.row("one etcd put", &put, Unit::Millis, "");
+    up.rows(
+        &mut table,
+        "member add, start of etcd, member promote: etcd's calls alone",
+        "promotion asked for → voter, the same start of etcd in it",
+    );
+    down.rows(
+        &mut table,
+        "member remove: etcd's call alone",
+        "demotion asked for → worker",
+    );
+    leading.rows(
+        &mut table,
+        "move leader, then member remove: etcd's calls alone",
+        "demotion of the raft leader asked for → worker",
+    );
+    println!("{table}");
+    cluster.stop().await
+}
