@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use quorate::metrics::sample;
+
 use super::*;
 
 /// Milliseconds between the beginnings of calls that follow each other.
@@ -36,7 +38,10 @@ async fn calls_that_fail_for_good_come_after_growing_delays_though_each_writes_a
     let took = (calls[5].start - calls[0].start) / 1000;
     assert!(took < 6200 + 1550 + 10_000, "{took} ms");
     world.expect_blocked("data", None, "").await;
-    assert_eq!(leader.metric("quorate_volume_retries_total"), Some(5.0));
+    assert_eq!(
+        sample(&leader.metrics(), "quorate_volume_retries_total"),
+        Some(5.0)
+    );
     leader.resign().await;
 }
 
@@ -195,6 +200,26 @@ async fn a_final_answer_is_not_tried_again_until_something_changes() {
     leader.resign().await;
 }
 
+#[tokio::test]
+async fn a_change_during_a_call_that_is_refused_for_good_has_it_made_again() {
+    let world = World::start().await;
+    world.plugin.fault("CreateVolume", 1, Happening::Waits).await;
+    let refuses = Happening::Fails(answer("InvalidArgument", "no such tier"));
+    world.plugin.fault("CreateVolume", 1, refuses).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_calls("CreateVolume", 1).await;
+    let labelled = volume("data", "").replace("{name: data}", "{name: data, labels: {tier: db}}");
+    world.apply(&labelled).await;
+    world.plugin.clear_faults().await;
+    world.expect_created("data").await;
+    let calls = world.check_calls();
+    let codes = calls.iter().filter(|call| call.begun.method == "CreateVolume");
+    let codes: Vec<_> = codes.map(|call| call.code.as_deref().unwrap()).collect();
+    assert_eq!(codes, ["InvalidArgument", "OK"]);
+    leader.resign().await;
+}
+
 /// INV-8. Calls that hang here hang for longer than anything is waited for.
 #[tokio::test]
 async fn a_plugin_that_hangs_does_not_slow_another_and_a_volume_that_hangs_or_fails_none_of_its_plugin() {
@@ -237,12 +262,15 @@ async fn a_plugin_that_hangs_does_not_slow_another_and_a_volume_that_hangs_or_fa
         "no more calls at a time than it takes"
     );
     // Two are in their calls and 48 have done what comes before; ten wait for their turn.
-    for (sample, value) in [
+    for (name, value) in [
         ("quorate_volume_queue_depth", 10.0),
         ("quorate_volumes{state=\"creating\"}", 62.0),
         ("quorate_volumes{state=\"created\"}", 40.0),
     ] {
-        eventually(SOON, sample, async || same(leader.metric(sample), Some(value))).await;
+        eventually(SOON, name, async || {
+            same(sample(&leader.metrics(), name), Some(value))
+        })
+        .await;
     }
     world.check_calls();
     leader.resign().await;

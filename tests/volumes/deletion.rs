@@ -12,6 +12,15 @@ async fn being_created(world: &World) {
     world.expect_calls("CreateVolume", 1).await;
 }
 
+/// Waits until people are reminded of this many volumes.
+async fn expect_tombstones(world: &World, count: usize) {
+    eventually(SOON, "tombstones", async || {
+        let listed = world.done(&["get", "tombstones", "-o", "name"]).await;
+        same(listed.lines().count(), count)
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn deletion_before_creation_makes_no_call() {
     let world = World::start().await;
@@ -47,17 +56,31 @@ async fn what_was_forgotten_by_force_during_its_creation_is_undone_at_the_backen
     world
         .done(&["delete", "volume", "data", "--yes", "--force"])
         .await;
-    assert!(world.done(&["get", "tombstones"]).await.contains("data"));
+    expect_tombstones(&world, 1).await;
     world.plugin.clear_faults().await;
     world.expect_calls("DeleteVolume", 1).await;
     world.expect_empty_backend().await;
-    eventually(SOON, "nobody is reminded of it any more", async || {
-        same(
-            world.done(&["get", "tombstones", "-o", "name"]).await,
-            String::new(),
-        )
-    })
-    .await;
+    expect_tombstones(&world, 0).await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn nobody_is_reminded_of_what_was_forgotten_by_force_while_it_was_deleted() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    world.plugin.fault("DeleteVolume", 1, Happening::Waits).await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    world.expect_calls("DeleteVolume", 1).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    expect_tombstones(&world, 1).await;
+    world.plugin.clear_faults().await;
+    expect_tombstones(&world, 0).await;
+    world.expect_empty_backend().await;
+    world.check_calls();
     leader.resign().await;
 }
 
@@ -84,7 +107,7 @@ async fn what_was_forgotten_by_force_while_it_was_published_is_taken_from_that_n
     })
     .await;
     // The volume itself is for a person to look after.
-    assert!(world.done(&["get", "tombstones"]).await.contains("data"));
+    expect_tombstones(&world, 1).await;
     assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
     world.check_calls();
     leader.resign().await;
@@ -111,5 +134,31 @@ async fn force_leaves_a_tombstone_with_what_is_left_behind() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(world.attached(&id), ["csi-n1"]);
     world.done(&["delete", "tombstone", &uid, "--yes"]).await;
+    leader.resign().await;
+}
+
+/// INV-8, and the exception that safety asks for.
+#[tokio::test]
+async fn a_publication_that_cannot_be_read_keeps_its_volume_and_delays_no_other() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&(volume("data", "") + &volume("other", ""))).await;
+    world.expect_created("data").await;
+    leader.resign().await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    let keys = &world.store.keys;
+    let unreadable = keys.publication(&parsed("data"), &parsed("n1"));
+    let garbled = Txn::new()
+        .put(&unreadable, [0xff; 3])
+        .put(&keys.volume(&parsed("garbled")), [0xff; 3]);
+    world.commit(garbled).await;
+    let leader = world.leader().await;
+    let blocked = world.expect_blocked("data", None, "PublicationMalformed").await;
+    assert!(blocked.message.contains("node n1"), "{blocked:?}");
+    world.publish("other", "n1").await;
+    assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
+    world.commit(Txn::new().delete(&unreadable)).await;
+    world.expect_gone("data").await;
+    assert_eq!(world.plugin.calls_of("DeleteVolume").len(), 1);
     leader.resign().await;
 }

@@ -58,6 +58,27 @@ async fn a_request_that_comes_in_during_a_call_survives_its_result() {
 }
 
 #[tokio::test]
+async fn a_publication_that_is_asked_for_during_the_call_that_ends_it_begins_anew() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    world
+        .plugin
+        .fault("ControllerUnpublishVolume", 1, Happening::Waits)
+        .await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    world.expect_calls("ControllerUnpublishVolume", 1).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.plugin.clear_faults().await;
+    world.expect_calls("ControllerPublishVolume", 2).await;
+    world.expect_state("data", "n1", "published").await;
+    assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume").len(), 1);
+    world.check_calls();
+    leader.resign().await;
+}
+
+#[tokio::test]
 async fn a_call_under_way_is_cancelled_when_its_leader_stops_and_made_again_by_the_next() {
     let world = World::start().await;
     world

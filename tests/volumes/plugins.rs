@@ -34,6 +34,13 @@ async fn a_plugin_that_nobody_started_yet_is_found_when_it_is() {
     world.plugin.launch().await.unwrap();
     world.expect_created("data").await;
     world.expect_blocked("data", None, "").await;
+    // The same where it went in between: what stood about the volume goes, though the publication is what succeeds.
+    world.plugin.stop().await.unwrap();
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_blocked("data", None, "PluginUnreachable").await;
+    world.plugin.launch().await.unwrap();
+    world.expect_state("data", "n1", "published").await;
+    world.expect_blocked("data", None, "").await;
     leader.resign().await;
 }
 

@@ -254,6 +254,19 @@ impl World {
     }
 }
 
+/// A leader in this process, which sees to volumes and does nothing else.
+pub async fn leader_with(store: &Store, times: Times) -> Leader {
+    let mut leader = Leader::elect(store, "test").await;
+    let volumes = Volumes {
+        store: store.clone(),
+        fence: leader.fence().clone(),
+        times,
+        notices: None,
+    };
+    leader.work(volumes.run());
+    leader
+}
+
 /// What blocks, by the conditions; empty for nothing.
 pub fn blocked(conditions: &[Condition]) -> Condition {
     let blocked =
@@ -289,17 +302,4 @@ pub fn secret(name: &str, key: &str, value: &str) -> String {
     format!(
         "apiVersion: quorate.dev/v1\nkind: Secret\nmetadata: {{name: {name}}}\nstringData: {{{key}: {value:?}}}\n---\n"
     )
-}
-
-/// A leader in this process, which sees to volumes and does nothing else.
-pub async fn leader_with(store: &Store, times: Times) -> Leader {
-    let mut leader = Leader::elect(store, "test").await;
-    let volumes = Volumes {
-        store: store.clone(),
-        fence: leader.fence().clone(),
-        times,
-        notices: None,
-    };
-    leader.work(volumes.run());
-    leader
 }

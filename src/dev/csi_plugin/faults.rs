@@ -44,7 +44,7 @@ pub enum Happening {
     LosesReply,
     /// It takes this many milliseconds longer, and then other faults may happen.
     DelaysMs(u64),
-    /// It is done and answered once the faults are cleared, and not before.
+    /// It waits until the faults are cleared, and then other faults may happen: those that there were when it began.
     Waits,
     /// The plugin dies before it does anything.
     Crashes,
@@ -115,6 +115,17 @@ impl Fault {
     }
 }
 
+/// What happens to one call.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Strike {
+    /// All delays, added up.
+    pub delay: Duration,
+    /// Whether it waits until the faults are cleared more often than that.
+    pub waits_since: Option<u64>,
+    /// The first other fault.
+    pub happens: Option<Happening>,
+}
+
 /// The faults in force.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
@@ -134,11 +145,6 @@ impl Faults {
         self.clears.send_modify(|clears| *clears += 1);
     }
 
-    /// How often they were cleared.
-    pub fn clears(&self) -> u64 {
-        *self.clears.borrow()
-    }
-
     /// Waits until they were cleared more often than that.
     pub async fn cleared_since(&self, clears: u64) {
         // Fails only without a sender, which lives as long as this.
@@ -149,22 +155,23 @@ impl Faults {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happens to this call: delays, added up, and the first other fault. Each is counted off.
-    pub fn strike(&self, about: About<'_>) -> (Duration, Option<Happening>) {
+    /// What happens to this call. Each fault is counted off.
+    pub fn strike(&self, about: About<'_>) -> Strike {
         let mut faults = self.in_force();
-        let (mut delay, mut happens) = (Duration::ZERO, None);
+        let mut strike = Strike::default();
         for fault in faults.iter_mut().filter(|fault| fault.concerns(about)) {
             match &fault.happens {
-                Happening::DelaysMs(millis) => delay += Duration::from_millis(*millis),
-                _ if happens.is_some() => continue,
-                other => happens = Some(other.clone()),
+                Happening::DelaysMs(millis) => strike.delay += Duration::from_millis(*millis),
+                Happening::Waits => strike.waits_since = Some(*self.clears.borrow()),
+                _ if strike.happens.is_some() => continue,
+                other => strike.happens = Some(other.clone()),
             }
             if let Some(times) = &mut fault.times {
                 *times = times.saturating_sub(1);
             }
         }
         faults.retain(|fault| fault.times != Some(0));
-        (delay, happens)
+        strike
     }
 }
 
@@ -194,13 +201,33 @@ mod tests {
         faults.add(fault(None, Some(2), Happening::Hangs));
         faults.add(fault(Some("CreateVolume"), None, Happening::DelaysMs(10)));
         faults.add(fault(Some("DeleteVolume"), None, Happening::Crashes));
-        let delay = Duration::from_millis(10);
-        assert_eq!(faults.strike(CREATE), (delay, Some(Happening::Hangs)));
-        assert_eq!(faults.strike(CREATE), (delay, Some(Happening::Hangs)));
-        assert_eq!(faults.strike(CREATE), (delay, None));
+        let delayed = |happens| Strike {
+            delay: Duration::from_millis(10),
+            waits_since: None,
+            happens,
+        };
+        assert_eq!(faults.strike(CREATE), delayed(Some(Happening::Hangs)));
+        assert_eq!(faults.strike(CREATE), delayed(Some(Happening::Hangs)));
+        assert_eq!(faults.strike(CREATE), delayed(None));
         faults.clear();
-        assert_eq!(faults.strike(CREATE), (Duration::ZERO, None));
-        assert_eq!(faults.clears(), 1);
+        assert_eq!(faults.strike(CREATE), Strike::default());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_waits_goes_on_when_the_faults_are_cleared_and_suffers_the_others_then() {
+        let faults = Faults::default();
+        faults.clear();
+        faults.add(fault(None, Some(1), Happening::Waits));
+        faults.add(fault(None, Some(1), Happening::Crashes));
+        let strike = faults.strike(CREATE);
+        assert_eq!(
+            (strike.waits_since, strike.happens),
+            (Some(1), Some(Happening::Crashes))
+        );
+        let mut waiting = std::pin::pin!(faults.cleared_since(1));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        faults.clear();
+        waiting.await;
     }
 
     #[test]
@@ -212,9 +239,9 @@ mod tests {
             volume: "",
             node: None,
         };
-        assert_eq!(faults.strike(probe).1, None);
+        assert_eq!(faults.strike(probe).happens, None);
         faults.add(fault(Some("Probe"), None, Happening::Hangs));
-        assert_eq!(faults.strike(probe).1, Some(Happening::Hangs));
+        assert_eq!(faults.strike(probe).happens, Some(Happening::Hangs));
     }
 
     #[test]
@@ -229,8 +256,8 @@ mod tests {
             volume: "vol-1",
             node: Some(node),
         };
-        assert_eq!(faults.strike(publish("n1")).1, None);
-        assert_eq!(faults.strike(publish("n2")).1, Some(Happening::Hangs));
+        assert_eq!(faults.strike(publish("n1")).happens, None);
+        assert_eq!(faults.strike(publish("n2")).happens, Some(Happening::Hangs));
     }
 
     #[test]

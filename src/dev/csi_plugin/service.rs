@@ -11,7 +11,7 @@ use tonic::{Code, Response, Status};
 
 use super::backend::{Backend, Published};
 use super::control::Order;
-use super::faults::{About, Faults, Happening};
+use super::faults::{About, Faults, Happening, Strike};
 use super::log::{Begun, Log};
 use super::server::Options;
 use crate::csi::Method;
@@ -111,17 +111,21 @@ impl Plugin {
         let _busy = self.take(about.volume)?;
         let no_secrets = Keyed::new();
         let given = secrets.unwrap_or(&no_secrets);
-        // Before the strike: whoever clears the faults in between wakes this call, too.
-        let clears = self.faults.clears();
-        let (delay, happens) = self.faults.strike(about);
+        let Strike {
+            delay,
+            waits_since,
+            happens,
+        } = self.faults.strike(about);
         if !about.volume.is_empty() {
             sleep(self.options.latency).await;
         }
         sleep(delay).await;
+        if let Some(clears) = waits_since {
+            self.faults.cleared_since(clears).await;
+        }
         match &happens {
             Some(Happening::Fails(answer)) => return Err(answer.status(given)),
             Some(Happening::Hangs) => pending().await,
-            Some(Happening::Waits) => self.faults.cleared_since(clears).await,
             Some(Happening::Crashes) => std::process::abort(),
             _ => {}
         }

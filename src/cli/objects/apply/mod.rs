@@ -26,7 +26,7 @@ leaving out a field is an error where that would change it (and always for a nod
 if the document has any, else left alone. A given uid or resourceVersion must be that of the object.
 
 A desiredRole that changes is a promotion or a demotion, and goes through the checks of quorate promote and quorate \
-demote, without being asked about.
+demote. Neither that nor outOfService: true is asked about: the document says it.
 
 With --subresource status, what the document gives of the reporter's part of status is written, and nothing else: a \
 node's release, controller and csi, a task's state. What it leaves out stays; null clears.
