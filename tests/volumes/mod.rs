@@ -14,6 +14,7 @@ mod lost_nodes;
 mod plugins;
 mod random;
 mod secrets;
+mod stale;
 mod tls;
 mod world;
 
