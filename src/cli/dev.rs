@@ -15,8 +15,10 @@ use super::roles;
 use super::signals::{HANGUP, INTERRUPT, Named, Signals, TERMINATE};
 use crate::dev::cluster::{Cluster, ReplicaSettings};
 use crate::dev::data_directory::DataDirectory;
+use crate::dev::etcd::Member;
 use crate::dev::observe::Observer;
 use crate::dev::{Error, apiserver};
+use crate::etcd::members::List;
 use crate::etcd::{Config, Etcd};
 use crate::metrics::Metrics;
 use crate::resources::Bundle;
@@ -30,6 +32,12 @@ use told::{counted, say, seconds, tell, tell_departure, tell_end, with_progress}
 
 /// The name of the CSI plugin to try things out with.
 const DEMO_DRIVER: &str = "demo.csi.quorate.dev";
+
+/// For a member to have a name in the list. It has been told by then, or never will be.
+const NAMED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often that is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A signal this long after the first one is meant as another one.
 const INSISTENCE: Duration = Duration::from_secs(1);
@@ -157,7 +165,7 @@ async fn bring_up(
             .map_err(Failure::failed)?,
         keys: keys.clone(),
     };
-    adopt(&store).await?;
+    adopt(&store, cluster.etcd_members()).await?;
     let kubeconfig = if args.no_kubernetes {
         None
     } else {
@@ -209,10 +217,24 @@ async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>
     Ok(endpoints)
 }
 
+/// The member list, once those that run here have told it their names, which they do a moment after they serve: a
+/// member is adopted by its name.
+async fn named(store: &Store, running: &[Member]) -> Result<List, Failure> {
+    let limit = Instant::now() + NAMED_WITHIN;
+    loop {
+        let list = store.etcd.list_members().await.map_err(Failure::failed)?;
+        let named = |member: &Member| list.members.iter().any(|listed| listed.name == member.name);
+        if running.iter().all(named) || Instant::now() > limit {
+            return Ok(list);
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
 /// Makes a node of each member, so that roles can be tried at once.
-async fn adopt(store: &Store) -> Result<(), Failure> {
+async fn adopt(store: &Store, running: &[Member]) -> Result<(), Failure> {
     let mut nodes = Vec::new();
-    for member in &store.etcd.list_members().await.map_err(Failure::failed)?.members {
+    for member in &named(store, running).await?.members {
         match roles::adopt::adopt(store, member).await {
             Ok(_) => nodes.push(member.name.clone()),
             // One that somebody else added: nobody knows what it is.

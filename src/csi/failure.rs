@@ -150,6 +150,19 @@ mod tests {
     }
 
     #[test]
+    fn each_cause_is_said_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Layer(&'static str, #[source] Option<Box<Layer>>);
+        let refused = Layer("refused", None);
+        let connect = Layer("connect: refused", Some(Box::new(refused)));
+        assert_eq!(
+            with_sources("transport", Some(&connect)),
+            "transport: connect: refused"
+        );
+    }
+
+    #[test]
     fn a_message_is_one_line() {
         let status = Status::internal("first\nsecond\t\u{1b}[31mred\r\n");
         let failure = Failure::from_status(Method::DeleteVolume, &status, &Secrets::none());

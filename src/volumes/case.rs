@@ -110,8 +110,7 @@ impl Case {
 
     /// A step succeeded. Where that ends the last failure, what comes next has failed never yet.
     pub fn succeed(&mut self, target: &Target) {
-        self.failing.remove(target);
-        if self.failing.is_empty() && self.tried.is_empty() {
+        if self.failing.remove(target) && self.failing.is_empty() {
             self.failed = 0;
         }
     }

@@ -180,3 +180,74 @@ fn missing() -> Blocked {
         message: "the plugin does not exist".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn name() -> Name {
+        "p".parse().unwrap()
+    }
+
+    fn record(endpoint: &str, concurrency: u32) -> Result<proto::Plugin, Malformed> {
+        Ok(proto::Plugin {
+            metadata: None,
+            spec: Some(proto::PluginSpec {
+                endpoint: endpoint.to_owned(),
+                concurrency,
+                timeout_millis: 0,
+            }),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_is_missing_is_told_from_one_that_cannot_be_read_and_one_that_was_not_asked() {
+        let plugins = Plugins::new(Metrics::new("test"));
+        let mut line = Line::new(Instant::now());
+        line.configure(&name(), None, &plugins);
+        assert_eq!(line.known(), plan::Plugin::Missing);
+        assert_eq!(line.blocked().unwrap().reason, "PluginMissing");
+        line.configure(&name(), Some(&record("nowhere", 1)), &plugins);
+        assert_eq!(line.known(), plan::Plugin::Unknown, "it is there");
+        assert_eq!(line.blocked().unwrap().reason, "PluginMalformed");
+        assert!(line.plugin().is_none());
+        line.configure(&name(), Some(&record("unix:///s", 1)), &plugins);
+        assert_eq!(line.known(), plan::Plugin::Unknown);
+        assert!(line.blocked().is_none() && line.plugin().is_some());
+        let endpoint = "unix:///s".parse().unwrap();
+        line.not_ready = Some(NotReady::Starting { endpoint });
+        assert_eq!(line.blocked().unwrap().reason, "PluginStarting");
+    }
+
+    /// INV-6: as many calls at a time as its record says, also while that is written again.
+    #[tokio::test]
+    async fn calls_under_way_go_on_counting_when_the_record_changes_in_something_else() {
+        let plugins = Plugins::new(Metrics::new("test"));
+        let mut line = Line::new(Instant::now());
+        line.configure(&name(), Some(&record("unix:///s", 2)), &plugins);
+        let _under_way = line.permits.clone().acquire_owned().await.unwrap();
+        line.parked.insert(name());
+        let before = line.generation;
+        line.configure(&name(), Some(&record("unix:///other", 2)), &plugins);
+        assert_eq!(line.permits.available_permits(), 1);
+        assert!(line.generation > before && line.parked.is_empty());
+        line.configure(&name(), Some(&record("unix:///other", 5)), &plugins);
+        assert_eq!(line.permits.available_permits(), 5);
+    }
+
+    #[tokio::test]
+    async fn there_is_room_for_the_calls_and_for_what_is_written_beside_them() {
+        let plugins = Plugins::new(Metrics::new("test"));
+        let mut line = Line::new(Instant::now());
+        line.configure(&name(), Some(&record("unix:///s", 3)), &plugins);
+        assert!(line.is_idle());
+        line.running = 3 + BESIDE_CALLS - 1;
+        assert!(line.has_room() && !line.is_idle());
+        line.running += 1;
+        assert!(!line.has_room());
+        line.running = 0;
+        line.queue.push_back(name());
+        assert!(!line.is_idle(), "somebody waits");
+    }
+}

@@ -124,8 +124,7 @@ impl Decision {
     /// The first that is found; but what needs no plugin does not wait for one.
     fn choose(&mut self, step: Step) {
         match self.step {
-            None => self.step = Some(step),
-            Some(Step::Connect) if step != Step::Connect => self.step = Some(step),
+            None | Some(Step::Connect) => self.step = Some(step),
             Some(_) => {}
         }
     }
@@ -157,10 +156,10 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         return decision;
     }
     plan_strays(observed, &status, &mut decision);
-    publications::plan_beginnings(observed, &status, marked, &mut decision);
     if marked {
         plan_deletion(observed, &status, &mut decision);
     } else {
+        publications::plan_beginnings(observed, &mut decision);
         plan_expansion(observed, &status, &mut decision);
     }
     decision

@@ -1,5 +1,7 @@
 //! Changes of the member lists of real clusters, each asked of one given member.
 
+use std::time::Duration;
+
 use quorate::dev::etcd::Member;
 use quorate::etcd::members::{ChangeError, Fault, List, Listed, Survey, raft_leader};
 use quorate::etcd::{Etcd, MemberId};
@@ -205,6 +207,42 @@ async fn a_victim_is_left_alone_before_its_removal_is_asked_for() {
         _ = left_alone => {}
     }
     proxy.set(Network::Passes);
+}
+
+#[tokio::test]
+async fn a_removal_waits_for_what_its_victim_was_asked_before() {
+    // etcd itself refuses nothing for want of acquaintance.
+    let mut etcd = TestEtcd::with(2, &["--strict-reconfig-check=false"]).await;
+    let proxy = etcd.behind_proxy(1).await;
+    let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
+    let listed = eventually(SOON, "the proxy's address", async || {
+        let listed = list(&client, 2).await;
+        let urls = named(&listed, "etcd-2").client_urls.clone();
+        same(urls, vec![proxy.url()]).map(|_| listed)
+    })
+    .await;
+    let (through, victim) = (named(&listed, "etcd-1"), named(&listed, "etcd-2"));
+    assert!(
+        client
+            .survey(&listed.members, LIMIT)
+            .await
+            .iter()
+            .all(Survey::is_healthy)
+    );
+    // Its answer does not come, so that it is waited for until the limit.
+    proxy.set(Network::BlackHole);
+    let asked = std::cell::Cell::new(true);
+    let asking = async {
+        client
+            .survey(std::slice::from_ref(victim), Duration::from_secs(1))
+            .await;
+        asked.set(false);
+    };
+    let removing = async {
+        let removed = client.remove_member(through, victim).await;
+        assert!(!asked.get(), "{removed:?}");
+    };
+    tokio::join!(asking, removing);
 }
 
 #[tokio::test]

@@ -1,28 +1,23 @@
 //! A leader in this process, which follows the desired roles and does nothing else.
 
-use std::time::Duration;
-
-use quorate::etcd::election::{Leadership, campaign};
-use quorate::etcd::{Etcd, Pulse};
+use quorate::etcd::{Etcd, Fence};
 use quorate::kube::events::Notice;
-use quorate::metrics;
 use quorate::roles::controller::{RoleController, Settings};
 use quorate::store::{Keys, Store};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use super::world::{LONG, World, store};
 use crate::support::etcd::TestEtcd;
+use crate::support::leader;
 use crate::support::wait::{SOON, eventually, same};
 
+/// What leads, and what hears of it.
 pub struct Leader {
-    pub leadership: Leadership,
-    pub working: JoinSet<()>,
+    term: leader::Leader,
     /// What would be published as Events.
     pub notices: mpsc::Receiver<Notice>,
-    _tasks: JoinSet<()>,
-    pub etcd: Etcd,
+    _following: JoinSet<()>,
 }
 
 impl World {
@@ -37,53 +32,53 @@ impl World {
 
 impl Leader {
     async fn elect(etcd: &TestEtcd, settings: Settings) -> Self {
-        let mut tasks = JoinSet::new();
-        let store = store(etcd, &mut tasks).await;
-        Self::elect_on(store, settings, tasks).await
+        let mut following = JoinSet::new();
+        let store = store(etcd, &mut following).await;
+        Self::elect_on(store, settings, following).await
     }
 
     /// One that looks below another prefix.
     pub async fn elect_below(etcd: &TestEtcd, prefix: &str) -> Self {
-        let mut tasks = JoinSet::new();
-        let mut store = store(etcd, &mut tasks).await;
+        let mut following = JoinSet::new();
+        let mut store = store(etcd, &mut following).await;
         store.keys = Keys::new(prefix.parse().unwrap());
-        Self::elect_on(store, Settings::default(), tasks).await
+        Self::elect_on(store, Settings::default(), following).await
     }
 
     /// One on this connection, which lives with these tasks.
-    pub async fn elect_on(store: Store, settings: Settings, mut tasks: JoinSet<()>) -> Self {
-        let pulse = Pulse::default();
-        pulse.beat();
-        tasks.spawn(pulse.clone().beat_forever());
-        let never = CancellationToken::new();
-        let ttl = Duration::from_secs(20);
-        // The members may be electing: then a candidacy ends, and the next one begins, as in a replica.
-        let leadership = eventually(SOON, "it leads", async || {
-            campaign(&store.etcd, &store.keys.election(), "test", ttl, &pulse, &never).await
-        })
-        .await;
-        let etcd = store.etcd.clone();
+    pub async fn elect_on(store: Store, settings: Settings, following: JoinSet<()>) -> Self {
+        let mut term = leader::Leader::elect(&store, "test").await;
         let (sender, notices) = mpsc::channel(1000);
         let controller = RoleController {
             store,
-            fence: leadership.fence().clone(),
+            fence: term.fence().clone(),
             notices: Some(sender),
             settings,
         };
-        let mut working = JoinSet::new();
-        working.spawn(controller.run());
+        term.work(controller.run());
         Self {
-            leadership,
-            working,
+            term,
             notices,
-            _tasks: tasks,
-            etcd,
+            _following: following,
         }
+    }
+
+    pub fn etcd(&self) -> &Etcd {
+        &self.term.store.etcd
+    }
+
+    pub fn fence(&self) -> &Fence {
+        self.term.fence()
+    }
+
+    /// Waits until it has found out itself that it no longer leads.
+    pub async fn ended(&mut self) {
+        self.term.work_ended().await;
     }
 
     /// A sample of its metrics by its full name with labels; 0 where it was never counted.
     pub fn metric(&self, sample: &str) -> f64 {
-        metrics::sample(&self.etcd.metrics().encode(), sample).unwrap_or(0.0)
+        self.term.metric(sample).unwrap_or(0.0)
     }
 
     /// Waits until a sample of its metrics has this value.
@@ -106,8 +101,7 @@ impl Leader {
             .unwrap_or_else(|_| panic!("{reason} is never told"))
     }
 
-    pub async fn resign(mut self) {
-        self.working.shutdown().await;
-        self.leadership.resign().await;
+    pub async fn resign(self) {
+        self.term.resign().await;
     }
 }

@@ -8,7 +8,8 @@ use quorate::proto::join::Progress;
 use quorate::proto::{Join, JoinRequest, Role};
 
 use super::world::{LONG, World, name, node};
-use crate::support::wait::eventually;
+use crate::support::proxy::Proxy;
+use crate::support::wait::{eventually, same};
 
 fn request(id: &str, uid: String, peer_urls: &[String]) -> JoinRequest {
     JoinRequest {
@@ -32,6 +33,18 @@ impl World {
         members
             .find(|member| member.name == of)
             .expect("there is such a machine")
+    }
+
+    /// Has clients reach etcd-3 through a proxy.
+    pub async fn third_behind_proxy(&mut self) -> Proxy {
+        let proxy = self.etcd.behind_proxy(2).await;
+        eventually(LONG, "the proxy's address is known", async || {
+            let list = self.list().await;
+            let third = list.members.iter().find(|member| member.name == "etcd-3");
+            same(third.unwrap().client_urls.clone(), vec![proxy.url()])
+        })
+        .await;
+        proxy
     }
 
     pub fn peer_urls(&self, of: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Removals while everybody is asked all the time (REQ-M-7).
+//! A member that is asked for its status in the second that it lives on after its removal dies of a panic (REQ-M-7).
 
 use std::time::Duration;
 
@@ -8,13 +8,24 @@ use tokio::task::JoinSet;
 
 use super::crashes::FLAGS;
 use super::world::World;
+use crate::support::proxy::Network;
 use crate::support::wait::SOON;
 
-/// How many members are removed, one after the other. Each of them dies of a panic if it is asked for its status in the
-/// second that it lives on, so that a few prove as much as many; `QUORATE_TEST_REMOVALS` sets another number.
+/// How many members are removed, one after the other. Where nobody stops to ask them each of them dies, so that a few
+/// prove it; `QUORATE_TEST_REMOVALS` sets another number.
 fn removals() -> usize {
     let number = std::env::var("QUORATE_TEST_REMOVALS").ok();
     number.and_then(|number| number.parse().ok()).unwrap_or(6)
+}
+
+/// Waits until the etcd of a node ends by itself, in order, because it was removed.
+async fn ends_in_order(world: &mut World, of: &str) {
+    let machine = world.machine(of);
+    let ended = tokio::time::timeout(SOON, machine.process().unwrap().exited()).await;
+    let ended = ended.expect("it ends").unwrap();
+    let log = std::fs::read_to_string(machine.log_file()).unwrap();
+    assert!(ended.success() && !log.contains("panic"), "{ended}: {log}");
+    assert!(machine.has_left(), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,28 +37,38 @@ async fn a_removed_member_ends_in_order_although_all_are_asked_for_their_status_
     };
     let leader = world.leader_with(settings).await;
     let of = world.add_machine();
-    for number in 0..removals() {
+    for _ in 0..removals() {
         world.promote(&of).await;
         world.bring_up(&of).await;
         // By whoever shares the leader's connection, and still goes by the list from before the removal.
-        let (etcd, list) = (leader.etcd.clone(), world.list().await);
+        let (etcd, list) = (leader.etcd().clone(), world.list().await);
         let polling = JoinSet::from_iter([async move {
             loop {
                 etcd.survey(&list.members, SOON).await;
             }
         }]);
         world.demote(&of).await;
-        let ended = world.machine(&of).process().unwrap().exited();
-        let ended = tokio::time::timeout(SOON, ended).await.unwrap().unwrap();
+        ends_in_order(&mut world, &of).await;
         drop::<JoinSet<()>>(polling);
         world.wait_role(&of, Role::Worker).await;
-        let log = std::fs::read_to_string(world.machine(&of).log_file()).unwrap();
-        assert!(
-            ended.success() && !log.contains("panic"),
-            "{number}: {ended}: {log}"
-        );
-        assert!(world.machine(&of).has_left(), "{log}");
         world.tear_down(&of).await;
     }
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_answers_late_is_not_removed_before_it_has() {
+    let mut world = World::start_with(3, &FLAGS).await;
+    let proxy = world.third_behind_proxy().await;
+    let leader = world.leader().await;
+    leader
+        .wait_metric("quorate_members{kind=\"voter\",health=\"healthy\"}", 3.0)
+        .await;
+    // What it is asked from here on reaches it after the others have answered, and that is enough to decide on its
+    // removal.
+    proxy.set(Network::Delays(Duration::from_millis(400)));
+    world.demote("etcd-3").await;
+    ends_in_order(&mut world, "etcd-3").await;
+    world.wait_role("etcd-3", Role::Worker).await;
     leader.resign().await;
 }

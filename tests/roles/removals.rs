@@ -5,7 +5,7 @@ use quorate::proto::Role;
 
 use super::crashes::{Doomed, FLAGS, forgetful, launch, lost};
 use super::demotions::decide;
-use super::world::{LONG, World};
+use super::world::World;
 use crate::support::quorate::Launch;
 
 /// On a member's way out.
@@ -147,11 +147,10 @@ async fn a_leader_whose_window_has_closed_removes_nobody() {
         _ => ("etcd-3", "etcd-2"),
     };
     let before = world.list().await.members;
-    leader.leadership.fence().window().close();
+    leader.fence().window().close();
     // The intent is there, so that nothing needs to be written before the call.
     decide(&world, of).await;
-    let ended = tokio::time::timeout(LONG, leader.working.join_next()).await;
-    ended.expect("it ends").unwrap().unwrap();
+    leader.ended().await;
     assert_eq!(world.list().await.members, before);
     leader.resign().await;
     // Whoever leads next carries it out.

@@ -30,7 +30,7 @@ async fn a_mount_volume_for_one_node_is_created_published_unpublished_and_delete
         ("fast", Some(zone("b")))
     );
     let waits = world.done(&["describe", "volume", "data"]).await;
-    assert!(waits.contains("Waits for:         nothing"), "{waits}");
+    assert!(waits.contains("Waits For:         nothing"), "{waits}");
 
     world.publish("data", "n1").await;
     assert_eq!(world.attached(&id), ["csi-n1"]);

@@ -8,6 +8,7 @@ mod deletion;
 mod events;
 mod history;
 mod leaders;
+mod leftovers;
 mod life;
 mod lost_answers;
 mod lost_nodes;

@@ -36,7 +36,8 @@ The leader tries whether the peer URL can be reached (a refused connection will 
 node's etcd as a learner, and lets it vote once it has caught up. The command returns as soon as etcd can be started, \
 and prints what it needs for that. A learner that is not started within the leader's --learner-timeout is removed.
 
-The data directory must be empty: what a removed member left behind is of no use.
+The data directory of a member that has never started must be empty: what a removed member left behind is of no use. One \
+that has started keeps its own.
 
 Asked again, it prints the same again. A member that joins with another peer URL gets that, nothing else changes.
 
@@ -96,7 +97,7 @@ pub enum JoinFormat {
 
 fn url(text: &str) -> Result<String, String> {
     let text = text.trim_end_matches('/');
-    check_peer_url(text).map_err(|why| format!("it {why}"))?;
+    check_peer_url(text).map_err(|why| why.trim_start_matches("is none: ").to_owned())?;
     Ok(text.to_owned())
 }
 

@@ -45,7 +45,8 @@ pub struct DrainArgs {
 /// 3 for a node that does not exist, 64 where nobody can be asked.
 pub async fn run(args: DrainArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let node = &args.node;
-    confirm::require(args.yes || !args.out_of_service, "declare it out of service")?;
+    let what = format!("declare node {node} out of service");
+    confirm::require(args.yes || !args.out_of_service, &what)?;
     let store = connect(etcd).await?;
     // Before anyone is asked about a node that does not exist.
     decide(&store, &args).await?;

@@ -9,7 +9,7 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::stored::{Stored, malformed};
 use crate::cli::output::print;
-use crate::cli::wait::{Look, WaitArgs};
+use crate::cli::wait::WaitArgs;
 use crate::etcd::{KeyValue, Txn};
 use crate::proto::access_mode::{Scope, Sharing};
 use crate::proto::publication_status::State;
@@ -18,7 +18,6 @@ use crate::proto::{Metadata, Node, Publication, PublicationSpec, PublicationStat
 use crate::store::object::publication::{state, state_word};
 use crate::store::object::{Malformed, Object, decode, time, volume};
 use crate::store::{Name, Store};
-use crate::volumes::record::blocked;
 
 /// Arguments of `quorate publish`.
 #[derive(Args, Debug)]
@@ -59,37 +58,17 @@ pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     if !args.wait.wait {
         return Ok(());
     }
-    let key = store.keys.publication(&args.volume, &args.node);
     let id = format!("{}/{}", args.volume, args.node);
-    let look = |kv: Option<&KeyValue>| {
+    let is_published = |kv: Option<&KeyValue>| {
         let Some(kv) = kv else {
             let gone = format!("publication/{id} is gone: somebody asked for its end meanwhile");
             return Err(Failure::new(Exit::NotFound, gone));
         };
-        let publication = decode::<Publication>(&id, &kv.value).ok();
-        Ok(match publication.as_ref().map(state) {
-            Some(State::Published) => Look::Done(()),
-            _ => Look::Waits(vec![told(&id, publication.as_ref())]),
-        })
+        let publication = decode::<Publication>(&id, &kv.value);
+        Ok(publication.is_ok_and(|publication| state(&publication) == State::Published))
     };
-    wait_for(&store, &args.volume, key, args.wait.timeout, look).await?;
-    print(&format!("publication/{id} published\n")).map(drop)
-}
-
-/// How far a publication is, for who waits.
-pub(super) fn told(id: &str, publication: Option<&Publication>) -> String {
-    let Some(publication) = publication else {
-        return format!("publication/{id} cannot be read");
-    };
-    let status = publication.status.clone().unwrap_or_default();
-    let word = state_word(state(publication));
-    match blocked(&status.conditions) {
-        Some(condition) => format!(
-            "publication/{id} is {word}: {}: {}",
-            condition.reason, condition.message
-        ),
-        None => format!("publication/{id} is {word}"),
-    }
+    wait_for(&store, &args.volume, &args.node, args.wait.timeout, is_published).await?;
+    print(&format!("publication/{id} is published\n")).map(drop)
 }
 
 /// What is known of the two, or what of them is missing.

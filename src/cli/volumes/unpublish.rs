@@ -3,17 +3,15 @@
 use clap::Args;
 use prost::Message;
 
-use super::publish::told;
 use super::{Request, carry_out, wait_for};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::stored::Stored;
 use crate::cli::output::print;
-use crate::cli::wait::{Look, WaitArgs};
+use crate::cli::wait::WaitArgs;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::Publication;
 use crate::proto::publication_status::State;
-use crate::store::object::decode;
 use crate::store::object::publication::state;
 use crate::store::{Name, Store};
 
@@ -60,14 +58,9 @@ pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     if !args.wait.wait {
         return Ok(());
     }
-    let look = |kv: Option<&KeyValue>| {
-        // By the time that it came to be: one that is asked for later is another.
-        Ok(match kv.filter(|kv| kv.create_revision == created) {
-            None => Look::Done(()),
-            Some(kv) => Look::Waits(vec![told(&id, decode(&id, &kv.value).ok().as_ref())]),
-        })
-    };
-    wait_for(&store, &args.volume, key, args.wait.timeout, look).await?;
+    // By the time that it came to be: one that is asked for later is another.
+    let is_gone = |kv: Option<&KeyValue>| Ok(kv.filter(|kv| kv.create_revision == created).is_none());
+    wait_for(&store, &args.volume, &args.node, args.wait.timeout, is_gone).await?;
     print(&format!("publication/{id} is gone\n")).map(drop)
 }
 

@@ -14,7 +14,7 @@ pub(super) enum Step {
     Hold,
 }
 
-/// Decides which notices become Events, which are counted on one, and which are held back.
+/// The notices of the last minutes, and how many more may be sent.
 #[derive(Debug)]
 pub(super) struct Series {
     running: HashMap<Notice, Running>,

@@ -113,7 +113,7 @@ impl Work<'_> {
             return;
         };
         let case = self.cases.entry(name.clone()).or_default();
-        // In turn: whoever waits already is first.
+        // In turn. Only the volume whose step just ended goes on before those that wait: what is begun is finished.
         if !line.has_room() {
             case.is_queued = true;
             line.queue.push_back(name.clone());

@@ -26,14 +26,14 @@ leaving out a field is an error where that would change it (and always for a nod
 if the document has any, else left alone. A given uid or resourceVersion must be that of the object.
 
 A desiredRole that changes is a promotion or a demotion, and goes through the checks of quorate promote and quorate \
-demote, without being asked about.
+demote. Neither that nor outOfService: true is asked about: the document says it.
 
 With --subresource status, what the document gives of the reporter's part of status is written, and nothing else: a \
 node's release, controller and csi, a task's state. What it leaves out stays; null clears.
 
-What a document newly refers to (a service its networks, a task its service and node) must exist, here or beside it, \
-and not be marked for deletion; that is checked again in the transaction that writes it. Networks are written first, \
-then services, then tasks.
+What a document newly refers to (a service its networks, a task its service and node, a volume its secrets) must exist, here or beside it, \
+and not be marked for deletion; that is checked again in the transaction that writes it. What others refer to is written \
+first.
 
 All documents are checked first, with each other and against what is stored; if one is faulty, refused or in conflict, \
 nothing is written and every reason is told. After that each object is written by itself, all or nothing: one that \

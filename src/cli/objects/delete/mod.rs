@@ -127,10 +127,13 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, names) = args.target.resolve(&args.names).map_err(Failure::usage)?;
     let words = kind.words();
     let Some(deletable) = kind.deleted() else {
-        return Err(Failure::usage(format!(
-            "{} are written by Quorate alone and cannot be deleted",
-            words.plural
-        )));
+        return Err(
+            Failure::usage(format!("{} cannot be deleted", words.plural)).hint(match words.singular {
+                "member" => "quorate demote NODE removes the member of a node from etcd",
+                "publication" => "quorate unpublish VOLUME NODE ends one",
+                _ => "they go with their processes",
+            }),
+        );
     };
     if names.is_empty() {
         return Err(Failure::usage(format!("no {} named", words.singular))

@@ -26,10 +26,10 @@ static WORDS: Words = Words {
 const COLUMNS: &[Column] = &[
     Column::new("NAME"),
     Column::new("STATE"),
-    Column::new("READ-ONLY"),
+    Column::new("READ ONLY"),
     Column::new("BLOCKED"),
     Column::new("AGE"),
-    Column::wide("NODE-ID"),
+    Column::wide("NODE ID"),
 ];
 
 impl Kind for Publications {
@@ -85,7 +85,7 @@ impl Kind for Publications {
             description
                 .field(0, "State", state_word(state(publication)))
                 .field(0, "Read Only", yes_no(spec.read_only))
-                .field(0, "Published Again", yes_no(spec.again))
+                .field(0, "Publish Again", yes_no(spec.again))
                 .field(0, "Node ID", or_none(&status.csi_node_id))
                 .field(0, "Context", pairs(&status.publish_context));
             describe::conditions(description, &status.conditions, now);

@@ -26,7 +26,7 @@ const COLUMNS: &[Column] = &[
     Column::new("NAME"),
     Column::new("VOLUME"),
     Column::new("DRIVER"),
-    Column::new("VOLUME-ID"),
+    Column::new("VOLUME ID"),
     Column::new("NODES"),
     Column::new("AGE"),
     Column::wide("LABELS"),
