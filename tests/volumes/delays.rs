@@ -211,7 +211,7 @@ async fn a_change_during_a_call_that_is_refused_for_good_has_it_made_again() {
     world.expect_calls("CreateVolume", 1).await;
     let labelled = volume("data", "").replace("{name: data}", "{name: data, labels: {tier: db}}");
     world.apply(&labelled).await;
-    world.plugin.clear_faults().await;
+    world.plugin.release().await;
     world.expect_created("data").await;
     let calls = world.check_calls();
     let codes = calls.iter().filter(|call| call.begun.method == "CreateVolume");
@@ -235,7 +235,7 @@ async fn a_change_during_a_call_that_fails_as_before_has_it_made_again_at_once()
     world.expect_calls("CreateVolume", 2).await;
     let labelled = volume("data", "").replace("{name: data}", "{name: data, labels: {tier: db}}");
     world.apply(&labelled).await;
-    world.plugin.clear_faults().await;
+    world.plugin.release().await;
     world.expect_created("data").await;
     let calls = world.plugin.calls_of("CreateVolume");
     assert_eq!(calls.len(), 3);
