@@ -303,16 +303,3 @@ pub fn secret(name: &str, key: &str, value: &str) -> String {
         "apiVersion: quorate.dev/v1\nkind: Secret\nmetadata: {{name: {name}}}\nstringData: {{{key}: {value:?}}}\n---\n"
     )
 }
-
-/// A leader in this process, which sees to volumes and does nothing else.
-pub async fn leader_with(store: &Store, times: Times) -> Leader {
-    let mut leader = Leader::elect(store, "test").await;
-    let volumes = Volumes {
-        store: store.clone(),
-        fence: leader.fence().clone(),
-        times,
-        notices: None,
-    };
-    leader.work(volumes.run());
-    leader
-}
