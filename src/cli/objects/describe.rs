@@ -3,7 +3,8 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use super::kinds::{Target, TargetParser, not_found};
+use super::kinds::not_found;
+use super::kinds::target::{Target, TargetParser};
 use super::view::View;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;

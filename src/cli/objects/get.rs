@@ -7,7 +7,8 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::kinds::{Concerns, Kind, Shown, Target, TargetParser, mending, not_found};
+use super::kinds::target::{Target, TargetParser};
+use super::kinds::{Concerns, Kind, Shown, mending, not_found};
 use super::view::{LiveView, View};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;

@@ -4,7 +4,7 @@
 use clap::Args;
 use futures::future::BoxFuture;
 
-use super::kinds::{Target, TargetParser};
+use super::kinds::target::{Target, TargetParser};
 use super::view::View;
 use crate::cli::confirm::{self, ATTEMPTS};
 use crate::cli::connection::{EtcdArgs, connect};
