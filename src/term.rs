@@ -104,7 +104,11 @@ mod tests {
     fn tasks_that_end_after_a_pause_of_the_process_are_not_overdue_and_those_that_never_end_are() {
         let limit = Duration::from_millis(400);
         // The first step ends late, as far as anyone can tell by the clock: then the tasks are joined.
-        let mut steps = [Err(RecvTimeoutError::Timeout), Err(RecvTimeoutError::Disconnected)].into_iter();
+        let mut steps = [
+            Err(RecvTimeoutError::Timeout),
+            Err(RecvTimeoutError::Disconnected),
+        ]
+        .into_iter();
         assert!(!is_overdue(limit, |_| steps.next().unwrap()));
         let mut waited = Duration::ZERO;
         let never = |step| {
