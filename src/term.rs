@@ -1,6 +1,6 @@
 //! A term: what exists only while leading, as one set of tasks that ends with it.
 
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -70,7 +70,7 @@ impl AbortUnlessDone {
     fn after(limit: Duration) -> Self {
         let (done, waiting) = mpsc::channel::<()>();
         let watchdog = move || {
-            if waiting.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if is_overdue(limit, |step| waiting.recv_timeout(step)) {
                 eprintln!("tasks of a term that is over did not end within {limit:?}: aborting");
                 std::process::abort();
             }
@@ -84,5 +84,38 @@ impl AbortUnlessDone {
             std::process::abort();
         }
         Self { _done: done }
+    }
+}
+
+/// In so many steps the time is counted.
+const STEPS: u32 = 10;
+
+/// Whether the time has passed without a word. A process that is paused, or gets no time on a busy machine, does so in one
+/// of the steps: when it goes on, its tasks have the others left.
+fn is_overdue(limit: Duration, mut wait: impl FnMut(Duration) -> Result<(), RecvTimeoutError>) -> bool {
+    (0..STEPS).all(|_| wait(limit / STEPS) == Err(RecvTimeoutError::Timeout))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_that_end_after_a_pause_of_the_process_are_not_overdue_and_those_that_never_end_are() {
+        let limit = Duration::from_millis(400);
+        // The first step ends late, as far as anyone can tell by the clock: then the tasks are joined.
+        let mut steps = [
+            Err(RecvTimeoutError::Timeout),
+            Err(RecvTimeoutError::Disconnected),
+        ]
+        .into_iter();
+        assert!(!is_overdue(limit, |_| steps.next().unwrap()));
+        let mut waited = Duration::ZERO;
+        let never = |step| {
+            waited += step;
+            Err(RecvTimeoutError::Timeout)
+        };
+        assert!(is_overdue(limit, never));
+        assert_eq!(waited, limit);
     }
 }

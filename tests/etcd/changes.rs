@@ -92,6 +92,8 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
     for member in &listed.members {
         let list = client.list_through(member, LIMIT).await.unwrap();
         assert_eq!((list.answered_by, list.voters().count()), (member.id, 2));
+        // What it has itself is at least as new as what it read before.
+        assert_eq!(client.own_list_of(member, LIMIT).await.unwrap(), list);
     }
     let (leader, other) = leader_and_other(&client, &listed).await;
     let refused = client.move_leadership(&other, leader.id).await.unwrap_err();

@@ -65,6 +65,19 @@ fn the_last_manager_stays_also_where_quorum_would_hold_without_it() {
 }
 
 #[test]
+fn a_learner_may_go_also_beside_no_other_manager_and_whoever_is_not_a_desired_manager_is_none() {
+    let mut members = managers(&[true, true]);
+    members.managed[1].standing.learner = true;
+    let foreign = members.managed.remove(0);
+    members.unmanaged.push((foreign.standing, foreign.peer_urls));
+    assert_eq!(demotion(&members, "n2"), None);
+    let mut members = managers(&[true, true]);
+    let known = members.managed[1].known.as_mut().unwrap();
+    known.desired = Role::Unspecified;
+    assert_eq!(demotion(&members, "n1"), Some(Reason::LastManager));
+}
+
+#[test]
 fn what_is_leaving_already_counts_as_gone() {
     let mut members = managers(&[true, true, true, false]);
     members.managed[1].removal = true;
@@ -96,6 +109,11 @@ fn a_node_is_not_removed_under_its_member() {
     assert_eq!(rule("n9", Some(Role::Manager)), None);
     let last = managers(&[true]).check_removal("n1", Some(Role::Worker));
     assert_eq!(last.map_err(|refusal| refusal.rule), Err(Reason::LastVoter));
+    let mut beside_a_learner = managers(&[true, true]);
+    beside_a_learner.managed[1].standing.learner = true;
+    let last = beside_a_learner.check_removal("n1", Some(Role::Worker));
+    assert_eq!(last.map_err(|refusal| refusal.rule), Err(Reason::LastVoter));
+    assert_eq!(beside_a_learner.check_removal("n2", Some(Role::Worker)), Ok(()));
 }
 
 #[test]

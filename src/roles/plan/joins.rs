@@ -139,8 +139,9 @@ pub fn conclude(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) ->
             Some(seat) if seat.is_voter() && seat.cause().is_none() => {
                 asked.note(Progress::Voter, member, None)
             }
-            Some(seat) if seat.listed.is_some() => return None,
-            _ => {
+            // On its way up, or out: its removal ends the join, too.
+            Some(_) => return None,
+            None => {
                 let message = "its member is not in the list any more".to_owned();
                 asked.note(Progress::Removed, member, Some((Reason::Overtaken, message)))
             }

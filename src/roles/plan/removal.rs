@@ -111,9 +111,7 @@ fn check(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
 /// The commands refuse to demote the last manager; a desired role may have been written without them.
 fn check_last_manager(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
     // One whose node cannot be read is not known to be a manager, though it is left alone.
-    let stays = |other: &Seat| {
-        other.is_wanted() && other.cause().is_none() && other.id != seat.id && other.is_voter()
-    };
+    let stays = |other: &Seat| other.is_wanted() && other.cause().is_none() && other.is_voter();
     if seat.is_learner() || picture.seats.iter().any(stays) {
         return Ok(());
     }

@@ -1,10 +1,11 @@
 use super::*;
 use crate::etcd::Revision;
 use crate::proto::{JoinRequest, Role};
-use crate::roles::plan::joins::Dial;
 
 mod cases;
 mod every_cluster;
+mod guards;
+mod pictures;
 
 /// A healthy voter of a desired manager.
 fn voter(id: u64) -> Seat {
@@ -103,6 +104,17 @@ fn asking() -> Asked {
         removed: false,
         dial: Dial::Reached { listening: false },
     }
+}
+
+/// A join of this node on the peer URL of [`asking`], for which an add was decided on at second 0.
+fn adding(node: &str) -> Asked {
+    let mut asked = asking();
+    asked.node = node.to_owned();
+    asked.join.progress = Progress::Adding.into();
+    asked.join.answers = "r1".to_owned();
+    asked.join.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
+    asked.join.changed_at = Some(prost_types::Timestamp::default());
+    asked
 }
 
 fn next(picture: &Picture) -> Plan {

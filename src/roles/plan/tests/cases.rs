@@ -230,17 +230,6 @@ fn an_add_that_may_still_be_made_is_looked_for_although_its_node_is_gone() {
     assert!(matches!(step(&picture), Some(Step::Record { .. })));
 }
 
-/// A join of this node on the peer URL of [`asking`], for which an add was decided on at second 0.
-fn adding(node: &str) -> Asked {
-    let mut asked = asking();
-    asked.node = node.to_owned();
-    asked.join.progress = Progress::Adding.into();
-    asked.join.answers = "r1".to_owned();
-    asked.join.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
-    asked.join.changed_at = Some(prost_types::Timestamp::default());
-    asked
-}
-
 fn refusal(step: Option<Step>) -> Option<Reason> {
     match step {
         Some(Step::Note {

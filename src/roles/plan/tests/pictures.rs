@@ -1,0 +1,205 @@
+//! What a plan gets to see of the store, the list and the answers.
+
+use prost::Message;
+
+use super::*;
+use crate::etcd::KeyValue;
+use crate::etcd::members::{Listed, Status};
+use crate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, Promotion, RemovedNode};
+use crate::roles::index::Index;
+use crate::store::{Keys, Update};
+
+const LEADING: MemberId = MemberId(1);
+
+fn keys() -> Keys {
+    Keys::new("/q".parse().unwrap())
+}
+
+fn kv(key: Vec<u8>, value: impl Message, revision: i64) -> KeyValue {
+    KeyValue {
+        key,
+        value: value.encode_to_vec(),
+        create_revision: Revision(revision),
+        mod_revision: Revision(revision),
+        lease: None,
+    }
+}
+
+fn index(keys_and_values: Vec<KeyValue>) -> Index {
+    let mut index = Index::new(keys());
+    index.take_in(Update::Page {
+        first: true,
+        keys: keys_and_values,
+    });
+    index.take_in(Update::Listed(Revision(50)));
+    index
+}
+
+fn record(id: u64, change: impl FnOnce(&mut Member)) -> KeyValue {
+    let mut member = Member {
+        node: format!("n{id}"),
+        node_uid: format!("u{id}"),
+        ..Member::default()
+    };
+    change(&mut member);
+    kv(keys().member(MemberId(id)), member, 1)
+}
+
+fn removal(member: &mut Member) {
+    member.removal = Some(crate::proto::Removal {
+        cause: Cause::Demoted.into(),
+        ..crate::proto::Removal::default()
+    });
+}
+
+fn listed(id: u64) -> Listed {
+    Listed {
+        id: MemberId(id),
+        name: format!("etcd-{id}"),
+        peer_urls: vec![format!("http://10.0.0.{id}:2380")],
+        client_urls: vec![format!("http://10.0.0.{id}:2379")],
+        learner: false,
+    }
+}
+
+/// A healthy member that takes this one for the raft leader.
+fn follows(leader: MemberId) -> Answer {
+    let status = Status {
+        version: "3.4.23".to_owned(),
+        db_size: 0,
+        db_in_use: 0,
+        raft_leader: Some(leader),
+        raft_term: 2,
+        committed: 9,
+        applied: 7,
+        learner: false,
+        alarms: Vec::new(),
+    };
+    Answer {
+        healthy: true,
+        status: Some(status),
+    }
+}
+
+fn answers(of: &[(u64, MemberId)]) -> BTreeMap<MemberId, Answer> {
+    let answers = of.iter().map(|(id, leader)| (MemberId(*id), follows(*leader)));
+    answers.collect()
+}
+
+fn leader(index: &Index, list: &[Listed], of: &[(u64, MemberId)]) -> Option<MemberId> {
+    picture(index, list, &answers(of), true).raft_leader
+}
+
+#[test]
+fn the_raft_leader_is_whom_a_majority_of_the_voters_that_stay_takes_for_it() {
+    let list = [listed(1), listed(2), listed(3)];
+    let none = index(Vec::new());
+    assert_eq!(leader(&none, &list, &[(1, LEADING)]), None, "one of three");
+    assert_eq!(leader(&none, &list, &[(1, LEADING), (2, MemberId(2))]), None);
+    let two = [(1, LEADING), (3, LEADING)];
+    assert_eq!(leader(&none, &list, &two), Some(LEADING));
+    // Nothing is asked of one that is to go, and without it one of two is no majority, though two of three would be.
+    let going = index(vec![record(3, removal)]);
+    assert_eq!(leader(&going, &list, &two), None);
+    assert_eq!(
+        leader(&going, &list, &[(1, LEADING), (2, LEADING)]),
+        Some(LEADING)
+    );
+    // A learner has no say, whether it is there or not.
+    let mut learner = listed(3);
+    learner.learner = true;
+    let list = [listed(1), listed(2), learner];
+    assert_eq!(leader(&none, &list, &two), None);
+}
+
+#[test]
+fn a_seat_is_what_the_list_the_records_and_the_answers_say() {
+    let node = Node {
+        metadata: Some(Metadata {
+            name: "n1".to_owned(),
+            uid: "u1".to_owned(),
+            ..Metadata::default()
+        }),
+        spec: Some(NodeSpec {
+            desired_role: Role::Manager.into(),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus {
+            role: Role::Worker.into(),
+            ..NodeStatus::default()
+        }),
+    };
+    let index = index(vec![
+        kv(keys().node(&"n1".parse().unwrap()), node, 5),
+        record(1, |member| member.promotion = Some(Promotion::default())),
+        record(2, removal),
+        record(4, |member| member.node_uid.clear()),
+    ]);
+    let mut unpublished = listed(3);
+    unpublished.client_urls.clear();
+    let list = [listed(1), unpublished, listed(4)];
+    let seen = picture(&index, &list, &answers(&[(1, LEADING)]), false);
+    let ids: Vec<_> = seen.seats.iter().map(|seat| seat.id.0).collect();
+    assert_eq!(ids, [1, 2, 3, 4], "listed, recorded, or both");
+    assert!(!seen.complete);
+    let seat = |id| seen.seat(MemberId(id)).unwrap();
+    let place = seat(1).listed.as_ref().unwrap();
+    assert_eq!((place.healthy, place.started, place.applied), (true, true, 7));
+    let tie = seat(1).record.as_ref().unwrap();
+    let known = Known {
+        desired: Role::Manager,
+        observed: Role::Worker,
+        node: Revision(5),
+    };
+    assert_eq!(
+        (tie.owner, tie.promotion, tie.removal),
+        (Whose::Node(known), true, None)
+    );
+    let gone = seat(2).record.as_ref().unwrap();
+    assert_eq!(
+        (gone.owner, gone.promotion, gone.removal),
+        (Whose::Gone, false, Some(Cause::Demoted))
+    );
+    assert!(seat(2).listed.is_none() && seat(3).record.is_none());
+    let place = seat(3).listed.as_ref().unwrap();
+    assert!(!place.healthy && !place.started, "nobody can ask it anything yet");
+    assert_eq!(seat(4).record.as_ref().unwrap().owner, Whose::Unknown);
+}
+
+#[test]
+fn joins_that_are_not_ended_come_in_the_order_in_which_they_were_asked_for_and_those_begun_before_all() {
+    let join = |node: &str, progress: Progress, answers: &str, revision| {
+        let join = Join {
+            request: Some(JoinRequest {
+                id: "r".to_owned(),
+                node_uid: format!("uid-of-{node}"),
+                ..JoinRequest::default()
+            }),
+            answers: answers.to_owned(),
+            progress: progress.into(),
+            ..Join::default()
+        };
+        kv(keys().join(&node.parse().unwrap()), join, revision)
+    };
+    let index = index(vec![
+        join("second", Progress::Unspecified, "", 2),
+        join("first", Progress::Unspecified, "", 1),
+        join("begun", Progress::Adding, "r", 3),
+        join("ended", Progress::Voter, "r", 4),
+        join("again", Progress::Voter, "of-an-earlier-request", 5),
+        kv(keys().removed("uid-of-second"), RemovedNode::default(), 6),
+    ]);
+    let seen = picture(&index, &[], &BTreeMap::new(), true);
+    let joins: Vec<_> = seen
+        .joins
+        .iter()
+        .map(|asked| (&*asked.node, asked.removed))
+        .collect();
+    let expected = [
+        ("begun", false),
+        ("again", false),
+        ("first", false),
+        ("second", true),
+    ];
+    assert_eq!(joins, expected);
+}
