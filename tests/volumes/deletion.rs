@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A volume whose creation waits for the faults to be cleared.
-async fn being_created(world: &World) {
+/// A volume, called data, whose creation waits to be released.
+pub async fn being_created(world: &World) {
     world
         .plugin
         .fault("CreateVolume", Some(1), Happening::Waits)

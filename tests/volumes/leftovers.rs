@@ -1,17 +1,13 @@
 //! What is left at the backend of a volume whose record is gone is undone, and holds up nothing else (INV-6, INV-8).
 
+use super::deletion::being_created;
 use super::*;
 
 /// Forgets a volume by force while it is being created, so that its creation is to be undone; which the plugin refuses.
 async fn forget_during_creation(world: &World) {
     let fails = Happening::Fails(answer("InvalidArgument", "never"));
     world.plugin.fault("DeleteVolume", None, fails).await;
-    world
-        .plugin
-        .fault("CreateVolume", Some(1), Happening::Waits)
-        .await;
-    world.apply(&volume("data", "")).await;
-    world.expect_calls("CreateVolume", 1).await;
+    being_created(world).await;
     world
         .done(&["delete", "volume", "data", "--yes", "--force"])
         .await;
