@@ -308,7 +308,7 @@ async fn a_second_call_for_a_volume_is_told_apart_from_a_fault() {
         })
         .await;
         let second = session.create_volume(&request, &none).await;
-        plugin.clear_faults().await;
+        plugin.release().await;
         second
     };
     let (first, second) = futures::future::join(first, second).await;

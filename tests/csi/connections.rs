@@ -140,7 +140,7 @@ async fn a_plugin_that_moved_is_asked_at_its_new_socket_and_calls_under_way_fini
         })
         .await;
         let after = plugins.plugin(DRIVER, new.endpoint(), LONG).session().await;
-        old.clear_faults().await;
+        old.release().await;
         after.unwrap()
     };
     let (created, after) = join(under_way, moved).await;

@@ -35,13 +35,15 @@ impl World {
             .expect("there is such a machine")
     }
 
-    /// Has clients reach etcd-3 through a proxy.
-    pub async fn third_behind_proxy(&mut self) -> Proxy {
-        let proxy = self.etcd.behind_proxy(2).await;
+    /// Has clients reach the last member through a proxy.
+    pub async fn last_behind_proxy(&mut self) -> Proxy {
+        let last = self.etcd.members.len() - 1;
+        let proxy = self.etcd.behind_proxy(last).await;
+        let name = &self.etcd.members[last].name;
         eventually(LONG, "the proxy's address is known", async || {
             let list = self.list().await;
-            let third = list.members.iter().find(|member| member.name == "etcd-3");
-            same(third.unwrap().client_urls.clone(), vec![proxy.url()])
+            let member = list.members.iter().find(|member| member.name == *name);
+            same(member.unwrap().client_urls.clone(), vec![proxy.url()])
         })
         .await;
         proxy

@@ -89,7 +89,7 @@ async fn nothing_is_removed_when_a_second_member_dies_between_the_check_and_the_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demotion_ends_only_once_a_quorum_of_the_rest_has_seen_the_member_go() {
     let mut world = World::start_with(3, &FLAGS).await;
-    let proxy = world.third_behind_proxy().await;
+    let proxy = world.last_behind_proxy().await;
     let leading = world.raft_leader().await;
     let victim = if leading == "etcd-1" { "etcd-2" } else { "etcd-1" };
     let other = if victim == "etcd-1" { "etcd-2" } else { "etcd-1" };

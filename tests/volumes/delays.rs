@@ -211,12 +211,37 @@ async fn a_change_during_a_call_that_is_refused_for_good_has_it_made_again() {
     world.expect_calls("CreateVolume", 1).await;
     let labelled = volume("data", "").replace("{name: data}", "{name: data, labels: {tier: db}}");
     world.apply(&labelled).await;
-    world.plugin.clear_faults().await;
+    world.plugin.release().await;
     world.expect_created("data").await;
     let calls = world.check_calls();
     let codes = calls.iter().filter(|call| call.begun.method == "CreateVolume");
     let codes: Vec<_> = codes.map(|call| call.code.as_deref().unwrap()).collect();
     assert_eq!(codes, ["InvalidArgument", "OK"]);
+    leader.resign().await;
+}
+
+/// The second failure says what the first one said, so that nothing is written in which the change would be seen.
+#[tokio::test]
+async fn a_change_during_a_call_that_fails_as_before_has_it_made_again_at_once() {
+    let world = World::start().await;
+    let fails = Happening::Fails(answer("PermissionDenied", "not yet"));
+    world.plugin.fault("CreateVolume", 1, fails.clone()).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_blocked("data", None, "PermissionDenied").await;
+    world.plugin.fault("CreateVolume", 1, Happening::Waits).await;
+    world.plugin.fault("CreateVolume", 1, fails).await;
+    world.done(&["retry", "volume", "data"]).await;
+    world.expect_calls("CreateVolume", 2).await;
+    let labelled = volume("data", "").replace("{name: data}", "{name: data, labels: {tier: db}}");
+    world.apply(&labelled).await;
+    world.plugin.release().await;
+    world.expect_created("data").await;
+    let calls = world.plugin.calls_of("CreateVolume");
+    assert_eq!(calls.len(), 3);
+    // That code rests 25 s.
+    let rested = calls[2].start - calls[1].end.unwrap();
+    assert!(rested < 20_000_000, "{rested} µs");
     leader.resign().await;
 }
 

@@ -39,7 +39,7 @@ async fn deletion_that_is_asked_for_during_creation_finishes_the_creation_and_th
     being_created(&world).await;
     world.done(&["delete", "volume", "data", "--yes"]).await;
     assert_eq!(world.plugin.calls_of("CreateVolume")[0].end, None, "it goes on");
-    world.plugin.clear_faults().await;
+    world.plugin.release().await;
     world.expect_gone("data").await;
     world.expect_empty_backend().await;
     assert_eq!(world.plugin.calls_of("CreateVolume").len(), 1);
@@ -57,7 +57,7 @@ async fn what_was_forgotten_by_force_during_its_creation_is_undone_at_the_backen
         .done(&["delete", "volume", "data", "--yes", "--force"])
         .await;
     expect_tombstones(&world, 1).await;
-    world.plugin.clear_faults().await;
+    world.plugin.release().await;
     world.expect_calls("DeleteVolume", 1).await;
     world.expect_empty_backend().await;
     expect_tombstones(&world, 0).await;
@@ -77,7 +77,7 @@ async fn nobody_is_reminded_of_what_was_forgotten_by_force_while_it_was_deleted(
         .done(&["delete", "volume", "data", "--yes", "--force"])
         .await;
     expect_tombstones(&world, 1).await;
-    world.plugin.clear_faults().await;
+    world.plugin.release().await;
     expect_tombstones(&world, 0).await;
     world.expect_empty_backend().await;
     world.check_calls();
@@ -100,7 +100,7 @@ async fn what_was_forgotten_by_force_while_it_was_published_is_taken_from_that_n
     world
         .done(&["delete", "volume", "data", "--yes", "--force"])
         .await;
-    world.plugin.clear_faults().await;
+    world.plugin.release().await;
     world.expect_calls("ControllerUnpublishVolume", 1).await;
     eventually(SOON, "no node has it", async || {
         same(world.attached(&id).len(), 0)

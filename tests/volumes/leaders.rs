@@ -47,7 +47,7 @@ async fn a_request_that_comes_in_during_a_call_survives_its_result() {
     // The labels, too, in the other record.
     let labelled = volume("data", "").replace("{name: data}", "{name: data, labels: {tier: db}}");
     world.apply(&labelled).await;
-    world.plugin.clear_faults().await;
+    world.plugin.release().await;
     world.expect_state("data", "n1", "").await;
     let id = world.backend_id("data").await;
     assert_eq!(world.attached(&id), [""; 0]);
@@ -70,7 +70,7 @@ async fn a_publication_that_is_asked_for_during_the_call_that_ends_it_begins_ane
     world.done(&["unpublish", "data", "n1", "--confirm"]).await;
     world.expect_calls("ControllerUnpublishVolume", 1).await;
     world.done(&["publish", "data", "n1"]).await;
-    world.plugin.clear_faults().await;
+    world.plugin.release().await;
     world.expect_calls("ControllerPublishVolume", 2).await;
     world.expect_state("data", "n1", "published").await;
     assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume").len(), 1);
@@ -178,7 +178,7 @@ async fn what_is_answered_to_a_leader_that_was_replaced_is_written_by_the_next_a
         world.expect_calls(method, 1).await;
         world.etcd.etcdctl(&["del", "--prefix", ELECTION]);
         let at: Vec<KeyValue> = world.records().await;
-        world.plugin.clear_faults().await;
+        world.plugin.release().await;
         leader.work_ended().await;
         let answered = world.plugin.calls_of(method)[0].code.clone();
         assert_eq!(answered.as_deref(), Some("OK"), "{method}: it was answered");

@@ -8,13 +8,14 @@ async fn forget_during_creation(world: &World) {
     world.plugin.fault("DeleteVolume", None, fails).await;
     world
         .plugin
-        .fault("CreateVolume", Some(1), Happening::DelaysMs(3000))
+        .fault("CreateVolume", Some(1), Happening::Waits)
         .await;
     world.apply(&volume("data", "")).await;
     world.expect_calls("CreateVolume", 1).await;
     world
         .done(&["delete", "volume", "data", "--yes", "--force"])
         .await;
+    world.plugin.release().await;
     world.expect_calls("DeleteVolume", 1).await;
 }
 

@@ -97,7 +97,7 @@ async fn a_result_that_was_written_without_an_answer_is_found_in_the_record() {
         world.expect_calls(method, 1).await;
         let before = world.records().await;
         proxy.set(Network::LosesReplies);
-        world.plugin.clear_faults().await;
+        world.plugin.release().await;
         eventually(SOON, "the result is written", async || {
             same(world.records().await != before, true)
         })

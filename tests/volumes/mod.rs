@@ -15,6 +15,7 @@ mod lost_nodes;
 mod plugins;
 mod random;
 mod secrets;
+mod stale;
 mod tls;
 mod world;
 

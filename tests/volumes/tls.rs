@@ -30,18 +30,17 @@ async fn expect_refused(world: &World, trusted: &Authority, why: &str) {
 }
 
 #[tokio::test]
-async fn a_plugin_over_tls_is_called_if_a_trusted_authority_signed_its_certificate_for_its_name() {
+async fn a_plugin_over_tls_is_called_if_a_trusted_authority_signed_its_certificate_as_a_servers() {
     let directory = tempfile::tempdir().unwrap();
     let (own, other) = (
         authority(directory.path(), "own"),
         authority(directory.path(), "other"),
     );
-    // One that names no server.
-    let nameless = own.client("nameless").unwrap();
+    let of_a_client = own.client("client").unwrap();
     let port = free_port().unwrap();
     let plugin = TestPlugin::start_with(|options| {
         options.listen = format!("https://127.0.0.1:{port}").parse().unwrap();
-        options.tls = Some(nameless);
+        options.tls = Some(of_a_client);
     })
     .await;
     let mut world = World::with(plugin).await;

@@ -44,7 +44,7 @@ pub enum Happening {
     LosesReply,
     /// It takes this many milliseconds longer, and then other faults may happen.
     DelaysMs(u64),
-    /// It waits until the faults are cleared, and then other faults may happen: those that there were when it began.
+    /// It waits until it is released, and then other faults may happen: those that there were when it began.
     Waits,
     /// The plugin dies before it does anything.
     Crashes,
@@ -120,7 +120,7 @@ impl Fault {
 pub(super) struct Strike {
     /// All delays, added up.
     pub delay: Duration,
-    /// Whether it waits until the faults are cleared more often than that.
+    /// Whether it waits until calls are released more often than that.
     pub waits_since: Option<u64>,
     /// The first other fault.
     pub happens: Option<Happening>,
@@ -130,8 +130,8 @@ pub(super) struct Strike {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     in_force: Mutex<Vec<Fault>>,
-    /// How often they were cleared.
-    clears: watch::Sender<u64>,
+    /// How often the calls that wait were released.
+    releases: watch::Sender<u64>,
 }
 
 impl Faults {
@@ -140,15 +140,21 @@ impl Faults {
     }
 
     pub fn clear(&self) {
-        let mut faults = self.in_force();
-        faults.clear();
-        self.clears.send_modify(|clears| *clears += 1);
+        self.release();
+        self.in_force().clear();
     }
 
-    /// Waits until they were cleared more often than that.
-    pub async fn cleared_since(&self, clears: u64) {
+    /// Whatever waits goes on, and nothing waits any more.
+    pub fn release(&self) {
+        let mut faults = self.in_force();
+        faults.retain(|fault| fault.happens != Happening::Waits);
+        self.releases.send_modify(|releases| *releases += 1);
+    }
+
+    /// Waits until calls were released more often than that.
+    pub async fn released_since(&self, releases: u64) {
         // Fails only without a sender, which lives as long as this.
-        let _ = self.clears.subscribe().wait_for(|now| *now > clears).await;
+        let _ = self.releases.subscribe().wait_for(|now| *now > releases).await;
     }
 
     fn in_force(&self) -> MutexGuard<'_, Vec<Fault>> {
@@ -162,7 +168,7 @@ impl Faults {
         for fault in faults.iter_mut().filter(|fault| fault.concerns(about)) {
             match &fault.happens {
                 Happening::DelaysMs(millis) => strike.delay += Duration::from_millis(*millis),
-                Happening::Waits => strike.waits_since = Some(*self.clears.borrow()),
+                Happening::Waits => strike.waits_since = Some(*self.releases.borrow()),
                 _ if strike.happens.is_some() => continue,
                 other => strike.happens = Some(other.clone()),
             }
@@ -214,20 +220,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_waits_goes_on_when_the_faults_are_cleared_and_suffers_the_others_then() {
+    async fn a_call_that_waits_goes_on_when_it_is_released_and_suffers_the_other_faults_then() {
         let faults = Faults::default();
         faults.clear();
-        faults.add(fault(None, Some(1), Happening::Waits));
-        faults.add(fault(None, Some(1), Happening::Crashes));
+        faults.add(fault(None, None, Happening::Waits));
+        faults.add(fault(None, None, Happening::Crashes));
         let strike = faults.strike(CREATE);
         assert_eq!(
             (strike.waits_since, strike.happens),
             (Some(1), Some(Happening::Crashes))
         );
-        let mut waiting = std::pin::pin!(faults.cleared_since(1));
+        let mut waiting = std::pin::pin!(faults.released_since(1));
         assert!(futures::poll!(&mut waiting).is_pending());
-        faults.clear();
+        faults.release();
         waiting.await;
+        let after = faults.strike(CREATE);
+        assert_eq!(
+            (after.waits_since, after.happens),
+            (None, Some(Happening::Crashes))
+        );
     }
 
     #[test]

@@ -58,6 +58,7 @@ impl Plugin {
                 self.faults.add(fault);
             }
             Order::Clear => self.faults.clear(),
+            Order::Release => self.faults.release(),
             Order::Ready(ready) => self.ready.store(ready, Ordering::Relaxed),
             Order::ExpectSecrets(secrets) => {
                 *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
@@ -120,8 +121,8 @@ impl Plugin {
             sleep(self.options.latency).await;
         }
         sleep(delay).await;
-        if let Some(clears) = waits_since {
-            self.faults.cleared_since(clears).await;
+        if let Some(releases) = waits_since {
+            self.faults.released_since(releases).await;
         }
         match &happens {
             Some(Happening::Fails(answer)) => return Err(answer.status(given)),
