@@ -28,6 +28,7 @@ pub use flags::RunArgs;
 
 /// A work runtime without a sign of life for this long is wedged, not busy: `/livez` fails.
 const PULSE_LIMIT: Duration = Duration::from_secs(10);
+
 /// Runs a replica until SIGTERM or SIGINT.
 ///
 /// # Errors

@@ -46,7 +46,7 @@ impl Stored<Node> {
     }
 }
 
-/// Whether the node was a desired manager already, or is one from now on.
+/// Whether the node had the desired role already, or has it from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing was written.
