@@ -5,10 +5,9 @@
 //! way) on the same etcd, because the times of one machine say little and the ratios much. The table (Markdown) goes to
 //! stdout, progress to stderr.
 
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use etcd_client::{Client, Compare, CompareOp, DeleteOptions, GetOptions, Txn, TxnOp};
 use futures::StreamExt as _;
 use futures::stream;
@@ -20,13 +19,15 @@ use quorate::dev::etcd::{self, Options};
 use quorate::proto::{
     Metadata, Network, NetworkStatus, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus,
 };
-use quorate::store::Follower;
+use quorate::store::{Follower, Store};
 use tokio::task::JoinSet;
 
 #[path = "shared/leader.rs"]
 mod leader;
+#[path = "shared/memory.rs"]
+mod memory;
 
-use leader::{Leader, store};
+use leader::Leader;
 
 const NETWORKS: usize = 1_000;
 const SERVICES: usize = 10_000;
@@ -43,15 +44,12 @@ const BATCH: usize = 63;
 /// For anything that is waited for here; only a fault exceeds it.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// First argument of this program as the fresh process whose memory is measured; the endpoint follows.
-const MEMORY_MODE: &str = "measure-memory-of-the-index";
-
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match &args[..] {
-            [mode, endpoint] if mode == MEMORY_MODE => measure_memory(endpoint).await,
+            [mode, endpoint] if mode == memory::MODE => memory::print_growth(endpoint, index).await,
             _ if !is_chosen(&args) => Ok(()),
             _ => {
                 tokio::select! {
@@ -79,7 +77,7 @@ async fn measure() -> Result<()> {
         eprintln!("round {round}/{ROUNDS}: memory and taking over");
         let mut client = Client::connect([&endpoint], None).await?;
         fill(&client, TASKS_EACH).await?;
-        let grown = memory_in_fresh_process(&endpoint)?;
+        let grown = memory::in_fresh_process(&endpoint)?;
         figures
             .memory
             .push(grown / (OBJECTS + SERVICES * TASKS_EACH) as f64);
@@ -346,39 +344,12 @@ fn deallocate(leader: &Leader) -> JoinSet<()> {
     tasks
 }
 
-/// By how many bytes a process grows when it takes everything in.
-fn memory_in_fresh_process(endpoint: &str) -> Result<f64> {
-    let output = Command::new(std::env::current_exe()?)
-        .args([MEMORY_MODE, endpoint])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()?;
-    ensure!(output.status.success(), "the fresh process: {}", output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
-}
-
-/// What the fresh process does: prints the bytes by which it grew, with all that its allocator keeps.
-async fn measure_memory(endpoint: &str) -> Result<()> {
-    let store = store(endpoint).await?;
-    // A first request, so that what the connection itself needs is there before.
-    store.etcd.list(&store.keys.candidates()).await?;
-    let before = resident_memory()?;
+/// All that the deallocator keeps.
+async fn index(store: &Store) -> Result<Index> {
     let mut index = Index::new(store.keys.clone());
     let mut follower = Follower::new(&store.etcd, store.keys.in_use());
     while !index.is_complete() {
         index.take_in(follower.next().await);
     }
-    println!("{}", resident_memory()? - before);
-    drop(index);
-    Ok(())
-}
-
-/// In bytes, counted page by page.
-fn resident_memory() -> Result<f64> {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"));
-    let kib = line
-        .and_then(|line| line.trim().strip_suffix(" kB"))
-        .context("no Rss in smaps_rollup")?;
-    Ok(kib.parse::<f64>()? * 1024.0)
+    Ok(index)
 }

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-fn sources() -> Vec<(PathBuf, String)> {
+/// Every source file below `src`, by its path from the root.
+pub fn sources() -> Vec<(PathBuf, String)> {
     fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

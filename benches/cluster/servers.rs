@@ -127,6 +127,7 @@ impl TestReplica {
             etcd_endpoints: vec![endpoint.to_owned()],
             kubeconfig: Some(kubeconfig.to_owned()),
             flags: flags.iter().map(ToString::to_string).collect(),
+            env: Vec::new(),
         };
         let replica = Replica::start(directory.path(), options)?;
         Ok(Self {

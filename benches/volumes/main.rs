@@ -5,14 +5,13 @@
 //! same etcd: the times of one machine say little and the ratios much. The table (Markdown) goes to stdout, progress to
 //! stderr.
 
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use quorate::dev::csi_plugin::process::PluginProcess;
 use quorate::dev::csi_plugin::server;
 use quorate::dev::etcd::{self, Options};
-use quorate::store::{Follower, Update};
+use quorate::store::{Follower, Store, Update};
 use quorate::volumes::controller::{Times, Volumes};
 use quorate::volumes::index::{Index, Part};
 use tokio::task::JoinSet;
@@ -22,10 +21,12 @@ mod leader;
 #[allow(dead_code, reason = "the tables of the other benchmarks use more of it")]
 #[path = "../cluster/measure.rs"]
 mod measure;
+#[path = "../shared/memory.rs"]
+mod memory;
 mod raw;
 mod records;
 
-use leader::{Leader, store};
+use leader::Leader;
 use measure::{Samples, Table, Unit};
 use records::{DRIVER, Records};
 
@@ -59,15 +60,12 @@ const SMALL: Scale = Scale {
     settled: 2_000,
 };
 
-/// First argument of this program as the fresh process whose memory is measured; the endpoint follows.
-const MEMORY_MODE: &str = "measure-memory-of-the-index";
-
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match &args[..] {
-            [mode, endpoint] if mode == MEMORY_MODE => measure_memory(endpoint).await,
+            [mode, endpoint] if mode == memory::MODE => memory::print_growth(endpoint, index).await,
             _ if !is_chosen(&args) => Ok(()),
             _ => {
                 let scale = if args.iter().any(|arg| arg == "--small") {
@@ -93,10 +91,12 @@ fn is_chosen(args: &[String]) -> bool {
 
 async fn measure(scale: Scale) -> Result<()> {
     let directory = tempfile::Builder::new().prefix("qbench-").tempdir()?;
-    let cluster = etcd::Etcd::start(&directory.path().join("etcd"), &Options::default()).await?;
-    let endpoint = cluster.endpoints().concat();
     let mut figures = Figures::default();
     for round in 1..=scale.rounds {
+        // A new one each: etcd is slower for the history that an earlier round leaves.
+        let data = directory.path().join(format!("etcd-{round}"));
+        let cluster = etcd::Etcd::start(&data, &Options::default()).await?;
+        let endpoint = cluster.endpoints().concat();
         eprintln!(
             "round {round}/{}: {} volumes, latency {LATENCY:?}",
             scale.rounds, scale.volumes
@@ -138,12 +138,11 @@ async fn measure(scale: Scale) -> Result<()> {
         records.fill_settled(scale.settled).await?;
         figures
             .memory
-            .push(memory_in_fresh_process(&endpoint)? / scale.settled as f64);
+            .push(memory::in_fresh_process(&endpoint)? / scale.settled as f64);
         figures.take_over.push_time(take_over(&endpoint, &records).await?);
-        records.clear().await?;
+        drop(cluster);
     }
     figures.print(scale);
-    drop(cluster);
     Ok(())
 }
 
@@ -212,23 +211,8 @@ async fn take_over(endpoint: &str, records: &Records) -> Result<Duration> {
     Ok(taken)
 }
 
-/// By how many bytes a process grows when it takes everything in.
-fn memory_in_fresh_process(endpoint: &str) -> Result<f64> {
-    let output = Command::new(std::env::current_exe()?)
-        .args([MEMORY_MODE, endpoint])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()?;
-    ensure!(output.status.success(), "the fresh process: {}", output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
-}
-
-/// What the fresh process does: prints the bytes by which it grew, with all that its allocator keeps.
-async fn measure_memory(endpoint: &str) -> Result<()> {
-    let store = store(endpoint).await?;
-    // A first request, so that what the connection itself needs is there before.
-    store.etcd.list(&store.keys.candidates()).await?;
-    let before = resident_memory()?;
+/// All that the controller keeps.
+async fn index(store: &Store) -> Result<Index> {
     let mut index = Index::new(store.keys.clone());
     for part in Part::ALL {
         let mut follower = Follower::new(&store.etcd, part.range(&store.keys));
@@ -242,19 +226,7 @@ async fn measure_memory(endpoint: &str) -> Result<()> {
         }
     }
     ensure!(index.is_complete(), "something was not listed");
-    println!("{}", resident_memory()? - before);
-    drop(index);
-    Ok(())
-}
-
-/// In bytes, counted page by page.
-fn resident_memory() -> Result<f64> {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"));
-    let kib = line
-        .and_then(|line| line.trim().strip_suffix(" kB"))
-        .context("no Rss in smaps_rollup")?;
-    Ok(kib.parse::<f64>()? * 1024.0)
+    Ok(index)
 }
 
 /// What was measured, round by round.

@@ -148,9 +148,11 @@ pub fn refused(error: &ConnectError) -> Failure {
             let any = |text: &str| answers.iter().any(|(_, error)| error.message().contains(text));
             // A server that hangs up may have wanted TLS, or a certificate.
             let tls = |error: &etcd::Error| error.is_about_certificates() || error.is_hangup();
-            if answers.iter().any(|(_, error)| tls(error)) || any("InvalidContentType") {
-                failure
-                    .hint("check --etcd-cacert, --etcd-cert and --etcd-key, and that the URLs say https://")
+            if answers.iter().any(|(_, error)| tls(error)) || any("InvalidContentType") || any("handshake") {
+                failure.hint(
+                    "check --etcd-cacert, --etcd-cert and --etcd-key, and that the URLs say https:// where etcd speaks \
+                     TLS, and http:// where it does not",
+                )
             } else if answers.iter().any(|(_, error)| error.class == Class::Denied) {
                 failure.hint("check --etcd-user and the file of --etcd-password-file")
             } else {

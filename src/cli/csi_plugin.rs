@@ -11,13 +11,22 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::exit::Failure;
 use crate::csi::Endpoint;
 use crate::dev::csi_plugin::server::{Offers, Options, serve};
+use crate::dev::pki::CertificateFiles;
 
 /// Arguments of the command.
 #[derive(Args, Debug)]
 pub struct CsiPluginArgs {
-    /// Where to listen: unix:///… or http://127.0.0.1:PORT
+    /// Where to listen: unix:///…, http://127.0.0.1:PORT or, with a certificate, https://127.0.0.1:PORT
     #[arg(long, value_name = "ENDPOINT")]
     listen: Endpoint,
+
+    /// Speak TLS: the certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The certificate's key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// Where to take orders: the path of a unix socket
     #[arg(long, value_name = "FILE")]
@@ -99,6 +108,10 @@ pub async fn run(args: CsiPluginArgs) -> Result<(), Failure> {
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let options = Options {
         listen: args.listen,
+        tls: args
+            .tls_cert
+            .zip(args.tls_key)
+            .map(|(cert, key)| CertificateFiles { cert, key }),
         control: args.control,
         backend: args.backend,
         log: args.log,

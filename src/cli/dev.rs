@@ -2,13 +2,11 @@
 
 use std::convert::Infallible;
 use std::env;
-use std::future::Future;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::EtcdArgs;
@@ -17,25 +15,29 @@ use super::roles;
 use super::signals::{HANGUP, INTERRUPT, Named, Signals, TERMINATE};
 use crate::dev::cluster::{Cluster, ReplicaSettings};
 use crate::dev::data_directory::DataDirectory;
-use crate::dev::observe::{Observed, Observer};
+use crate::dev::etcd::Member;
+use crate::dev::observe::Observer;
 use crate::dev::{Error, apiserver};
+use crate::etcd::members::List;
 use crate::etcd::{Config, Etcd};
 use crate::metrics::Metrics;
 use crate::resources::Bundle;
 use crate::store::{Keys, Prefix, Store};
 
 mod hints;
+mod told;
 
 use hints::{Hints, Kubectl, Roles};
-
-/// How often a step that takes long says that it is still under way.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+use told::{counted, say, seconds, tell, tell_departure, tell_end, with_progress};
 
 /// The name of the CSI plugin to try things out with.
 const DEMO_DRIVER: &str = "demo.csi.quorate.dev";
 
-/// How often the cluster is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// For a member to have a name in the list. It has been told by then, or never will be.
+const NAMED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often that is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A signal this long after the first one is meant as another one.
 const INSISTENCE: Duration = Duration::from_secs(1);
@@ -55,7 +57,7 @@ pub struct DevArgs {
     #[arg(long, value_enum, value_name = "N", default_value_t = Members::One)]
     pub members: Members,
 
-    /// Replicas of the controller: 3 to try failover
+    /// Replicas of the controller, 1 to 9: 3 to try failover
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub replicas: u8,
 
@@ -163,7 +165,7 @@ async fn bring_up(
             .map_err(Failure::failed)?,
         keys: keys.clone(),
     };
-    adopt(&store).await?;
+    adopt(&store, cluster.etcd_members()).await?;
     let kubeconfig = if args.no_kubernetes {
         None
     } else {
@@ -215,17 +217,24 @@ async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>
     Ok(endpoints)
 }
 
-fn tell_departure(name: &str) {
-    let _ = say(
-        "etcd",
-        &format!("{name} was removed from the cluster, and has ended"),
-    );
+/// The member list, once those that run here have told it their names, which they do a moment after they serve: a
+/// member is adopted by its name.
+async fn named(store: &Store, running: &[Member]) -> Result<List, Failure> {
+    let limit = Instant::now() + NAMED_WITHIN;
+    loop {
+        let list = store.etcd.list_members().await.map_err(Failure::failed)?;
+        let named = |member: &Member| list.members.iter().any(|listed| listed.name == member.name);
+        if running.iter().all(named) || Instant::now() > limit {
+            return Ok(list);
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
 }
 
 /// Makes a node of each member, so that roles can be tried at once.
-async fn adopt(store: &Store) -> Result<(), Failure> {
+async fn adopt(store: &Store, running: &[Member]) -> Result<(), Failure> {
     let mut nodes = Vec::new();
-    for member in &store.etcd.list_members().await.map_err(Failure::failed)?.members {
+    for member in &named(store, running).await?.members {
         match roles::adopt::adopt(store, member).await {
             Ok(_) => nodes.push(member.name.clone()),
             // One that somebody else added: nobody knows what it is.
@@ -289,111 +298,6 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
         count: usize::from(args.replicas),
         flags,
     })
-}
-
-/// Says what ended and is started again.
-fn tell_end(error: &Error) {
-    if let Error::Ended { name, status, .. } = error {
-        // Where nobody reads any more, the next line to be said ends the run.
-        let _ = say("dev", &format!("{name} ended ({status}), and is started again"));
-    }
-}
-
-/// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.
-async fn tell(observer: &Observer, hints: &Hints, begun: Instant) -> Result<Infallible, Failure> {
-    let (mut said, mut told) = (Instant::now(), Observed::default());
-    let mut shown = false;
-    loop {
-        let seen = observer.look().await;
-        if seen != told {
-            if tell_changes(&told, &seen)? {
-                said = Instant::now();
-            }
-            told = seen;
-        }
-        let missing = told.missing(hints.kubectl.is_some());
-        if !shown && missing.is_empty() {
-            shown = true;
-            say("dev", &format!("up after {}", seconds(begun)))?;
-            write_out(&hints.text())?;
-        }
-        if !shown && said.elapsed() >= PROGRESS_INTERVAL {
-            said = Instant::now();
-            let missing = missing.join("; ");
-            say(
-                "controller",
-                &format!("still waiting ({}): {missing}", seconds(begun)),
-            )?;
-        }
-        sleep(LOOK_INTERVAL).await;
-    }
-}
-
-/// Whether there was anything to say.
-fn tell_changes(before: &Observed, now: &Observed) -> Result<bool, Failure> {
-    let mut lines = Vec::new();
-    if now.leader != before.leader {
-        lines.push(match &now.leader {
-            Some(leader) => format!("leader {}, term {}", leader.node_id, leader.term),
-            None => "no leader".to_owned(),
-        });
-    }
-    if now.resources != before.resources
-        && let Some(resources) = now.resources
-    {
-        lines.push(format!(
-            "resources applied {}/{}",
-            resources.in_place, resources.all
-        ));
-    }
-    if now.status != before.status {
-        lines.push(match &now.status {
-            Some(status) => format!("status {}, version {}", status.state, status.version),
-            None => "no status".to_owned(),
-        });
-    }
-    for line in &lines {
-        say("controller", line)?;
-    }
-    Ok(!lines.is_empty())
-}
-
-/// Says every few seconds that a step is still under way.
-async fn with_progress<T>(step: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
-    let begun = Instant::now();
-    let mut ticks = interval(PROGRESS_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick comes at once.
-    ticks.tick().await;
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            biased;
-            result = &mut work => return Ok(result),
-            _ = ticks.tick() => say(step, &format!("still starting ({})", seconds(begun)))?,
-        }
-    }
-}
-
-/// One line on stdout, as it happens. Nobody reading any more is a reason to stop.
-fn say(step: &str, text: &str) -> Result<(), Failure> {
-    write_out(&format!("{step:<16}{text}\n"))
-}
-
-fn write_out(text: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(|error| Failure::failed(format!("cannot write to stdout: {error}")))
-}
-
-fn seconds(since: Instant) -> String {
-    format!("{:.1} s", since.elapsed().as_secs_f64())
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// With the cause behind it, the exit code, and what to do.

@@ -10,6 +10,7 @@ pub mod confirm;
 pub mod connection;
 pub mod csi_plugin;
 pub mod dev;
+pub mod duration;
 pub mod exit;
 pub mod objects;
 pub mod output;
@@ -57,7 +58,7 @@ pub enum Command {
     Delete(objects::delete::DeleteArgs),
     /// Make managers of nodes, which may then join etcd
     Promote(roles::promote::PromoteArgs),
-    /// Make workers of nodes: their members are removed from etcd
+    /// Make a worker of a node: its member is removed from etcd
     Demote(roles::demote::DemoteArgs),
     /// Let a manager's etcd join, and print what it needs to start
     Join(roles::join::JoinArgs),

@@ -115,6 +115,18 @@ fn text(overview: &Overview) -> String {
         Some(leader) => lines.field(0, "Leader", format!("{} (term {})", leader.name, leader.entered)),
         None => lines.field(0, "Leader", NONE),
     };
+    for candidate in overview.candidates_for_ever() {
+        let key = String::from_utf8_lossy(&candidate.key);
+        lines.field(
+            0,
+            "Election",
+            format!(
+                "the key of {} is on no lease: it outlives its replica, and keeps all others from leading; to elect \
+                 anew: etcdctl del {key}",
+                candidate.name
+            ),
+        );
+    }
     match &overview.status {
         None => lines.field(
             0,
@@ -183,6 +195,10 @@ fn document(overview: &Overview) -> Value {
     json!({
         "leader": overview.leader().map(|leader| json!({ "name": leader.name, "term": leader.entered.0 })),
         "candidates": overview.candidates.iter().map(|candidate| &candidate.name).collect::<Vec<_>>(),
+        "keysWithoutLease": overview
+            .candidates_for_ever()
+            .map(|candidate| String::from_utf8_lossy(&candidate.key))
+            .collect::<Vec<_>>(),
         "status": status,
         "degraded": overview.degraded,
         "resources": { "applied": overview.applied, "inventory": overview.inventory },

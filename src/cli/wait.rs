@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use super::duration::duration;
 use super::exit::{Exit, Failure};
 use super::objects::view::{LiveView, View};
 use super::output::one_line;
@@ -13,6 +15,18 @@ use crate::store::Store;
 
 /// Between two lines about what holds it up.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether to wait, and how long.
+#[derive(Args, Debug)]
+pub struct WaitArgs {
+    /// Wait until it is done, telling what holds it up
+    #[arg(long)]
+    pub wait: bool,
+
+    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    pub timeout: Option<Duration>,
+}
 
 /// What a look showed.
 pub enum Look<T> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::connection::{self, EtcdArgs};
+use super::duration::duration;
 use super::exit::{Exit, Failure};
 use super::output::print;
 use crate::gate::judge::{Waiter, wait_ready};
@@ -31,17 +32,6 @@ pub struct WaitReadyArgs {
     /// The least release that must have reconciled the state [default: the built-in bundle's]
     #[arg(long, value_name = "RELEASE")]
     pub min_reconciler_release: Option<Release>,
-}
-
-/// Parses a duration as Kubernetes writes it.
-///
-/// # Errors
-/// A sentence that says what is expected.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let span: jiff::SignedDuration = text
-        .parse()
-        .map_err(|_| format!("\"{text}\" is not a duration: expected like 30s, 5m or 1h30m"))?;
-    Duration::try_from(span).map_err(|_| format!("\"{text}\" is negative"))
 }
 
 /// Waits; prints each reason to wait, and at last that it is ready.
@@ -83,20 +73,5 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             )
             .hint("quorate status shows what the state is waiting for"))
         }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_written_as_in_kubernetes() {
-        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        for bad in ["", "10", "-5s", "soon"] {
-            assert!(duration(bad).unwrap_err().contains(bad), "{bad}");
-        }
     }
 }

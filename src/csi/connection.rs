@@ -30,6 +30,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(10);
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
+const UNHEARD_MILLIS: u32 = 25_000;
 
 /// What a unix socket is called in a request, which has to name a host.
 const HERE: &str = "http://localhost";
@@ -83,6 +84,9 @@ async fn dial(uri: &Uri) -> io::Result<TcpStream> {
     sockopt::set_tcp_keepidle(&stream, SILENCE)?;
     sockopt::set_tcp_keepintvl(&stream, PROBE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(&stream, PROBES)?;
+    // The probes come in silence only. A request that nobody acknowledges is no silence, and would be sent again and
+    // again for a quarter of an hour.
+    sockopt::set_tcp_user_timeout(&stream, UNHEARD_MILLIS)?;
     Ok(stream)
 }
 
@@ -164,4 +168,23 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 fn explain(error: &tonic::transport::Error) -> String {
     with_sources(&error.to_string(), std::error::Error::source(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ways: with nothing to say, and with a request that nobody acknowledges.
+    #[tokio::test]
+    async fn a_peer_that_vanishes_is_noticed_after_the_same_time_in_silence_and_in_a_call() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("http://{}", listener.local_addr().unwrap());
+        let stream = dial(&uri.parse().unwrap()).await.unwrap();
+        let unheard = sockopt::tcp_user_timeout(&stream).unwrap();
+        assert_eq!(
+            u128::from(unheard),
+            (SILENCE + PROBE_INTERVAL * PROBES).as_millis()
+        );
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+    }
 }

@@ -49,7 +49,11 @@ impl Failure {
     pub(super) fn from_status(method: Method, status: &Status, secrets: &Secrets) -> Self {
         // What the transport says itself, such as "transport error", has causes; what a plugin says has none.
         let text = with_sources(status.message(), std::error::Error::source(status));
-        Self::new(method, status.code(), presentable(&secrets.scrub(&text)))
+        let mut message = presentable(&secrets.scrub(&text));
+        if message.is_empty() {
+            message = "no message".to_owned();
+        }
+        Self::new(method, status.code(), message)
     }
 }
 
@@ -67,14 +71,13 @@ pub(super) fn with_sources(text: &str, mut source: Option<&(dyn std::error::Erro
 }
 
 /// One line of a bearable length. Cut after scrubbing: half a secret value would not be recognised.
-fn presentable(text: &str) -> String {
+pub(super) fn presentable(text: &str) -> String {
     let words: Vec<&str> = text
         .split(|c: char| c.is_whitespace() || c.is_control())
         .filter(|word| !word.is_empty())
         .collect();
     let line = words.join(" ");
     match line.char_indices().nth(LONGEST_MESSAGE) {
-        None if line.is_empty() => "no message".to_owned(),
         None => line,
         Some((end, _)) => format!("{}…", &line[..end]),
     }
@@ -144,6 +147,19 @@ mod tests {
         let failure = Failure::from_status(Method::CreateVolume, &Status::internal(text), &secrets);
         assert!(!failure.message.contains("s3cr"), "{}", failure.message);
         assert_eq!(failure.message.chars().count(), LONGEST_MESSAGE + 1);
+    }
+
+    #[test]
+    fn each_cause_is_said_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Layer(&'static str, #[source] Option<Box<Layer>>);
+        let refused = Layer("refused", None);
+        let connect = Layer("connect: refused", Some(Box::new(refused)));
+        assert_eq!(
+            with_sources("transport", Some(&connect)),
+            "transport: connect: refused"
+        );
     }
 
     #[test]

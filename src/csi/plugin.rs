@@ -19,6 +19,10 @@ use crate::retry::Delays;
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 const MOST_DELAY: Duration = Duration::from_secs(10);
 
+/// A connection that ends sooner was hardly good for anything. After two of them in a row the next one is made as after
+/// a handshake that failed (INV-9).
+const STEADY: Duration = Duration::from_secs(1);
+
 /// A plugin at one endpoint. Cheap to clone; all clones share one session.
 #[derive(Clone, Debug)]
 pub struct Plugin(Arc<Shared>);
@@ -33,6 +37,10 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     session: Option<Arc<Session>>,
+    /// When it began.
+    began: Instant,
+    /// Whether the one before ended at once.
+    is_shaky: bool,
     /// The last handshake, if it failed, and when the next one may be made (INV-9).
     failed: Option<(NotReady, Instant)>,
     delays: Delays,
@@ -52,6 +60,8 @@ impl Plugin {
             },
             state: tokio::sync::Mutex::new(State {
                 session: None,
+                began: Instant::now(),
+                is_shaky: false,
                 failed: None,
                 delays: Delays::new(FIRST_DELAY, MOST_DELAY),
                 sessions: 0,
@@ -108,6 +118,11 @@ impl Plugin {
             }
             info!(%driver, %endpoint, "the connection to the CSI plugin has ended");
             state.session = None;
+            if let Some(rest) = state.ended_after(state.began.elapsed()) {
+                let message = "its connections end as soon as they are made".to_owned();
+                let endpoint = endpoint.clone();
+                state.failed = Some((NotReady::Unreachable { endpoint, message }, Instant::now() + rest));
+            }
         }
         if let Some((failure, again)) = &state.failed
             && Instant::now() < *again
@@ -121,9 +136,9 @@ impl Plugin {
                 info!(%driver, %endpoint, version, ?capabilities, "the CSI plugin is ready");
                 let session = Arc::new(session);
                 state.session = Some(session.clone());
+                state.began = Instant::now();
                 state.sessions += 1;
                 state.failed = None;
-                state.delays.reset();
                 Ok(session)
             }
             Err(failure) => {
@@ -142,6 +157,18 @@ impl Plugin {
                 Err(failure)
             }
         }
+    }
+}
+
+impl State {
+    /// A connection ended after this time. How long to rest before the next one, if at all.
+    fn ended_after(&mut self, lasted: Duration) -> Option<Duration> {
+        if lasted >= STEADY {
+            self.is_shaky = false;
+            self.delays.reset();
+            return None;
+        }
+        std::mem::replace(&mut self.is_shaky, true).then(|| self.delays.next_delay())
     }
 }
 
@@ -181,5 +208,36 @@ impl Plugins {
     pub fn retain(&self, keep: impl Fn(&str) -> bool) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|driver, _| keep(driver));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// INV-9: the handshake succeeds each time, and the connection ends right after it.
+    #[tokio::test]
+    async fn connections_that_end_at_once_are_made_again_after_growing_delays() {
+        let endpoint = "unix:///nowhere.sock".parse().unwrap();
+        let plugin = Plugin::new("p", endpoint, STEADY, Metrics::new("test"));
+        let mut state = plugin.0.state.lock().await;
+        let mut rests = |millis: &[u64]| -> Vec<Option<Duration>> {
+            let lasted = millis.iter().copied().map(Duration::from_millis);
+            lasted.map(|lasted| state.ended_after(lasted)).collect()
+        };
+        assert_eq!(rests(&[5000, 3]), [None, None], "once may be a restart");
+        let shaky = rests(&[3; 20]);
+        let longest = shaky.last().copied().flatten().unwrap();
+        assert!(
+            shaky
+                .iter()
+                .all(|rest| rest.is_some_and(|rest| rest <= MOST_DELAY * 2))
+        );
+        assert!(
+            longest >= MOST_DELAY / 2 && shaky[0].unwrap() < longest / 4,
+            "{shaky:?}"
+        );
+        assert_eq!(rests(&[1000, 3]), [None, None], "it is steady again");
+        assert!(rests(&[3])[0].unwrap() < longest / 4);
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
+use k8s_openapi::ByteString;
+
 /// Stands where a secret value was.
 const HIDDEN: &str = "<secret>";
 
@@ -63,15 +65,14 @@ impl Secrets {
             .collect()
     }
 
-    /// `text` without any of the values, also where a plugin printed them in quotes with escapes.
+    /// `text` without any of the values, however a plugin may have printed them.
     pub fn scrub(&self, text: &str) -> String {
         let mut values: Vec<String> = Vec::new();
         for value in self.0.values().map(SecretValue::expose) {
             // A value of white space alone is in every text, and hides nothing.
             if !value.trim().is_empty() {
-                values.push(value.to_owned());
-                values.push(value.trim().to_owned());
-                values.push(value.escape_debug().to_string());
+                values.extend(spellings(value));
+                values.extend(spellings(value.trim()));
                 // A key in PEM form, say, of which a plugin shows the line that it stumbled over.
                 let lines = value.lines().map(str::trim);
                 values.extend(lines.filter(|line| line.len() >= TELLING).map(str::to_owned));
@@ -86,6 +87,38 @@ impl Secrets {
         }
         scrubbed
     }
+}
+
+/// A value as it is, in quotes with escapes, in JSON, in the query of a URL, in base64.
+fn spellings(value: &str) -> [String; 7] {
+    let json = serde_json::Value::from(value).to_string();
+    // Without the quotes around it.
+    let json = json[1..json.len() - 1].to_owned();
+    // As Go does, for the sake of web pages.
+    let html = json
+        .replace('&', "\\u0026")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e");
+    let mut query = String::new();
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                query.push(char::from(byte))
+            }
+            other => query.push_str(&format!("%{other:02X}")),
+        }
+    }
+    let base64 = serde_json::json!(ByteString(value.as_bytes().to_vec()));
+    let base64 = base64.as_str().unwrap_or_default();
+    [
+        value.to_owned(),
+        value.escape_debug().to_string(),
+        json,
+        html,
+        query.replace("%20", "+"),
+        query,
+        base64.trim_end_matches('=').to_owned(),
+    ]
 }
 
 impl FromIterator<(String, SecretValue)> for Secrets {
@@ -116,6 +149,27 @@ mod tests {
             "login with <secret>: <secret> refused, \"<secret>\" and <secret> and ><secret><"
         );
         assert_eq!(secrets.scrub("nothing of that kind"), "nothing of that kind");
+    }
+
+    #[test]
+    fn a_value_is_scrubbed_where_a_plugin_printed_its_request_or_the_address_that_it_asked() {
+        let secrets = secrets(&["a <b>&c/\"d\"="]);
+        for printed in [
+            r#"{"password":"a <b>&c/\"d\"="}"#,
+            r#"{"password":"a \u003cb\u003e\u0026c/\"d\"="}"#,
+            "Get https://x/?p=a+%3Cb%3E%26c%2F%22d%22%3D: refused",
+            "Get https://x/a%20%3Cb%3E%26c%2F%22d%22%3D: refused",
+            "Basic YSA8Yj4mYy8iZCI9",
+        ] {
+            let scrubbed = secrets.scrub(printed);
+            let expected = [
+                r#"{"password":"<secret>"}"#,
+                "Get https://x/?p=<secret>: refused",
+                "Get https://x/<secret>: refused",
+                "Basic <secret>",
+            ];
+            assert!(expected.contains(&scrubbed.as_str()), "{scrubbed}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::capabilities::{Capabilities, Capability};
 use super::class::{Class, Method};
 use super::connection::Connection;
 use super::convert;
-use super::failure::{Failure, NotReady};
+use super::failure::{Failure, NotReady, presentable};
 use super::id::{CsiNodeId, VolumeId};
 use super::line::Line;
 use super::request::{
@@ -19,6 +19,10 @@ use super::wire::identity_client::IdentityClient;
 
 /// Volumes in one page of a list.
 const PAGE: i32 = 500;
+
+/// Pages of one list: five million volumes of a plugin that fills them. One that says for ever that there is more is not
+/// believed.
+const MOST_PAGES: u32 = 10_000;
 
 /// The largest answer taken: a page of volumes with large contexts.
 const LARGEST_ANSWER: usize = 16 << 20;
@@ -69,7 +73,7 @@ impl Session {
         // case, and drivers need not.
         if !info.name.eq_ignore_ascii_case(&line.driver) {
             return Err(NotReady::OtherDriver {
-                answered: info.name,
+                answered: presentable(&info.name),
                 expected: line.driver.to_string(),
                 endpoint: line.endpoint,
             });
@@ -100,7 +104,7 @@ impl Session {
             line,
             connection,
             capabilities,
-            version: info.vendor_version,
+            version: presentable(&info.vendor_version),
             number,
         })
     }
@@ -290,7 +294,7 @@ impl Session {
         let method = Method::ListVolumes;
         self.require(method, Capability::ListVolumes)?;
         let (mut volumes, mut token) = (Vec::new(), String::new());
-        loop {
+        for _ in 0..MOST_PAGES {
             let request = self.line.request(wire::ListVolumesRequest {
                 max_entries: PAGE,
                 starting_token: token.clone(),
@@ -304,11 +308,12 @@ impl Session {
                 return Ok(volumes);
             }
             if answer.next_token == token {
-                let text = "the plugin answered with the token that it was given: its list has no end";
-                return Err(Failure::new(method, Code::Internal, text));
+                break;
             }
             token = answer.next_token;
         }
+        let text = "the plugin answers for ever that there is more: its list has no end";
+        Err(Failure::new(method, Code::Internal, text))
     }
 
     fn controller(&self) -> ControllerClient<tonic::transport::Channel> {

@@ -119,6 +119,7 @@ impl Cluster {
                 etcd_endpoints: etcd_endpoints.to_owned(),
                 kubeconfig: kubeconfig.clone(),
                 flags: settings.flags.clone(),
+                env: Vec::new(),
             };
             self.replicas.push(Replica::start(&directory, options)?);
         }

@@ -1,5 +1,6 @@
 //! A replica of the controller: this program's `run` command as a child.
 
+use std::ffi::OsString;
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// Further flags.
     pub flags: Vec<String>,
+    /// Variables added to its environment.
+    pub env: Vec<(String, OsString)>,
 }
 
 /// One replica, running or not, always on the same port. Everything of [`Restartable`] can be done to it.
@@ -48,6 +51,7 @@ impl Replica {
             etcd_endpoints,
             kubeconfig,
             flags,
+            env,
         } = options;
         let port = ports::free_port()?;
         let mut args = vec![
@@ -65,7 +69,7 @@ impl Replica {
             name: format!("replica {node_id}"),
             path: binary,
             args,
-            env: Vec::new(),
+            env,
             hidden_env: "QUORATE_",
             log: directory.join(format!("{node_id}.log")),
         };

@@ -192,7 +192,7 @@ pub enum ConfigError {
     #[error("no etcd endpoint is given (--etcd-endpoints)")]
     NoEndpoints,
     /// Not `[http[s]://]host[:port]`.
-    #[error("\"{0}\" is not an etcd endpoint: expected URL like http://10.0.0.1:2379")]
+    #[error("\"{0}\" is not an etcd endpoint: expected a URL like http://10.0.0.1:2379")]
     Endpoint(String),
     /// Plain HTTP beside TLS settings, or something else altogether.
     #[error(

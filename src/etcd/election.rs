@@ -68,7 +68,10 @@ pub enum CampaignError {
 pub struct Candidate {
     /// What the candidate wrote: its node id.
     pub name: String,
-    /// The lease of its key.
+    /// Its key.
+    pub key: Vec<u8>,
+    /// The lease of its key. A plain put takes the key off it, and then it ends with nobody: whoever entered later waits
+    /// until the key is deleted.
     pub lease: Option<LeaseId>,
     /// Create revision of its key; the term of the one that leads.
     pub entered: Revision,
@@ -83,6 +86,7 @@ pub async fn candidates(etcd: &Etcd, prefix: &str) -> Result<Vec<Candidate>, Err
     keys.sort_by_key(|kv| kv.create_revision);
     let candidate = |kv: KeyValue| Candidate {
         name: String::from_utf8_lossy(&kv.value).into_owned(),
+        key: kv.key,
         lease: kv.lease,
         entered: kv.create_revision,
     };

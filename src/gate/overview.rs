@@ -78,4 +78,11 @@ impl Overview {
     pub fn leader(&self) -> Option<&Candidate> {
         self.candidates.first()
     }
+
+    /// Candidates whose keys are on no lease, as after a plain put by hand: they end with no process.
+    pub fn candidates_for_ever(&self) -> impl Iterator<Item = &Candidate> {
+        self.candidates
+            .iter()
+            .filter(|candidate| candidate.lease.is_none())
+    }
 }

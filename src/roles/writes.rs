@@ -115,4 +115,27 @@ mod tests {
             .unwrap();
         assert_eq!((free.conditions.len(), free.role()), (0, Role::Worker));
     }
+
+    #[test]
+    fn a_block_holds_since_it_began_and_takes_no_other_condition_away() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let why = |message| (Reason::QuorumRisk, message);
+        let first = blocked(ROLE_CHANGE_BLOCKED, None, why("two are down"), 3, at(10));
+        let second = blocked(ROLE_CHANGE_BLOCKED, Some(&first), why("one is down"), 4, at(20));
+        assert_eq!(second.last_transition_time, Some(time::to_proto(at(10))));
+        assert_eq!(
+            (second.observed_generation, second.message.as_str()),
+            (4, "one is down")
+        );
+
+        let other = Condition {
+            r#type: "Ready".to_owned(),
+            ..Condition::default()
+        };
+        let mut conditions = vec![first, other.clone()];
+        set_condition(&mut conditions, ROLE_CHANGE_BLOCKED, Some(second.clone()));
+        assert_eq!(conditions, [other.clone(), second]);
+        set_condition(&mut conditions, ROLE_CHANGE_BLOCKED, None);
+        assert_eq!(conditions, [other]);
+    }
 }

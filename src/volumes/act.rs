@@ -1,29 +1,25 @@
 //! Taking a step: its intent before the call, its result after, each into the record that it was computed from (INV-3).
 
 use jiff::Timestamp;
-use prost::Message;
 use tokio::sync::Semaphore;
 
 use super::index::Seen;
 use super::plan::{Lost, Step, Target};
 use super::record::{self, Blocked};
-use super::request;
 use super::write::{Proof, Write, Writer};
-use crate::csi::{Class, Effect, Failure, Session};
+use crate::csi::Session;
 use crate::etcd::{Fence, KeyValue, Revision};
 use crate::failpoint;
 use crate::proto::{Publication, Volume};
-use crate::store::object::Object;
 use crate::store::{Name, Store};
 
+mod calls;
 mod records;
 mod secrets;
 mod trouble;
 mod undo;
 
 pub use trouble::Trouble;
-
-use records::RESULT_ATTEMPTS;
 
 /// What every step needs.
 #[derive(Clone, Debug)]
@@ -82,6 +78,15 @@ pub struct Known {
     pub now: Result<KeyValue, Revision>,
     /// Whether this leader wrote it.
     pub own: bool,
+}
+
+impl Known {
+    /// When it came to be so.
+    pub fn revision(&self) -> Revision {
+        self.now
+            .as_ref()
+            .map_or_else(|deleted| *deleted, |kv| kv.mod_revision)
+    }
 }
 
 /// What became of a job.
@@ -154,6 +159,9 @@ pub async fn act(env: Env, job: Job) -> Ended {
         Task::Undo(undo) => acting.undo(undo).await,
     };
     let known = acting.known;
+    let Job {
+        name, driver, task, ..
+    } = job;
     let outcome = match result {
         Ok(()) => Outcome::Done,
         Err(Stop::Look) => Outcome::Look,
@@ -162,9 +170,9 @@ pub async fn act(env: Env, job: Job) -> Ended {
         Err(Stop::Lost) => Outcome::Lost,
     };
     Ended {
-        name: job.name.clone(),
-        driver: job.driver.clone(),
-        task: job.task.clone(),
+        name,
+        driver,
+        task,
         outcome,
         known,
     }
@@ -229,170 +237,6 @@ impl Acting<'_> {
         }
     }
 
-    async fn create(&mut self) -> Result<(), Stop> {
-        let session = self.session()?;
-        let mut volume = self.job.seen.volume.clone();
-        let mut revision = self.job.seen.revision;
-        // Before the intent: a volume whose secrets are missing was never attempted.
-        let secrets = self.secrets(&volume).await?;
-        failpoint::hit("volumes.creating");
-        let term = self.env.fence.term().0;
-        let intended = record::intend_create(&volume, term, Timestamp::now());
-        let is_first_attempt = intended.is_some();
-        if let Some(intended) = intended {
-            revision = self.put_volume(&intended, None).await?;
-            volume = intended;
-        }
-        failpoint::hit("volumes.create-intended");
-        let wanted = request::create(&volume)?;
-        let answer = self.call(session.create_volume(&wanted, &secrets)).await?;
-        failpoint::hit("volumes.create-called");
-        match answer {
-            Ok(created) => {
-                let created = request::created(created);
-                let mut made = volume.clone();
-                made.status
-                    .get_or_insert_default()
-                    .volume_id
-                    .clone_from(&created.volume_id);
-                let undo = Undo {
-                    volume: made,
-                    from: None,
-                };
-                self.settle_volume(volume, revision, undo, |volume| {
-                    record::created(volume, created.clone())
-                })
-                .await?;
-                failpoint::hit("volumes.create-recorded");
-                Ok(())
-            }
-            Err(failure) => {
-                let trouble = Trouble::of_call(&failure);
-                // Of an earlier attempt it is not known what became of it, and a plugin may refuse a request before it
-                // looks whether it carried that out before: then it may be there, and is not forgotten (INV-6).
-                let nothing_is_there = is_first_attempt && failure.effect() == Effect::None;
-                if failure.class() == Class::Final && nothing_is_there {
-                    let refused = record::create_refused(&volume);
-                    let refused = record::volume_blocked(&refused, Some(&trouble.why), Timestamp::now())
-                        .unwrap_or(refused);
-                    self.put_volume_at(&refused, revision, None).await?;
-                }
-                Err(trouble.into())
-            }
-        }
-    }
-
-    async fn expand(&mut self) -> Result<(), Stop> {
-        let session = self.session()?;
-        let (volume, revision) = (self.job.seen.volume.clone(), self.job.seen.revision);
-        let secrets = self.secrets(&volume).await?;
-        let wanted = request::expand(&volume)?;
-        failpoint::hit("volumes.expanding");
-        let answer = self.call(session.expand_volume(&wanted, &secrets)).await?;
-        failpoint::hit("volumes.expanded");
-        let expanded = answer.map_err(|failure| Trouble::of_call(&failure))?;
-        let asked = crate::store::object::volume::required_bytes(&volume);
-        let has = expanded.capacity.map_or(0, request::to_bytes);
-        self.settle_volume_if_there(volume, revision, |volume| record::expanded(volume, asked, has))
-            .await
-    }
-
-    async fn publish(&mut self, node: &Name, csi_node_id: &str) -> Result<(), Stop> {
-        let session = self.session()?;
-        let volume = self.job.seen.volume.clone();
-        let (mut publication, mut revision) = self.publication(node)?;
-        let secrets = self.secrets(&volume).await?;
-        failpoint::hit("volumes.publishing");
-        if let Some(intended) = record::intend_publish(&publication, csi_node_id) {
-            revision = self.put_publication(node, &intended, revision, None).await?;
-            publication = intended;
-        }
-        failpoint::hit("volumes.publish-intended");
-        let wanted = request::publish(&volume, &publication, csi_node_id)?;
-        let answer = self.call(session.publish_volume(&wanted, &secrets)).await?;
-        failpoint::hit("volumes.publish-called");
-        let context = answer.map_err(|failure| Trouble::of_call(&failure))?;
-        let undo = Undo {
-            volume,
-            from: Some(csi_node_id.to_owned()),
-        };
-        self.settle_publication(node, publication, revision, undo, |publication| {
-            record::published(publication, context.clone())
-        })
-        .await?;
-        failpoint::hit("volumes.publish-recorded");
-        Ok(())
-    }
-
-    async fn unpublish_call(&mut self, volume: &Volume, csi_node_id: &str) -> Result<(), Stop> {
-        let session = self.session()?;
-        let secrets = self.secrets(volume).await?;
-        let id = request::volume_id(volume)?;
-        let node = crate::csi::CsiNodeId::new(csi_node_id)?;
-        let answer = self.call(session.unpublish_volume(&id, &node, &secrets)).await?;
-        answer.map_err(|failure| Trouble::of_call(&failure).into())
-    }
-
-    async fn delete(&mut self) -> Result<(), Stop> {
-        let session = self.session()?;
-        let volume = self.job.seen.volume.clone();
-        let mut revision = self.job.seen.revision;
-        let secrets = self.secrets(&volume).await?;
-        failpoint::hit("volumes.deleting");
-        if let Some(intended) = record::intend_delete(&volume) {
-            let proof = Proof::Empty(self.env.store.keys.publications_of(&self.job.name));
-            revision = self.put_volume(&intended, Some(proof)).await?;
-        }
-        failpoint::hit("volumes.delete-intended");
-        let id = request::volume_id(&volume)?;
-        let answer = self.call(session.delete_volume(&id, &secrets)).await?;
-        failpoint::hit("volumes.delete-called");
-        answer.map_err(|failure| Trouble::of_call(&failure))?;
-        self.forget_volume(revision).await?;
-        failpoint::hit("volumes.delete-recorded");
-        Ok(())
-    }
-
-    /// The record of a volume that is deleted at the backend goes, whatever was written to it meanwhile.
-    async fn forget_volume(&mut self, mut revision: Revision) -> Result<(), Stop> {
-        let key = self.env.store.keys.volume(&self.job.name);
-        for _ in 0..RESULT_ATTEMPTS {
-            match self.write(Write::delete(key.clone(), revision)).await {
-                Err(Stop::Look) => match self.same_volume().await? {
-                    Some((_, now)) => revision = now,
-                    // Forgotten by force meanwhile, with a tombstone for what is now gone.
-                    None => return self.remove_tombstone(&self.job.seen.volume).await,
-                },
-                other => return other.map(drop),
-            }
-        }
-        Err(Stop::Look)
-    }
-
-    /// The record of a publication goes, or begins anew.
-    async fn end_publication(&mut self, node: &Name) -> Result<(), Stop> {
-        let (mut publication, mut revision) = self.publication(node)?;
-        let here = self.job.seen.nodes.get(node);
-        let here = here.filter(|node| !node.out_of_service && !node.uid.is_empty());
-        let marked = self.job.seen.volume.is_marked();
-        let key = self.env.store.keys.publication(&self.job.name, node);
-        for _ in 0..RESULT_ATTEMPTS {
-            let anew = record::ended(&publication, here.map(|node| node.uid.as_str()), marked);
-            let write = match anew {
-                Some(anew) => Write::put(key.clone(), revision, anew.encode_to_vec()),
-                None => Write::delete(key.clone(), revision),
-            };
-            match self.write(write).await {
-                Err(Stop::Look) => match self.same_publication(node, &publication).await? {
-                    Some((now, at)) => (publication, revision) = (now, at),
-                    None => return Ok(()),
-                },
-                other => return other.map(drop),
-            }
-        }
-        Err(Stop::Look)
-    }
-
     async fn note(&mut self, notes: &[(Target, Option<Blocked>)]) -> Result<(), Stop> {
         let now = Timestamp::now();
         for (target, why) in notes {
@@ -408,15 +252,11 @@ impl Acting<'_> {
                         self.put_publication(node, &after, revision, None).await?;
                     }
                 }
-                // No record stands for it.
-                Target::Stray(_) => {}
+                // No record stands for them.
+                Target::Stray(_) | Target::Leftover => {}
             }
         }
         Ok(())
-    }
-
-    fn session(&self) -> Result<std::sync::Arc<Session>, Stop> {
-        self.job.session.clone().ok_or(Stop::Look)
     }
 
     fn publication(&self, node: &Name) -> Result<(Publication, Revision), Stop> {
@@ -424,23 +264,5 @@ impl Acting<'_> {
         let publication = seen.publications.get(node).cloned();
         let revision = seen.revisions.get(node).copied();
         publication.zip(revision).ok_or(Stop::Look)
-    }
-
-    /// A call, within the plugin's number of calls at a time and within the window of the term (INV-3).
-    async fn call<T>(
-        &self,
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<Result<T, Failure>, Stop> {
-        // Never closed.
-        let _permit = self.job.permits.acquire().await.map_err(|_| Stop::Lost)?;
-        let window = self.env.fence.window();
-        if !window.is_open() {
-            return Err(Stop::Lost);
-        }
-        tokio::select! {
-            biased;
-            () = window.closed() => Err(Stop::Lost),
-            answer = call => Ok(answer),
-        }
     }
 }

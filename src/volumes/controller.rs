@@ -180,8 +180,10 @@ impl Work<'_> {
             for driver in drivers {
                 self.configure(&driver);
             }
-            let names = self.index.names();
+            let mut names = self.index.names();
             debug!(volumes = names.len(), "everything is examined");
+            let unsettled = self.cases.keys().filter(|name| !self.index.has(name));
+            names.extend(unsettled.cloned());
             names.into_iter().for_each(|name| self.wake(name, None));
             return;
         }
@@ -191,12 +193,23 @@ impl Work<'_> {
                 Change::Around(name) => self.wake(name, None),
                 Change::Plugin(plugin) => {
                     self.configure(&plugin);
-                    for name in self.index.of_plugin(&plugin) {
+                    for name in self.of_plugin(&plugin) {
                         self.wake(name, None);
                     }
                 }
             }
         }
+    }
+
+    /// Volumes that a change of the plugin may concern: its own, and all whose records are gone, which are few.
+    fn of_plugin(&self, plugin: &Name) -> BTreeSet<Name> {
+        let leftovers = self.cases.iter().filter(|(_, case)| !case.undo.is_empty());
+        let leftovers = leftovers.map(|(name, _)| name.clone());
+        self.index
+            .of_plugin(plugin)
+            .into_iter()
+            .chain(leftovers)
+            .collect()
     }
 
     /// Takes over the record of a plugin.
@@ -277,19 +290,22 @@ impl Work<'_> {
             outcome,
             known,
         } = ended;
+        // What was read, not written, is somebody else's; where the watch has not brought it yet, it never will as news.
+        let mut is_news = false;
         for record in &known {
-            self.index
-                .note(&record.key, record.now.as_ref().map_err(|deleted| *deleted));
+            let now = record.now.as_ref().map_err(|deleted| *deleted);
+            is_news |= self.index.note(&record.key, now) && !record.own;
         }
         let case = self.cases.entry(name.clone()).or_default();
-        let is_news = case.end_step(&known);
+        is_news |= case.end_step(&known);
         let target = match &task {
             Task::Step(step) => step.target(),
-            Task::Note(_) | Task::Undo(_) => Target::Volume,
+            Task::Note(_) => Target::Volume,
+            Task::Undo(_) => Target::Leftover,
         };
         match outcome {
             Outcome::Lost => return false,
-            Outcome::Done => self.on_done(&name, &task),
+            Outcome::Done => self.on_done(&name, &task, &target),
             Outcome::Look => {
                 let case = self.cases.entry(name.clone()).or_default();
                 if !case.look() {
@@ -310,7 +326,7 @@ impl Work<'_> {
         true
     }
 
-    fn on_done(&mut self, name: &Name, task: &Task) {
+    fn on_done(&mut self, name: &Name, task: &Task, target: &Target) {
         let Some(case) = self.cases.get_mut(name) else {
             return;
         };
@@ -329,6 +345,7 @@ impl Work<'_> {
                     }
                     _ => {}
                 }
+                case.succeed(target);
                 info!(volume = %name, "done: {step}");
             }
         }
@@ -339,6 +356,7 @@ impl Work<'_> {
             Target::Volume => String::new(),
             Target::Node(node) => format!(" on node {node}"),
             Target::Stray(id) => format!(" on node id {id}"),
+            Target::Leftover => ", whose record is gone".to_owned(),
         };
         let note = format!(
             "volume {name}{place}: {}: {}",

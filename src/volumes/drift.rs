@@ -42,3 +42,84 @@ pub fn compare(seen: &Seen, listed: &HashMap<String, BTreeSet<String>>) -> Optio
     }
     (drift != Drift::default()).then_some(drift)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::csi::{CsiNodeId, VolumeId};
+    use crate::etcd::Revision;
+    use crate::proto::{Publication, PublicationStatus, Volume, VolumeStatus};
+
+    /// A volume with the id v, and its publications: node, state, stored node id.
+    fn seen(publications: &[(&str, State, &str)]) -> Seen {
+        let publications = publications.iter().map(|(node, state, id)| {
+            let status = PublicationStatus {
+                state: (*state).into(),
+                csi_node_id: (*id).to_owned(),
+                ..PublicationStatus::default()
+            };
+            let publication = Publication {
+                status: Some(status),
+                ..Publication::default()
+            };
+            (node.parse().unwrap(), publication)
+        });
+        Seen {
+            volume: Volume {
+                status: Some(VolumeStatus {
+                    volume_id: "v".to_owned(),
+                    ..VolumeStatus::default()
+                }),
+                ..Volume::default()
+            },
+            revision: Revision(1),
+            publications: publications.collect(),
+            revisions: Default::default(),
+            unreadable: Default::default(),
+            nodes: Default::default(),
+        }
+    }
+
+    fn listed(volume: &str, nodes: &[&str]) -> HashMap<String, BTreeSet<String>> {
+        let published_to = nodes.iter().map(|node| CsiNodeId::new(*node).unwrap());
+        by_id(vec![ListedVolume {
+            id: VolumeId::new(volume).unwrap(),
+            capacity: None,
+            published_to: published_to.collect(),
+        }])
+    }
+
+    #[test]
+    fn what_the_list_and_the_records_agree_on_is_no_drift() {
+        let seen = seen(&[
+            ("n1", State::Published, "csi-n1"),
+            // Not there yet, or not any more.
+            ("n2", State::PendingPublish, "csi-n2"),
+            ("n3", State::PendingUnpublish, "csi-n3"),
+            // Of a plugin that publishes nothing.
+            ("n4", State::Published, ""),
+        ]);
+        assert_eq!(compare(&seen, &listed("v", &["csi-n1"])), None);
+        assert_eq!(
+            compare(&seen, &listed("v", &["csi-n1", "csi-n2", "csi-n3"])),
+            None
+        );
+        assert_eq!(compare(&seen, &listed("another", &["csi-n9"])), None);
+    }
+
+    #[test]
+    fn what_only_one_of_them_says_is_to_be_mended() {
+        let mut seen = seen(&[("n1", State::Published, "csi-n1")]);
+        let drift = compare(&seen, &listed("v", &["csi-n9"])).unwrap();
+        assert_eq!(drift.lost, ["n1".parse().unwrap()].into());
+        assert_eq!(drift.strays, ["csi-n9".to_owned()].into());
+        // A record that cannot be read may be that of the stray one.
+        seen.unreadable = ["n9".parse().unwrap()].into();
+        let drift = compare(&seen, &listed("v", &["csi-n9"])).unwrap();
+        assert!(drift.strays.is_empty() && !drift.lost.is_empty());
+        // What the plugin did not make, others may use as well.
+        seen.unreadable.clear();
+        seen.volume.status.as_mut().unwrap().r#static = true;
+        assert_eq!(compare(&seen, &listed("v", &["csi-n1", "csi-n9"])), None);
+    }
+}

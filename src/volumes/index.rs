@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::etcd::{Event, KeyRange, KeyValue, Revision};
 use crate::proto::{Plugin, Publication, Volume};
 use crate::store::object::volume::driver;
-use crate::store::object::{Malformed, Object, decode};
+use crate::store::object::{Malformed, decode};
 use crate::store::{Keys, Name, Update};
 
 use super::plan;
 
 mod changes;
+mod records;
 
 /// The ranges that are followed, each by itself. What depends on the order of changes in two of them is proved in the
 /// transaction that acts on it.
@@ -201,6 +202,11 @@ impl Index {
         self.volumes.keys().cloned().collect()
     }
 
+    /// Whether anything is stored under the name of this volume.
+    pub fn has(&self, name: &Name) -> bool {
+        self.volumes.contains_key(name)
+    }
+
     /// The volumes of a plugin.
     pub fn of_plugin(&self, plugin: &Name) -> Vec<Name> {
         let names = self.by_driver.get(plugin);
@@ -300,7 +306,12 @@ impl Index {
                 for event in events {
                     match event {
                         Event::Put(kv) => self.put(part, kv, &mut changes),
-                        Event::Delete { key, revision } => self.delete(part, &key, revision, &mut changes),
+                        Event::Delete { key, revision } => {
+                            if self.gone.get(&key).is_some_and(|deleted| *deleted <= revision) {
+                                self.gone.remove(&key);
+                            }
+                            self.delete(part, &key, revision, &mut changes);
+                        }
                     }
                 }
             }
@@ -309,15 +320,16 @@ impl Index {
     }
 
     /// Takes in a record as this leader wrote it, or read it since. What is older than what is known changes nothing.
-    pub fn note(&mut self, key: &[u8], now: Result<&KeyValue, Revision>) {
+    /// Whether anything changed.
+    pub fn note(&mut self, key: &[u8], now: Result<&KeyValue, Revision>) -> bool {
         let part = match self.keys.parse_volume(key) {
             Some(_) => Part::Volumes,
             None => Part::Publications,
         };
+        let mut changes = Vec::new();
         match now {
-            Ok(kv) => self.put(part, kv.clone(), &mut Vec::new()),
+            Ok(kv) => self.put(part, kv.clone(), &mut changes),
             Err(deleted) => {
-                let mut changes = Vec::new();
                 self.delete(part, key, deleted, &mut changes);
                 // Else the watch was here before.
                 if !changes.is_empty() {
@@ -325,6 +337,7 @@ impl Index {
                 }
             }
         }
+        !changes.is_empty()
     }
 
     fn put(&mut self, part: Part, kv: KeyValue, changes: &mut Vec<Change>) {
@@ -375,140 +388,10 @@ impl Index {
         let names = by.get(what).into_iter().flatten();
         changes.extend(names.cloned().map(Change::Around));
     }
-
-    fn put_volume(&mut self, key: &[u8], stored: Stored, changes: &mut Vec<Change>) {
-        let Some(name) = parsed(self.keys.parse_volume(key)) else {
-            return;
-        };
-        self.changes += 1;
-        let entry = self.volumes.entry(name.clone()).or_default();
-        if let Some(known) = &mut entry.volume {
-            known.seen_in = stored.seen_in;
-            if known.mod_revision >= stored.mod_revision {
-                return;
-            }
-        }
-        let before = entry
-            .volume
-            .as_ref()
-            .and_then(|known| decode::<Volume>(name.as_str(), &known.value).ok());
-        let after = decode::<Volume>(name.as_str(), &stored.value).ok();
-        let revision = stored.mod_revision;
-        entry.volume = Some(stored);
-        entry.touched = self.changes;
-        self.reindex(&name, before.as_ref(), after.as_ref(), true);
-        changes.push(Change::Record(name, revision));
-    }
-
-    /// Keeps what leads from plugins and secrets to volumes, and the counts.
-    fn reindex(&mut self, name: &Name, before: Option<&Volume>, after: Option<&Volume>, there: bool) {
-        for secret in secrets_of(before) {
-            take(&mut self.by_secret, &secret, name);
-        }
-        for secret in secrets_of(after) {
-            add(&mut self.by_secret, secret, name);
-        }
-        let Some(entry) = self.volumes.get_mut(name) else {
-            return;
-        };
-        if let Some(driver) = entry.driver.take()
-            && let Some(names) = self.by_driver.get_mut(&driver)
-        {
-            names.remove(name);
-            if names.is_empty() {
-                self.by_driver.remove(&driver);
-            }
-        }
-        entry.driver = after.and_then(|volume| driver(volume).parse().ok());
-        if let Some(driver) = &entry.driver {
-            let names = self.by_driver.entry(driver.clone()).or_default();
-            names.insert(name.clone());
-        }
-        let state = there.then(|| state_of(after));
-        if let Some(before) = std::mem::replace(&mut entry.state, state) {
-            *self.counts.entry(before).or_default() -= 1;
-        }
-        if let Some(state) = state {
-            *self.counts.entry(state).or_default() += 1;
-        }
-    }
-
-    fn put_publication(&mut self, key: &[u8], stored: Stored, changes: &mut Vec<Change>) {
-        let Some((volume, node)) = self.parse_publication(key) else {
-            return;
-        };
-        self.changes += 1;
-        let entry = self.volumes.entry(volume.clone()).or_default();
-        let known = entry.publications.entry(node.clone()).or_default();
-        known.seen_in = stored.seen_in;
-        if known.mod_revision >= stored.mod_revision {
-            return;
-        }
-        let revision = stored.mod_revision;
-        *known = stored;
-        entry.touched = self.changes;
-        add(&mut self.by_node, node, &volume);
-        changes.push(Change::Record(volume, revision));
-    }
-
-    fn parse_publication(&self, key: &[u8]) -> Option<(Name, Name)> {
-        let (volume, node) = self.keys.parse_publication(key)?.split_once('/')?;
-        Some((volume.parse().ok()?, node.parse().ok()?))
-    }
-
-    fn remove_volume(&mut self, name: &Name) {
-        self.changes += 1;
-        let Some(entry) = self.volumes.get_mut(name) else {
-            return;
-        };
-        entry.touched = self.changes;
-        let before = entry.volume.take();
-        let before = before.and_then(|known| decode::<Volume>(name.as_str(), &known.value).ok());
-        self.reindex(name, before.as_ref(), None, false);
-        self.drop_if_empty(name);
-    }
-
-    fn remove_publication(&mut self, volume: &Name, node: &Name) {
-        self.changes += 1;
-        if let Some(entry) = self.volumes.get_mut(volume) {
-            entry.touched = self.changes;
-            entry.publications.remove(node);
-        }
-        take(&mut self.by_node, node, volume);
-        self.drop_if_empty(volume);
-    }
-
-    fn drop_if_empty(&mut self, name: &Name) {
-        let empty = |entry: &Entry| entry.volume.is_none() && entry.publications.is_empty();
-        if self.volumes.get(name).is_some_and(empty) {
-            self.volumes.remove(name);
-        }
-    }
 }
 
 fn parsed(text: Option<&str>) -> Option<Name> {
     text?.parse().ok()
-}
-
-fn secrets_of(volume: Option<&Volume>) -> BTreeSet<Name> {
-    let entries = volume.and_then(|volume| volume.spec.as_ref());
-    let entries = entries.into_iter().flat_map(|spec| &spec.secrets);
-    entries.filter_map(|entry| entry.secret.parse().ok()).collect()
-}
-
-fn state_of(volume: Option<&Volume>) -> State {
-    match volume {
-        None => State::Malformed,
-        Some(volume) if volume.is_marked() => State::Deleting,
-        Some(volume) => match volume
-            .status
-            .as_ref()
-            .is_some_and(|status| !status.volume_id.is_empty())
-        {
-            true => State::Created,
-            false => State::Creating,
-        },
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::plan;
 use super::record::Blocked;
 use super::request::offers;
-use crate::csi::{self, Capability, Endpoint, NotReady, Plugins, Session};
+use crate::csi::{self, Capabilities, Capability, Endpoint, NotReady, Plugins, Session};
 use crate::proto;
 use crate::store::Name;
 use crate::store::object::{Malformed, plugin};
@@ -23,6 +23,8 @@ pub struct Line {
     plugin: Result<csi::Plugin, Blocked>,
     concurrency: usize,
     session: Option<Arc<Session>>,
+    /// What the last session said of it.
+    said: Option<(String, Capabilities)>,
     /// Tells the outcome of connecting to what the plugin was from that to what it is.
     pub generation: u64,
     /// Whether somebody waits for it to be ready.
@@ -50,6 +52,7 @@ impl Line {
             plugin: Err(missing()),
             concurrency: 0,
             session: None,
+            said: None,
             generation: 0,
             connecting: false,
             not_ready: None,
@@ -71,6 +74,7 @@ impl Line {
     ) {
         self.generation += 1;
         self.session = None;
+        self.said = None;
         self.connecting = false;
         self.not_ready = None;
         self.comparing = false;
@@ -83,8 +87,12 @@ impl Line {
                 message: format!("plugin {name} cannot be read: {malformed}"),
             }),
             Some(Ok(record)) => {
-                self.concurrency = usize::try_from(plugin::concurrency(record)).unwrap_or(1);
-                self.permits = Arc::new(Semaphore::new(self.concurrency));
+                let concurrency = usize::try_from(plugin::concurrency(record)).unwrap_or(1);
+                // Calls that are under way go on counting.
+                if concurrency != self.concurrency {
+                    self.concurrency = concurrency;
+                    self.permits = Arc::new(Semaphore::new(concurrency));
+                }
                 match plugin::endpoint(record).parse::<Endpoint>() {
                     Ok(endpoint) => Ok(plugins.plugin(name.as_str(), &endpoint, plugin::timeout(record))),
                     Err(why) => Err(Blocked {
@@ -110,11 +118,14 @@ impl Line {
         self.session.clone()
     }
 
-    /// It is ready.
-    pub fn ready(&mut self, session: Arc<Session>) {
+    /// It is ready. Whether it is another than on the session before, as far as it says.
+    pub fn ready(&mut self, session: Arc<Session>) -> bool {
+        let said = (session.version().to_owned(), session.capabilities().clone());
         self.session = Some(session);
         self.not_ready = None;
-        self.connecting = false;
+        let is_another = self.said.as_ref() != Some(&said);
+        self.said = Some(said);
+        is_another
     }
 
     /// What a plan needs to know of it.
@@ -167,5 +178,76 @@ fn missing() -> Blocked {
     Blocked {
         reason: MISSING.to_owned(),
         message: "the plugin does not exist".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn name() -> Name {
+        "p".parse().unwrap()
+    }
+
+    fn record(endpoint: &str, concurrency: u32) -> Result<proto::Plugin, Malformed> {
+        Ok(proto::Plugin {
+            metadata: None,
+            spec: Some(proto::PluginSpec {
+                endpoint: endpoint.to_owned(),
+                concurrency,
+                timeout_millis: 0,
+            }),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_is_missing_is_told_from_one_that_cannot_be_read_and_one_that_was_not_asked() {
+        let plugins = Plugins::new(Metrics::new("test"));
+        let mut line = Line::new(Instant::now());
+        line.configure(&name(), None, &plugins);
+        assert_eq!(line.known(), plan::Plugin::Missing);
+        assert_eq!(line.blocked().unwrap().reason, "PluginMissing");
+        line.configure(&name(), Some(&record("nowhere", 1)), &plugins);
+        assert_eq!(line.known(), plan::Plugin::Unknown, "it is there");
+        assert_eq!(line.blocked().unwrap().reason, "PluginMalformed");
+        assert!(line.plugin().is_none());
+        line.configure(&name(), Some(&record("unix:///s", 1)), &plugins);
+        assert_eq!(line.known(), plan::Plugin::Unknown);
+        assert!(line.blocked().is_none() && line.plugin().is_some());
+        let endpoint = "unix:///s".parse().unwrap();
+        line.not_ready = Some(NotReady::Starting { endpoint });
+        assert_eq!(line.blocked().unwrap().reason, "PluginStarting");
+    }
+
+    /// INV-6: as many calls at a time as its record says, also while that is written again.
+    #[tokio::test]
+    async fn calls_under_way_go_on_counting_when_the_record_changes_in_something_else() {
+        let plugins = Plugins::new(Metrics::new("test"));
+        let mut line = Line::new(Instant::now());
+        line.configure(&name(), Some(&record("unix:///s", 2)), &plugins);
+        let _under_way = line.permits.clone().acquire_owned().await.unwrap();
+        line.parked.insert(name());
+        let before = line.generation;
+        line.configure(&name(), Some(&record("unix:///other", 2)), &plugins);
+        assert_eq!(line.permits.available_permits(), 1);
+        assert!(line.generation > before && line.parked.is_empty());
+        line.configure(&name(), Some(&record("unix:///other", 5)), &plugins);
+        assert_eq!(line.permits.available_permits(), 5);
+    }
+
+    #[tokio::test]
+    async fn there_is_room_for_the_calls_and_for_what_is_written_beside_them() {
+        let plugins = Plugins::new(Metrics::new("test"));
+        let mut line = Line::new(Instant::now());
+        line.configure(&name(), Some(&record("unix:///s", 3)), &plugins);
+        assert!(line.is_idle());
+        line.running = 3 + BESIDE_CALLS - 1;
+        assert!(line.has_room() && !line.is_idle());
+        line.running += 1;
+        assert!(!line.has_room());
+        line.running = 0;
+        line.queue.push_back(name());
+        assert!(!line.is_idle(), "somebody waits");
     }
 }

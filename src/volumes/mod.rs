@@ -9,6 +9,7 @@ pub mod controller;
 pub mod drift;
 pub mod index;
 pub mod line;
+pub mod notes;
 pub mod plan;
 pub mod record;
 pub mod request;

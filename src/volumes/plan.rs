@@ -66,6 +66,8 @@ pub enum Target {
     Node(Name),
     /// A node of the plugin that it is published to though no record says so.
     Stray(String),
+    /// What is left at the backend of a volume whose record is gone. One of its name may be there by now.
+    Leftover,
 }
 
 /// What a comparison with the plugin's own list found. Nothing, as a rule.
@@ -122,8 +124,7 @@ impl Decision {
     /// The first that is found; but what needs no plugin does not wait for one.
     fn choose(&mut self, step: Step) {
         match self.step {
-            None => self.step = Some(step),
-            Some(Step::Connect) if step != Step::Connect => self.step = Some(step),
+            None | Some(Step::Connect) => self.step = Some(step),
             Some(_) => {}
         }
     }
@@ -155,10 +156,10 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         return decision;
     }
     plan_strays(observed, &status, &mut decision);
-    publications::plan_beginnings(observed, &status, marked, &mut decision);
     if marked {
         plan_deletion(observed, &status, &mut decision);
     } else {
+        publications::plan_beginnings(observed, &mut decision);
         plan_expansion(observed, &status, &mut decision);
     }
     decision
@@ -169,10 +170,7 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
     match observed.plugin {
         Plugin::Offers(offers) => Some(offers),
         Plugin::Unknown => {
-            // Where connecting failed, each thing that needs it waits for that.
-            if !observed.resting.contains(&Target::Volume) {
-                decision.choose(Step::Connect);
-            }
+            decision.choose(Step::Connect);
             None
         }
         Plugin::Missing => {

@@ -213,6 +213,150 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_is_published_as_it_was_made_and_read_only_where_the_request_or_the_volume_says_so() {
+        let asked = |read_only| Publication {
+            spec: Some(crate::proto::PublicationSpec {
+                read_only,
+                ..Default::default()
+            }),
+            ..Publication::default()
+        };
+        let mode = |sharing: Sharing| proto::AccessMode {
+            scope: Scope::MultiNode.into(),
+            sharing: sharing.into(),
+            kind: Some(Kind::Block(proto::access_mode::Block {})),
+        };
+        let context = Context::from([("path".to_owned(), "/v".to_owned())]);
+        let volume = |sharing| Volume {
+            spec: Some(VolumeSpec {
+                access_mode: Some(mode(sharing)),
+                ..VolumeSpec::default()
+            }),
+            status: Some(VolumeStatus {
+                volume_id: "v".to_owned(),
+                context: context.clone(),
+                ..VolumeStatus::default()
+            }),
+            ..Volume::default()
+        };
+        for (sharing, read_only, expected) in [
+            (Sharing::All, false, false),
+            (Sharing::All, true, true),
+            (Sharing::ReadOnly, false, true),
+        ] {
+            let request = publish(&volume(sharing), &asked(read_only), "csi-n1").unwrap();
+            assert_eq!(request.read_only, expected, "{sharing:?} {read_only}");
+            assert_eq!(request.capability.access, AccessType::Block);
+            assert_eq!((request.volume.as_str(), request.node.as_str()), ("v", "csi-n1"));
+            assert_eq!(request.context, context);
+        }
+        assert!(publish(&volume(Sharing::All), &asked(false), "").is_err());
+    }
+
+    #[test]
+    fn a_volume_grows_to_what_is_asked_for_now_and_is_made_where_its_spec_says() {
+        let place = |zone: &str| proto::Topology {
+            segments: [("zone".to_owned(), zone.to_owned())].into(),
+        };
+        let volume = Volume {
+            metadata: Some(Metadata {
+                uid: "u".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(VolumeSpec {
+                capacity: Some(Capacity {
+                    required: 7,
+                    limit: 9,
+                }),
+                topology: Some(proto::TopologyRequirement {
+                    requisite: vec![place("a"), place("b")],
+                    preferred: vec![place("b")],
+                }),
+                access_mode: Some(proto::AccessMode {
+                    kind: Some(Kind::Mount(proto::access_mode::Mount {
+                        fs_type: "xfs".to_owned(),
+                        mount_flags: vec!["noatime".to_owned()],
+                    })),
+                    ..Default::default()
+                }),
+                ..VolumeSpec::default()
+            }),
+            status: Some(VolumeStatus {
+                volume_id: "v".to_owned(),
+                create: Some(CreateIntent {
+                    capacity: Some(Capacity {
+                        required: 5,
+                        limit: 0,
+                    }),
+                    ..CreateIntent::default()
+                }),
+                ..VolumeStatus::default()
+            }),
+        };
+        let larger = expand(&volume).unwrap().capacity;
+        assert_eq!(
+            (larger.required, larger.limit),
+            (NonZeroU64::new(7), NonZeroU64::new(9))
+        );
+        let made = create(&volume).unwrap();
+        assert_eq!(
+            (made.capacity.required, made.capacity.limit),
+            (NonZeroU64::new(5), None)
+        );
+        assert_eq!(
+            (made.topology.requisite.len(), made.topology.preferred.len()),
+            (2, 1)
+        );
+        let mount = AccessType::Mount {
+            fs_type: "xfs".to_owned(),
+            mount_flags: vec!["noatime".to_owned()],
+        };
+        assert_eq!(made.capability.access, mount);
+    }
+
+    #[test]
+    fn what_a_plugin_offers_is_what_it_says() {
+        let of = |list: &[Capability]| offers(&list.iter().copied().collect());
+        let all = of(&[
+            Capability::ControllerService,
+            Capability::CreateDeleteVolume,
+            Capability::PublishUnpublishVolume,
+            Capability::ExpandVolume,
+            Capability::ExpandOffline,
+        ]);
+        let yes = Offers {
+            create: true,
+            publish: true,
+            expand: true,
+            expand_offline_only: true,
+        };
+        assert_eq!(all, yes);
+        assert_eq!(of(&[Capability::ControllerService]), Offers::default());
+        let publishes = of(&[Capability::ControllerService, Capability::PublishUnpublishVolume]);
+        let publish_alone = Offers {
+            publish: true,
+            ..Offers::default()
+        };
+        assert_eq!(publishes, publish_alone);
+    }
+
+    #[test]
+    fn the_record_takes_over_what_the_plugin_says_of_a_volume() {
+        let segments = Context::from([("zone".to_owned(), "a".to_owned())]);
+        let said = created(CreatedVolume {
+            id: VolumeId::new("v").unwrap(),
+            capacity: NonZeroU64::new(7),
+            context: segments.clone(),
+            accessible_from: vec![segments.clone()],
+        });
+        assert_eq!((said.volume_id.as_str(), said.capacity_bytes), ("v", 7));
+        assert_eq!(
+            (said.context, &said.topology[0].segments),
+            (segments.clone(), &segments)
+        );
+    }
+
+    #[test]
     fn a_plugin_without_a_controller_service_offers_nothing() {
         let without: Capabilities = [Capability::CreateDeleteVolume, Capability::ExpandVolume]
             .into_iter()

@@ -29,9 +29,8 @@ pub fn rest(failed: u32, pace: Pace, random: f64) -> Duration {
     };
     // Beyond 2³¹ steps of 100 ms the cap has long been reached; the shift is never out of range.
     let factor = 1_u32 << attempt.min(31);
-    let grown = FIRST.saturating_mul(factor).min(MOST);
-    let jittered = grown.mul_f64(1.0 + 0.25 * random.clamp(0.0, 1.0));
-    jittered.min(MOST)
+    let jitter = 1.0 + 0.25 * random.clamp(0.0, 1.0);
+    FIRST.saturating_mul(factor).mul_f64(jitter).min(MOST)
 }
 
 #[cfg(test)]
@@ -49,6 +48,14 @@ mod tests {
             times.push(at.as_millis());
         }
         assert_eq!(times, [0, 200, 600, 1400, 3000, 6200]);
+    }
+
+    #[test]
+    fn a_rest_is_up_to_a_quarter_longer_at_random() {
+        let rests = [0.0, 0.4, 1.0].map(|random| rest(1, Pace::Quick, random).as_millis());
+        assert_eq!(rests, [200, 220, 250]);
+        let slow = [1, 2].map(|failed| rest(failed, Pace::Slow, 0.0).as_millis());
+        assert_eq!(slow, [25_600, 51_200]);
     }
 
     #[test]

@@ -3,9 +3,5 @@
 mod calls;
 mod codes;
 mod connections;
-mod crashes;
-mod history;
-mod random;
 mod readiness;
 mod secrets;
-mod world;

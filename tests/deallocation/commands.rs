@@ -133,7 +133,7 @@ async fn a_service_written_when_its_network_is_being_marked_is_refused_and_says_
     history::check(&world).await;
     // Those whose reference is older hold it.
     let leader = world.leader().await;
-    leader.settled(&world).await;
+    world.settled().await;
     assert!(world.objects().await.contains(&"/networks/front".to_owned()));
     leader.resign().await;
 }

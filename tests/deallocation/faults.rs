@@ -9,7 +9,8 @@ use quorate::proto::task_status::State;
 use quorate::store::Store;
 use quorate::store::object::mark::Marked;
 
-use super::{Leader, World, attempt, decide, history, network, service, store};
+use super::{World, attempt, deallocate, deallocating, decide, history, network, service};
+use crate::support::leader::{Leader, store_on};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually};
 
@@ -21,8 +22,8 @@ async fn a_task_created_between_the_decision_and_the_transaction_saves_its_servi
         .await;
     world.mark("service/web").await;
     world.mark("network/front").await;
-    let mut leader = Leader::elect_idle(world.store.clone(), "test").await;
-    let fence = leader.leadership.fence().clone();
+    let mut leader = Leader::elect(&world.store, "test").await;
+    let fence = leader.fence().clone();
     let step = decide(&world.store).await;
     assert_eq!(
         step.to_string(),
@@ -31,8 +32,8 @@ async fn a_task_created_between_the_decision_and_the_transaction_saves_its_servi
 
     world.task("web/1", "", State::New).await;
     assert_eq!(attempt(&world.store, &fence, &step).await, "Refused");
-    leader.begin();
-    leader.settled(&world).await;
+    deallocate(&mut leader);
+    world.settled().await;
     world
         .expect_objects(&["/networks/front", "/services/web", "/tasks/web/1"])
         .await;
@@ -47,8 +48,8 @@ async fn a_task_that_the_leader_has_not_seen_yet_saves_its_service() {
     let world = World::start().await;
     world.apply(&service("web", "{}")).await;
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
-    let leader = Leader::elect(store(&[proxy.url()]).await, "test").await;
-    leader.settled(&world).await;
+    let leader = deallocating(&store_on(&[proxy.url()]).await, "test").await;
+    world.settled().await;
     let (stored, _) = world.store.etcd.get(b"/quorate/services/web").await.unwrap();
     let mut marked = super::decode_service(&stored.unwrap().value).unwrap();
     *marked.mark_mut() = Some(prost_types::Timestamp::default());
@@ -81,8 +82,8 @@ async fn what_was_written_since_the_decision_is_not_deleted_on_it() {
         .await;
     world.mark("service/web").await;
     world.mark("network/front").await;
-    let leader = Leader::elect_idle(world.store.clone(), "test").await;
-    let fence = leader.leadership.fence().clone();
+    let leader = Leader::elect(&world.store, "test").await;
+    let fence = leader.fence().clone();
     let step = decide(&world.store).await;
     // A label is a change like any other.
     let labelled = network("front").replace("name: front", "name: front, labels: {a: b}");
@@ -117,8 +118,8 @@ async fn one_service_that_is_in_the_way_does_not_hold_up_those_beside_it() {
     args.extend((0..40).map(|number| format!("s{number:02}")));
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     world.run(&args).await.expect_done();
-    let leader = Leader::elect_idle(world.store.clone(), "test").await;
-    let fence = leader.leadership.fence().clone();
+    let leader = Leader::elect(&world.store, "test").await;
+    let fence = leader.fence().clone();
     let step = decide(&world.store).await;
     assert_eq!(step.items().len(), 40);
     world.task("s20/1", "", State::Running).await;
@@ -126,7 +127,7 @@ async fn one_service_that_is_in_the_way_does_not_hold_up_those_beside_it() {
 
     // The real one, with tasks that come and go under it all the time.
     let mut leader = leader;
-    leader.begin();
+    deallocate(&mut leader);
     for round in 0..30 {
         world.remove("/tasks/s20/1").await;
         world.task("s20/1", "", State::Running).await;
@@ -159,9 +160,9 @@ async fn a_list_that_fails_is_not_taken_for_an_empty_one() {
         .apply(&(network("front") + &service("web", "{networks: [front]}")))
         .await;
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
-    let mut leader = Leader::elect_idle(store(&[proxy.url()]).await, "test").await;
+    let mut leader = Leader::elect(&store_on(&[proxy.url()]).await, "test").await;
     proxy.set(Network::Resets);
-    leader.begin();
+    deallocate(&mut leader);
     eventually(SOON, "a list fails", async || {
         let failed = "operation=\"range\",code=\"Unavailable\"";
         match leader.metrics().contains(failed) {
@@ -171,9 +172,9 @@ async fn a_list_that_fails_is_not_taken_for_an_empty_one() {
     })
     .await;
     proxy.set(Network::Passes);
-    leader.settled(&world).await;
+    world.settled().await;
     world.mark("network/front").await;
-    leader.settled(&world).await;
+    world.settled().await;
     world.expect_objects(&["/networks/front", "/services/web"]).await;
     leader.resign().await;
 }
@@ -194,8 +195,8 @@ async fn reads_that_fail_delete_nothing_and_the_work_goes_on_after_them() {
         world.mark(id).await;
     }
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
-    let leader = Leader::elect(store(&[proxy.url()]).await, "test").await;
-    leader.settled(&world).await;
+    let leader = deallocating(&store_on(&[proxy.url()]).await, "test").await;
+    world.settled().await;
 
     // Cut off while things change: among them a task that no watch brings, as its history is compacted.
     proxy.set(Network::Resets);
@@ -254,8 +255,8 @@ async fn a_batch_without_an_answer_is_done_only_if_all_of_it_is_gone() {
     world.mark("service/b").await;
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
     let cut_off = impatient(&world, &proxy, Duration::from_secs(2)).await;
-    let leader = Leader::elect_idle(world.store.clone(), "test").await;
-    let fence = leader.leadership.fence().clone();
+    let leader = Leader::elect(&world.store, "test").await;
+    let fence = leader.fence().clone();
     let step = decide(&cut_off).await;
     assert_eq!(step.items().len(), 2);
 
@@ -287,10 +288,10 @@ async fn an_answer_that_is_lost_is_no_reason_to_do_it_twice() {
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
     let cut_off = impatient(&world, &proxy, Duration::from_millis(500)).await;
     world.mark("service/web").await;
-    let leader = Leader::elect_idle(cut_off.clone(), "test").await;
+    let leader = Leader::elect(&cut_off, "test").await;
     let step = decide(&cut_off).await;
     proxy.set(Network::LosesReplies);
-    let fence = leader.leadership.fence().clone();
+    let fence = leader.fence().clone();
     let outcome = attempt(&cut_off, &fence, &step).await;
     assert!(
         outcome.starts_with("Failed"),

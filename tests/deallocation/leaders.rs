@@ -1,11 +1,10 @@
 //! Leaders that end: killed at every step, fenced off, one after the other.
 
 use quorate::proto::task_status::State;
-use tokio::time::timeout;
 
-use super::{Leader, World, attempt, decide, document, history, network, service, store};
+use super::{World, attempt, deallocate, deallocating, decide, document, history, network, service};
+use crate::support::leader::{Leader, store_on};
 use crate::support::quorate::Launch;
-use crate::support::wait::SOON;
 
 #[tokio::test]
 async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
@@ -15,13 +14,13 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
         .await;
     world.mark("service/web").await;
     world.mark("network/front").await;
-    let mut old = Leader::elect_idle(world.store.clone(), "old").await;
-    let fence = old.leadership.fence().clone();
+    let mut old = Leader::elect(&world.store, "old").await;
+    let fence = old.fence().clone();
     // The lease is gone without its owner's knowing: as after a pause.
     for key in world.etcd.keys("/quorate/kubernetes/reconciler/leader/") {
         world.etcd.etcdctl(&["del", &key]);
     }
-    let mut new = Leader::elect_idle(store(&world.etcd.endpoints()).await, "new").await;
+    let mut new = Leader::elect(&store_on(&world.etcd.endpoints()).await, "new").await;
 
     // The old one looks at everything as it is now, and decides right.
     let step = decide(&world.store).await;
@@ -36,11 +35,10 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
             .contains("quorate_fenced_writes_refused_total 1")
     );
     // The real one ends by itself.
-    old.begin();
-    let ended = timeout(SOON, old.deallocating.join_next()).await;
-    ended.expect("it ends").expect("it ran").unwrap();
+    deallocate(&mut old);
+    old.work_ended().await;
 
-    new.begin();
+    deallocate(&mut new);
     world.expect_objects(&[]).await;
     history::check(&world).await;
     new.resign().await;
@@ -58,7 +56,11 @@ async fn the_next_leader_goes_on_where_the_last_one_stopped() {
         .collect();
     world.apply(&documents).await;
     for turn in 0..3 {
-        let leader = Leader::elect(store(&world.etcd.endpoints()).await, &format!("leader-{turn}")).await;
+        let leader = deallocating(
+            &store_on(&world.etcd.endpoints()).await,
+            &format!("leader-{turn}"),
+        )
+        .await;
         for number in (turn * 10)..(turn * 10 + 10) {
             world.mark(&format!("network/n{number}")).await;
             world.mark(&format!("service/s{number}")).await;

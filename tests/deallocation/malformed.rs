@@ -46,12 +46,12 @@ async fn a_malformed_service_holds_every_marked_network_until_it_is_mended() {
         assert!(held.contains(&blocker), "{held}");
     }
     world.remove("/services/x/y").await;
-    leader.settled(&world).await;
+    world.settled().await;
     world
         .expect_objects(&["/networks/a", "/networks/b", "/services/X", "/services/bad"])
         .await;
     world.remove("/services/X").await;
-    leader.settled(&world).await;
+    world.settled().await;
     world
         .expect_objects(&["/networks/a", "/networks/b", "/services/bad"])
         .await;
@@ -82,7 +82,7 @@ async fn a_malformed_task_holds_its_service_and_a_malformed_network_stays() {
     world.mark("service/web").await;
     world.mark("service/db").await;
     let leader = world.leader().await;
-    leader.settled(&world).await;
+    world.settled().await;
     world
         .expect_objects(&[
             "/networks/bad",

@@ -10,23 +10,18 @@ mod orphans;
 mod random;
 mod scenarios;
 
-use std::time::Duration;
-
 use prost::Message;
 use quorate::deallocator::act::act;
 use quorate::deallocator::controller::Deallocator;
 use quorate::deallocator::index::Index;
 use quorate::deallocator::plan::{Busy, Step, plan};
-use quorate::etcd::election::{Leadership, campaign};
-use quorate::etcd::{Config, Etcd, Fence, KeyRange, Pulse, Revision, Txn};
-use quorate::metrics::Metrics;
+use quorate::etcd::{Fence, KeyRange, Revision, Txn};
 use quorate::proto::task_status::State;
 use quorate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus};
-use quorate::store::{Follower, Keys, Name, Store};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use quorate::store::{Follower, Name, Store};
 
 use crate::support::etcd::TestEtcd;
+use crate::support::leader::{Leader, store_on};
 use crate::support::quorate::{Finished, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -39,7 +34,7 @@ pub struct World {
 impl World {
     async fn start() -> Self {
         let etcd = TestEtcd::start().await;
-        let store = store(&etcd.endpoints()).await;
+        let store = store_on(&etcd.endpoints()).await;
         Self { etcd, store }
     }
 
@@ -131,7 +126,25 @@ impl World {
     }
 
     async fn leader(&self) -> Leader {
-        Leader::elect(self.store.clone(), "test").await
+        deallocating(&self.store, "test").await
+    }
+
+    /// Waits until the leader has examined everything and has nothing under way: it has decided about a service that
+    /// was written after everything else.
+    async fn settled(&self) {
+        let sentinel = "/services/sentinel-of-the-test";
+        let service = Service {
+            metadata: Some(Metadata {
+                name: "sentinel-of-the-test".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(ServiceSpec::default()),
+            status: Some(ServiceStatus {
+                delete_requested: Some(prost_types::Timestamp::default()),
+            }),
+        };
+        self.put(sentinel, service.encode_to_vec()).await;
+        self.expect_gone(sentinel).await;
     }
 }
 
@@ -148,16 +161,6 @@ async fn decide(store: &Store) -> Step {
 /// Takes a step, and says what became of it.
 async fn attempt(store: &Store, fence: &Fence, step: &Step) -> String {
     format!("{:?}", act(store, fence, step).await)
-}
-
-async fn store(endpoints: &[String]) -> Store {
-    let mut config = Config::new(endpoints.to_vec());
-    // The endpoints of a proxy are not those of the member list.
-    config.sync_endpoints = false;
-    Store {
-        etcd: Etcd::connect(config, Metrics::new("0.0.0")).await.unwrap(),
-        keys: Keys::new("/quorate".parse().unwrap()),
-    }
 }
 
 fn name(text: &str) -> Name {
@@ -195,76 +198,21 @@ fn document(kind: &str, name: &str, spec: &str) -> String {
     format!("apiVersion: quorate.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
 }
 
-/// A leader in this process, which deallocates and does nothing else.
-pub struct Leader {
-    leadership: Leadership,
-    deallocating: JoinSet<()>,
-    _pulse: JoinSet<()>,
-    store: Store,
+/// What a leader is given to do.
+fn deallocate(leader: &mut Leader) {
+    let deallocator = Deallocator {
+        store: leader.store.clone(),
+        fence: leader.fence().clone(),
+        notices: None,
+    };
+    leader.work(deallocator.run());
 }
 
-impl Leader {
-    async fn elect(store: Store, name: &str) -> Self {
-        let mut leader = Self::elect_idle(store, name).await;
-        leader.begin();
-        leader
-    }
-
-    /// One that leads, and does not deallocate yet.
-    async fn elect_idle(store: Store, name: &str) -> Self {
-        let pulse = Pulse::default();
-        pulse.beat();
-        let mut beating = JoinSet::new();
-        beating.spawn(pulse.clone().beat_forever());
-        let election = store.keys.election();
-        let never = CancellationToken::new();
-        let ttl = Duration::from_secs(10);
-        let leadership = campaign(&store.etcd, &election, name, ttl, &pulse, &never)
-            .await
-            .unwrap();
-        Self {
-            leadership,
-            deallocating: JoinSet::new(),
-            _pulse: beating,
-            store,
-        }
-    }
-
-    fn begin(&mut self) {
-        let deallocator = Deallocator {
-            store: self.store.clone(),
-            fence: self.leadership.fence().clone(),
-            notices: None,
-        };
-        self.deallocating.spawn(deallocator.run());
-    }
-
-    fn metrics(&self) -> String {
-        self.store.etcd.metrics().encode()
-    }
-
-    /// Waits until it has examined everything and has nothing under way: it has decided about a service that was
-    /// written after everything else.
-    async fn settled(&self, world: &World) {
-        let sentinel = "/services/sentinel-of-the-test";
-        let service = Service {
-            metadata: Some(Metadata {
-                name: "sentinel-of-the-test".to_owned(),
-                ..Metadata::default()
-            }),
-            spec: Some(ServiceSpec::default()),
-            status: Some(ServiceStatus {
-                delete_requested: Some(prost_types::Timestamp::default()),
-            }),
-        };
-        world.put(sentinel, service.encode_to_vec()).await;
-        world.expect_gone(sentinel).await;
-    }
-
-    async fn resign(mut self) {
-        self.deallocating.shutdown().await;
-        self.leadership.resign().await;
-    }
+/// A leader in this process, which deallocates and does nothing else.
+async fn deallocating(store: &Store, name: &str) -> Leader {
+    let mut leader = Leader::elect(store, name).await;
+    deallocate(&mut leader);
+    leader
 }
 
 fn decode_service(value: &[u8]) -> Option<Service> {

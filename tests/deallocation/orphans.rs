@@ -5,7 +5,8 @@ use quorate::etcd::{KeyRange, LeaseId, Txn};
 use quorate::proto::Task;
 use quorate::proto::task_status::State;
 
-use super::{Leader, World, attempt, decide, document, service, store, task};
+use super::{World, attempt, deallocating, decide, document, service, task};
+use crate::support::leader::{Leader, store_on};
 use crate::support::wait::{SOON, eventually, same};
 
 async fn states(world: &World) -> Vec<(String, State)> {
@@ -57,7 +58,7 @@ async fn unfinished_tasks_of_nodes_that_do_not_exist_are_orphaned_and_no_others(
     // A replica that runs under the name of a node is no node.
     world.put("/nodes/n1/release", "x").await;
     let leader = world.leader().await;
-    leader.settled(&world).await;
+    world.settled().await;
     let before = [
         ("web/failed", State::Failed),
         ("web/new", State::New),
@@ -101,8 +102,8 @@ async fn hundreds_of_tasks_are_orphaned_also_when_the_leader_dies_in_between() {
         }
         world.commit(txn).await;
     }
-    let first = Leader::elect(store(&world.etcd.endpoints()).await, "first").await;
-    first.settled(&world).await;
+    let first = deallocating(&store_on(&world.etcd.endpoints()).await, "first").await;
+    world.settled().await;
     world.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
     let orphaned = async || {
         let states = states(&world).await;
@@ -132,8 +133,8 @@ async fn a_node_that_is_back_before_the_transaction_keeps_its_tasks() {
         "unfinished on nodes that do not exist: task web/1"
     );
     world.apply(&document("Node", "n1", "{}")).await;
-    let leader = Leader::elect_idle(world.store.clone(), "test").await;
-    let outcome = attempt(&world.store, leader.leadership.fence(), &step).await;
+    let leader = Leader::elect(&world.store, "test").await;
+    let outcome = attempt(&world.store, leader.fence(), &step).await;
     assert_eq!(outcome, "Refused");
     expect_states(&world, &[("web/1", State::Running)]).await;
     leader.resign().await;
@@ -145,8 +146,8 @@ async fn a_task_that_finished_before_the_transaction_keeps_its_state() {
     world.task("web/1", "n1", State::Running).await;
     let step = decide(&world.store).await;
     world.task("web/1", "n1", State::Complete).await;
-    let leader = Leader::elect_idle(world.store.clone(), "test").await;
-    let outcome = attempt(&world.store, leader.leadership.fence(), &step).await;
+    let leader = Leader::elect(&world.store, "test").await;
+    let outcome = attempt(&world.store, leader.fence(), &step).await;
     assert_eq!(outcome, "Refused");
     expect_states(&world, &[("web/1", State::Complete)]).await;
     leader.resign().await;

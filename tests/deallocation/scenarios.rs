@@ -56,7 +56,7 @@ async fn a_service_stays_until_its_last_task_is_gone_and_goes_with_its_marked_un
         world.mark(id).await;
     }
     world.remove("/tasks/web/1").await;
-    leader.settled(&world).await;
+    world.settled().await;
     let all = [
         "/networks/back",
         "/networks/front",
@@ -73,7 +73,7 @@ async fn a_service_stays_until_its_last_task_is_gone_and_goes_with_its_marked_un
         [["/networks/front", "/services/web"]],
         "in one revision"
     );
-    leader.settled(&world).await;
+    world.settled().await;
     world
         .expect_objects(&["/networks/back", "/networks/kept", "/services/db"])
         .await;
@@ -103,7 +103,7 @@ async fn a_network_goes_as_soon_as_its_last_service_lets_go_of_it_whichever_way_
             .await;
         if before {
             world.mark(&network_id).await;
-            leader.settled(&world).await;
+            world.settled().await;
             assert!(
                 world.objects().await.contains(&format!("/networks/{name}")),
                 "{name} is in use"
@@ -120,7 +120,7 @@ async fn a_network_goes_as_soon_as_its_last_service_lets_go_of_it_whichever_way_
             _ => {
                 world.mark(&service_id).await;
                 if !before {
-                    leader.settled(&world).await;
+                    world.settled().await;
                 }
             }
         }
@@ -149,7 +149,7 @@ async fn task_networks_hide_the_services_own_until_they_are_emptied() {
         network("own") + &network("task") + &service("web", "{networks: [own], taskNetworks: [task]}");
     world.apply(&documents).await;
     world.mark("network/task").await;
-    leader.settled(&world).await;
+    world.settled().await;
     world
         .expect_objects(&["/networks/own", "/networks/task", "/services/web"])
         .await;
@@ -159,7 +159,7 @@ async fn task_networks_hide_the_services_own_until_they_are_emptied() {
         .await;
     world.expect_objects(&["/networks/own", "/services/web"]).await;
     world.mark("network/own").await;
-    leader.settled(&world).await;
+    world.settled().await;
     world.expect_objects(&["/networks/own", "/services/web"]).await;
     history::check(&world).await;
     leader.resign().await;

@@ -4,16 +4,32 @@ use quorate::csi::Endpoint;
 use serde_json::Value;
 
 use super::kustomize::{Deploy, pod_specs};
+use crate::support::etcd::TestEtcd;
+use crate::support::quorate::quorate_on;
+
+/// Where Kubernetes mounts a service account's token into every container that mounts nothing there itself.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Where the Plugin object of a folder says that the plugin listens.
 fn endpoint(deploy: &Deploy, folder: &str) -> Endpoint {
     let text = std::fs::read_to_string(deploy.folder(folder).join("plugin-object.yaml")).unwrap();
     let object: Value = serde_saphyr::from_str(&text).unwrap();
-    assert_eq!(
-        (&object["apiVersion"], &object["kind"]),
-        (&"quorate.dev/v1".into(), &"Plugin".into())
-    );
     object["spec"]["endpoint"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_objects_that_tell_of_the_plugins_are_taken_as_they_are() {
+    let etcd = TestEtcd::start().await;
+    let deploy = Deploy::prepared();
+    for (folder, outcome) in [("plugins/sidecar", "created"), ("plugins/over-tcp", "configured")] {
+        let file = deploy.folder(folder).join("plugin-object.yaml");
+        let applied = quorate_on(&etcd, &["apply", "-f", file.to_str().unwrap()], "").await;
+        assert_eq!(
+            applied.expect_done(),
+            format!("plugin/plugin.csi.example.com {outcome}\n"),
+            "{folder}"
+        );
+    }
 }
 
 fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
@@ -60,6 +76,12 @@ fn a_plugin_beside_each_replica_shares_the_directory_of_its_socket_with_it() {
     assert!(named(&pod["volumes"], shared[0])["emptyDir"].is_object());
     let listens = named(&named(&pod["containers"], "csi-plugin")["env"], "CSI_ENDPOINT");
     assert_eq!(listens["value"], format!("unix://{}", socket.display()));
+    let mounts = named(&pod["containers"], "csi-plugin")["volumeMounts"]
+        .as_array()
+        .unwrap();
+    let token = mounts.iter().find(|mount| mount["mountPath"] == TOKEN);
+    let instead = token.expect("the plugin is given the token of Quorate's service account")["name"].as_str();
+    assert!(named(&pod["volumes"], instead.unwrap())["emptyDir"].is_object());
     // What the base has is still there.
     let quorate = named(&pod["containers"], "quorate");
     assert_eq!(quorate["volumeMounts"].as_array().unwrap().len(), 3);

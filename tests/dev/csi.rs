@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::command::Dev;
+use super::started::Dev;
 use crate::support::quorate::quorate_with;
 
 #[tokio::test]
@@ -35,11 +35,20 @@ async fn a_volume_lives_through_the_plugin_that_comes_along_and_nothing_is_left(
     run(&["publish", "data", "n1", "--wait", "--timeout=30s"], "").await;
     let volumes = std::path::Path::new(&plugin).with_file_name("volumes");
     assert_eq!(std::fs::read_dir(&volumes).unwrap().count(), 1);
-    run(
+    let retried = run(&["retry", "volume", "data"], "").await;
+    assert_eq!(
+        retried,
+        "volume/data is looked at again, although nothing of it has failed\n"
+    );
+    let unpublished = run(
         &["unpublish", "data", "n1", "--confirm", "--wait", "--timeout=30s"],
         "",
     )
     .await;
+    assert_eq!(
+        unpublished,
+        "publication/data/n1 is to be unpublished\npublication/data/n1 is gone\n"
+    );
     run(
         &["delete", "volume", "data", "--yes", "--wait", "--timeout=30s"],
         "",

@@ -5,3 +5,4 @@ mod csi;
 mod launchers;
 mod proxy;
 mod roles;
+mod started;

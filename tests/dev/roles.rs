@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::command::Dev;
+use super::started::Dev;
 use crate::support::quorate::quorate;
 use crate::support::wait::{SOON, eventually};
 

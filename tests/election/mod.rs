@@ -14,16 +14,28 @@ use crate::support::etcd::TestEtcd;
 use crate::support::quorate::{Launch, Replicas};
 use crate::support::wait::{SOON, eventually, same};
 
-const TTL: Duration = Duration::from_secs(3);
+/// Long enough that no replica loses its lease for a busy machine alone.
+const TTL: Duration = Duration::from_secs(20);
+
+/// Of tests that wait for a lease to end.
+const SHORT_TTL: Duration = Duration::from_secs(5);
 const ELECTION: &str = "/quorate/kubernetes/reconciler/leader/";
 
 fn launch(etcd: &TestEtcd) -> Launch {
-    Launch::on(etcd).flag(format!("--lease-ttl={}", TTL.as_secs()))
+    launch_for(etcd, TTL)
+}
+
+fn launch_for(etcd: &TestEtcd, ttl: Duration) -> Launch {
+    Launch::on(etcd).flag(format!("--lease-ttl={}", ttl.as_secs()))
 }
 
 /// Three replicas, all of them candidates, and which of them leads.
 async fn three(etcd: &TestEtcd) -> (Replicas, usize) {
-    let mut replicas = launch(etcd).start_all(&["a", "b", "c"]);
+    three_for(etcd, TTL).await
+}
+
+async fn three_for(etcd: &TestEtcd, ttl: Duration) -> (Replicas, usize) {
+    let mut replicas = launch_for(etcd, ttl).start_all(&["a", "b", "c"]);
     wait_for_candidates(etcd, 3).await;
     for replica in &mut replicas.0 {
         replica.wait_ready().await;

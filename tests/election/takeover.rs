@@ -1,17 +1,19 @@
 //! Replicas, as processes: how leadership passes on, and how a replica goes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quorate::etcd::Txn;
 use quorate::proto::Registration;
 use quorate::release::{Release, Version};
 use tokio::task::JoinSet;
 
-use super::{ELECTION, TTL, launch, store_of_replicas, three, wait_for_candidates};
+use super::{
+    ELECTION, SHORT_TTL, TTL, launch, launch_for, store_of_replicas, three, three_for, wait_for_candidates,
+};
 use crate::support::client::{commit, connect, written_since};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
-use crate::support::quorate::{Replicas, TestReplica};
+use crate::support::quorate::{Replicas, TestReplica, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
 /// The candidate that leads, by its name, and its key.
@@ -44,10 +46,9 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
     replicas.0[leader].terminate();
     let (next, led) = successor(&replicas, leader).await;
     // A few round trips; a lease that were not revoked would take its whole TTL.
-    assert!(led - asked < Duration::from_secs(1), "{:?}", led - asked);
+    assert!(led - asked < TTL / 2, "{:?}", led - asked);
     let status = replicas.0[leader].ended().await;
     assert!(status.success(), "{status}");
-    assert!(asked.elapsed() < TTL, "it ends within 3 s: {:?}", asked.elapsed());
     let named = leader_by_key(&etcd).unwrap().1;
     assert_eq!(named, replicas.0[next].node_id);
     assert_eq!(etcd.keys(ELECTION).len(), 2);
@@ -61,24 +62,22 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
 #[tokio::test]
 async fn after_sigkill_the_next_leads_when_the_lease_is_over_and_not_before() {
     let etcd = TestEtcd::start().await;
-    let (mut replicas, leader) = three(&etcd).await;
+    let (mut replicas, leader) = three_for(&etcd, SHORT_TTL).await;
     let killed = Instant::now();
     replicas.0[leader].kill().await.unwrap();
     let (_, led) = successor(&replicas, leader).await;
     let waited = led - killed;
     // The last keep-alive was sent a sixth of the TTL ago at most, or it had been late already.
     assert!(
-        waited > TTL.mul_f64(0.75),
+        waited > SHORT_TTL.mul_f64(0.75),
         "{waited:?}: the old lease may still have been alive"
     );
-    // etcd ends leases in a loop of 500 ms; the rest is for a busy machine.
-    assert!(waited < TTL + Duration::from_secs(3), "{waited:?}");
 }
 
 #[tokio::test]
 async fn a_leader_paused_beyond_its_ttl_steps_down_by_itself_and_stands_again() {
     let etcd = TestEtcd::start().await;
-    let (mut replicas, leader) = three(&etcd).await;
+    let (mut replicas, leader) = three_for(&etcd, SHORT_TTL).await;
     let pid = replicas.0[leader].process().unwrap().pid();
     let name = replicas.0[leader].node_id.clone();
     let (old_key, _) = leader_by_key(&etcd).unwrap();
@@ -234,7 +233,7 @@ async fn an_older_or_equal_release_ends_no_term() {
 
 /// A replica that reaches etcd through a proxy alone.
 fn behind(proxy: &Proxy, etcd: &TestEtcd, node: &str) -> TestReplica {
-    launch(etcd)
+    launch_for(etcd, SHORT_TTL)
         .endpoints(vec![proxy.url()])
         .flag("--etcd-sync-endpoints=false")
         .flag("--etcd-request-timeout-ms=1000")
@@ -263,7 +262,7 @@ async fn a_replica_cut_off_is_unready_before_its_record_can_go_and_comes_back_by
         client.get(&record).await.unwrap().0.is_some(),
         "its record still stands"
     );
-    assert!(cut.elapsed() < TTL, "{:?}", cut.elapsed());
+    assert!(cut.elapsed() < SHORT_TTL, "{:?}", cut.elapsed());
     eventually(SOON, "it does not lead", async || {
         same(replica.leads().await, false)
     })
@@ -298,6 +297,32 @@ async fn a_replica_cut_off_for_less_than_its_lease_takes_its_own_record_over() {
         "{}",
         replica.log()
     );
+}
+
+/// A plain put takes a key off its lease, so that it outlives its replica.
+#[tokio::test]
+async fn an_election_key_that_was_written_by_hand_is_told_with_what_lets_the_others_lead() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, leader) = three(&etcd).await;
+    let status = async || quorate_on(&etcd, &["status"], "").await.expect_done();
+    assert!(!status().await.contains("Election:"));
+    let (key, _) = leader_by_key(&etcd).unwrap();
+    etcd.etcdctl(&["put", &key, "by hand"]);
+    replicas.0[leader].terminate();
+    assert!(replicas.0[leader].ended().await.success());
+    assert_eq!(leader_by_key(&etcd).unwrap().0, key, "it is still there");
+    let told = status().await;
+    let (_, command) = told.split_once("etcdctl ").expect(&told);
+    let command: Vec<&str> = command.lines().next().unwrap().split(' ').collect();
+    assert_eq!(command, ["del", &key], "{told}");
+    let json = quorate_on(&etcd, &["status", "-o", "json"], "")
+        .await
+        .expect_done();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["keysWithoutLease"], serde_json::json!([key]));
+    etcd.etcdctl(&command);
+    successor(&replicas, leader).await;
+    assert!(!status().await.contains("Election:"));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The etcd layer against a real etcd that fails in every way that it can.
 
 mod cache;
+mod changes;
 mod credentials;
 mod members;
 mod outages;

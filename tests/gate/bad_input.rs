@@ -68,8 +68,10 @@ async fn a_malformed_flag_is_a_usage_error_that_names_it_and_what_is_expected() 
 async fn a_malformed_flag_of_one_command_is_a_usage_error() {
     for (args, words) in [
         (["run", "--node-id=No_Name"], ["--node-id", "RFC 1123"]),
-        (["run", "--lease-ttl=1"], ["--lease-ttl", "2..=3600"]),
+        (["run", "--lease-ttl=1s"], ["--lease-ttl", "2s to 1h"]),
+        (["run", "--lease-ttl=2500ms"], ["--lease-ttl", "whole seconds"]),
         (["run", "--lease-ttl=soon"], ["--lease-ttl", "soon"]),
+        (["run", "--learner-timeout=0"], ["--learner-timeout", "like 30s"]),
         (["run", "--listen=nowhere"], ["--listen", "nowhere"]),
         (["run", "--log-format=xml"], ["--log-format", "json"]),
         (

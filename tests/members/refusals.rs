@@ -40,6 +40,16 @@ async fn the_last_manager_is_not_demoted_either_where_quorum_would_hold() {
 }
 
 #[tokio::test]
+async fn of_several_nodes_none_is_promoted_where_one_does_not_exist() {
+    let site = Site::adopted(1).await;
+    site.apply("n2", "worker").await.expect_done();
+    let before = site.contents().await;
+    let told = site.run(&["promote", "n2", "n9"]).await.expect_code(3);
+    assert!(told.contains("node/n9 not found"), "{told}");
+    assert_eq!(site.contents().await, before);
+}
+
+#[tokio::test]
 async fn a_manager_that_is_not_in_the_member_list_is_not_demoted_but_may_be_deleted() {
     let site = Site::adopted(1).await;
     site.apply("n2", "manager").await.expect_done();

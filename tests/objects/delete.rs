@@ -119,7 +119,7 @@ async fn wrong_requests_have_their_codes_and_delete_nothing() {
         (
             &["delete", "replica", "r1", "--yes"],
             64,
-            "replicas are written by Quorate alone",
+            "replicas cannot be deleted",
         ),
         (&["delete", "pod", "p", "--yes"], 64, "no kind of object"),
     ] {

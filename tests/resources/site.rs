@@ -5,23 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate::etcd::Fence;
-use quorate::etcd::election::{Leadership, campaign};
 use quorate::kube::{KubeClient, Limits};
 use quorate::metrics::Metrics;
 use quorate::resources::{Bundle, Inventory, Reconciler, Report, Settings};
 use quorate::store::Store;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{connect, pulse, store};
+use crate::support::client::{connect, store};
 use crate::support::kubernetes::Kubernetes;
+use crate::support::leader::Leader;
 
 pub struct Site {
     pub kubernetes: Kubernetes,
     pub store: Store,
-    pub leadership: Leadership,
-    _beating: JoinSet<()>,
+    leader: Leader,
 }
 
 impl Site {
@@ -32,24 +29,16 @@ impl Site {
     pub async fn on(kubernetes: Kubernetes) -> Self {
         let etcd = connect(&kubernetes.etcd).await;
         let store = store(&etcd);
-        let mut beating = JoinSet::new();
-        // Long enough for a busy machine: these tests are not about losing a lease.
-        let ttl = Duration::from_secs(30);
-        let pulse = pulse(&mut beating);
-        let withdraw = CancellationToken::new();
-        let leadership = campaign(&etcd, &store.keys.election(), "test", ttl, &pulse, &withdraw)
-            .await
-            .unwrap();
+        let leader = Leader::elect(&store, "test").await;
         Self {
             kubernetes,
             store,
-            leadership,
-            _beating: beating,
+            leader,
         }
     }
 
     pub fn fence(&self) -> &Fence {
-        self.leadership.fence()
+        self.leader.fence()
     }
 
     /// A reconciler as the administrator.

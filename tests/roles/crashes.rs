@@ -1,96 +1,147 @@
-//! The leader is killed at every step, or never learns what became of a call: the next one, or itself, ends what was
-//! begun. No second member for one node, no member lost, done twice is done once.
+//! The leader is killed at every step of a join, or never learns what became of a call: the next one, or itself, ends
+//! what was begun. No second member for one node, no member lost, done twice is done once. Steps on the way out are in
+//! [`super::removals`].
+
+use std::collections::BTreeSet;
 
 use quorate::proto::Role;
 use quorate::proto::join::Progress;
 
-use super::world::{LONG, World};
+use super::removals;
+use super::world::World;
+use crate::architecture::sources;
+use crate::support::proxy::Proxy;
 use crate::support::quorate::{Launch, TestReplica};
-use crate::support::wait::{eventually, same};
 
 /// Without etcd's own check, which counts a member only 5 s after it connected: INV-5 is upheld here without it, and
 /// twenty rounds need not wait for it.
-const FLAGS: [&str; 1] = ["--strict-reconfig-check=false"];
+pub const FLAGS: [&str; 1] = ["--strict-reconfig-check=false"];
 
-fn launch(world: &World) -> Launch {
+const TO_LEARNER: [&str; 7] = [
+    "roles.changing-roles",
+    "roles.changed-roles",
+    "roles.deciding-add",
+    "roles.decided-add",
+    "roles.adding",
+    "roles.add-answered",
+    "roles.added",
+];
+
+const TO_VOTER: [&str; 6] = [
+    "roles.deciding-promotion",
+    "roles.decided-promotion",
+    "roles.promoting",
+    "roles.promoted",
+    "roles.noting",
+    "roles.noted",
+];
+
+const HALF_ADDED: [&str; 2] = ["roles.recording", "roles.recorded"];
+
+const TO_ANOTHER_ADDRESS: [&str; 2] = ["roles.readdressing", "roles.readdressed"];
+
+const LOST: [&str; 3] = ["roles.lose-add", "roles.lose-promotion", "roles.lose-removal"];
+
+const LOST_ADDRESS: &str = "roles.lose-update";
+
+pub fn launch(world: &World) -> Launch {
     Launch::on(&world.etcd)
         .flag("--lease-ttl=2")
         .flag("--add-doubt-ms=2000")
 }
 
-/// A leader that ends at this point, and another replica beside it.
-async fn doomed(world: &World, point: &str) -> [TestReplica; 2] {
-    let launch = launch(world);
-    let mut first = launch.clone().flag(format!("--crash-at={point}")).start("a");
-    first.wait_leading().await;
-    let second = launch.start("b");
-    [first, second]
+/// A leader that ends at a point, and another replica beside it.
+pub struct Doomed {
+    point: &'static str,
+    first: TestReplica,
+    second: TestReplica,
 }
 
-async fn crashed(mut replicas: [TestReplica; 2], point: &str) {
-    let [first, second] = &mut replicas;
-    first.ended().await;
-    let log = first.log();
-    assert!(log.contains(&format!("failpoint {point}: aborting")), "{log}");
-    second.stop().await.unwrap();
+impl Doomed {
+    pub async fn start(world: &World, point: &'static str) -> Self {
+        eprintln!("{point}");
+        let launch = launch(world);
+        let mut first = launch.clone().flag(format!("--crash-at={point}")).start("a");
+        first.wait_leading().await;
+        let second = launch.start("b");
+        Self { point, first, second }
+    }
+
+    /// Waits until the first has ended: points after the last write are reached after the outcome shows.
+    pub async fn ended(&mut self) {
+        self.first.ended().await;
+        let log = self.first.log();
+        assert!(
+            log.contains(&format!("failpoint {}: aborting", self.point)),
+            "{log}"
+        );
+    }
+
+    pub async fn stop(mut self) {
+        self.ended().await;
+        self.second.stop().await.unwrap();
+    }
+}
+
+/// A leader that loses the reply at a point, once.
+pub async fn forgetful(world: &World, point: &str) -> TestReplica {
+    eprintln!("{point}");
+    let mut replica = launch(world).flag(format!("--crash-at={point}")).start("a");
+    replica.wait_leading().await;
+    replica
+}
+
+pub async fn lost(mut replica: TestReplica, point: &str) {
+    replica
+        .wait_for_log(&format!("failpoint {point}: losing the reply"))
+        .await;
+    replica.stop().await.unwrap();
+}
+
+#[test]
+fn at_every_point_of_roles_a_leader_dies_or_loses_a_reply_in_these_tests() {
+    let mut points = BTreeSet::new();
+    for (path, text) in sources() {
+        if path.starts_with("src/roles") {
+            let quoted = text.split('"').filter(|quoted| quoted.starts_with("roles."));
+            points.extend(quoted.map(str::to_owned));
+        }
+    }
+    let tested = [
+        &TO_LEARNER[..],
+        &TO_VOTER,
+        &HALF_ADDED,
+        &TO_ANOTHER_ADDRESS,
+        &LOST,
+        &[LOST_ADDRESS, removals::LOST_LEADERSHIP],
+        &removals::OF_A_MEMBER,
+        &removals::OF_LEADERSHIP,
+        &removals::BY_ANOTHER,
+    ];
+    let tested: BTreeSet<String> = tested.concat().into_iter().map(str::to_owned).collect();
+    assert_eq!(points, tested);
 }
 
 /// A node joins and is demoted again, under leaders of which the first ends at this point of the join.
-async fn join_survives(world: &mut World, of: &str, point: &str) {
-    let replicas = doomed(world, point).await;
+async fn join_survives(world: &mut World, of: &str, point: &'static str) {
+    let mut replicas = Doomed::start(world, point).await;
     world.promote(of).await;
     world.bring_up(of).await;
     world.wait_voters(&["etcd-1", of]).await;
-    let [mut first, mut second] = replicas;
-    // Points after the last write are reached after the outcome shows.
-    first.ended().await;
-    let log = first.log();
-    assert!(log.contains(&format!("failpoint {point}: aborting")), "{log}");
+    replicas.ended().await;
     world.demote(of).await;
     world.wait_role(of, Role::Worker).await;
     world.wait_voters(&["etcd-1"]).await;
-    assert_no_records_but(world, &["etcd-1"]).await;
-    second.stop().await.unwrap();
+    world.wait_records(&["etcd-1"]).await;
+    replicas.stop().await;
     world.tear_down(of).await;
-}
-
-async fn assert_no_records_but(world: &World, nodes: &[&str]) {
-    let expected: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-    eventually(LONG, &format!("the records are those of {nodes:?}"), async || {
-        let (records, _) = world
-            .store
-            .etcd
-            .list(&world.store.keys.members())
-            .await
-            .map_err(|error| error.to_string())?;
-        let mut of: Vec<String> = records
-            .iter()
-            .map(|kv| {
-                <quorate::proto::Member as prost::Message>::decode(&*kv.value)
-                    .unwrap()
-                    .node
-            })
-            .collect();
-        of.sort();
-        same(of, expected.clone())
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_killed_at_any_step_of_a_join_up_to_the_learner_is_succeeded_by_one_that_ends_it() {
     let mut world = World::start_with(1, &FLAGS).await;
     let of = world.add_machine();
-    for point in [
-        "roles.changing-roles",
-        "roles.changed-roles",
-        "roles.deciding-add",
-        "roles.decided-add",
-        "roles.adding",
-        "roles.add-answered",
-        "roles.added",
-    ] {
-        eprintln!("{point}");
+    for point in TO_LEARNER {
         join_survives(&mut world, &of, point).await;
     }
 }
@@ -99,120 +150,79 @@ async fn a_leader_killed_at_any_step_of_a_join_up_to_the_learner_is_succeeded_by
 async fn a_leader_killed_at_any_step_from_learner_to_voter_is_succeeded_by_one_that_ends_it() {
     let mut world = World::start_with(1, &FLAGS).await;
     let of = world.add_machine();
-    for point in [
-        "roles.deciding-promotion",
-        "roles.decided-promotion",
-        "roles.promoting",
-        "roles.promoted",
-        "roles.noting",
-        "roles.noted",
-    ] {
-        eprintln!("{point}");
+    for point in TO_VOTER {
         join_survives(&mut world, &of, point).await;
     }
 }
 
-/// One of three is demoted, under leaders of which the first ends at this point, and joins again.
-async fn demotion_survives(world: &mut World, of: &str, point: &str) {
-    let before = world.id_of(of).await;
-    let replicas = doomed(world, point).await;
-    world.demote(of).await;
-    world.wait_role(of, Role::Worker).await;
-    let others: Vec<&str> = ["etcd-1", "etcd-2", "etcd-3"]
-        .into_iter()
-        .filter(|name| *name != of)
-        .collect();
-    world.wait_voters(&others).await;
-    assert!(world.list().await.member(before).is_none());
-    assert_no_records_but(world, &others).await;
-    crashed(replicas, point).await;
-    world.tear_down(of).await;
-    let mut replica = launch(world).start("c");
-    world.promote(of).await;
-    world.bring_up(of).await;
-    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
-    replica.stop().await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_killed_at_any_step_of_a_demotion_is_succeeded_by_one_that_ends_it() {
-    let mut world = World::start_with(3, &FLAGS).await;
-    for point in [
-        "roles.deciding-removal",
-        "roles.decided-removal",
-        "roles.removing",
-        "roles.removal-answered",
-        "roles.removal-confirmed",
-        "roles.removed",
-    ] {
-        eprintln!("{point}");
-        demotion_survives(&mut world, "etcd-3", point).await;
+async fn a_leader_killed_while_it_takes_up_a_half_made_add_is_succeeded_by_one_that_does() {
+    let mut world = World::start_with(1, &FLAGS).await;
+    let of = world.add_machine();
+    for point in HALF_ADDED {
+        let mut replicas = Doomed::start(&world, point).await;
+        let added = world.half_add(&of, &world.peer_urls(&of), false).await;
+        let join = world.wait_join(&of, "r", Progress::Learner).await;
+        assert_eq!(join.member_id, added.0);
+        replicas.ended().await;
+        world.start_added(&of).await;
+        world.wait_voters(&["etcd-1", &of]).await;
+        world.wait_records(&["etcd-1", &of]).await;
+        world.demote(&of).await;
+        world.wait_role(&of, Role::Worker).await;
+        replicas.stop().await;
+        world.tear_down(&of).await;
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_killed_while_raft_leadership_moves_is_succeeded_by_one_that_ends_it() {
-    let mut world = World::start_with(3, &FLAGS).await;
-    for point in ["roles.moving-leadership", "roles.moved-leadership"] {
-        eprintln!("{point}");
-        let of = raft_leader(&world).await;
-        demotion_survives(&mut world, &of, point).await;
-    }
-}
-
-async fn raft_leader(world: &World) -> String {
+/// The member of `of` gets the address of a proxy before it; what that is.
+async fn move_behind(world: &World, of: &str, target: &str) -> Proxy {
+    let (before, members) = (world.id_of(of).await, world.members().await);
+    let proxy = Proxy::in_front_of(target);
+    let request = world.ask_to_join(of, &[proxy.url()]).await;
+    let join = world.wait_join(of, &request, Progress::Voter).await;
+    assert_eq!(join.member_id, before.0);
     let list = world.list().await;
-    let id = eventually(LONG, "a raft leader", async || {
-        let surveys = world
-            .store
-            .etcd
-            .survey(&list.members, std::time::Duration::from_secs(5))
-            .await;
-        quorate::etcd::members::raft_leader(&surveys).ok_or("none")
-    })
-    .await;
-    list.member(id).unwrap().name.clone()
+    assert_eq!(list.member(before).unwrap().peer_urls, [proxy.url()]);
+    let record = world.member(before).await.unwrap();
+    assert_eq!((record.peer_urls, record.removal), (vec![proxy.url()], None));
+    assert_eq!(world.members().await, members);
+    proxy
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_killed_while_a_member_gets_another_address_or_that_never_hears_of_it_ends_it() {
+    let world = World::start_with(3, &FLAGS).await;
+    let target = world.peer_urls("etcd-2").remove(0);
+    // Those that were passed through before stay: the others may be connected through them.
+    let mut proxies = Vec::new();
+    for point in TO_ANOTHER_ADDRESS {
+        let replicas = Doomed::start(&world, point).await;
+        proxies.push(move_behind(&world, "etcd-2", &target).await);
+        replicas.stop().await;
+    }
+    let replica = forgetful(&world, LOST_ADDRESS).await;
+    proxies.push(move_behind(&world, "etcd-2", &target).await);
+    lost(replica, LOST_ADDRESS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_never_hears_that_a_member_was_added_and_promoted_makes_no_second_one() {
     let mut world = World::start_with(1, &FLAGS).await;
     let of = world.add_machine();
-    for point in ["roles.lose-add", "roles.lose-promotion", "roles.lose-removal"] {
-        let mut replica = launch(&world).flag(format!("--crash-at={point}")).start("a");
-        replica.wait_leading().await;
+    for point in LOST {
+        let replica = forgetful(&world, point).await;
         world.promote(&of).await;
         world.bring_up(&of).await;
         world.wait_voters(&["etcd-1", &of]).await;
+        world.wait_records(&["etcd-1", &of]).await;
         world.demote(&of).await;
         world.wait_role(&of, Role::Worker).await;
         world.wait_voters(&["etcd-1"]).await;
-        assert_no_records_but(&world, &["etcd-1"]).await;
-        replica
-            .wait_for_log(&format!("failpoint {point}: losing the reply"))
-            .await;
-        replica.stop().await.unwrap();
+        world.wait_records(&["etcd-1"]).await;
+        lost(replica, point).await;
         world.tear_down(&of).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_whose_own_node_is_demoted_carries_that_out_itself() {
-    let mut world = World::start(3).await;
-    let of = raft_leader(&world).await;
-    // Its name is that of the node, and the only etcd that it was told of is the one that goes.
-    let endpoint = world.machine(&of).client_url.clone();
-    let mut replica = Launch::on(&world.etcd).endpoints(vec![endpoint]).start(&of);
-    replica.wait_leading().await;
-    world.demote(&of).await;
-    world.wait_role(&of, Role::Worker).await;
-    assert_eq!(world.list().await.members.len(), 2);
-    assert!(replica.leads().await, "it did not even lose its lead");
-    world.tear_down(&of).await;
-    world.promote(&of).await;
-    world.bring_up(&of).await;
-    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
-    replica.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

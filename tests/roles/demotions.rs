@@ -1,21 +1,16 @@
 //! What holds a demotion up, what takes it back, and what a client notices of it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
 use prost::Message;
-use quorate::etcd::Txn;
-use quorate::etcd::members::raft_leader;
+use quorate::etcd::{Revision, Txn};
 use quorate::proto::join::Progress;
 use quorate::proto::removal::Cause;
 use quorate::proto::{Removal, Role};
 
-use super::world::{LONG, World};
-use crate::support::wait::{eventually, same};
+use super::world::World;
+use super::writer::{ELECTION, LONG_ELECTIONS, Writer};
 
 /// The intent to demote, as a leader leaves it that ended right after it.
-async fn decide(world: &World, node: &str) {
+pub async fn decide(world: &World, node: &str) {
     let id = world.id_of(node).await;
     let mut record = world.member(id).await.unwrap();
     record.removal = Some(Removal {
@@ -26,8 +21,15 @@ async fn decide(world: &World, node: &str) {
     world.commit(Txn::new().put(&key, record.encode_to_vec())).await;
 }
 
-/// Waits until the leader has looked at everything anew: it refuses a join that was asked for after everything else.
-async fn looked(world: &World) {
+/// It was observed as nothing but a manager since then.
+pub async fn was_always_a_manager(world: &World, of: &str, since: Revision) {
+    let observed = world.observed_since(of, since).await;
+    assert!(observed.iter().all(|role| *role == Role::Manager), "{observed:?}");
+}
+
+/// Waits until the leader has come to an end with what it was doing and looked anew: it refuses a join that was asked for
+/// after everything else.
+pub async fn looked(world: &World) {
     world.desire("sentinel-of-the-test", Role::Worker).await;
     let request = world
         .ask_to_join("sentinel-of-the-test", &["http://127.0.0.1:1".to_owned()])
@@ -40,13 +42,20 @@ async fn looked(world: &World) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_that_is_taken_back() {
     // Also where two voters that are nobody's would keep the quorum.
-    let world = World::unmanaged(3).await;
+    let world = World::unmanaged(3, &[]).await;
     let id = world.id_of("etcd-1").await;
     world.adopt("etcd-1", id).await;
-    let leader = world.leader().await;
+    let mut leader = world.leader().await;
     let before = world.list().await.members;
     world.demote("etcd-1").await;
     world.wait_blocked("etcd-1", Some("LastManager")).await;
+    // However often it looks again, it is told once.
+    for _ in 0..3 {
+        looked(&world).await;
+    }
+    let told = std::iter::from_fn(|| leader.notices.try_recv().ok());
+    let told = told.filter(|notice| notice.reason == "RoleChangeBlocked");
+    assert_eq!(told.count(), 1);
     assert_eq!(world.list().await.members, before);
     assert_eq!(world.member(id).await.unwrap().removal, None);
     assert_eq!(world.role("etcd-1").await, Role::Manager);
@@ -63,14 +72,19 @@ async fn a_demotion_withdrawn_while_it_waits_is_not_carried_out() {
     world.machine("etcd-3").kill().await.unwrap();
     world.demote("etcd-2").await;
     world.wait_blocked("etcd-2", Some("QuorumRisk")).await;
-    assert!(leader.metrics().contains("quorate_quorum_blocked 1"));
-    world.promote("etcd-2").await;
+    leader.wait_metric("quorate_quorum_blocked", 1.0).await;
+    let withdrawn = world.promote("etcd-2").await;
     world.wait_blocked("etcd-2", None).await;
     world.machine("etcd-3").start().await.unwrap();
     looked(&world).await;
+    // It has planned from what all three answered, and found nothing to do.
+    leader
+        .wait_metric("quorate_members{kind=\"voter\",health=\"healthy\"}", 3.0)
+        .await;
     world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
-    let id = world.id_of("etcd-2").await;
-    assert_eq!(world.member(id).await.unwrap().removal, None);
+    let record = world.member(world.id_of("etcd-2").await).await.unwrap();
+    assert_eq!(record.removal, None);
+    was_always_a_manager(&world, "etcd-2", withdrawn).await;
     leader.resign().await;
 }
 
@@ -102,14 +116,12 @@ async fn a_demotion_withdrawn_after_the_intent_ends_as_a_new_join() {
     let before = world.id_of("etcd-2").await;
     world.demote("etcd-2").await;
     decide(&world, "etcd-2").await;
-    world.promote("etcd-2").await;
+    let withdrawn = world.promote("etcd-2").await;
     let leader = world.leader().await;
     world.wait_voters(&["etcd-1", "etcd-3"]).await;
-    eventually(LONG, "the record is gone", async || {
-        same(world.member(before).await.is_none(), true)
-    })
-    .await;
-    assert_eq!(world.role("etcd-2").await, Role::Manager, "it may join again");
+    world.wait_records(&["etcd-1", "etcd-3"]).await;
+    // It may join again.
+    was_always_a_manager(&world, "etcd-2", withdrawn).await;
     world.tear_down("etcd-2").await;
     world.bring_up("etcd-2").await;
     world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
@@ -131,45 +143,17 @@ async fn a_dead_member_is_demoted_while_the_others_have_a_quorum() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demotion_of_the_raft_leader_leaves_no_gap_beyond_an_election_timeout() {
-    // Long enough that a busy machine is no reason to vote, and that a gap for want of a leader could not be missed.
-    let election = Duration::from_secs(4);
-    let flags = ["--election-timeout=4000", "--heartbeat-interval=200"];
-    let mut world = World::start_with(3, &flags).await;
-    let list = world.list().await;
-    let leading = eventually(LONG, "a raft leader", async || {
-        let surveys = world
-            .store
-            .etcd
-            .survey(&list.members, Duration::from_secs(5))
-            .await;
-        raft_leader(&surveys).ok_or("none")
-    })
-    .await;
-    let victim = list.member(leading).unwrap().name.clone();
+    let mut world = World::start_with(3, &LONG_ELECTIONS).await;
+    let victim = world.raft_leader().await;
+    let before = world.id_of(&victim).await;
     let leader = world.leader().await;
-
-    let stop = Arc::new(AtomicBool::new(false));
-    let (writing, stopped) = (world.store.etcd.clone(), stop.clone());
-    let writer = tokio::task::JoinSet::from_iter([async move {
-        let (mut last, mut gap, mut written) = (Instant::now(), Duration::ZERO, 0_u32);
-        while !stopped.load(Ordering::SeqCst) {
-            let txn = Txn::new().put(b"/written", written.to_string());
-            #[expect(clippy::disallowed_methods, reason = "a test plays a client")]
-            if writing.unfenced(txn).await.is_ok() {
-                gap = gap.max(last.elapsed());
-                last = Instant::now();
-                written += 1;
-            }
-        }
-        (gap.max(last.elapsed()), written)
-    }]);
+    let writer = Writer::start(&world).await;
     world.demote(&victim).await;
     world.wait_role(&victim, Role::Worker).await;
-    stop.store(true, Ordering::SeqCst);
-    let (gap, written) = writer.join_all().await[0];
-    assert!(gap < election, "{written} writes, the longest gap was {gap:?}");
+    let gap = writer.longest_gap().await;
+    assert!(gap < ELECTION, "{gap:?}");
     assert_eq!(world.list().await.members.len(), 2);
-    assert!(world.list().await.member(leading).is_none());
+    assert!(world.list().await.member(before).is_none());
     world.tear_down(&victim).await;
     leader.resign().await;
 }
@@ -199,7 +183,7 @@ async fn of_five_as_many_go_as_leave_a_healthy_quorum_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_hangs_delays_nothing_but_what_needs_it() {
+async fn a_member_that_hangs_holds_up_nothing_but_what_needs_it() {
     let mut world = World::start(3).await;
     let leader = world.leader().await;
     world.machine("etcd-3").pause();
@@ -214,5 +198,21 @@ async fn a_member_that_hangs_delays_nothing_but_what_needs_it() {
     world.wait_role("etcd-3", Role::Worker).await;
     world.wait_voters(&["etcd-1", "etcd-2"]).await;
     world.machine("etcd-3").resume();
+    leader.resign().await;
+}
+
+/// INV-9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_etcd_refuses_for_a_while_is_tried_now_and_then_until_etcd_takes_it() {
+    let mut world = World::start(3).await;
+    let leader = world.leader().await;
+    // For 5 s etcd does not count on who was away, whatever that one proves.
+    world.machine("etcd-3").kill().await.unwrap();
+    world.machine("etcd-3").start().await.unwrap();
+    world.demote("etcd-2").await;
+    world.wait_role("etcd-2", Role::Worker).await;
+    let refused =
+        leader.metric("quorate_role_transitions_total{from=\"voter\",to=\"none\",result=\"failed\"}");
+    assert!(refused < 25.0, "tried {refused} times");
     leader.resign().await;
 }

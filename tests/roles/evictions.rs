@@ -6,55 +6,45 @@ use quorate::proto::task_status::State;
 use quorate::proto::{Metadata, RemovedNode, Role, Task, TaskSpec, TaskStatus};
 use quorate::store::{Keys, Store};
 
-use super::world::{LONG, Leader, World, name, node};
-use crate::support::client::{config, connect_with};
+use super::leader::Leader;
+use super::world::{LONG, World, name, node};
+use crate::support::client::{commit, config, connect_with};
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
 use crate::support::quorate::Launch;
 use crate::support::wait::{SOON, eventually, same};
 
-/// Deletes a node as `quorate delete node` does.
-async fn delete(world: &World, of: &str) {
-    let keys = &world.store.keys;
-    let removed = RemovedNode {
-        name: of.to_owned(),
-        ..RemovedNode::default()
-    };
-    let txn = Txn::new()
-        .delete(&keys.node(&name(of)))
-        .put(&keys.removed(&format!("uid-of-{of}")), removed.encode_to_vec());
-    world.commit(txn).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_whose_node_is_gone_is_evicted_and_one_that_is_nobodys_stays() {
-    let world = World::unmanaged(3).await;
+    let world = World::unmanaged(3, &[]).await;
     for of in ["etcd-1", "etcd-3"] {
         world.adopt(of, world.id_of(of).await).await;
     }
-    let leader = world.leader().await;
-    let gone = world.id_of("etcd-3").await;
-    delete(&world, "etcd-3").await;
+    let mut leader = world.leader().await;
+    let told = leader.wait_told("UnmanagedMember").await;
+    let nobodys = world.id_of("etcd-2").await.to_string();
+    assert!(told.contains(&nobodys), "{told}");
+    world.remove_node("etcd-3").await;
     world.wait_voters(&["etcd-1", "etcd-2"]).await;
-    eventually(LONG, "the record is gone", async || {
-        same(world.member(gone).await.is_none(), true)
-    })
-    .await;
+    world.wait_records(&["etcd-1"]).await;
     // The one beside it, which has no record, counts and is left alone.
-    eventually(SOON, "it is told of", async || {
-        let metrics = leader.metrics();
-        let told = metrics.contains("quorate_members_unmanaged 1")
-            && metrics.contains("quorate_removed_nodes 1")
-            && metrics.contains("quorate_members{kind=\"voter\",health=\"healthy\"} 2");
-        if told { Ok(()) } else { Err(metrics) }
-    })
-    .await;
+    for (sample, value) in [
+        ("quorate_members_unmanaged", 1.0),
+        ("quorate_removed_nodes", 1.0),
+        ("quorate_members{kind=\"voter\",health=\"healthy\"}", 2.0),
+        (
+            "quorate_role_transitions_total{from=\"voter\",to=\"none\",result=\"done\"}",
+            1.0,
+        ),
+    ] {
+        leader.wait_metric(sample, value).await;
+    }
     leader.resign().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so() {
     let world = World::start(3).await;
-    let leader = world.leader().await;
+    let mut leader = world.leader().await;
     let before = world.list().await;
     world
         .commit(Txn::new().delete_range(&world.store.keys.nodes()))
@@ -75,6 +65,11 @@ async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so(
         .await;
     }
     assert_eq!(world.list().await.members, before.members);
+    let told = leader.wait_told("RoleChangeBlocked").await;
+    assert!(
+        told.contains("NodesMissing: not one recorded member has its node"),
+        "{told}"
+    );
     // One node that is back shows that the others are gone indeed; those that come back in time are safe.
     let keys = &world.store.keys;
     let all = before.members.iter().fold(Txn::new(), |txn, member| {
@@ -97,14 +92,8 @@ async fn a_wrong_prefix_evicts_nobody() {
     let world = World::start(3).await;
     let before = world.list().await;
     let leader = Leader::elect_below(&world.etcd, "/elsewhere").await;
-    eventually(SOON, "it has looked", async || {
-        let metrics = leader.metrics();
-        match metrics.contains("quorate_members_unmanaged 3") {
-            true => Ok(()),
-            false => Err(metrics),
-        }
-    })
-    .await;
+    // It has looked, and knows none of them.
+    leader.wait_metric("quorate_members_unmanaged", 3.0).await;
     assert_eq!(world.list().await.members, before.members);
     let (left, _) = world
         .store
@@ -144,22 +133,20 @@ async fn a_denied_read_of_the_nodes_evicts_nobody_and_is_told() {
         node_uid: "uid-of-etcd-1".to_owned(),
         ..quorate::proto::Member::default()
     };
-    #[expect(clippy::disallowed_methods, reason = "a test plays an operator")]
-    let written = store
-        .etcd
-        .unfenced(Txn::new().put(&store.keys.member(list.members[0].id), record.encode_to_vec()))
-        .await;
-    written.unwrap();
+    let record = record.encode_to_vec();
+    let key = store.keys.member(list.members[0].id);
+    commit(&store.etcd, Txn::new().put(&key, record.clone()))
+        .await
+        .unwrap();
     let settings = quorate::roles::controller::Settings {
         patience: std::time::Duration::from_millis(500),
         ..quorate::roles::controller::Settings::default()
     };
     let mut leader = Leader::elect_on(store.clone(), settings, tokio::task::JoinSet::new()).await;
-    let told = tokio::time::timeout(SOON, leader.notices.recv())
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(told.reason, "NodesUnreadable");
+    leader.wait_told("NodesUnreadable").await;
+    // No intent either, which this user could have written; the removal itself etcd would refuse.
+    let (stored, _) = store.etcd.get(&key).await.unwrap();
+    assert_eq!(stored.unwrap().value, record);
     assert_eq!(store.etcd.list_members().await.unwrap().members, list.members);
     leader.resign().await;
 }
@@ -241,7 +228,7 @@ async fn a_removed_node_leaves_its_member_evicted_and_all_of_500_tasks_orphaned(
     }
     let mut replica = Launch::on(&world.etcd).start("a");
     replica.wait_leading().await;
-    delete(&world, "etcd-3").await;
+    world.remove_node("etcd-3").await;
     world.wait_voters(&["etcd-1", "etcd-2"]).await;
     eventually(LONG, "all tasks are orphaned", async || {
         let (tasks, _) = world

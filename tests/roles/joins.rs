@@ -5,13 +5,12 @@ use std::time::Duration;
 use prost::Message;
 use quorate::etcd::Txn;
 use quorate::proto::join::Progress;
-use quorate::proto::{Join, JoinRequest, RemovedNode, Role};
+use quorate::proto::{RemovedNode, Role};
 use quorate::roles::controller::Settings;
 use quorate::roles::plan::Limits;
 
-use super::world::{LONG, World, name, node};
+use super::world::World;
 use crate::support::proxy::Proxy;
-use crate::support::wait::{eventually, same};
 
 fn url(port: u16) -> Vec<String> {
     vec![format!("http://127.0.0.1:{port}")]
@@ -52,10 +51,6 @@ async fn joins_that_cannot_be_are_refused_by_their_rule_and_change_nothing() {
         assert_eq!(join.reason, rule, "{join:?}");
     }
     assert_eq!(world.list().await.members, before);
-    // A node of the same name that was created later is another one.
-    world
-        .commit(Txn::new().delete(&keys.removed("uid-of-removed")))
-        .await;
     leader.resign().await;
 }
 
@@ -66,16 +61,15 @@ async fn a_node_that_was_promoted_and_removed_before_it_joined_cannot_join() {
     let of = world.add_machine();
     world.promote(&of).await;
     world.wait_role(&of, Role::Manager).await;
-    let keys = &world.store.keys;
-    let removed = RemovedNode::default().encode_to_vec();
-    let txn = Txn::new()
-        .delete(&keys.node(&name(&of)))
-        .put(&keys.removed(&format!("uid-of-{of}")), removed);
-    world.commit(txn).await;
+    world.remove_node(&of).await;
     let request = world.ask_to_join(&of, &world.peer_urls(&of)).await;
     let join = world.wait_join(&of, &request, Progress::Refused).await;
     assert_eq!(join.reason, "NodeRemoved");
     world.wait_voters(&["etcd-1"]).await;
+    // A node of the same name that is created later is another one.
+    world.promote(&of).await;
+    world.bring_up(&of).await;
+    world.wait_voters(&["etcd-1", &of]).await;
     leader.resign().await;
 }
 
@@ -132,37 +126,14 @@ async fn a_learner_that_takes_its_time_is_a_reason_that_shows_and_goes() {
 async fn an_add_that_half_happened_is_taken_up_and_not_made_twice() {
     let mut world = World::start(1).await;
     let of = world.add_machine();
-    let urls = world.peer_urls(&of);
-    // As a leader leaves it that ended while etcd added the member.
-    let voter = world.list().await.members[0].clone();
-    let added = world.store.etcd.add_learner(&voter, &urls).await.unwrap();
-    let join = Join {
-        request: Some(JoinRequest {
-            id: "r".to_owned(),
-            node_uid: format!("uid-of-{of}"),
-            peer_urls: urls.clone(),
-            ..JoinRequest::default()
-        }),
-        answers: "r".to_owned(),
-        progress: Progress::Adding.into(),
-        peer_urls: urls,
-        node_uid: format!("uid-of-{of}"),
-        changed_at: Some(prost_types::Timestamp::from(std::time::SystemTime::now())),
-        ..Join::default()
-    };
-    let keys = &world.store.keys;
-    let manager = node(&of, Role::Manager, Role::Manager).encode_to_vec();
-    let txn = Txn::new()
-        .put(&keys.node(&name(&of)), manager)
-        .put(&keys.join(&name(&of)), join.encode_to_vec());
-    world.commit(txn).await;
+    let added = world.half_add(&of, &world.peer_urls(&of), false).await;
     let leader = world.leader().await;
     let join = world.wait_join(&of, "r", Progress::Learner).await;
-    assert_eq!(join.member_id, added.id.0);
+    assert_eq!(join.member_id, added.0);
     world.start_added(&of).await;
     world.wait_join(&of, "r", Progress::Voter).await;
     world.wait_voters(&["etcd-1", &of]).await;
-    assert_eq!(world.id_of(&of).await, added.id);
+    assert_eq!(world.id_of(&of).await, added);
     leader.resign().await;
 }
 
@@ -170,24 +141,7 @@ async fn an_add_that_half_happened_is_taken_up_and_not_made_twice() {
 async fn an_add_that_half_happened_for_a_node_that_is_gone_is_undone() {
     let world = World::start(1).await;
     let urls = url(quorate::dev::ports::free_port().unwrap());
-    let voter = world.list().await.members[0].clone();
-    world.store.etcd.add_learner(&voter, &urls).await.unwrap();
-    let join = Join {
-        request: Some(JoinRequest {
-            id: "r".to_owned(),
-            node_uid: "uid-of-gone".to_owned(),
-            peer_urls: urls.clone(),
-            ..JoinRequest::default()
-        }),
-        answers: "r".to_owned(),
-        progress: Progress::Adding.into(),
-        peer_urls: urls,
-        node_uid: "uid-of-gone".to_owned(),
-        changed_at: Some(prost_types::Timestamp::from(std::time::SystemTime::now())),
-        ..Join::default()
-    };
-    let key = world.store.keys.join(&name("gone"));
-    world.commit(Txn::new().put(&key, join.encode_to_vec())).await;
+    world.half_add("gone", &urls, true).await;
     let leader = world.leader().await;
     world.wait_voters(&["etcd-1"]).await;
     world.wait_join("gone", "r", Progress::Removed).await;
@@ -223,9 +177,6 @@ async fn a_request_that_was_answered_is_answered_the_same_when_it_is_made_again(
     let again = world.ask_to_join(&of, &world.peer_urls(&of)).await;
     let join = world.wait_join(&of, &again, Progress::Voter).await;
     assert_eq!(join.member_id, first.0);
-    eventually(LONG, "one member for the node", async || {
-        same(world.list().await.members.len(), 2)
-    })
-    .await;
+    assert_eq!(world.list().await.members.len(), 2, "one member for the node");
     leader.resign().await;
 }

@@ -3,8 +3,15 @@
 mod crashes;
 mod cycles;
 mod demotions;
+mod events;
 mod evictions;
 mod joins;
+mod leader;
 mod leftovers;
+mod machines;
+mod polled;
+mod races;
 mod random;
+mod removals;
 mod world;
+mod writer;

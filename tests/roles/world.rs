@@ -1,17 +1,13 @@
-//! A cluster whose members belong to nodes, whoever asks for changes of roles, and whoever starts what was added.
+//! A cluster whose members belong to nodes, whoever asks for changes of roles, and what there is to be seen.
 
 use std::time::Duration;
 
 use prost::Message;
-use quorate::etcd::election::{Leadership, campaign};
-use quorate::etcd::members::List;
-use quorate::etcd::{Etcd, KeyValue, MemberId, Pulse, Revision, Txn};
-use quorate::kube::events::Notice;
-use quorate::proto::join::Progress;
-use quorate::proto::{Join, JoinRequest, Member, Metadata, Node, NodeSpec, NodeStatus, Role};
-use quorate::roles::controller::{RoleController, Settings};
+use quorate::etcd::election::candidates;
+use quorate::etcd::members::{List, raft_leader};
+use quorate::etcd::{Event, KeyRange, KeyValue, MemberId, Revision, Txn, Watched, Watcher};
+use quorate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, RemovedNode, Role};
 use quorate::store::{Keys, Name, Store};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +31,10 @@ pub fn name(text: &str) -> Name {
 
 /// A connection that follows the member list as long as the set lives.
 pub async fn store(etcd: &TestEtcd, tasks: &mut JoinSet<()>) -> Store {
-    let etcd = connect_with(config(etcd.endpoints())).await;
+    let mut config = config(etcd.endpoints());
+    // As by default: what is not answered in time is counted and told otherwise than what is.
+    config.request_timeout = Duration::from_secs(5);
+    let etcd = connect_with(config).await;
     let following = etcd.clone();
     tasks.spawn(async move { following.follow_endpoints(CancellationToken::new()).await });
     Store {
@@ -72,7 +71,7 @@ impl World {
 
     /// The same, with these flags of etcd.
     pub async fn start_with(members: usize, flags: &[&str]) -> Self {
-        let world = Self::on(TestEtcd::with(members, flags).await).await;
+        let world = Self::unmanaged(members, flags).await;
         let list = world.list().await;
         for member in &list.members {
             world.adopt(&member.name, member.id).await;
@@ -80,13 +79,9 @@ impl World {
         world
     }
 
-    /// A cluster of this many members, which belong to no node.
-    pub async fn unmanaged(members: usize) -> Self {
-        Self::on(TestEtcd::with(members, &[]).await).await
-    }
-
-    async fn on(etcd: TestEtcd) -> Self {
-        let members = etcd.members.len();
+    /// A cluster of this many members, which belong to no node, with these flags of etcd.
+    pub async fn unmanaged(members: usize, flags: &[&str]) -> Self {
+        let etcd = TestEtcd::with(members, flags).await;
         let mut following = JoinSet::new();
         let store = store(&etcd, &mut following).await;
         let world = Self {
@@ -137,13 +132,27 @@ impl World {
         clippy::disallowed_methods,
         reason = "a test plays operators, nodes and faults"
     )]
+    async fn try_commit(&self, txn: Txn) -> Result<Revision, String> {
+        let written = self.store.etcd.unfenced(txn).await;
+        written
+            .map(|written| written.revision)
+            .map_err(|error| error.to_string())
+    }
+
     pub async fn commit(&self, txn: Txn) -> Revision {
-        eventually(LONG, "a write", async || {
-            let written = self.store.etcd.unfenced(txn.clone()).await;
-            written.map_err(|error| error.to_string())
+        eventually(LONG, "a write", async || self.try_commit(txn.clone()).await).await
+    }
+
+    /// Writes a key anew, from what it holds, as often as somebody else was faster.
+    pub async fn change(&self, key: &[u8], change: impl Fn(Option<&[u8]>) -> Vec<u8>) -> Revision {
+        eventually(LONG, "a change of what was read", async || {
+            let stored = self.read(key).await;
+            let revision = stored.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
+            let value = change(stored.as_ref().map(|kv| &*kv.value));
+            let txn = Txn::new().when_unchanged(key, revision).put(key, value);
+            self.try_commit(txn).await
         })
         .await
-        .revision
     }
 
     pub async fn read(&self, key: &[u8]) -> Option<KeyValue> {
@@ -161,11 +170,6 @@ impl World {
     pub async fn member(&self, id: MemberId) -> Option<Member> {
         let stored = self.read(&self.store.keys.member(id)).await?;
         Some(Member::decode(&*stored.value).unwrap())
-    }
-
-    pub async fn join(&self, of: &str) -> Option<(Join, Revision)> {
-        let stored = self.read(&self.store.keys.join(&name(of))).await?;
-        Some((Join::decode(&*stored.value).unwrap(), stored.mod_revision))
     }
 
     /// The observed role.
@@ -190,42 +194,70 @@ impl World {
     }
 
     /// Writes the desired role, and nothing else, as the commands do once their checks have passed. Creates the node.
-    pub async fn desire(&self, of: &str, role: Role) {
-        loop {
-            let key = self.store.keys.node(&name(of));
-            let stored = self.read(&key).await;
-            let (value, revision) = match stored {
-                None => {
-                    let mut node = node(of, role, Role::Worker);
-                    let metadata = node.metadata.get_or_insert_default();
-                    // A uid is never given again.
-                    if self.read(&self.store.keys.removed(&metadata.uid)).await.is_some() {
-                        metadata.uid = uuid::Uuid::new_v4().to_string();
-                    }
-                    (node, Revision::ABSENT)
-                }
-                Some(kv) => {
-                    let mut node = Node::decode(&*kv.value).unwrap();
-                    node.spec.get_or_insert_default().desired_role = role.into();
-                    (node, kv.mod_revision)
-                }
-            };
-            let txn = Txn::new()
-                .when_unchanged(&key, revision)
-                .put(&key, value.encode_to_vec());
-            #[expect(clippy::disallowed_methods, reason = "a test plays operators")]
-            if self.store.etcd.unfenced(txn).await.is_ok() {
-                return;
-            }
+    pub async fn desire(&self, of: &str, role: Role) -> Revision {
+        let keys = &self.store.keys;
+        let mut created = node(of, role, Role::Worker);
+        let metadata = created.metadata.get_or_insert_default();
+        // A uid is never given again.
+        if self.read(&keys.removed(&metadata.uid)).await.is_some() {
+            metadata.uid = uuid::Uuid::new_v4().to_string();
         }
+        self.change(&keys.node(&name(of)), |stored| {
+            let mut node = stored.map_or_else(|| created.clone(), |value| Node::decode(value).unwrap());
+            node.spec.get_or_insert_default().desired_role = role.into();
+            node.encode_to_vec()
+        })
+        .await
     }
 
-    pub async fn promote(&self, of: &str) {
-        self.desire(of, Role::Manager).await;
+    pub async fn promote(&self, of: &str) -> Revision {
+        self.desire(of, Role::Manager).await
     }
 
-    pub async fn demote(&self, of: &str) {
-        self.desire(of, Role::Worker).await;
+    pub async fn demote(&self, of: &str) -> Revision {
+        self.desire(of, Role::Worker).await
+    }
+
+    /// Deletes a node as `quorate delete node` does, without its checks.
+    pub async fn remove_node(&self, of: &str) {
+        let keys = &self.store.keys;
+        let node = self.node(of).await.map(|(node, _)| node);
+        let metadata = node.and_then(|node| node.metadata);
+        let uid = metadata.map_or_else(|| format!("uid-of-{of}"), |metadata| metadata.uid);
+        let removed = RemovedNode {
+            name: of.to_owned(),
+            ..RemovedNode::default()
+        };
+        let txn = Txn::new()
+            .delete(&keys.node(&name(of)))
+            .put(&keys.removed(&uid), removed.encode_to_vec());
+        self.commit(txn).await;
+    }
+
+    /// What a node was observed as from this revision on, in order.
+    pub async fn observed_since(&self, of: &str, revision: Revision) -> Vec<Role> {
+        let (_, last) = self.node(of).await.expect("the node exists");
+        let key = KeyRange::key(self.store.keys.node(&name(of)));
+        let mut history = Watcher::new(&self.store.etcd, key, revision);
+        let mut seen = Vec::new();
+        let reading = async {
+            loop {
+                let Watched::Events(events) = history.next().await else {
+                    panic!("nothing was compacted")
+                };
+                for event in events {
+                    if let Event::Put(kv) = &event {
+                        let node = Node::decode(&*kv.value).unwrap();
+                        seen.push(node.status.unwrap_or_default().role());
+                        if kv.mod_revision >= last {
+                            return;
+                        }
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(SOON, reading).await.unwrap();
+        seen
     }
 
     /// Waits for the observed role.
@@ -234,99 +266,6 @@ impl World {
             same(self.role(of).await, role)
         })
         .await;
-    }
-
-    /// Writes a request to join, as `quorate join` does. Returns its id.
-    pub async fn ask_to_join(&self, of: &str, peer_urls: &[String]) -> String {
-        let id = uuid::Uuid::new_v4().to_string();
-        let uid = match self.node(of).await {
-            Some((node, _)) => node.metadata.unwrap_or_default().uid,
-            None => format!("uid-of-{of}"),
-        };
-        loop {
-            let key = self.store.keys.join(&name(of));
-            let stored = self.read(&key).await;
-            let revision = stored.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
-            let mut join = stored.map_or_else(Join::default, |kv| Join::decode(&*kv.value).unwrap());
-            join.request = Some(JoinRequest {
-                id: id.clone(),
-                node_uid: uid.clone(),
-                peer_urls: peer_urls.to_vec(),
-                requested_at: Some(prost_types::Timestamp::from(std::time::SystemTime::now())),
-                no_dial: false,
-            });
-            let txn = Txn::new()
-                .when_unchanged(&key, revision)
-                .put(&key, join.encode_to_vec());
-            #[expect(clippy::disallowed_methods, reason = "a test plays a node")]
-            if self.store.etcd.unfenced(txn).await.is_ok() {
-                return id;
-            }
-        }
-    }
-
-    /// Waits until the request is answered with this.
-    pub async fn wait_join(&self, of: &str, request: &str, progress: Progress) -> Join {
-        eventually(LONG, &format!("the join of {of} is {progress:?}"), async || {
-            let Some((join, _)) = self.join(of).await else {
-                return Err("there is none".to_owned());
-            };
-            match join.answers == request && join.progress() == progress {
-                true => Ok(join),
-                false => Err(format!("{join:?}")),
-            }
-        })
-        .await
-    }
-
-    /// One more member of the test's cluster, not started: its node's name.
-    pub fn add_machine(&mut self) -> String {
-        let member = self.etcd.add().unwrap();
-        member.name.clone()
-    }
-
-    pub fn machine(&mut self, of: &str) -> &mut quorate::dev::etcd::Member {
-        let mut members = self.etcd.members.iter_mut();
-        members
-            .find(|member| member.name == of)
-            .expect("there is such a machine")
-    }
-
-    pub fn peer_urls(&self, of: &str) -> Vec<String> {
-        let member = self.etcd.members.iter().find(|member| member.name == of);
-        vec![member.expect("there is such a machine").peer_url.clone()]
-    }
-
-    /// Starts the etcd of a node whose member was added, as the node does once `quorate join` printed how.
-    pub async fn start_added(&mut self, of: &str) {
-        let list = self.list().await;
-        let own = self.peer_urls(of);
-        let entries: Vec<String> = list
-            .members
-            .iter()
-            .map(|member| {
-                let name = match member.has_peer_urls(&own) {
-                    true => of,
-                    false => member.name.as_str(),
-                };
-                format!("{name}={}", member.peer_urls[0])
-            })
-            .collect();
-        self.machine(of).join(&entries.join(",")).unwrap();
-    }
-
-    /// From a promotion that was asked for to a voter.
-    pub async fn bring_up(&mut self, of: &str) {
-        self.wait_role(of, Role::Manager).await;
-        let request = self.ask_to_join(of, &self.peer_urls(of)).await;
-        self.wait_join(of, &request, Progress::Learner).await;
-        self.start_added(of).await;
-        self.wait_join(of, &request, Progress::Voter).await;
-    }
-
-    /// Stops the etcd of a node that is no member any more. It stops by itself, as a rule.
-    pub async fn tear_down(&mut self, of: &str) {
-        self.machine(of).kill().await.unwrap();
     }
 
     /// The names of the voters and of the learners, in order.
@@ -361,77 +300,53 @@ impl World {
             .id
     }
 
-    pub async fn leader(&self) -> Leader {
-        self.leader_with(Settings::default()).await
+    /// The name of etcd's own leader.
+    pub async fn raft_leader(&self) -> String {
+        eventually(LONG, "a raft leader", async || {
+            let list = self.list().await;
+            let surveys = self
+                .store
+                .etcd
+                .survey(&list.members, Duration::from_secs(5))
+                .await;
+            let leader = raft_leader(&surveys).and_then(|id| list.member(id));
+            leader.map(|member| member.name.clone()).ok_or("none")
+        })
+        .await
     }
 
-    pub async fn leader_with(&self, settings: Settings) -> Leader {
-        Leader::elect(&self.etcd, settings).await
-    }
-}
-
-/// A leader in this process, which follows the desired roles and does nothing else.
-pub struct Leader {
-    leadership: Leadership,
-    working: JoinSet<()>,
-    /// What would be published as Events.
-    pub notices: mpsc::Receiver<Notice>,
-    _tasks: JoinSet<()>,
-    pub etcd: Etcd,
-}
-
-impl Leader {
-    pub async fn elect(etcd: &TestEtcd, settings: Settings) -> Self {
-        let mut tasks = JoinSet::new();
-        let store = store(etcd, &mut tasks).await;
-        Self::elect_on(store, settings, tasks).await
+    /// When the key of whoever leads Quorate was made.
+    pub async fn term(&self) -> Revision {
+        let election = self.store.keys.election();
+        eventually(LONG, "the candidates", async || {
+            let candidates = candidates(&self.store.etcd, &election)
+                .await
+                .map_err(|error| error.to_string())?;
+            candidates
+                .first()
+                .map(|first| first.entered)
+                .ok_or("none".to_owned())
+        })
+        .await
     }
 
-    /// One that looks below another prefix.
-    pub async fn elect_below(etcd: &TestEtcd, prefix: &str) -> Self {
-        let mut tasks = JoinSet::new();
-        let mut store = store(etcd, &mut tasks).await;
-        store.keys = Keys::new(prefix.parse().unwrap());
-        Self::elect_on(store, Settings::default(), tasks).await
-    }
-
-    /// One on this connection, which lives with these tasks.
-    pub async fn elect_on(store: Store, settings: Settings, mut tasks: JoinSet<()>) -> Self {
-        let pulse = Pulse::default();
-        pulse.beat();
-        tasks.spawn(pulse.clone().beat_forever());
-        let never = CancellationToken::new();
-        let ttl = Duration::from_secs(20);
-        // The members may be electing: then a candidacy ends, and the next one begins, as in a replica.
-        let leadership = eventually(SOON, "it leads", async || {
-            campaign(&store.etcd, &store.keys.election(), "test", ttl, &pulse, &never).await
+    /// Waits until the members with a record are those of these nodes.
+    pub async fn wait_records(&self, nodes: &[&str]) {
+        let expected: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        eventually(LONG, &format!("the records are those of {nodes:?}"), async || {
+            let (records, _) = self
+                .store
+                .etcd
+                .list(&self.store.keys.members())
+                .await
+                .map_err(|error| error.to_string())?;
+            let mut of: Vec<String> = records
+                .iter()
+                .map(|kv| Member::decode(&*kv.value).unwrap().node)
+                .collect();
+            of.sort();
+            same(of, expected.clone())
         })
         .await;
-        let etcd = store.etcd.clone();
-        let (sender, notices) = mpsc::channel(1000);
-        let controller = RoleController {
-            store,
-            fence: leadership.fence().clone(),
-            notices: Some(sender),
-            settings,
-        };
-        let mut working = JoinSet::new();
-        working.spawn(controller.run());
-        Self {
-            leadership,
-            working,
-            notices,
-            _tasks: tasks,
-            etcd,
-        }
-    }
-
-    pub fn metrics(&self) -> String {
-        self.etcd.metrics().encode()
-    }
-
-    pub async fn resign(mut self) {
-        self.working.shutdown().await;
-        self.leadership.resign().await;
     }
 }

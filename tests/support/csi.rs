@@ -89,6 +89,11 @@ impl TestPlugin {
         self.order(Order::Fault(fault)).await;
     }
 
+    /// The calls that wait go on.
+    pub async fn release(&self) {
+        self.order(Order::Release).await;
+    }
+
     /// Nothing goes wrong any more.
     pub async fn clear_faults(&self) {
         self.order(Order::Clear).await;

@@ -8,6 +8,8 @@ use quorate::dev::etcd::{Etcd, Options, Tls};
 use quorate::dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
+use super::proxy::Proxy;
+
 /// A cluster, and the directory that goes with it. Everything of [`Etcd`] can be done to it.
 pub struct TestEtcd {
     // Before the directory: its processes end before their files go.
@@ -108,6 +110,16 @@ impl TestEtcd {
             tls,
             directory,
         }
+    }
+
+    /// Has clients reach a member through a proxy; the member list tells them so soon.
+    pub async fn behind_proxy(&mut self, index: usize) -> Proxy {
+        let member = &mut self.members[index];
+        let proxy = Proxy::in_front_of(&member.client_url);
+        member.stop().await.unwrap();
+        member.advertise(&proxy.url());
+        member.start().await.unwrap();
+        proxy
     }
 
     /// Runs `etcdctl` on all members and returns its stdout. Panics where it fails.

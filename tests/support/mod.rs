@@ -13,6 +13,7 @@ pub mod dice;
 pub mod etcd;
 pub mod hold;
 pub mod kubernetes;
+pub mod leader;
 pub mod proxy;
 pub mod quorate;
 pub mod wait;

@@ -1,6 +1,6 @@
 //! The real `quorate` program: commands that end, and replicas that run on.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -111,6 +111,7 @@ pub struct Launch {
     endpoints: Vec<String>,
     kubeconfig: Option<PathBuf>,
     flags: Vec<String>,
+    variables: Vec<(String, OsString)>,
 }
 
 impl Launch {
@@ -153,6 +154,12 @@ impl Launch {
         self
     }
 
+    /// With one more variable in its environment.
+    pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// With this bundle.
     pub fn bundle(self, directory: &Path) -> Self {
         self.flag(format!("--bundle={}", directory.display()))
@@ -170,6 +177,7 @@ impl Launch {
             etcd_endpoints: self.endpoints.clone(),
             kubeconfig: self.kubeconfig.clone(),
             flags: self.flags.clone(),
+            env: self.variables.clone(),
         };
         let replica = Replica::start(directory.path(), options).unwrap_or_else(|error| panic!("{error}"));
         TestReplica { replica, directory }

@@ -1,31 +1,44 @@
 //! The whole life of a volume.
 
+use std::collections::BTreeMap;
+
+use quorate::dev::csi_plugin::backend::Published;
+
 use super::*;
 
 #[tokio::test]
 async fn a_mount_volume_for_one_node_is_created_published_unpublished_and_deleted() {
-    let zone = |zone: &str| [("zone".to_owned(), zone.to_owned())].into();
+    let zone = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
     let plugin = TestPlugin::start_with(|options| options.places = vec![zone("a"), zone("b")]).await;
     let world = World::with(plugin).await;
     let leader = world.leader().await;
-    let more = "capacity: {required: 1Gi, limit: 2Gi}, topology: {requisite: [{zone: a}]},";
-    world.apply(&volume("data", more)).await;
+    let more = "capacity: {required: 1Gi, limit: 2Gi}, topology: {requisite: [{zone: b}]}, \
+                secrets: [{key: token, secret: backend}],";
+    let described = volume("data", more).replace("driver: {", "driver: {options: {tier: fast}, ");
+    world
+        .apply(&(secret("backend", "token", "s3cr3t") + &described))
+        .await;
     let created = world.expect_created("data").await.status.unwrap();
     let id = world.backend_id("data").await;
     assert_eq!(created.volume_id, id);
     assert_eq!(created.capacity_bytes, 1 << 30);
-    assert_eq!(created.topology[0].segments["zone"], "a");
-    assert!(
-        world
-            .done(&["describe", "volume", "data"])
-            .await
-            .contains("Waits for:         nothing")
+    assert_eq!(created.topology[0].segments, zone("b"));
+    let made = world.plugin.backend().volume(&id).unwrap().unwrap();
+    assert_eq!((made.block, made.mode, made.capacity), (false, 1, 1 << 30));
+    assert_eq!(
+        (made.parameters["tier"].as_str(), made.place),
+        ("fast", Some(zone("b")))
     );
+    let waits = world.done(&["describe", "volume", "data"]).await;
+    assert!(waits.contains("Waits For:         nothing"), "{waits}");
 
-    world
-        .done(&["publish", "data", "n1", "--wait", "--timeout=30s"])
-        .await;
+    world.publish("data", "n1").await;
     assert_eq!(world.attached(&id), ["csi-n1"]);
+    let context = world.publication("data", "n1").await.unwrap().status.unwrap();
+    assert!(
+        context.publish_context["devicePath"].ends_with("/data"),
+        "{context:?}"
+    );
     let refused = world.run(&["publish", "data", "n2"]).await.expect_code(4);
     assert!(
         refused.contains("AccessMode") && refused.contains("n1"),
@@ -45,21 +58,14 @@ async fn a_mount_volume_for_one_node_is_created_published_unpublished_and_delete
         waiting.contains("node n1 is to confirm that it uses it no more"),
         "{waiting}"
     );
-    world
-        .done(&["unpublish", "data", "n1", "--confirm", "--wait", "--timeout=30s"])
-        .await;
+    world.unpublish("data", "n1").await;
     assert_eq!(world.attached(&id), [""; 0]);
 
-    world
-        .done(&["delete", "volume", "data", "--yes", "--wait", "--timeout=30s"])
-        .await;
+    world.delete("data").await;
     world.expect_empty_backend().await;
-    let methods: Vec<String> = world
-        .check_calls()
-        .into_iter()
-        .map(|call| call.begun.method)
-        .filter(|method| method.contains("Volume"))
-        .collect();
+    let calls = world.check_calls().into_iter().map(|call| call.begun);
+    let about: Vec<_> = calls.filter(|begun| !begun.volume.is_empty()).collect();
+    let methods: Vec<_> = about.iter().map(|begun| begun.method.as_str()).collect();
     let expected = [
         "CreateVolume",
         "ControllerPublishVolume",
@@ -67,125 +73,36 @@ async fn a_mount_volume_for_one_node_is_created_published_unpublished_and_delete
         "DeleteVolume",
     ];
     assert_eq!(methods, expected, "each call was made once");
+    assert!(about.iter().all(|begun| begun.secrets == ["token"]), "{about:?}");
     leader.resign().await;
 }
 
 #[tokio::test]
-async fn a_block_volume_is_on_many_nodes_and_leaves_them_one_by_one() {
+async fn a_block_volume_is_on_many_nodes_leaves_them_one_by_one_and_is_deleted() {
     let world = World::start().await;
     let leader = world.leader().await;
     world.apply(&shared_volume("data", "")).await;
-    for node in ["n1", "n2", "n3"] {
-        world.done(&["publish", "data", node]).await;
+    for asked in [&["n1"][..], &["n2"], &["n3", "--read-only"]] {
+        world.done(&[&["publish", "data"], asked].concat()).await;
     }
     for node in ["n1", "n2", "n3"] {
         world.expect_state("data", node, "published").await;
     }
     let id = world.backend_id("data").await;
-    assert_eq!(world.attached(&id), ["csi-n1", "csi-n2", "csi-n3"]);
-    world.done(&["unpublish", "data", "n2", "--confirm"]).await;
-    world.expect_state("data", "n2", "").await;
+    let made = world.plugin.backend().volume(&id).unwrap().unwrap();
+    assert_eq!((made.block, made.mode), (true, 5));
+    let nodes = world.plugin.backend().nodes(&id).unwrap();
+    let read_only = |read_only| Published { read_only };
+    let expected = [("csi-n1", false), ("csi-n2", false), ("csi-n3", true)];
+    let expected = expected.map(|(node, only)| (node.to_owned(), read_only(only)));
+    assert_eq!(nodes, BTreeMap::from(expected));
+    world.unpublish("data", "n2").await;
     assert_eq!(world.attached(&id), ["csi-n1", "csi-n3"]);
-    world.check_calls();
-    leader.resign().await;
-}
-
-#[tokio::test]
-async fn secrets_are_read_at_each_call_and_their_values_appear_nowhere() {
-    let world = World::start().await;
-    let mut replica = crate::support::quorate::Launch::on(&world.etcd).start("r0");
-    replica.wait_leading().await;
-    let sentinel = "xyzzy-s3cr3t-value";
-    world
-        .apply(
-            &(secret("backend", "token", sentinel)
-                + &volume("data", "secrets: [{key: token, secret: backend}],")),
-        )
-        .await;
-    world.expect_created("data").await;
-    let created = world.plugin.calls_of("CreateVolume");
-    assert_eq!(created[0].begun.secrets, ["token"]);
-    // A plugin that prints what it was given.
-    let says = crate::support::csi::answer("Internal", "cannot log in with {secrets}");
-    let fails = quorate::dev::csi_plugin::faults::Happening::Fails(says);
-    world.plugin.fault("ControllerPublishVolume", None, fails).await;
-    world.done(&["publish", "data", "n1"]).await;
-    let blocked = world.expect_blocked("data", Some("n1"), "Internal").await;
-    assert!(blocked.message.contains("cannot log in with"), "{blocked:?}");
-    world.plugin.clear_faults().await;
-    world.done(&["retry", "volume", "data"]).await;
-    world.expect_state("data", "n1", "published").await;
-
-    let (all, _) = world
-        .store
-        .etcd
-        .list(&world.store.keys.volumes().through(world.store.keys.volumes()))
-        .await
-        .unwrap();
-    let mut told: Vec<String> = all
-        .iter()
-        .map(|kv| String::from_utf8_lossy(&kv.value).into_owned())
-        .collect();
-    for args in [
-        &["get", "secrets", "-o", "yaml"][..],
-        &["describe", "secret", "backend"],
-        &["describe", "volume", "data"],
-        &["get", "publications", "-o", "json"],
-    ] {
-        let finished = world.run(args).await;
-        told.extend([finished.stdout, finished.stderr]);
-    }
-    told.push(replica.log());
-    told.push(replica.get("/metrics").await.unwrap().body);
-    for text in told {
-        assert!(!text.contains(sentinel), "{text}");
-    }
-    replica.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_volume_waits_for_its_secret_without_a_call_and_goes_on_when_it_is_there() {
-    let world = World::start().await;
-    let leader = world.leader().await;
-    let refused = world
-        .run_with(
-            &["apply", "-f", "-"],
-            &volume("data", "secrets: [{key: a, secret: s}, {key: b, secret: t}],"),
-        )
-        .await
-        .expect_code(4);
-    assert!(
-        refused.contains("secret s does not exist; secret t does not exist"),
-        "{refused}"
-    );
-    let uses = volume("data", "secrets: [{key: a, secret: s}, {key: b, secret: s}],");
-    world.apply(&(secret("s", "a", "x") + &uses)).await;
-    let blocked = world.expect_blocked("data", None, "SecretMissing").await;
-    assert_eq!(blocked.message, "secret s has no b");
-    assert_eq!(world.plugin.calls_of("CreateVolume"), []);
-    world
-        .apply("apiVersion: quorate.dev/v1\nkind: Secret\nmetadata: {name: s}\nstringData: {a: x, b: y}\n")
-        .await;
-    world.expect_created("data").await;
-    world.expect_blocked("data", None, "").await;
-
-    let refused = world
-        .run(&["delete", "secret", "s", "--yes"])
-        .await
-        .expect_code(4);
-    assert!(
-        refused.contains("InUse") && refused.contains("volume data"),
-        "{refused}"
-    );
-    world.done(&["delete", "secret", "s", "--yes", "--force"]).await;
-    world.done(&["delete", "volume", "data", "--yes"]).await;
-    world.expect_blocked("data", None, "SecretMissing").await;
-    assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
-    world
-        .apply("apiVersion: quorate.dev/v1\nkind: Secret\nmetadata: {name: s}\nstringData: {a: x, b: y}\n")
-        .await;
-    world.expect_gone("data").await;
+    world.unpublish("data", "n1").await;
+    world.unpublish("data", "n3").await;
+    world.delete("data").await;
     world.expect_empty_backend().await;
+    world.check_calls();
     leader.resign().await;
 }
 
@@ -197,11 +114,7 @@ async fn a_volume_grows_where_the_plugin_makes_it_grow_and_says_so_elsewhere() {
     world.apply(&volume("data", "capacity: {required: 1Gi},")).await;
     world.expect_created("data").await;
     world.apply(&volume("data", "capacity: {required: 3Gi},")).await;
-    eventually(SOON, "it has grown", async || {
-        let status = world.volume("data").await.unwrap().status.unwrap();
-        same(status.capacity_bytes, 3 << 30)
-    })
-    .await;
+    world.expect_capacity("data", 3 << 30).await;
     world.plugin.stop().await.unwrap();
     world.plugin.options_mut().offers.expand = false;
     world.plugin.launch().await.unwrap();
@@ -211,11 +124,7 @@ async fn a_volume_grows_where_the_plugin_makes_it_grow_and_says_so_elsewhere() {
     world.plugin.stop().await.unwrap();
     world.plugin.options_mut().offers.expand = true;
     world.plugin.launch().await.unwrap();
-    eventually(SOON, "it has grown", async || {
-        let status = world.volume("data").await.unwrap().status.unwrap();
-        same(status.capacity_bytes, 4 << 30)
-    })
-    .await;
+    world.expect_capacity("data", 4 << 30).await;
     world.expect_blocked("data", None, "").await;
     leader.resign().await;
 }
@@ -225,9 +134,7 @@ async fn a_volume_that_is_published_again_while_it_is_unpublished_is_so_after_th
     let world = World::start().await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
-    world
-        .done(&["publish", "data", "n1", "--wait", "--timeout=30s"])
-        .await;
+    world.publish("data", "n1").await;
     world.done(&["unpublish", "data", "n1"]).await;
     let said = world.done(&["publish", "data", "n1"]).await;
     assert!(said.contains("again, after it is unpublished"), "{said}");

@@ -5,9 +5,7 @@ use super::*;
 async fn published_on_two(world: &World) -> String {
     world.apply(&shared_volume("data", "")).await;
     for node in ["n1", "n2"] {
-        world
-            .done(&["publish", "data", node, "--wait", "--timeout=30s"])
-            .await;
+        world.publish("data", node).await;
     }
     world.backend_id("data").await
 }
@@ -54,9 +52,14 @@ async fn a_node_that_is_down_keeps_its_volumes_until_it_is_declared_out_of_servi
     // In this time nothing may happen: drained is not given up.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(world.attached(&id), ["csi-n1", "csi-n2"]);
+    // What it is called by now is not what it has the volume under.
+    world.report_csi("n2", "csi-later").await;
     world.done(&["drain", "n2", "--out-of-service", "--yes"]).await;
     world.expect_state("data", "n2", "").await;
     assert_eq!(world.attached(&id), ["csi-n1"]);
+    let calls = world.plugin.calls_of("ControllerUnpublishVolume");
+    let nodes: Vec<_> = calls.iter().map(|call| call.begun.node.as_deref()).collect();
+    assert_eq!(nodes, [Some("csi-n2")]);
     let refused = world.run(&["publish", "data", "n2"]).await.expect_code(4);
     assert!(refused.contains("OutOfService"), "{refused}");
     leader.resign().await;
@@ -71,13 +74,11 @@ async fn a_node_of_the_same_name_is_another_node() {
     world.done(&["delete", "node", "n2", "--yes", "--force"]).await;
     world.add_node("n2").await;
     world.report_csi("n2", "csi-new").await;
-    assert_eq!(csi_of(&world.node("n2").await)[0].node_id, "csi-new");
+    assert_eq!(world.csi_of("n2").await[0].node_id, "csi-new");
     let leader = world.leader().await;
     world.expect_state("data", "n2", "").await;
     assert_eq!(world.attached(&id), ["csi-n1"]);
-    world
-        .done(&["publish", "data", "n2", "--wait", "--timeout=30s"])
-        .await;
+    world.publish("data", "n2").await;
     assert_eq!(world.attached(&id), ["csi-n1", "csi-new"]);
     leader.resign().await;
 }

@@ -1,10 +1,10 @@
 //! Plugins that are not as one would wish.
 
 use quorate::dev::csi_plugin::control::Order;
-use quorate::dev::csi_plugin::faults::Happening;
+use quorate::volumes::controller::Times;
 
+use super::world::leader_with;
 use super::*;
-use crate::support::csi::answer;
 
 #[tokio::test]
 async fn a_volume_waits_for_a_plugin_that_comes_later() {
@@ -19,6 +19,27 @@ async fn a_volume_waits_for_a_plugin_that_comes_later() {
     );
     world.apply(&world.plugin_document("{}")).await;
     world.expect_created("data").await;
+    world.expect_blocked("data", None, "").await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_nobody_started_yet_is_found_when_it_is() {
+    let mut world = World::start().await;
+    world.plugin.stop().await.unwrap();
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    let blocked = world.expect_blocked("data", None, "PluginUnreachable").await;
+    assert!(blocked.message.contains("csi.sock"), "{blocked:?}");
+    world.plugin.launch().await.unwrap();
+    world.expect_created("data").await;
+    world.expect_blocked("data", None, "").await;
+    // The same where it went in between: what stood about the volume goes, though the publication is what succeeds.
+    world.plugin.stop().await.unwrap();
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_blocked("data", None, "PluginUnreachable").await;
+    world.plugin.launch().await.unwrap();
+    world.expect_state("data", "n1", "published").await;
     world.expect_blocked("data", None, "").await;
     leader.resign().await;
 }
@@ -50,15 +71,39 @@ async fn a_plugin_without_a_controller_service_gives_volumes_their_names_and_not
             .await
             .contains("NotCreatedByPlugin")
     );
-    world
-        .done(&["publish", "data", "n1", "--wait", "--timeout=30s"])
-        .await;
-    world
-        .done(&["unpublish", "data", "n1", "--confirm", "--wait", "--timeout=30s"])
-        .await;
-    world
-        .done(&["delete", "volume", "data", "--yes", "--wait", "--timeout=30s"])
-        .await;
+    world.publish("data", "n1").await;
+    world.unpublish("data", "n1").await;
+    world.delete("data").await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_publishes_and_creates_nothing_is_called_for_what_it_does() {
+    let plugin = TestPlugin::start_with(|options| options.offers.create = false).await;
+    let world = World::with(plugin).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    let created = world.expect_created("data").await.status.unwrap();
+    assert_eq!((created.volume_id.as_str(), created.r#static), ("data", true));
+    // The backend has no such volume, since nobody made it there.
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_blocked("data", Some("n1"), "NotFound").await;
+    world.unpublish("data", "n1").await;
+    let calls = world.check_calls().into_iter().map(|call| call.begun);
+    let about: Vec<_> = calls.filter(|begun| !begun.volume.is_empty()).collect();
+    let asked: Vec<_> = about
+        .iter()
+        .map(|begun| (begun.method.as_str(), begun.volume.as_str()))
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            ("ControllerPublishVolume", "data"),
+            ("ControllerUnpublishVolume", "data")
+        ]
+    );
+    world.delete("data").await;
+    assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
     leader.resign().await;
 }
 
@@ -68,16 +113,10 @@ async fn a_plugin_without_publish_has_volumes_on_nodes_without_a_call() {
     let world = World::with(plugin).await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
-    world
-        .done(&["publish", "data", "n1", "--wait", "--timeout=30s"])
-        .await;
-    world
-        .done(&["unpublish", "data", "n1", "--confirm", "--wait", "--timeout=30s"])
-        .await;
+    world.publish("data", "n1").await;
+    world.unpublish("data", "n1").await;
     assert_eq!(world.plugin.calls_of("ControllerPublishVolume"), []);
-    world
-        .done(&["delete", "volume", "data", "--yes", "--wait", "--timeout=30s"])
-        .await;
+    world.delete("data").await;
     world.expect_empty_backend().await;
     leader.resign().await;
 }
@@ -95,54 +134,8 @@ async fn a_plugin_that_moves_to_another_socket_is_followed() {
     world.apply(&world.plugin_document("{}")).await;
     world.apply(&volume("b", "")).await;
     world.expect_created("b").await;
-    world
-        .done(&["delete", "volume", "a", "b", "--yes", "--wait", "--timeout=30s"])
-        .await;
+    world.done_with(&["delete", "volume", "a", "b", "--yes"]).await;
     world.expect_empty_backend().await;
-    leader.resign().await;
-}
-
-#[tokio::test]
-async fn a_plugin_that_hangs_does_not_slow_another_and_a_failing_volume_none_of_its_plugin() {
-    let world = World::start().await;
-    let hanging =
-        TestPlugin::start_with(|options| options.driver = "hanging.csi.quorate.dev".to_owned()).await;
-    hanging.fault("CreateVolume", None, Happening::Hangs).await;
-    let spec = format!("{{endpoint: {}}}", hanging.endpoint());
-    world
-        .apply(&document("Plugin", "hanging.csi.quorate.dev", &spec))
-        .await;
-    let mode = "accessMode: {scope: singleNode, sharing: none, block: {}}";
-    let hangs = format!("{{driver: {{name: hanging.csi.quorate.dev}}, {mode}}}");
-    let leader = world.leader().await;
-    let stuck: String = (0..40)
-        .map(|n| document("Volume", &format!("stuck-{n}"), &hangs))
-        .collect();
-    world.apply(&stuck).await;
-    eventually(
-        SOON,
-        "it hangs with as many calls as it takes at a time",
-        async || same(hanging.calls_of("CreateVolume").len(), 16),
-    )
-    .await;
-    world.apply(&volume("poison", "")).await;
-    let id = world.backend_id("poison").await;
-    let fails = Happening::Fails(answer("Internal", "no"));
-    world
-        .plugin
-        .fault_for("CreateVolume", Some(&id), None, None, fails)
-        .await;
-    let good: String = (0..40).map(|n| volume(&format!("good-{n}"), "")).collect();
-    world.apply(&good).await;
-    for n in 0..40 {
-        world.expect_created(&format!("good-{n}")).await;
-    }
-    assert_eq!(
-        hanging.calls_of("CreateVolume").len(),
-        16,
-        "no more calls at a time than it takes"
-    );
-    world.check_calls();
     leader.resign().await;
 }
 
@@ -157,30 +150,43 @@ async fn what_drifted_from_the_records_is_mended() {
     let often = Times {
         compare_every: Duration::from_millis(300),
     };
-    let leader = Leader::elect(world.store.clone(), "test", often).await;
+    let leader = leader_with(&world.store, often).await;
     world.apply(&shared_volume("data", "")).await;
-    world
-        .done(&["publish", "data", "n1", "--wait", "--timeout=30s"])
-        .await;
+    world.publish("data", "n1").await;
+    world.publish("data", "n2").await;
     let id = world.backend_id("data").await;
-    world
-        .plugin
-        .order(Order::Detach {
-            volume: id.clone(),
-            node: "csi-n1".to_owned(),
-        })
-        .await;
-    world
-        .plugin
-        .order(Order::Attach {
-            volume: id.clone(),
-            node: "csi-n9".to_owned(),
-        })
-        .await;
+    // A list that cannot be had says nothing.
+    let fails = Happening::Fails(answer("Internal", "no list"));
+    world.plugin.fault("ListVolumes", 1, fails).await;
+    let (volume, detached, attached) = (id.clone(), "csi-n1".to_owned(), "csi-n9".to_owned());
+    let detach = Order::Detach {
+        volume: volume.clone(),
+        node: detached,
+    };
+    world.plugin.order(detach).await;
+    let attach = Order::Attach {
+        volume,
+        node: attached,
+    };
+    world.plugin.order(attach).await;
     eventually(SOON, "the backend is as recorded", async || {
-        same(world.attached(&id), vec!["csi-n1".to_owned()])
+        same(
+            world.attached(&id),
+            ["csi-n1", "csi-n2"].map(str::to_owned).to_vec(),
+        )
     })
     .await;
+    // What was as recorded was left alone.
+    let nodes_of = |method: &str| {
+        let calls = world.plugin.calls_of(method).into_iter();
+        calls.map(|call| call.begun.node.unwrap()).collect::<Vec<_>>()
+    };
+    let unpublished = nodes_of("ControllerUnpublishVolume");
+    assert!(unpublished.iter().all(|node| node == "csi-n9"), "{unpublished:?}");
+    assert_eq!(
+        nodes_of("ControllerPublishVolume"),
+        ["csi-n1", "csi-n2", "csi-n1"]
+    );
     world.check_calls();
     leader.resign().await;
 }

@@ -3,7 +3,8 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use super::kinds::{Target, TargetParser, not_found};
+use super::kinds::not_found;
+use super::kinds::target::{Target, TargetParser};
 use super::view::View;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
@@ -19,10 +20,11 @@ Examples:
   quorate describe node n1
   quorate describe member etcd-1      # by the name of the member or its id
   quorate describe replica/quorate-0
-  quorate describe service web        # its tasks, and what holds its deletion back")]
+  quorate describe service web        # its tasks, and what holds its deletion back
+  quorate describe volume data        # what it waits for")]
 pub struct DescribeArgs {
     /// What to describe; KIND/NAME names one object
-    #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser)]
+    #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser::ALL)]
     target: Target,
 
     /// Names of the objects; all of the kind if there is none

@@ -7,7 +7,8 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::kinds::{Concerns, Kind, Shown, Target, TargetParser, not_found};
+use super::kinds::target::{Target, TargetParser};
+use super::kinds::{Concerns, Kind, Shown, mending, not_found};
 use super::view::{LiveView, View};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
@@ -26,7 +27,7 @@ const MEMBERS_INTERVAL: Duration = Duration::from_secs(2);
 Examples:
   quorate get nodes
   quorate get node n1 -o yaml
-  quorate get nodes -l zone=a,!retired -o name
+  quorate get nodes -l 'zone=a,!retired' -o name
   quorate get replicas --watch
   quorate get members -o wide           # etcd's own, asked one by one
 
@@ -34,7 +35,7 @@ A stored value that cannot be read is listed as <malformed>, with a warning on s
 also makes the exit code 1.")]
 pub struct GetArgs {
     /// What to list; KIND/NAME names one object
-    #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser)]
+    #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser::ALL)]
     target: Target,
 
     /// Names of the objects; all of the kind if there is none
@@ -160,14 +161,11 @@ async fn list(store: &Store, selection: &Selection, mut printer: Printer) -> Res
     if selection.names.is_empty() || malformed.is_empty() {
         return Ok(());
     }
-    let failure = Failure::failed(format!(
-        "{} cannot be read (see the warning)",
-        malformed.join(", ")
-    ));
-    Err(match selection.kind.deleted() {
-        Some(_) => failure.hint("delete it with --force and apply it again, or have its writer mend it"),
-        None => failure.hint("only its writer can mend it"),
-    })
+    let malformed = malformed.join(", ");
+    Err(
+        Failure::failed(format!("{malformed} cannot be read (see the warning)"))
+            .hint(mending(selection.kind.words().kind)),
+    )
 }
 
 async fn watch(store: &Store, selection: &Selection, mut printer: Printer) -> Result<(), Failure> {

@@ -6,5 +6,6 @@ pub mod delete;
 pub mod describe;
 pub mod get;
 pub mod kinds;
+pub mod stored;
 pub mod view;
 mod waits;

@@ -95,13 +95,18 @@ pub fn of_volume(view: &View, name: &str, volume: &Volume) -> Vec<String> {
         let word = state_word(state(publication));
         sentences.push(format!("its publication to node {node} is {word}"));
     }
-    sentences.extend(decision.waits.into_iter().map(|wait| match wait.reason {
-        "NodeUnpublish" => format!(
-            "{} (quorate unpublish {name} NODE --confirm says so in its place)",
-            wait.message
-        ),
-        _ => wait.message,
-    }));
+    sentences.extend(
+        decision
+            .waits
+            .into_iter()
+            .map(|wait| match (wait.reason, wait.target) {
+                ("NodeUnpublish", plan::Target::Node(node)) => format!(
+                    "{} (quorate unpublish {name} {node} --confirm says so in its place)",
+                    wait.message
+                ),
+                _ => wait.message,
+            }),
+    );
     let status = volume.status.clone().unwrap_or_default();
     let stored = blocked(&status.conditions).map(|condition| (String::new(), condition.clone()));
     let at_nodes = publications.iter().filter_map(|(node, publication)| {

@@ -1,7 +1,5 @@
 //! `quorate demote`.
 
-use std::time::Duration;
-
 use clap::Args;
 
 use super::request::{Outcome, demote, plan_demotion};
@@ -10,7 +8,7 @@ use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, print};
-use crate::cli::wait_ready::duration;
+use crate::cli::wait::WaitArgs;
 use crate::proto::Role;
 use crate::store::Name;
 
@@ -36,13 +34,8 @@ pub struct DemoteArgs {
     #[arg(short, long)]
     yes: bool,
 
-    /// Wait until it is a worker, telling what holds that up
-    #[arg(long)]
-    wait: bool,
-
-    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
-    timeout: Option<Duration>,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 /// Runs the command.
@@ -55,7 +48,7 @@ pub async fn run(args: DemoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let name = &args.node;
     let planned = plan_demotion(&store, name).await?;
-    if !args.yes {
+    if !args.yes && planned.is_change() {
         confirm::ask(&[&planned.statement], "nothing was changed")?;
     }
     let line = match demote(&store, name, planned).await? {
@@ -63,8 +56,14 @@ pub async fn run(args: DemoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         Outcome::Already => format!("node/{name} is a desired worker already\n"),
     };
     let _: Reader = print(&line)?;
-    if args.wait {
-        wait::for_roles(&store, std::slice::from_ref(name), Role::Worker, args.timeout).await?;
+    if args.wait.wait {
+        wait::for_roles(
+            &store,
+            std::slice::from_ref(name),
+            Role::Worker,
+            args.wait.timeout,
+        )
+        .await?;
     }
     Ok(())
 }

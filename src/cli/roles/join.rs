@@ -7,15 +7,15 @@ use jiff::Timestamp;
 use prost::Message;
 
 use super::facts::Facts;
-use super::request::Found;
+use super::request::read_node;
 use super::{hint, refused};
 use crate::cli::confirm::{self, ATTEMPTS};
 use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::duration::duration;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::view::View;
 use crate::cli::output::{Reader, print};
 use crate::cli::wait::{Look, until};
-use crate::cli::wait_ready::duration;
 use crate::etcd::{KeyRange, MemberId, Revision, Txn};
 use crate::proto::join::Progress;
 use crate::proto::{Join, JoinRequest, RemovedNode};
@@ -36,7 +36,8 @@ The leader tries whether the peer URL can be reached (a refused connection will 
 node's etcd as a learner, and lets it vote once it has caught up. The command returns as soon as etcd can be started, \
 and prints what it needs for that. A learner that is not started within the leader's --learner-timeout is removed.
 
-The data directory must be empty: what a removed member left behind is of no use.
+The data directory of a member that has never started must be empty: what a removed member left behind is of no use. One \
+that has started keeps its own.
 
 Asked again, it prints the same again. A member that joins with another peer URL gets that, nothing else changes.
 
@@ -45,8 +46,9 @@ Refused are workers (rule NotAManager), nodes that were removed (NodeRemoved), p
 
 Examples:
   quorate join n4 --peer-url https://10.0.0.4:2380
-  quorate join n4 --peer-url https://10.0.0.4:2380 --client-url https://10.0.0.4:2379 -o env > /etc/etcd.env
-  quorate join n4 --peer-url https://10.0.0.4:2380 --wait       # returns once it votes")]
+  quorate join n4 --peer-url https://10.0.0.4:2380 \\
+    --client-url https://10.0.0.4:2379 -o env > /etc/etcd.env
+  quorate join n4 --peer-url https://10.0.0.4:2380 --wait    # until it votes")]
 pub struct JoinArgs {
     /// The node, a manager
     #[arg(value_name = "NODE")]
@@ -95,7 +97,7 @@ pub enum JoinFormat {
 
 fn url(text: &str) -> Result<String, String> {
     let text = text.trim_end_matches('/');
-    check_peer_url(text).map_err(|why| format!("it {why}"))?;
+    check_peer_url(text).map_err(|why| why.trim_start_matches("is none: ").to_owned())?;
     Ok(text.to_owned())
 }
 
@@ -137,7 +139,7 @@ async fn request(store: &Store, args: &JoinArgs) -> Result<String, Failure> {
     let key = store.keys.join(name);
     let mut delays = Delays::etcd();
     for _ in 0..ATTEMPTS {
-        let found = match Found::read(store, name).await {
+        let found = match read_node(store, name).await {
             Err(failure) if failure.exit == Exit::NotFound => {
                 return Err(removed(store, name, args.uid.as_deref())
                     .await?

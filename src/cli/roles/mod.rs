@@ -6,7 +6,7 @@ pub mod demote;
 pub mod facts;
 pub mod join;
 pub mod promote;
-mod request;
+pub mod request;
 mod wait;
 
 use crate::cli::exit::{Exit, Failure};

@@ -1,15 +1,13 @@
 //! `quorate promote`.
 
-use std::time::Duration;
-
 use clap::Args;
 
-use super::request::{Outcome, promote};
+use super::request::{Outcome, promote, read_node};
 use super::wait;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, print};
-use crate::cli::wait_ready::duration;
+use crate::cli::wait::WaitArgs;
 use crate::proto::Role;
 use crate::store::Name;
 
@@ -17,7 +15,8 @@ use crate::store::Name;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The desired role becomes manager; the leader makes the node a manager at once. It is no member of etcd by that: \
-quorate join lets its etcd join, quorate demote takes the promotion back.
+quorate join lets its etcd join, quorate demote takes the promotion back. If one of the nodes does not exist, none \
+is promoted.
 
 Examples:
   quorate promote n4 --wait
@@ -27,13 +26,8 @@ pub struct PromoteArgs {
     #[arg(value_name = "NODE", required = true)]
     nodes: Vec<Name>,
 
-    /// Wait until they are managers
-    #[arg(long)]
-    wait: bool,
-
-    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
-    timeout: Option<Duration>,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 /// Runs the command.
@@ -42,6 +36,10 @@ pub struct PromoteArgs {
 /// 3 for a node that does not exist, 2 where the time is over.
 pub async fn run(args: PromoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
+    // Before one of them is asked for.
+    for name in &args.nodes {
+        read_node(&store, name).await?;
+    }
     for name in &args.nodes {
         let line = match promote(&store, name).await? {
             Outcome::Requested => format!("node/{name} is to be a manager\n"),
@@ -49,8 +47,8 @@ pub async fn run(args: PromoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         };
         let _: Reader = print(&line)?;
     }
-    if args.wait {
-        wait::for_roles(&store, &args.nodes, Role::Manager, args.timeout).await?;
+    if args.wait.wait {
+        wait::for_roles(&store, &args.nodes, Role::Manager, args.wait.timeout).await?;
     }
     Ok(())
 }

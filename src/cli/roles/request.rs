@@ -1,79 +1,48 @@
 //! A change of a node's desired role, as `promote` and `demote` ask for it.
 
+use prost::Message;
+
 use super::facts::{self, Facts};
 use super::refused;
 use crate::cli::confirm::{self, ATTEMPTS};
 use crate::cli::exit::{Exit, Failure};
-use crate::etcd::{Revision, Txn};
+use crate::cli::objects::stored::Stored;
+use crate::etcd::Txn;
 use crate::proto::{Node, Role};
 use crate::retry::Delays;
 use crate::roles::checks::Known;
-use crate::store::object::{Object, decode};
+use crate::store::object::Object;
 use crate::store::{Name, Store};
 
-/// A node as it is stored.
-pub struct Found {
-    /// What it says.
-    pub node: Node,
-    /// When it was last written.
-    pub revision: Revision,
+/// Reads the node that a request is about.
+///
+/// # Errors
+/// 3 if it is not there, 4 if it cannot be read.
+pub async fn read_node(store: &Store, name: &Name) -> Result<Stored<Node>, Failure> {
+    Stored::read(store, name.as_str(), store.keys.node(name)).await
 }
 
-impl Found {
-    /// Reads it.
-    ///
-    /// # Errors
-    /// 3 if it is not there, 4 if it cannot be read.
-    pub async fn read(store: &Store, name: &Name) -> Result<Self, Failure> {
-        let (stored, _) = store
-            .etcd
-            .get(&store.keys.node(name))
-            .await
-            .map_err(Failure::failed)?;
-        let Some(stored) = stored else {
-            return Err(
-                Failure::new(Exit::NotFound, format!("node/{name} not found")).hint(format!(
-                    "quorate get nodes lists what there is below {}",
-                    store.keys.prefix()
-                )),
-            );
-        };
-        let node = decode(name.as_str(), &stored.value).map_err(|malformed| {
-            Failure::new(
-                Exit::Refused,
-                format!("refused by rule Malformed: node/{name} cannot be read: {malformed}"),
-            )
-            .hint("delete it with --force and apply it again, or have its writer mend it")
-        })?;
-        Ok(Self {
-            node,
-            revision: stored.mod_revision,
-        })
-    }
-
+impl Stored<Node> {
     /// What the checks know of it.
     pub fn known(&self) -> Known {
-        facts::known(&self.node, self.revision)
+        facts::known(&self.object, self.revision)
     }
 
     /// Its uid.
     pub fn uid(&self) -> &str {
-        self.node
-            .metadata
-            .as_ref()
-            .map_or("", |metadata| metadata.uid.as_str())
+        let metadata = self.object.metadata.as_ref();
+        metadata.map_or("", |metadata| metadata.uid.as_str())
     }
 
     /// The transaction that gives it this desired role.
-    fn with_desired(&self, store: &Store, name: &Name, role: Role) -> Txn {
-        let mut node = self.node.clone();
+    fn with_desired(&self, role: Role) -> Txn {
+        let mut node = self.object.clone();
         node.spec.get_or_insert_default().desired_role = role.into();
         let metadata = node.metadata_mut();
         metadata.generation = metadata.generation.saturating_add(1);
-        let key = store.keys.node(name);
         Txn::new()
-            .when_unchanged(&key, self.revision)
-            .put(&key, prost::Message::encode_to_vec(&node))
+            .when_unchanged(&self.key, self.revision)
+            .put(&self.key, node.encode_to_vec())
     }
 }
 
@@ -93,11 +62,11 @@ pub enum Outcome {
 pub async fn promote(store: &Store, name: &Name) -> Result<Outcome, Failure> {
     let mut delays = Delays::etcd();
     for _ in 0..ATTEMPTS {
-        let found = Found::read(store, name).await?;
+        let found = read_node(store, name).await?;
         if found.known().desired == Role::Manager {
             return Ok(Outcome::Already);
         }
-        let txn = found.with_desired(store, name, Role::Manager);
+        let txn = found.with_desired(Role::Manager);
         if confirm::commit(&store.etcd, txn, "requested").await? {
             return Ok(Outcome::Requested);
         }
@@ -113,12 +82,19 @@ pub struct Demotion {
     txn: Option<Txn>,
 }
 
+impl Demotion {
+    /// Whether there is anything to ask for.
+    pub fn is_change(&self) -> bool {
+        self.txn.is_some()
+    }
+}
+
 /// Checks a demotion. A node that is a desired worker already is not checked: nothing is asked for.
 ///
 /// # Errors
 /// 3 if there is no such node, 4 by the rule that refuses it.
 pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failure> {
-    let found = Found::read(store, name).await?;
+    let found = read_node(store, name).await?;
     let known = found.known();
     if known.desired == Role::Worker {
         return Ok(Demotion {
@@ -131,7 +107,7 @@ pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failu
         .managers
         .check_demotion(name.as_str(), known.observed)
         .map_err(|refusal| refused(&refusal))?;
-    let txn = found.with_desired(store, name, Role::Worker);
+    let txn = found.with_desired(Role::Worker);
     let members: Vec<String> = facts
         .members_of(name)
         .iter()

@@ -71,7 +71,7 @@ fn role_of(view: &View, name: &Name, role: Role) -> Result<Option<String>, Failu
     }
     Ok(Some(match blocked(&status.conditions) {
         Some(why) => format!("node/{name}: {why}"),
-        None => format!("node/{name}: the leader has not got to it yet"),
+        None => format!("node/{name}: the leader has yet to carry it out"),
     }))
 }
 

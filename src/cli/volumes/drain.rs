@@ -3,15 +3,14 @@
 use clap::Args;
 use prost::Message;
 
-use super::{Request, carry_out, name};
+use super::{Request, carry_out};
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::output::print;
+use crate::cli::roles::request::read_node;
 use crate::etcd::Txn;
-use crate::proto::Node;
 use crate::proto::node_spec::Availability;
-use crate::store::object::decode;
 use crate::store::{Name, Store};
 
 /// Arguments of `quorate drain`.
@@ -28,14 +27,14 @@ Examples:
   quorate drain n1 --out-of-service")]
 pub struct DrainArgs {
     /// The node
-    #[arg(value_name = "NODE", value_parser = name)]
+    #[arg(value_name = "NODE")]
     node: Name,
 
     /// Take what is published to the node from it without asking it
     #[arg(long)]
     out_of_service: bool,
 
-    /// Do not ask
+    /// Do not ask whether the node is to be out of service
     #[arg(short, long)]
     yes: bool,
 }
@@ -46,7 +45,8 @@ pub struct DrainArgs {
 /// 3 for a node that does not exist, 64 where nobody can be asked.
 pub async fn run(args: DrainArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let node = &args.node;
-    confirm::require(args.yes || !args.out_of_service, "declare it out of service")?;
+    let what = format!("declare node {node} out of service");
+    confirm::require(args.yes || !args.out_of_service, &what)?;
     let store = connect(etcd).await?;
     // Before anyone is asked about a node that does not exist.
     decide(&store, &args).await?;
@@ -65,13 +65,8 @@ async fn decide(store: &Store, args: &DrainArgs) -> Result<Request, Failure> {
     let DrainArgs {
         node, out_of_service, ..
     } = args;
-    let key = store.keys.node(node);
-    let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
-    let Some(stored) = stored else {
-        return Err(Failure::new(Exit::NotFound, format!("node/{node} not found")));
-    };
-    let mut described = decode::<Node>(node.as_str(), &stored.value)
-        .map_err(|malformed| Failure::failed(format!("the stored value cannot be read ({malformed})")))?;
+    let stored = read_node(store, node).await?;
+    let mut described = stored.object;
     let spec = described.spec.get_or_insert_default();
     let said = match out_of_service {
         true => "is out of service",
@@ -85,7 +80,7 @@ async fn decide(store: &Store, args: &DrainArgs) -> Result<Request, Failure> {
     let metadata = described.metadata.get_or_insert_default();
     metadata.generation = metadata.generation.saturating_add(1);
     let txn = Txn::new()
-        .when_unchanged(&key, stored.mod_revision)
-        .put(&key, described.encode_to_vec());
+        .when_unchanged(&stored.key, stored.revision)
+        .put(&stored.key, described.encode_to_vec());
     Ok(Request::Write(txn, said.to_owned()))
 }

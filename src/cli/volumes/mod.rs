@@ -2,36 +2,22 @@
 
 use std::time::Duration;
 
-use clap::Args;
-
 use super::confirm::{self, ATTEMPTS};
 use super::exit::Failure;
 use super::wait::{Look, until};
-use super::wait_ready::duration;
 use crate::etcd::{KeyRange, KeyValue, Txn};
+use crate::proto::publication_status::State;
+use crate::proto::{Publication, Volume};
 use crate::retry::Delays;
+use crate::store::object::decode;
+use crate::store::object::publication::{state, state_word};
 use crate::store::{Name, Store};
+use crate::volumes::record::blocked;
 
 pub mod drain;
 pub mod publish;
 pub mod retry;
 pub mod unpublish;
-
-/// Whether to wait, and how long.
-#[derive(Args, Debug)]
-pub struct WaitArgs {
-    /// Wait until it is done, telling what it waits for
-    #[arg(long)]
-    wait: bool,
-
-    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
-    timeout: Option<Duration>,
-}
-
-fn name(text: &str) -> Result<Name, String> {
-    text.parse::<Name>().map_err(|error| error.to_string())
-}
 
 /// What is to be written, and what it means.
 enum Request {
@@ -60,14 +46,110 @@ where
     Err(confirm::overtaken())
 }
 
-/// Looks at one key whenever it changes, until it is done.
+/// Looks at one publication of a volume whenever one of the two changes, until it is done.
 async fn wait_for(
     store: &Store,
-    key: Vec<u8>,
+    volume: &Name,
+    node: &Name,
     limit: Option<Duration>,
-    mut look: impl FnMut(Option<&KeyValue>) -> Result<Look<()>, Failure>,
+    mut is_done: impl FnMut(Option<&KeyValue>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let hint = "it stays asked for; quorate describe volume says what it waits for";
-    let range = KeyRange::key(key.clone());
-    until(store, vec![range], limit, hint, |view| look(view.get(&key))).await
+    let hint = format!("it stays asked for; quorate describe volume {volume} says what it waits for");
+    let (key, of_volume) = (store.keys.publication(volume, node), store.keys.volume(volume));
+    let ranges = vec![KeyRange::key(key.clone()), KeyRange::key(of_volume.clone())];
+    until(store, ranges, limit, &hint, |view| {
+        let stored = view.get(&key);
+        if is_done(stored)? {
+            return Ok(Look::Done(()));
+        }
+        let id = format!("{volume}/{node}");
+        let publication = stored.and_then(|kv| decode::<Publication>(&id, &kv.value).ok());
+        let stored = view.get(&of_volume);
+        let volume = stored.and_then(|kv| decode::<Volume>(volume.as_str(), &kv.value).ok());
+        Ok(Look::Waits(waits(&id, publication.as_ref(), volume.as_ref())))
+    })
+    .await
+}
+
+/// How far a publication is, and what is in its way or in its volume's.
+fn waits(id: &str, publication: Option<&Publication>, volume: Option<&Volume>) -> Vec<String> {
+    let Some(publication) = publication else {
+        return vec![format!("publication/{id} cannot be read")];
+    };
+    let status = publication.status.as_ref();
+    let why = match (
+        blocked(status.map_or(&[], |status| &status.conditions)),
+        state(publication),
+    ) {
+        (Some(why), _) => format!(": {}: {}", why.reason, why.message),
+        (None, State::PendingNodeUnpublish) => ": its node is to confirm that it uses it no more".to_owned(),
+        (None, _) => String::new(),
+    };
+    let mut lines = vec![format!(
+        "publication/{id} is {}{why}",
+        state_word(state(publication))
+    )];
+    let status = volume.and_then(|volume| volume.status.as_ref());
+    if let Some(why) = blocked(status.map_or(&[], |status| &status.conditions)) {
+        let volume = id.split_once('/').map_or(id, |(volume, _)| volume);
+        lines.push(format!(
+            "volume/{volume} is blocked: {}: {}",
+            why.reason, why.message
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::volumes::record::{Blocked, set_blocked};
+
+    #[test]
+    fn a_wait_tells_what_is_in_the_way_of_the_publication_and_of_its_volume() {
+        let why = |reason: &str, message: &str| Blocked {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        let mut publication = Publication::default();
+        let mut volume = Volume::default();
+        let told =
+            |publication: &Publication, volume: &Volume| waits("data/n1", Some(publication), Some(volume));
+
+        publication
+            .status
+            .get_or_insert_default()
+            .set_state(State::PendingPublish);
+        assert_eq!(
+            told(&publication, &volume),
+            ["publication/data/n1 is pendingPublish"]
+        );
+        let status = volume.status.get_or_insert_default();
+        let missing = why("PluginMissing", "plugin p does not exist");
+        set_blocked(&mut status.conditions, Some(&missing), 1, Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            told(&publication, &volume),
+            [
+                "publication/data/n1 is pendingPublish",
+                "volume/data is blocked: PluginMissing: plugin p does not exist",
+            ]
+        );
+        let status = publication.status.get_or_insert_default();
+        let late = why("PluginFailed", "UNAVAILABLE: later");
+        set_blocked(&mut status.conditions, Some(&late), 1, Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            told(&publication, &volume)[0],
+            "publication/data/n1 is pendingPublish: PluginFailed: UNAVAILABLE: later"
+        );
+        let status = publication.status.get_or_insert_default();
+        status.conditions.clear();
+        status.set_state(State::PendingNodeUnpublish);
+        assert!(told(&publication, &volume)[0].ends_with("is to confirm that it uses it no more"));
+        assert_eq!(
+            waits("data/n1", None, None),
+            ["publication/data/n1 cannot be read"]
+        );
+    }
 }

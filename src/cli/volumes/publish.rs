@@ -4,20 +4,20 @@ use clap::Args;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::{Request, WaitArgs, carry_out, name, wait_for};
+use super::{Request, carry_out, wait_for};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::objects::stored::{Stored, malformed};
 use crate::cli::output::print;
-use crate::cli::wait::Look;
+use crate::cli::wait::WaitArgs;
 use crate::etcd::{KeyValue, Txn};
 use crate::proto::access_mode::{Scope, Sharing};
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::Availability;
 use crate::proto::{Metadata, Node, Publication, PublicationSpec, PublicationStatus, Volume};
 use crate::store::object::publication::{state, state_word};
-use crate::store::object::{Object, decode, time, volume};
+use crate::store::object::{Malformed, Object, decode, time, volume};
 use crate::store::{Name, Store};
-use crate::volumes::record::blocked;
 
 /// Arguments of `quorate publish`.
 #[derive(Args, Debug)]
@@ -32,11 +32,11 @@ Examples:
   quorate publish data n2 --read-only --wait --timeout 2m")]
 pub struct PublishArgs {
     /// The volume
-    #[arg(value_name = "VOLUME", value_parser = name)]
+    #[arg(value_name = "VOLUME")]
     volume: Name,
 
     /// The node
-    #[arg(value_name = "NODE", value_parser = name)]
+    #[arg(value_name = "NODE")]
     node: Name,
 
     /// The node is only to read
@@ -58,69 +58,40 @@ pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     if !args.wait.wait {
         return Ok(());
     }
-    let key = store.keys.publication(&args.volume, &args.node);
     let id = format!("{}/{}", args.volume, args.node);
-    let look = |kv: Option<&KeyValue>| {
+    let is_published = |kv: Option<&KeyValue>| {
         let Some(kv) = kv else {
             let gone = format!("publication/{id} is gone: somebody asked for its end meanwhile");
             return Err(Failure::new(Exit::NotFound, gone));
         };
-        let publication = decode::<Publication>(&id, &kv.value).ok();
-        Ok(match publication.as_ref().map(state) {
-            Some(State::Published) => Look::Done(()),
-            _ => Look::Waits(vec![told(publication.as_ref())]),
-        })
+        let publication = decode::<Publication>(&id, &kv.value);
+        Ok(publication.is_ok_and(|publication| state(&publication) == State::Published))
     };
-    wait_for(&store, key, args.wait.timeout, look).await?;
-    print(&format!("publication/{id} published\n")).map(drop)
-}
-
-/// How far a publication is, for who waits.
-pub(super) fn told(publication: Option<&Publication>) -> String {
-    let Some(publication) = publication else {
-        return "its record cannot be read".to_owned();
-    };
-    let status = publication.status.clone().unwrap_or_default();
-    let word = state_word(state(publication));
-    match blocked(&status.conditions) {
-        Some(condition) => format!("{word}: {}: {}", condition.reason, condition.message),
-        None => word.to_owned(),
-    }
+    wait_for(&store, &args.volume, &args.node, args.wait.timeout, is_published).await?;
+    print(&format!("publication/{id} is published\n")).map(drop)
 }
 
 /// What is known of the two, or what of them is missing.
-async fn read(store: &Store, args: &PublishArgs) -> Result<((Volume, KeyValue), (Node, KeyValue)), Failure> {
-    let volume_key = store.keys.volume(&args.volume);
-    let node_key = store.keys.node(&args.node);
-    let (volume, _) = store.etcd.get(&volume_key).await.map_err(Failure::failed)?;
-    let (node, _) = store.etcd.get(&node_key).await.map_err(Failure::failed)?;
+async fn read(store: &Store, args: &PublishArgs) -> Result<(Stored<Volume>, Stored<Node>), Failure> {
+    let PublishArgs { volume, node, .. } = args;
+    let found = Stored::find(store, volume.as_str(), store.keys.volume(volume)).await?;
+    let there = Stored::find(store, node.as_str(), store.keys.node(node)).await?;
     let missing: Vec<String> = [
-        volume.is_none().then(|| format!("volume/{}", args.volume)),
-        node.is_none().then(|| format!("node/{}", args.node)),
+        found.is_none().then(|| format!("volume/{volume}")),
+        there.is_none().then(|| format!("node/{node}")),
     ]
     .into_iter()
     .flatten()
     .collect();
-    let (Some(volume), Some(node)) = (volume, node) else {
-        return Err(Failure::new(
-            Exit::NotFound,
-            format!("{} not found", missing.join(", ")),
-        ));
-    };
-    let unreadable = |kind: &str, name: &Name, why: String| {
-        Failure::failed(format!(
-            "the stored value of {kind}/{name} cannot be read ({why})"
-        ))
-    };
-    let decoded = decode::<Volume>(args.volume.as_str(), &volume.value)
-        .map_err(|why| unreadable("volume", &args.volume, why.to_string()))?;
-    let described = decode::<Node>(args.node.as_str(), &node.value)
-        .map_err(|why| unreadable("node", &args.node, why.to_string()))?;
-    Ok(((decoded, volume), (described, node)))
+    found.zip(there).ok_or_else(|| {
+        let missing = missing.join(", ");
+        Failure::new(Exit::NotFound, format!("{missing} not found"))
+            .hint("quorate get volumes and quorate get nodes list what there is")
+    })
 }
 
 async fn decide(store: &Store, args: &PublishArgs) -> Result<Request, Failure> {
-    let ((volume, volume_kv), (node, node_kv)) = read(store, args).await?;
+    let (volume, node) = read(store, args).await?;
     let range = store.keys.publications_of(&args.volume);
     let (stored, read_at) = store.etcd.list(&range).await.map_err(Failure::failed)?;
     let key = store.keys.publication(&args.volume, &args.node);
@@ -134,26 +105,27 @@ async fn decide(store: &Store, args: &PublishArgs) -> Result<Request, Failure> {
             false => others.push((id.split_once('/').map_or(id, |(_, node)| node), publication)),
         }
     }
-    let refusals = refusals(&volume, &node, args, &others);
+    let refusals = refusals(&volume.object, &node.object, args, &others);
     if !refusals.is_empty() {
-        return Err(Failure::new(Exit::Refused, refusals.join("\n")));
+        return Err(Failure::new(Exit::Refused, refusals.join("\n  ")));
     }
     // Volume and node as they were read, and no publication of the volume written since: what was checked holds in the
     // transaction, too.
     let txn = Txn::new()
-        .when_unchanged(&volume_kv.key, volume_kv.mod_revision)
-        .when_unchanged(&node_kv.key, node_kv.mod_revision)
+        .when_unchanged(&volume.key, volume.revision)
+        .when_unchanged(&node.key, node.revision)
         .when_range_unwritten_since(&range, read_at);
     match here {
         None => {
-            let wanted = new_publication(args, &volume, &node);
+            let wanted = new_publication(args, &volume.object, &node.object);
             let txn = txn.when_absent(&key).put(&key, wanted.encode_to_vec());
             Ok(Request::Write(txn, "is to be published".to_owned()))
         }
         Some(Ok(publication)) => again(args, publication, txn, &key),
-        Some(Err(malformed)) => Err(Failure::failed(format!(
-            "there is a publication already, which cannot be read ({malformed})"
-        ))),
+        Some(Err(why)) => {
+            let id = format!("{}/{}", args.volume, args.node);
+            Err(malformed::<Publication>(&id, &why))
+        }
     }
 }
 
@@ -162,7 +134,7 @@ fn refusals(
     volume: &Volume,
     node: &Node,
     args: &PublishArgs,
-    others: &[(&str, Result<Publication, crate::store::object::Malformed>)],
+    others: &[(&str, Result<Publication, Malformed>)],
 ) -> Vec<String> {
     let name = &args.volume;
     let mut refusals = Vec::new();

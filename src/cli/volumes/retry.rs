@@ -4,14 +4,15 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use prost::Message;
 
-use super::{Request, carry_out, name};
+use super::{Request, carry_out};
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
+use crate::cli::objects::stored::Stored;
 use crate::cli::output::print;
 use crate::etcd::Txn;
-use crate::proto::Volume;
-use crate::store::object::decode;
+use crate::proto::{Publication, Volume};
 use crate::store::{Name, Store};
+use crate::volumes::record::blocked;
 
 /// Arguments of `quorate retry`.
 #[derive(Args, Debug)]
@@ -32,7 +33,7 @@ enum What {
 #[derive(Args, Debug)]
 struct VolumeArgs {
     /// The volume
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME")]
     name: Name,
 }
 
@@ -48,13 +49,12 @@ pub async fn run(args: RetryArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 }
 
 async fn decide(store: &Store, name: &Name) -> Result<Request, Failure> {
-    let key = store.keys.volume(name);
-    let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
-    let Some(stored) = stored else {
-        return Err(Failure::new(Exit::NotFound, format!("volume/{name} not found")));
+    let stored: Stored<Volume> = Stored::read(store, name.as_str(), store.keys.volume(name)).await?;
+    let mut volume = stored.object;
+    let said = match has_failed(store, name, &volume).await? {
+        true => "is tried again",
+        false => "is looked at again, although nothing of it has failed",
     };
-    let mut volume = decode::<Volume>(name.as_str(), &stored.value)
-        .map_err(|malformed| Failure::failed(format!("the stored value cannot be read ({malformed})")))?;
     let now = Timestamp::now();
     // With its nanoseconds, so that each request is a change.
     volume.status.get_or_insert_default().retry_requested = Some(prost_types::Timestamp {
@@ -62,7 +62,21 @@ async fn decide(store: &Store, name: &Name) -> Result<Request, Failure> {
         nanos: now.subsec_nanosecond(),
     });
     let txn = Txn::new()
-        .when_unchanged(&key, stored.mod_revision)
-        .put(&key, volume.encode_to_vec());
-    Ok(Request::Write(txn, "is tried again".to_owned()))
+        .when_unchanged(&stored.key, stored.revision)
+        .put(&stored.key, volume.encode_to_vec());
+    Ok(Request::Write(txn, said.to_owned()))
+}
+
+/// Whether the volume, or a publication of it, says that something is in its way.
+async fn has_failed(store: &Store, name: &Name, volume: &Volume) -> Result<bool, Failure> {
+    let status = volume.status.clone().unwrap_or_default();
+    if blocked(&status.conditions).is_some() {
+        return Ok(true);
+    }
+    let range = store.keys.publications_of(name);
+    let (publications, _) = store.etcd.list(&range).await.map_err(Failure::failed)?;
+    Ok(publications.iter().any(|kv| {
+        let publication = Publication::decode(kv.value.as_slice()).unwrap_or_default();
+        blocked(&publication.status.unwrap_or_default().conditions).is_some()
+    }))
 }

@@ -3,17 +3,16 @@
 use clap::Args;
 use prost::Message;
 
-use super::publish::told;
-use super::{Request, WaitArgs, carry_out, name, wait_for};
+use super::{Request, carry_out, wait_for};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::objects::stored::Stored;
 use crate::cli::output::print;
-use crate::cli::wait::Look;
+use crate::cli::wait::WaitArgs;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::Publication;
 use crate::proto::publication_status::State;
-use crate::store::object::decode;
-use crate::store::object::publication::{state, state_word};
+use crate::store::object::publication::state;
 use crate::store::{Name, Store};
 
 /// Arguments of `quorate unpublish`.
@@ -29,11 +28,11 @@ Examples:
   quorate unpublish data n1 --confirm --wait")]
 pub struct UnpublishArgs {
     /// The volume
-    #[arg(value_name = "VOLUME", value_parser = name)]
+    #[arg(value_name = "VOLUME")]
     volume: Name,
 
     /// The node
-    #[arg(value_name = "NODE", value_parser = name)]
+    #[arg(value_name = "NODE")]
     node: Name,
 
     /// Say in the node's place that it uses the volume no more
@@ -59,29 +58,22 @@ pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     if !args.wait.wait {
         return Ok(());
     }
-    let look = |kv: Option<&KeyValue>| {
-        // By the time that it came to be: one that is asked for later is another.
-        Ok(match kv.filter(|kv| kv.create_revision == created) {
-            None => Look::Done(()),
-            Some(kv) => Look::Waits(vec![told(decode::<Publication>(&id, &kv.value).ok().as_ref())]),
-        })
-    };
-    wait_for(&store, key, args.wait.timeout, look).await?;
+    // By the time that it came to be: one that is asked for later is another.
+    let is_gone = |kv: Option<&KeyValue>| Ok(kv.filter(|kv| kv.create_revision == created).is_none());
+    wait_for(&store, &args.volume, &args.node, args.wait.timeout, is_gone).await?;
     print(&format!("publication/{id} is gone\n")).map(drop)
 }
 
 async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Request, Failure> {
-    let (stored, _) = store.etcd.get(key).await.map_err(Failure::failed)?;
-    let Some(stored) = stored else {
+    let id = format!("{}/{}", args.volume, args.node);
+    let Some(stored) = Stored::<Publication>::find(store, &id, key.to_vec()).await? else {
         return Err(Failure::new(
             Exit::NotFound,
             format!("volume {} is not published to node {}", args.volume, args.node),
         )
         .hint("quorate get publications lists where volumes are"));
     };
-    let id = format!("{}/{}", args.volume, args.node);
-    let mut publication = decode::<Publication>(&id, &stored.value)
-        .map_err(|malformed| Failure::failed(format!("the stored value cannot be read ({malformed})")))?;
+    let mut publication = stored.object;
     let (before, was_again) = (
         state(&publication),
         publication.spec.as_ref().is_some_and(|spec| spec.again),
@@ -95,7 +87,7 @@ async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Reque
     };
     let said = match after {
         State::PendingNodeUnpublish => "waits for its node to confirm that it uses it no more".to_owned(),
-        after => format!("is {}", state_word(after)),
+        _ => "is to be unpublished".to_owned(),
     };
     if after == before && !was_again {
         return Ok(Request::Nothing(said));
@@ -105,7 +97,7 @@ async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Reque
     let metadata = publication.metadata.get_or_insert_default();
     metadata.generation = metadata.generation.saturating_add(1);
     let txn = Txn::new()
-        .when_unchanged(key, stored.mod_revision)
+        .when_unchanged(key, stored.revision)
         .put(key, publication.encode_to_vec());
     Ok(Request::Write(txn, said))
 }

@@ -26,8 +26,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub enum Order {
     /// One more fault.
     Fault(Fault),
-    /// No fault any more.
+    /// No fault any more, and whatever waits goes on.
     Clear,
+    /// Whatever waits goes on; the other faults stay.
+    Release,
     /// What Probe answers.
     Ready(bool),
     /// Calls about volumes succeed only with these secrets.

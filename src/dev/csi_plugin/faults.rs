@@ -1,10 +1,11 @@
 //! What the plugin is told to do wrong.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tonic::{Code, Status};
 
 use crate::grpc_code;
@@ -43,6 +44,8 @@ pub enum Happening {
     LosesReply,
     /// It takes this many milliseconds longer, and then other faults may happen.
     DelaysMs(u64),
+    /// It waits until it is released, and then other faults may happen: those that there were when it began.
+    Waits,
     /// The plugin dies before it does anything.
     Crashes,
     /// The plugin dies after it has done it, before it answers.
@@ -95,6 +98,7 @@ impl Fault {
             Happening::Hangs
             | Happening::LosesReply
             | Happening::DelaysMs(_)
+            | Happening::Waits
             | Happening::Crashes
             | Happening::CrashesAfter => Ok(()),
         }
@@ -111,35 +115,69 @@ impl Fault {
     }
 }
 
+/// What happens to one call.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Strike {
+    /// All delays, added up.
+    pub delay: Duration,
+    /// Whether it waits until calls are released more often than that.
+    pub waits_since: Option<u64>,
+    /// The first other fault.
+    pub happens: Option<Happening>,
+}
+
 /// The faults in force.
 #[derive(Debug, Default)]
-pub(super) struct Faults(Mutex<Vec<Fault>>);
+pub(super) struct Faults {
+    in_force: Mutex<Vec<Fault>>,
+    /// How often the calls that wait were released.
+    releases: watch::Sender<u64>,
+}
 
 impl Faults {
     pub fn add(&self, fault: Fault) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+        self.in_force().push(fault);
     }
 
     pub fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.release();
+        self.in_force().clear();
     }
 
-    /// What happens to this call: delays, added up, and the first other fault. Each is counted off.
-    pub fn strike(&self, about: About<'_>) -> (Duration, Option<Happening>) {
-        let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut delay, mut happens) = (Duration::ZERO, None);
+    /// Whatever waits goes on, and nothing waits any more.
+    pub fn release(&self) {
+        let mut faults = self.in_force();
+        faults.retain(|fault| fault.happens != Happening::Waits);
+        self.releases.send_modify(|releases| *releases += 1);
+    }
+
+    /// Waits until calls were released more often than that.
+    pub async fn released_since(&self, releases: u64) {
+        // Fails only without a sender, which lives as long as this.
+        let _ = self.releases.subscribe().wait_for(|now| *now > releases).await;
+    }
+
+    fn in_force(&self) -> MutexGuard<'_, Vec<Fault>> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What happens to this call. Each fault is counted off.
+    pub fn strike(&self, about: About<'_>) -> Strike {
+        let mut faults = self.in_force();
+        let mut strike = Strike::default();
         for fault in faults.iter_mut().filter(|fault| fault.concerns(about)) {
             match &fault.happens {
-                Happening::DelaysMs(millis) => delay += Duration::from_millis(*millis),
-                _ if happens.is_some() => continue,
-                other => happens = Some(other.clone()),
+                Happening::DelaysMs(millis) => strike.delay += Duration::from_millis(*millis),
+                Happening::Waits => strike.waits_since = Some(*self.releases.borrow()),
+                _ if strike.happens.is_some() => continue,
+                other => strike.happens = Some(other.clone()),
             }
             if let Some(times) = &mut fault.times {
                 *times = times.saturating_sub(1);
             }
         }
         faults.retain(|fault| fault.times != Some(0));
-        (delay, happens)
+        strike
     }
 }
 
@@ -169,12 +207,38 @@ mod tests {
         faults.add(fault(None, Some(2), Happening::Hangs));
         faults.add(fault(Some("CreateVolume"), None, Happening::DelaysMs(10)));
         faults.add(fault(Some("DeleteVolume"), None, Happening::Crashes));
-        let delay = Duration::from_millis(10);
-        assert_eq!(faults.strike(CREATE), (delay, Some(Happening::Hangs)));
-        assert_eq!(faults.strike(CREATE), (delay, Some(Happening::Hangs)));
-        assert_eq!(faults.strike(CREATE), (delay, None));
+        let delayed = |happens| Strike {
+            delay: Duration::from_millis(10),
+            waits_since: None,
+            happens,
+        };
+        assert_eq!(faults.strike(CREATE), delayed(Some(Happening::Hangs)));
+        assert_eq!(faults.strike(CREATE), delayed(Some(Happening::Hangs)));
+        assert_eq!(faults.strike(CREATE), delayed(None));
         faults.clear();
-        assert_eq!(faults.strike(CREATE), (Duration::ZERO, None));
+        assert_eq!(faults.strike(CREATE), Strike::default());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_waits_goes_on_when_it_is_released_and_suffers_the_other_faults_then() {
+        let faults = Faults::default();
+        faults.clear();
+        faults.add(fault(None, None, Happening::Waits));
+        faults.add(fault(None, None, Happening::Crashes));
+        let strike = faults.strike(CREATE);
+        assert_eq!(
+            (strike.waits_since, strike.happens),
+            (Some(1), Some(Happening::Crashes))
+        );
+        let mut waiting = std::pin::pin!(faults.released_since(1));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        faults.release();
+        waiting.await;
+        let after = faults.strike(CREATE);
+        assert_eq!(
+            (after.waits_since, after.happens),
+            (None, Some(Happening::Crashes))
+        );
     }
 
     #[test]
@@ -186,9 +250,9 @@ mod tests {
             volume: "",
             node: None,
         };
-        assert_eq!(faults.strike(probe).1, None);
+        assert_eq!(faults.strike(probe).happens, None);
         faults.add(fault(Some("Probe"), None, Happening::Hangs));
-        assert_eq!(faults.strike(probe).1, Some(Happening::Hangs));
+        assert_eq!(faults.strike(probe).happens, Some(Happening::Hangs));
     }
 
     #[test]
@@ -203,8 +267,8 @@ mod tests {
             volume: "vol-1",
             node: Some(node),
         };
-        assert_eq!(faults.strike(publish("n1")).1, None);
-        assert_eq!(faults.strike(publish("n2")).1, Some(Happening::Hangs));
+        assert_eq!(faults.strike(publish("n1")).happens, None);
+        assert_eq!(faults.strike(publish("n2")).happens, Some(Happening::Hangs));
     }
 
     #[test]

@@ -10,6 +10,5 @@ pub mod control;
 pub mod faults;
 pub mod log;
 pub mod process;
-
 pub mod server;
 mod service;

@@ -37,6 +37,7 @@ impl Options {
     pub fn in_directory(directory: &Path, driver: &str) -> Self {
         Self {
             listen: Endpoint::Unix(directory.join("csi.sock")),
+            tls: None,
             control: Some(directory.join("control.sock")),
             backend: directory.join("volumes"),
             log: directory.join("calls.jsonl"),
@@ -68,6 +69,9 @@ impl Options {
         ];
         if let Some(control) = &self.control {
             args.push(file("--control=", control));
+        }
+        if let Some(tls) = &self.tls {
+            args.extend([file("--tls-cert=", &tls.cert), file("--tls-key=", &tls.key)]);
         }
         for place in &self.places {
             let segments: Vec<_> = place

@@ -9,20 +9,23 @@ use std::time::Duration;
 
 use futures::stream::unfold;
 use tokio::net::{TcpListener, UnixListener};
-use tonic::transport::Server;
 use tonic::transport::server::Router;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 
 use super::control;
 use super::service::Plugin;
 use crate::csi::Endpoint;
 use crate::csi::wire::controller_server::ControllerServer;
 use crate::csi::wire::identity_server::IdentityServer;
+use crate::dev::pki::CertificateFiles;
 
 /// How the plugin is to be.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where it listens.
     pub listen: Endpoint,
+    /// By what it proves itself, with TLS; none: in clear text.
+    pub tls: Option<CertificateFiles>,
     /// Where it takes orders; none: nowhere.
     pub control: Option<PathBuf>,
     /// The directory of its volumes.
@@ -92,7 +95,11 @@ pub async fn serve(options: Options) -> io::Result<()> {
     let has_controller = options.offers.controller;
     let named = |error| named(&options.backend, error);
     let plugin = Arc::new(Plugin::open(options.clone()).map_err(named)?);
-    let identity = Server::builder().add_service(IdentityServer::from_arc(plugin.clone()));
+    let mut server = match &options.tls {
+        Some(files) => with_tls(files)?,
+        None => Server::builder(),
+    };
+    let identity = server.add_service(IdentityServer::from_arc(plugin.clone()));
     let router = if has_controller {
         identity.add_service(ControllerServer::from_arc(plugin.clone()))
     } else {
@@ -108,6 +115,13 @@ pub async fn serve(options: Options) -> io::Result<()> {
         ended = answer(router, &listen) => ended,
         () = take_orders => Ok(()),
     }
+}
+
+fn with_tls(files: &CertificateFiles) -> io::Result<Server> {
+    let read = |path: &Path| fs::read(path).map_err(|error| named(path, error));
+    let identity = Identity::from_pem(read(&files.cert)?, read(&files.key)?);
+    let server = Server::builder().tls_config(ServerTlsConfig::new().identity(identity));
+    server.map_err(|error| named(&files.cert, io::Error::other(error)))
 }
 
 async fn answer(router: Router, listen: &Endpoint) -> io::Result<()> {

@@ -156,8 +156,8 @@ impl Etcd {
     }
 
     /// Removes a member. Before the call every connection to the victim is dropped and its endpoints leave the balanced
-    /// channel; nothing is asked of it any more, unless etcd refuses (REQ-M-7): a member that is asked for its status in
-    /// the second between its removal and its end dies of a panic.
+    /// channel; nothing is asked of it any more, unless etcd refuses, and what was asked before is waited for (REQ-M-7): a
+    /// member that is asked for its status in the second between its removal and its end dies of a panic.
     ///
     /// # Errors
     /// [`ChangeError`]; [`Fault::MemberNotFound`] means that it is gone.
@@ -168,6 +168,7 @@ impl Etcd {
             return Err(ChangeError::not_asked(operation, why));
         }
         self.part_from(victim, through).await;
+        self.0.contacts.all_answered(victim.id).await;
         let id = victim.id.0;
         let removed = self
             .change(operation, through, |client| async move {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, GetOptions};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use tokio::sync::Notify;
 
 use super::ANY_KEY;
 use super::list::{Listed, denies_the_key};
@@ -19,10 +20,31 @@ use crate::etcd::kv::MemberId;
 #[derive(Default)]
 pub(in crate::etcd) struct Contacts {
     kept: Mutex<BTreeMap<MemberId, Kept>>,
-    /// Members whose removal was begun, with their client URLs. A status asked of a member in the second after its
-    /// removal ends that member's process in a panic (REQ-M-7), so nothing is asked of it from before the call until the
-    /// removal is refused or a list shows that it is gone.
+    /// Members whose removal was begun, with their client URLs while they are listed. A status asked of a member in the
+    /// second after its removal ends that member's process in a panic (REQ-M-7), so nothing is asked of it from before the
+    /// call on, unless the removal is refused: an id is never used again, and somebody may still go by an older list.
     parted: Mutex<BTreeMap<MemberId, BTreeSet<String>>>,
+    /// How many were asked for their status and have not answered: what was asked just before a removal may be answered
+    /// just after it, so the removal waits for that.
+    asked: Mutex<BTreeMap<MemberId, usize>>,
+    answered: Notify,
+}
+
+/// A question for a status that is under way.
+pub(super) struct Asking<'c> {
+    contacts: &'c Contacts,
+    id: MemberId,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut asked = self.contacts.asked();
+        match asked.get_mut(&self.id) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => _ = asked.remove(&self.id),
+        }
+        self.contacts.answered.notify_waiters();
+    }
 }
 
 struct Kept {
@@ -42,10 +64,37 @@ impl Contacts {
         self.parted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the members that are in the list no more. Their URLs may become those of others.
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<MemberId, usize>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be held while a member is asked for its status, from before [`Etcd::contact`].
+    pub(super) fn asking(&self, id: MemberId) -> Asking<'_> {
+        *self.asked().entry(id).or_default() += 1;
+        Asking { contacts: self, id }
+    }
+
+    /// Waits until nobody waits for its status, which each does for a limited time.
+    pub(super) async fn all_answered(&self, id: MemberId) {
+        loop {
+            let mut answered = std::pin::pin!(self.answered.notified());
+            answered.as_mut().enable();
+            if !self.asked().contains_key(&id) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Forgets the connections and the URLs of members that are in the list no more. Their URLs may become those of
+    /// others.
     pub(in crate::etcd) fn keep_only(&self, members: &BTreeSet<MemberId>) {
         self.kept().retain(|id, _| members.contains(id));
-        self.parted().retain(|id, _| members.contains(id));
+        for (id, urls) in self.parted().iter_mut() {
+            if !members.contains(id) {
+                urls.clear();
+            }
+        }
     }
 
     /// Nothing is asked of it from here on, and no connection to it stays.
@@ -132,7 +181,7 @@ impl Etcd {
         limit: Duration,
     ) -> Result<Client, Error> {
         if self.0.contacts.is_parted(member.id) {
-            let why = "its removal is under way, so nothing is asked of it".to_owned();
+            let why = "its removal was begun, so nothing is asked of it".to_owned();
             return Err(unavailable(operation, why));
         }
         match tokio::time::timeout(limit, self.kept_or_new(member)).await {

@@ -135,6 +135,7 @@ impl Etcd {
     async fn survey_one(&self, member: &Listed, limit: Duration) -> Survey {
         let learner = member.learner;
         let deadline = Instant::now() + limit;
+        let _asking = self.0.contacts.asking(member.id);
         // First, so that both questions, asked at once, go over one connection.
         let client = match self.contact("status", member, limit).await {
             Ok(client) => client,

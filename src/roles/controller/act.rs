@@ -45,7 +45,7 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
             forget,
         } => {
             let removed = call(fence, "roles.lose-removal", etcd.remove_member(&through, &victim)).await;
-            failpoint::hit("roles.removal-answered");
+            failpoint::hold("roles.removal-answered").await;
             let said = match removed {
                 // A voter answers once it has applied the change itself.
                 Call::Said(Ok(())) => Some(through.id),

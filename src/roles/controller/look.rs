@@ -110,6 +110,12 @@ impl Look {
         }
     }
 
+    /// Waits for whatever is left, and looks at none of it: who was asked for its status is not to be removed before it
+    /// has answered (REQ-M-7).
+    pub async fn let_answer(mut self) {
+        while self.next().await.is_some() {}
+    }
+
     /// The list, once it is there.
     pub fn list(&self) -> Option<&[Listed]> {
         self.list.as_deref()
@@ -118,10 +124,51 @@ impl Look {
     /// The answers so far, of members that are as the list has them.
     pub fn answers(&self) -> BTreeMap<MemberId, Answer> {
         let list = self.list.as_deref().unwrap_or_default();
-        self.answers
-            .iter()
-            .filter(|(member, _)| list.contains(member))
-            .map(|(member, answer)| (member.id, answer.clone()))
-            .collect()
+        still_true(&self.answers, list)
+    }
+}
+
+/// A learner proves less than a voter, and at another address may be another one: an answer of a member that was asked
+/// as something else than the list has is none.
+fn still_true(answers: &[(Listed, Answer)], list: &[Listed]) -> BTreeMap<MemberId, Answer> {
+    let current = answers.iter().filter(|(member, _)| list.contains(member));
+    current
+        .map(|(member, answer)| (member.id, answer.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_answered_as_a_learner_or_under_another_address_does_not_count_for_a_voter() {
+        let member = |id, learner| Listed {
+            id: MemberId(id),
+            name: "m".to_owned(),
+            peer_urls: Vec::new(),
+            client_urls: vec!["http://10.0.0.1:2379".to_owned()],
+            learner,
+        };
+        let asked = [
+            member(1, false),
+            member(2, true),
+            member(3, false),
+            member(4, false),
+        ];
+        let answers = asked.map(|member| {
+            let answer = Answer {
+                healthy: true,
+                status: None,
+            };
+            (member, answer)
+        });
+        let moved = Listed {
+            client_urls: vec!["http://10.0.0.2:2379".to_owned()],
+            ..member(3, false)
+        };
+        let list = [member(1, false), member(2, false), moved];
+        let counted: Vec<MemberId> = still_true(&answers, &list).into_keys().collect();
+        assert_eq!(counted, [MemberId(1)]);
     }
 }

@@ -1,5 +1,7 @@
 //! Where membership stands: nothing is done, everyone is asked, or a step is taken.
 
+use std::time::Instant;
+
 use futures::future::BoxFuture;
 
 use super::act::Outcome;
@@ -28,6 +30,7 @@ pub enum Phase {
 pub struct Ahead {
     pub look: Look,
     pub complete: bool,
+    pub begun: Instant,
 }
 
 /// What came of it.
@@ -51,6 +54,7 @@ impl Phase {
                         Some(Ahead {
                             look,
                             complete: false,
+                            ..
                         }) => look.next().await,
                         _ => std::future::pending().await,
                     }

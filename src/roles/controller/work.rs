@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use tracing::{debug, warn};
 
@@ -32,6 +35,7 @@ pub enum Happened {
     RolesChanged(Option<Ended>),
     Membership(Event),
     Dialed,
+    Answered,
     Written(Result<Revision, FencedError>),
     Due,
 }
@@ -52,6 +56,8 @@ pub struct Work<'c> {
     pace: Pace,
     dials: Dials,
     upkeep: Upkeep,
+    /// Looks that are of no use any more.
+    unanswered: FuturesUnordered<BoxFuture<'static, ()>>,
     /// The store has not been read since then, and nobody was told.
     unread_since: Option<Instant>,
 }
@@ -76,6 +82,7 @@ impl<'c> Work<'c> {
             pace: Pace::new(settings.retry),
             dials: Dials::new(),
             upkeep: Upkeep::new(),
+            unanswered: FuturesUnordered::new(),
             unread_since: Some(Instant::now()),
         }
     }
@@ -103,6 +110,7 @@ impl<'c> Work<'c> {
             event = self.phase.next() => Happened::Membership(event),
             () = self.dials.next() => Happened::Dialed,
             written = self.upkeep.next() => Happened::Written(written),
+            Some(()) = self.unanswered.next() => Happened::Answered,
             () = sleep_until(timer) => Happened::Due,
         }
     }
@@ -121,7 +129,7 @@ impl<'c> Work<'c> {
     /// Takes note of what happened.
     pub fn came(&mut self, happened: Happened) -> Result<(), End> {
         match happened {
-            Happened::RolesChanged(None) | Happened::Due => {}
+            Happened::RolesChanged(None) | Happened::Answered | Happened::Due => {}
             Happened::RolesChanged(Some(Ended::Made(batch))) => self.reporter.changed_roles(&batch),
             Happened::RolesChanged(Some(Ended::NotMade(batch, error))) => {
                 end_of_term(&error)?;
@@ -245,20 +253,24 @@ impl<'c> Work<'c> {
         let ahead = ahead.map(|except| Ahead {
             look: self.begin_look(except),
             complete: false,
+            begun: Instant::now(),
         });
         let (before, after) = points(&step);
         let acting = async move {
-            failpoint::hit(before);
+            failpoint::hold(before).await;
             let outcome = act(&store, &fence, deed).await;
             failpoint::hit(after);
             outcome
         };
-        self.phase = Phase::Acting {
+        let acting = Phase::Acting {
             step,
             picture: Box::new(seen),
             acting: Box::pin(acting),
             ahead,
         };
+        if let Phase::Looking { look, .. } = std::mem::replace(&mut self.phase, acting) {
+            self.unanswered.push(Box::pin(look.let_answer()));
+        }
     }
 
     /// Nothing can be done now: says why, and decides when to look again.
@@ -336,10 +348,17 @@ impl<'c> Work<'c> {
                 self.at_least = self.at_least.max(revision.unwrap_or_default());
                 self.pace.done(&step.subject());
                 self.reporter.taken(&step, &picture);
-                // At once: what follows is decided on new answers.
+                // At once: what follows is decided on new answers. Those that came while an intent took long to be
+                // written are not: who answered then may have died since.
                 match ahead {
-                    Some(Ahead { look, complete }) => self.phase = Phase::Looking { look, complete },
-                    None => self.look(),
+                    Some(Ahead {
+                        look,
+                        complete,
+                        begun,
+                    }) if begun.elapsed() < self.controller.settings.member_timeout => {
+                        self.phase = Phase::Looking { look, complete };
+                    }
+                    _ => self.look(),
                 }
             }
             Outcome::Refused => {

@@ -20,6 +20,9 @@ const MOST_CONCURRENCY: u32 = 1000;
 /// For one call where a plugin's spec does not say.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The longest limit of one call. Far beyond what any takes; and gRPC has no words for one of ages.
+const MOST_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// What a document says about a plugin.
 #[derive(Debug, Default)]
 pub struct Manifest {
@@ -40,7 +43,7 @@ pub fn concurrency(plugin: &Plugin) -> u32 {
 pub fn timeout(plugin: &Plugin) -> Duration {
     match plugin.spec.as_ref().map_or(0, |spec| spec.timeout_millis) {
         0 => DEFAULT_TIMEOUT,
-        millis => Duration::from_millis(millis),
+        millis => Duration::from_millis(millis).min(MOST_TIMEOUT),
     }
 }
 
@@ -126,15 +129,15 @@ impl Appliable for Plugin {
 fn read_timeout(text: &str) -> Result<Duration, String> {
     let expected = || {
         format!(
-            "\"{}\" is no duration above 0: expected like 15s or 2m",
+            "\"{}\" is no duration above 0 and up to 1h: expected like 15s or 2m",
             text.escape_debug()
         )
     };
     let span: jiff::SignedDuration = text.parse().map_err(|_| expected())?;
     let duration = Duration::try_from(span).map_err(|_| expected())?;
-    match duration < Duration::from_millis(1) {
-        true => Err(expected()),
-        false => Ok(duration),
+    match (Duration::from_millis(1)..=MOST_TIMEOUT).contains(&duration) {
+        true => Ok(duration),
+        false => Err(expected()),
     }
 }
 
@@ -201,6 +204,23 @@ mod tests {
             paths,
             ["spec.endpoint", "spec.concurrency", "spec.timeout", "spec.limit"]
         );
+    }
+
+    /// INV-8: what a record says of one plugin is no fault of the process.
+    #[test]
+    fn a_limit_of_ages_is_refused_and_one_that_is_stored_all_the_same_is_an_hour() {
+        assert_eq!(read_timeout("1h"), Ok(MOST_TIMEOUT));
+        assert!(read_timeout("200000000h").unwrap_err().contains("up to 1h"));
+        assert!(read_timeout("61m").is_err() && read_timeout("0s").is_err());
+        let spec = PluginSpec {
+            timeout_millis: u64::MAX,
+            ..PluginSpec::default()
+        };
+        let stored = Plugin {
+            metadata: None,
+            spec: Some(spec),
+        };
+        assert_eq!(timeout(&stored), MOST_TIMEOUT);
     }
 
     #[test]

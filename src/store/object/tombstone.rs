@@ -43,6 +43,11 @@ pub fn left_published(tombstone: &Tombstone) -> Vec<(String, String)> {
     ids.collect()
 }
 
+/// Whether nothing but the volume itself may be left: it is published nowhere, as far as all that was stored says.
+pub fn is_volume_alone(tombstone: &Tombstone) -> bool {
+    tombstone.unreadable.is_empty() && left_published(tombstone).is_empty()
+}
+
 /// What may be left of it at the backend, in words, with the names that the backend knows.
 pub fn left_behind(tombstone: &Tombstone) -> String {
     let volume = tombstone.volume.clone().unwrap_or_default();
@@ -79,4 +84,31 @@ pub fn to_document(tombstone: &Tombstone, mod_revision: Revision) -> Value {
     }
     parts.insert("status".to_owned(), Value::Object(status));
     document(Tombstone::KIND, tombstone.metadata.as_ref(), mod_revision, parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{Publication, PublicationStatus};
+
+    /// INV-6: what could not be read may be a publication, and is not forgotten.
+    #[test]
+    fn a_tombstone_of_the_volume_alone_has_no_publication_and_nothing_that_could_not_be_read() {
+        let published = |id: &str| Publication {
+            metadata: Some(Metadata::default()),
+            status: Some(PublicationStatus {
+                csi_node_id: id.to_owned(),
+                ..PublicationStatus::default()
+            }),
+            ..Publication::default()
+        };
+        let mut tombstone = Tombstone::default();
+        tombstone.publications.push(published(""));
+        assert!(is_volume_alone(&tombstone), "no call was made for it");
+        tombstone.unreadable.insert("n1".to_owned(), vec![0xff]);
+        assert!(!is_volume_alone(&tombstone));
+        tombstone.unreadable.clear();
+        tombstone.publications.push(published("csi-n1"));
+        assert!(!is_volume_alone(&tombstone));
+    }
 }

@@ -6,11 +6,12 @@ use super::{Acting, Known, Stop, Trouble, Undo};
 use crate::etcd::{KeyValue, Revision};
 use crate::proto::{Publication, Volume};
 use crate::store::Name;
-use crate::store::object::decode;
+use crate::store::object::{Object, decode};
+use crate::volumes::record;
 use crate::volumes::write::{Proof, Write, WriteError};
 
 /// How often the result of a call is written anew because others wrote the record meanwhile.
-pub(super) const RESULT_ATTEMPTS: u32 = 20;
+const RESULT_ATTEMPTS: u32 = 20;
 
 impl Acting<'_> {
     pub(super) async fn put_volume(
@@ -173,6 +174,46 @@ impl Acting<'_> {
                 Err(Stop::Look) => match self.same_publication(node, &publication).await? {
                     Some((now, at)) => (publication, revision) = (now, at),
                     None => return Err(Stop::Undo(Box::new(undo))),
+                },
+                other => return other.map(drop),
+            }
+        }
+        Err(Stop::Look)
+    }
+
+    /// The record of a volume that is deleted at the backend goes, whatever was written to it meanwhile.
+    pub(super) async fn forget_volume(&mut self, mut revision: Revision) -> Result<(), Stop> {
+        let key = self.env.store.keys.volume(&self.job.name);
+        for _ in 0..RESULT_ATTEMPTS {
+            match self.write(Write::delete(key.clone(), revision)).await {
+                Err(Stop::Look) => match self.same_volume().await? {
+                    Some((_, now)) => revision = now,
+                    // Forgotten by force meanwhile, with a tombstone for what is now gone.
+                    None => return self.remove_tombstone(&self.job.seen.volume).await,
+                },
+                other => return other.map(drop),
+            }
+        }
+        Err(Stop::Look)
+    }
+
+    /// The record of a publication goes, or begins anew.
+    pub(super) async fn end_publication(&mut self, node: &Name) -> Result<(), Stop> {
+        let (mut publication, mut revision) = self.publication(node)?;
+        let here = self.job.seen.nodes.get(node);
+        let here = here.filter(|node| !node.out_of_service && !node.uid.is_empty());
+        let marked = self.job.seen.volume.is_marked();
+        let key = self.env.store.keys.publication(&self.job.name, node);
+        for _ in 0..RESULT_ATTEMPTS {
+            let anew = record::ended(&publication, here.map(|node| node.uid.as_str()), marked);
+            let write = match anew {
+                Some(anew) => Write::put(key.clone(), revision, anew.encode_to_vec()),
+                None => Write::delete(key.clone(), revision),
+            };
+            match self.write(write).await {
+                Err(Stop::Look) => match self.same_publication(node, &publication).await? {
+                    Some((now, at)) => (publication, revision) = (now, at),
+                    None => return Ok(()),
                 },
                 other => return other.map(drop),
             }

@@ -32,9 +32,8 @@ impl Acting<'_> {
         let read = self.env.store.etcd.get(&key).await;
         let (stored, _) = read.map_err(|error| Trouble::etcd(&error))?;
         let Some(stored) = stored else { return Ok(()) };
-        let clean = decode::<Tombstone>(uid.as_str(), &stored.value)
-            .is_ok_and(|left| tombstone::left_published(&left).is_empty());
-        if !clean {
+        let left = decode::<Tombstone>(uid.as_str(), &stored.value);
+        if !left.is_ok_and(|left| tombstone::is_volume_alone(&left)) {
             return Ok(());
         }
         let outcome = self

@@ -13,8 +13,8 @@ use crate::volumes::act::{Job, Task, act};
 use crate::volumes::case::Case;
 use crate::volumes::index::Seen;
 use crate::volumes::line::Line;
+use crate::volumes::notes::notes;
 use crate::volumes::plan::{Decision, Observed, Plugin, Step, Target, plan};
-use crate::volumes::record::{Blocked, blocked};
 
 impl Work<'_> {
     pub(super) fn decide(&mut self, name: &Name, seen: &Seen) -> Decision {
@@ -48,6 +48,7 @@ impl Work<'_> {
         {
             return;
         }
+        // First of all; but a volume that has the name since is not held up by what cannot be undone now.
         if self.undo(name) {
             return;
         }
@@ -70,21 +71,18 @@ impl Work<'_> {
         self.begin_or_queue(name, &driver, seen, Task::Step(step));
     }
 
-    /// What is left at the backend without a record goes before anything else.
+    /// Begins to undo what is left at the backend without a record. False if there is nothing, or it cannot be done now.
     pub(super) fn undo(&mut self, name: &Name) -> bool {
-        let Some(undo) = self.cases.get(name).and_then(|case| case.undo.first()).cloned() else {
+        let Some(case) = self.cases.get(name) else {
             return false;
         };
-        if self
-            .cases
-            .get(name)
-            .is_some_and(|case| case.resting().contains(&Target::Volume))
-        {
-            self.rest(name);
-            return true;
+        let Some(undo) = case.undo.first().cloned() else {
+            return false;
+        };
+        if case.resting().contains(&Target::Leftover) {
+            return false;
         }
-        let driver = volume::driver(&undo.volume);
-        let Ok(driver) = driver.parse::<Name>() else {
+        let Ok(driver) = volume::driver(&undo.volume).parse::<Name>() else {
             return false;
         };
         if !self.lines.contains_key(&driver) {
@@ -96,7 +94,7 @@ impl Work<'_> {
                 line.parked.insert(name.clone());
             }
             self.connect(&driver);
-            return true;
+            return false;
         }
         let seen = Seen {
             volume: undo.volume.clone(),
@@ -115,7 +113,7 @@ impl Work<'_> {
             return;
         };
         let case = self.cases.entry(name.clone()).or_default();
-        // In turn: whoever waits already is first.
+        // In turn. Only the volume whose step just ended goes on before those that wait: what is begun is finished.
         if !line.has_room() {
             case.is_queued = true;
             line.queue.push_back(name.clone());
@@ -199,8 +197,10 @@ impl Work<'_> {
 
     /// Nothing more can be done now: the conditions say so, and what failed rests.
     pub(super) fn end_pass(&mut self, name: &Name, driver: &Name, seen: Seen, decision: &Decision) {
-        let notes = self.notes(name, driver, &seen, decision);
-        let noted = self.cases.get(name).is_some_and(|case| case.is_noted);
+        let unready = self.lines.get(driver).and_then(Line::blocked);
+        let case = self.cases.get(name);
+        let notes = notes(case, &seen, decision, unready.as_ref());
+        let noted = case.is_some_and(|case| case.is_noted);
         if !notes.is_empty() && !noted {
             self.cases.entry(name.clone()).or_default().is_noted = true;
             self.begin_or_queue(name, driver, seen, Task::Note(notes));
@@ -240,63 +240,19 @@ impl Work<'_> {
         }
     }
 
+    /// There is no record, or none that can be read.
     pub(super) fn leave(&mut self, name: &Name) {
-        if let Some(case) = self.cases.get(name)
-            && !case.is_busy
-        {
-            if let Some(at) = case.due {
-                self.due.remove(&(at, name.clone()));
-            }
-            self.cases.remove(name);
-        }
-    }
-
-    /// Where the conditions do not say what is the case.
-    pub(super) fn notes(
-        &mut self,
-        name: &Name,
-        driver: &Name,
-        seen: &Seen,
-        decision: &Decision,
-    ) -> Vec<(Target, Option<Blocked>)> {
-        let unready = match &decision.step {
-            Some(Step::Connect) => self.lines.get(driver).and_then(Line::blocked),
-            _ => None,
+        let Some(case) = self.cases.get(name) else {
+            return;
         };
-        // While it is not known whether it is ready, what stands stays.
-        if decision.step == Some(Step::Connect) && unready.is_none() {
-            return Vec::new();
+        if !case.undo.is_empty() {
+            self.rest(name);
+            return;
         }
-        let case = self.cases.get(name);
-        let of_volume = seen.volume.status.as_ref().map(|status| &status.conditions);
-        let of_nodes = seen.publications.iter().map(|(node, publication)| {
-            let conditions = publication.status.as_ref().map(|status| &status.conditions);
-            (Target::Node(node.clone()), conditions)
-        });
-        let all = std::iter::once((Target::Volume, of_volume)).chain(of_nodes);
-        let notes = all.filter_map(|(target, conditions)| {
-            if case.is_some_and(|case| case.is_quiet(&target)) {
-                return None;
-            }
-            let failed = case.and_then(|case| case.blocked(&target)).cloned();
-            let unready = unready.clone().filter(|_| target == Target::Volume);
-            let wait = decision
-                .waits
-                .iter()
-                .find(|wait| wait.is_fault && wait.target == target);
-            let waits = wait.map(|wait| Blocked {
-                reason: wait.reason.to_owned(),
-                message: wait.message.clone(),
-            });
-            let now = failed.or(unready).or(waits);
-            let stands = conditions.and_then(|conditions| blocked(conditions));
-            let stands = stands.map(|condition| Blocked {
-                reason: condition.reason.clone(),
-                message: condition.message.clone(),
-            });
-            (now != stands).then_some((target, now))
-        });
-        notes.collect()
+        if let Some(at) = case.due {
+            self.due.remove(&(at, name.clone()));
+        }
+        self.cases.remove(name);
     }
 }
 

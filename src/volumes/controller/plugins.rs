@@ -9,6 +9,7 @@ use tracing::warn;
 use super::{Event, Work};
 use crate::csi::{Failure, ListedVolume, NotReady, Session};
 use crate::store::Name;
+use crate::volumes::case::Case;
 use crate::volumes::drift;
 use crate::volumes::line::Line;
 
@@ -29,16 +30,24 @@ impl Work<'_> {
         line.connecting = false;
         match outcome {
             Ok(session) => {
-                line.ready(session);
-                // What could not be done before may be possible now: it may offer something else.
-                let parked = std::mem::take(&mut line.parked);
+                let is_another = line.ready(session);
+                let mut waiting = std::mem::take(&mut line.parked);
                 let unsettled = self
                     .cases
-                    .iter()
+                    .iter_mut()
                     .filter(|(name, case)| self.index.driver(name) == Some(driver) || !case.undo.is_empty());
-                let unsettled: Vec<Name> = unsettled.map(|(name, _)| name.clone()).collect();
-                for name in parked.into_iter().chain(unsettled) {
-                    self.wake(name, None);
+                for (name, case) in unsettled {
+                    if !is_another {
+                        case.reconnected();
+                    }
+                    waiting.insert(name.clone());
+                }
+                for name in waiting {
+                    match is_another {
+                        // It may do what it did not.
+                        true => self.wake(name, None),
+                        false => self.woken.push_back(name),
+                    }
                 }
             }
             Err(not_ready) => {
@@ -133,8 +142,9 @@ impl Work<'_> {
             }
         };
         for name in self.index.of_plugin(driver) {
-            // What changed meanwhile is compared the next time.
-            if self.cases.contains_key(&name) || self.index.touched_since(&name, since) {
+            // What changed meanwhile, or is being changed, is compared the next time.
+            let is_changing = |case: &Case| case.is_busy || case.is_queued;
+            if self.cases.get(&name).is_some_and(is_changing) || self.index.touched_since(&name, since) {
                 continue;
             }
             let Some(seen) = self.index.observe(&name) else {

@@ -1,6 +1,6 @@
 //! What comes and goes: nodes, deletions, and what a list did not show.
 
-use super::{Change, Index, Part, SeenNode, Stored, parsed};
+use super::{Change, Entry, Index, Part, SeenNode, Stored, parsed};
 use crate::etcd::Revision;
 use crate::proto::Node;
 use crate::store::keys::NodeKey;
@@ -38,9 +38,6 @@ impl Index {
     }
 
     pub(super) fn delete(&mut self, part: Part, key: &[u8], revision: Revision, changes: &mut Vec<Change>) {
-        if self.gone.get(key).is_some_and(|deleted| *deleted <= revision) {
-            self.gone.remove(key);
-        }
         match part {
             Part::Volumes => {
                 let Some(name) = parsed(self.keys.parse_volume(key)) else {
@@ -90,19 +87,16 @@ impl Index {
         }
     }
 
-    /// What the list did not show was deleted while no watch saw it; but not what this leader wrote after the list.
+    /// What the list did not show was deleted while no watch saw it, unless this leader wrote it after the list.
     pub(super) fn forget_unlisted(&mut self, part: Part, listed: Revision, changes: &mut Vec<Change>) {
         let list = self.lists[part as usize];
         self.gone.retain(|_, deleted| *deleted > listed);
-        let unlisted = |seen_in: u32, revision: Revision| seen_in != list && revision <= listed;
         let keys = &self.keys;
         let missing: Vec<Vec<u8>> = match part {
             Part::Volumes => {
-                let volumes = self.volumes.iter();
-                let missing = volumes.filter(|(_, entry)| {
-                    let known = entry.volume.as_ref();
-                    known.is_some_and(|known| unlisted(known.seen_in, known.mod_revision))
-                });
+                let unlisted =
+                    |entry: &Entry| entry.volume.as_ref().is_some_and(|known| known.seen_in != list);
+                let missing = self.volumes.iter().filter(|(_, entry)| unlisted(entry));
                 missing.map(|(name, _)| keys.volume(name)).collect()
             }
             Part::Publications => {
@@ -110,30 +104,24 @@ impl Index {
                     let publications = entry.publications.iter();
                     publications.map(move |(node, known)| (volume, node, known))
                 });
-                let missing = all.filter(|(_, _, known)| unlisted(known.seen_in, known.mod_revision));
+                let missing = all.filter(|(_, _, known)| known.seen_in != list);
                 missing
                     .map(|(volume, node, _)| keys.publication(volume, node))
                     .collect()
             }
             Part::Nodes => {
-                let missing = self
-                    .nodes
-                    .iter()
-                    .filter(|(_, node)| unlisted(node.seen_in, node.mod_revision));
+                let missing = self.nodes.iter().filter(|(_, node)| node.seen_in != list);
                 missing.map(|(name, _)| keys.node(name)).collect()
             }
             Part::Plugins => {
                 let missing = self
                     .plugins
                     .iter()
-                    .filter(|(_, (_, revision, seen_in))| unlisted(*seen_in, *revision));
+                    .filter(|(_, (_, _, seen_in))| *seen_in != list);
                 missing.map(|(name, _)| keys.plugin(name)).collect()
             }
             Part::Secrets => {
-                let missing = self
-                    .secrets
-                    .iter()
-                    .filter(|(_, (revision, seen_in))| unlisted(*seen_in, *revision));
+                let missing = self.secrets.iter().filter(|(_, (_, seen_in))| *seen_in != list);
                 missing.map(|(name, _)| keys.secret(name)).collect()
             }
         };

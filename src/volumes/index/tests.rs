@@ -139,7 +139,8 @@ fn a_volume_is_seen_with_its_publications_and_their_nodes() {
 fn an_own_write_is_known_when_the_watch_brings_it_and_one_of_somebody_else_is_not() {
     let mut index = full();
     let written = volume("a", 10);
-    index.note(&written.key.clone(), Ok(&written));
+    assert!(index.note(&written.key.clone(), Ok(&written)));
+    assert!(!index.note(&written.key.clone(), Ok(&written)), "known already");
     assert_eq!(index.observe(&name("a")).unwrap().revision, Revision(10));
     assert_eq!(events(&mut index, Part::Volumes, vec![volume("a", 10)]), []);
     let change = Change::Record(name("a"), Revision(11));
@@ -150,7 +151,8 @@ fn an_own_write_is_known_when_the_watch_brings_it_and_one_of_somebody_else_is_no
 fn what_was_deleted_here_is_not_brought_back_by_older_news() {
     let mut index = full();
     let key = keys().publication(&name("a"), &name("n1"));
-    index.note(&key, Err(Revision(12)));
+    assert!(index.note(&key, Err(Revision(12))));
+    assert!(!index.note(&key, Err(Revision(12))), "known already");
     assert!(index.observe(&name("a")).unwrap().publications.is_empty());
     assert_eq!(
         events(&mut index, Part::Publications, vec![publication("a", "n1", 11)]),
@@ -171,6 +173,64 @@ fn a_list_takes_away_what_it_does_not_show_but_not_what_was_written_after_it() {
     assert_eq!(changes, [Change::Record(name("a"), Revision(21))]);
     assert!(index.observe(&name("a")).is_none() && index.observe(&name("b")).is_some());
     assert_eq!(index.count(State::Creating), 1);
+}
+
+#[test]
+fn what_a_list_shows_again_as_it_was_stays() {
+    let mut index = full();
+    assert_eq!(
+        listed(
+            &mut index,
+            Part::Volumes,
+            vec![volume("a", 3), volume("b", 4)],
+            20
+        ),
+        []
+    );
+    let shown = vec![publication("a", "n1", 5)];
+    assert_eq!(listed(&mut index, Part::Publications, shown, 20), []);
+    assert_eq!(index.observe(&name("a")).unwrap().publications.len(), 1);
+    assert!(index.observe(&name("b")).is_some());
+}
+
+#[test]
+fn what_was_deleted_here_is_not_brought_back_by_a_list_from_before_nor_by_what_follows_it() {
+    let mut index = full();
+    assert!(index.note(&keys().volume(&name("b")), Err(Revision(30))));
+    let before = vec![volume("a", 3), volume("b", 4)];
+    assert_eq!(listed(&mut index, Part::Volumes, before, 20), []);
+    assert_eq!(events(&mut index, Part::Volumes, vec![volume("b", 25)]), []);
+    assert!(index.observe(&name("b")).is_none());
+    let gone = Event::Delete {
+        key: keys().volume(&name("b")),
+        revision: Revision(30),
+    };
+    assert_eq!(index.take_in(Part::Volumes, Update::Events(vec![gone])), []);
+    let change = [Change::Record(name("b"), Revision(31))];
+    assert_eq!(events(&mut index, Part::Volumes, vec![volume("b", 31)]), change);
+}
+
+#[test]
+fn the_node_id_is_that_for_the_volumes_plugin_and_none_if_it_is_empty() {
+    let mut index = full();
+    let mut stored = Node::decode(&*node("n1", 1, "csi-n1", 20).value).unwrap();
+    let csi = &mut stored.status.as_mut().unwrap().csi;
+    let other = CsiNode {
+        plugin: "other".to_owned(),
+        node_id: "other-n1".to_owned(),
+        ..CsiNode::default()
+    };
+    csi.insert(0, other);
+    let key = keys().node(&name("n1"));
+    events(&mut index, Part::Nodes, vec![kv(key, stored.encode_to_vec(), 20)]);
+    let id = |index: &Index| {
+        index.observe(&name("a")).unwrap().nodes[&name("n1")]
+            .csi_node_id
+            .clone()
+    };
+    assert_eq!(id(&index).as_deref(), Some("csi-n1"));
+    events(&mut index, Part::Nodes, vec![node("n1", 1, "", 21)]);
+    assert_eq!(id(&index), None, "INV-6");
 }
 
 #[test]
@@ -198,6 +258,106 @@ fn only_what_decides_about_volumes_is_a_change_of_a_node() {
     let changes = index.take_in(Part::Nodes, Update::Events(vec![delete]));
     assert_eq!(changes, around);
     assert!(index.observe(&name("a")).unwrap().nodes.is_empty());
+}
+
+#[test]
+fn what_leads_to_a_volume_follows_what_is_written_and_goes_with_it() {
+    let mut index = full();
+    let mut moved = Volume::decode(&*volume("a", 20).value).unwrap();
+    let spec = moved.spec.as_mut().unwrap();
+    spec.driver.as_mut().unwrap().name = "other".to_owned();
+    spec.secrets[0].secret = "s2".to_owned();
+    let key = keys().volume(&name("a"));
+    events(
+        &mut index,
+        Part::Volumes,
+        vec![kv(key.clone(), moved.encode_to_vec(), 20)],
+    );
+    assert_eq!(index.of_plugin(&name("p")), [name("b")]);
+    assert_eq!(index.of_plugin(&name("other")), [name("a")]);
+    let secret = |text: &str, at| kv(keys().secret(&name(text)), Vec::new(), at);
+    let around = |index: &mut Index, text, at| events(index, Part::Secrets, vec![secret(text, at)]);
+    assert_eq!(around(&mut index, "s", 21), [Change::Around(name("b"))]);
+    assert_eq!(around(&mut index, "s2", 22), [Change::Around(name("a"))]);
+    assert_eq!(around(&mut index, "s2", 22), [], "known already");
+
+    index.note(&key, Err(Revision(23)));
+    assert!(!index.is_used(&name("other")) && index.driver(&name("a")).is_none());
+    assert_eq!(index.count(State::Creating), 1);
+    assert_eq!(around(&mut index, "s2", 24), []);
+    // Its publication is known still, and goes by itself.
+    let publication = keys().publication(&name("a"), &name("n1"));
+    assert!(index.note(&publication, Err(Revision(25))));
+    assert_eq!(
+        events(&mut index, Part::Nodes, vec![node("n1", 1, "moved", 26)]),
+        []
+    );
+    assert!(!index.has(&name("a")) && index.has(&name("b")));
+}
+
+#[test]
+fn the_counts_follow_a_volume_through_its_life() {
+    let mut index = full();
+    let mut life = Volume::decode(&*volume("a", 20).value).unwrap();
+    let key = keys().volume(&name("a"));
+    let counts = |index: &mut Index, value: Vec<u8>, at| {
+        events(index, Part::Volumes, vec![kv(key.clone(), value, at)]);
+        State::ALL.map(|(state, _)| index.count(state))
+    };
+    life.status.get_or_insert_default().volume_id = "v".to_owned();
+    assert_eq!(counts(&mut index, life.encode_to_vec(), 20), [1, 1, 0, 0]);
+    life.status.get_or_insert_default().delete_requested = Some(prost_types::Timestamp::default());
+    assert_eq!(counts(&mut index, life.encode_to_vec(), 21), [1, 0, 1, 0]);
+    assert_eq!(counts(&mut index, vec![0xff], 22), [1, 0, 0, 1]);
+    assert_eq!(index.driver(&name("a")), None);
+}
+
+#[test]
+fn a_plugin_that_is_listed_anew_as_it_was_is_no_change() {
+    let mut index = full();
+    let plugin = |at| kv(keys().plugin(&name("p")), Vec::new(), at);
+    let change = [Change::Plugin(name("p"))];
+    assert_eq!(events(&mut index, Part::Plugins, vec![plugin(20)]), change);
+    assert_eq!(listed(&mut index, Part::Plugins, vec![plugin(20)], 30), []);
+    assert_eq!(events(&mut index, Part::Plugins, vec![plugin(31)]), change);
+    assert_eq!(listed(&mut index, Part::Plugins, vec![], 40), change);
+    assert!(index.plugin(&name("p")).is_none());
+}
+
+#[test]
+fn what_is_older_than_what_is_known_changes_nothing() {
+    let mut index = full();
+    for part in [Part::Volumes, Part::Publications] {
+        let key = match part {
+            Part::Volumes => keys().volume(&name("a")),
+            _ => keys().publication(&name("a"), &name("n1")),
+        };
+        let known = if part == Part::Volumes { 3 } else { 5 };
+        for at in [known - 1, known] {
+            let old = vec![kv(key.clone(), vec![0xff], at)];
+            assert_eq!(events(&mut index, part, old), [], "{part:?} {at}");
+            let gone = Event::Delete {
+                key: key.clone(),
+                revision: Revision(at),
+            };
+            assert_eq!(
+                index.take_in(part, Update::Events(vec![gone])),
+                [],
+                "{part:?} {at}"
+            );
+        }
+    }
+    assert!(index.observe(&name("a")).unwrap().unreadable.is_empty());
+}
+
+#[test]
+fn what_was_touched_since_is_known() {
+    let mut index = full();
+    let since = index.changes();
+    assert!(!index.touched_since(&name("a"), since));
+    events(&mut index, Part::Publications, vec![publication("a", "n1", 20)]);
+    assert!(index.touched_since(&name("a"), since) && !index.touched_since(&name("b"), since));
+    assert!(index.touched_since(&name("c"), since), "it is not there");
 }
 
 #[test]

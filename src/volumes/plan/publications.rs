@@ -108,16 +108,8 @@ pub(super) fn plan_ends(
     }
 }
 
-/// The publications that are to begin.
-pub(super) fn plan_beginnings(
-    observed: &Observed<'_>,
-    status: &VolumeStatus,
-    marked: bool,
-    decision: &mut Decision,
-) {
-    if marked || status.volume_id.is_empty() {
-        return;
-    }
+/// The publications that are to begin, of a volume that is there and to stay.
+pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) {
     for (node, publication) in observed.publications {
         let target = Target::Node(node.clone());
         let wanted = match state(publication) {

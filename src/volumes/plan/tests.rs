@@ -5,6 +5,7 @@ use crate::proto::{
     AccessMode, Capacity, CreateIntent, Metadata, PublicationSpec, PublicationStatus, VolumeSpec,
 };
 
+mod publications;
 mod random;
 
 const ALL: Offers = Offers {
@@ -205,24 +206,6 @@ fn a_volume_is_created_then_published_then_unpublished_then_deleted() {
 }
 
 #[test]
-fn a_volume_with_a_publication_is_never_deleted() {
-    for state in [
-        State::PendingPublish,
-        State::Published,
-        State::PendingNodeUnpublish,
-        State::PendingUnpublish,
-    ] {
-        for id in ["", "csi-n1"] {
-            let scene = Scene::of(marked(created(volume(Scope::SingleNode)))).with("n1", state, id);
-            assert!(
-                !matches!(scene.step(), Some(Step::Delete | Step::Drop)),
-                "{state:?} {id:?}"
-            );
-        }
-    }
-}
-
-#[test]
 fn deleting_a_volume_whose_create_may_have_happened_finishes_the_create_first() {
     let mut attempted = marked(volume(Scope::SingleNode));
     attempted.status.as_mut().unwrap().create = Some(CreateIntent::default());
@@ -265,80 +248,6 @@ fn a_plugin_without_create_gives_the_name_and_one_without_publish_a_record() {
 }
 
 #[test]
-fn a_node_that_is_gone_out_of_service_or_another_loses_its_publication_and_no_other_does() {
-    for held in [
-        State::PendingPublish,
-        State::Published,
-        State::PendingNodeUnpublish,
-    ] {
-        let mut scene = Scene::of(created(volume(Scope::MultiNode)))
-            .with("n1", State::Published, "csi-n1")
-            .with("n2", held, "csi-n2");
-        scene.nodes.remove(&name("n2"));
-        let detach = |lost: Lost| {
-            Some(Step::Detach {
-                node: name("n2"),
-                lost: Some(lost),
-                again: false,
-            })
-        };
-        assert_eq!(scene.step(), detach(Lost::Absent));
-        let mut other = node("csi-n2");
-        other.uid = "another".to_owned();
-        scene.nodes.insert(name("n2"), other);
-        assert_eq!(scene.step(), detach(Lost::Unchanged(Revision(7))));
-        let mut out = node("csi-n2");
-        out.out_of_service = true;
-        scene.nodes.insert(name("n2"), out);
-        assert_eq!(scene.step(), detach(Lost::Unchanged(Revision(7))));
-    }
-}
-
-#[test]
-fn it_is_unpublished_from_the_stored_node_id_whatever_the_node_says_now() {
-    let mut scene =
-        Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingUnpublish, "csi-then");
-    for now in [None, Some(node("csi-now")), Some(node(""))] {
-        scene.nodes.remove(&name("n2"));
-        scene.nodes.extend(now.into_iter().map(|node| (name("n2"), node)));
-        assert_eq!(
-            scene.step(),
-            Some(Step::Unpublish {
-                node: name("n2"),
-                csi_node_id: "csi-then".to_owned()
-            })
-        );
-    }
-}
-
-#[test]
-fn a_node_whose_id_changed_under_a_publish_gets_it_anew_after_the_old_id_lost_it() {
-    let scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::PendingPublish, "csi-old");
-    let detach = Step::Detach {
-        node: name("n1"),
-        lost: None,
-        again: true,
-    };
-    assert_eq!(scene.step(), Some(detach));
-}
-
-#[test]
-fn a_node_without_a_node_id_is_waited_for_and_delays_no_other() {
-    let mut scene = Scene::of(created(volume(Scope::MultiNode)))
-        .with("n1", State::PendingPublish, "")
-        .with("n2", State::PendingPublish, "");
-    scene.nodes.insert(name("n1"), node(""));
-    assert_eq!(
-        scene.step(),
-        Some(Step::Publish {
-            node: name("n2"),
-            csi_node_id: "csi-n2".to_owned()
-        })
-    );
-    assert_eq!(scene.reasons(), ["NodeIDMissing"]);
-}
-
-#[test]
 fn what_rests_is_left_out_and_the_others_go_on() {
     let mut scene = Scene::of(created(volume(Scope::MultiNode)))
         .with("n1", State::PendingPublish, "")
@@ -354,19 +263,13 @@ fn what_rests_is_left_out_and_the_others_go_on() {
 }
 
 #[test]
-fn a_volume_for_one_node_is_not_published_to_a_second_before_the_first_let_go() {
-    for state in [
-        State::Published,
-        State::PendingNodeUnpublish,
-        State::PendingUnpublish,
-    ] {
-        let mut scene = Scene::of(created(volume(Scope::SingleNode)))
-            .with("n1", state, "csi-n1")
-            .with("n2", State::PendingPublish, "");
-        scene.resting.insert(Target::Node(name("n1")));
-        assert_eq!(scene.step(), None, "{state:?}");
-        assert!(scene.reasons().contains(&"OtherNode"));
-    }
+fn a_volume_that_rests_for_itself_still_has_its_plugin_asked_for_the_sake_of_its_nodes() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode)))
+        .with("n1", State::PendingPublish, "")
+        .offering(Plugin::Unknown);
+    // It could not be made larger, say, and then the connection ended.
+    scene.resting = [Target::Volume].into();
+    assert_eq!(scene.step(), Some(Step::Connect));
 }
 
 #[test]
@@ -393,48 +296,75 @@ fn a_volume_grows_where_its_plugin_makes_it_grow() {
 }
 
 #[test]
-fn drift_is_mended_and_a_node_of_a_record_is_no_stray() {
-    let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-n1");
-    scene.drift.strays = ["csi-n1".to_owned()].into();
+fn a_volume_that_its_plugin_did_not_make_never_grows_and_loses_no_stray() {
+    let mut fixed = created(volume(Scope::MultiNode));
+    fixed.status.as_mut().unwrap().r#static = true;
+    fixed.spec.as_mut().unwrap().capacity = Some(Capacity {
+        required: 6,
+        limit: 0,
+    });
+    let mut scene = Scene::of(fixed);
+    scene.drift.strays = ["csi-n9".to_owned()].into();
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["ExpandUnsupported"]));
+}
+
+#[test]
+fn a_volume_that_grows_offline_grows_as_soon_as_it_is_published_nowhere() {
+    let mut larger = created(volume(Scope::SingleNode));
+    larger.spec.as_mut().unwrap().capacity = Some(Capacity {
+        required: 6,
+        limit: 0,
+    });
+    let offline = Plugin::Offers(Offers {
+        expand_offline_only: true,
+        ..ALL
+    });
+    assert_eq!(
+        Scene::of(larger.clone()).offering(offline).step(),
+        Some(Step::Expand)
+    );
+    // Elsewhere it grows where it is.
+    let online = Scene::of(larger).with("n1", State::Published, "csi-n1");
+    assert_eq!(online.step(), Some(Step::Expand));
+}
+
+#[test]
+fn what_rests_is_not_tried_whatever_it_is() {
+    let mut larger = created(volume(Scope::SingleNode));
+    larger.spec.as_mut().unwrap().capacity = Some(Capacity {
+        required: 6,
+        limit: 0,
+    });
+    let mut attempted = marked(volume(Scope::SingleNode));
+    attempted.status.as_mut().unwrap().create = Some(CreateIntent::default());
+    let fresh = volume(Scope::SingleNode);
+    let there = created(volume(Scope::SingleNode));
+    for resting in [larger, attempted, fresh, marked(there.clone())] {
+        let mut scene = Scene::of(resting);
+        assert!(scene.step().is_some());
+        scene.resting = [Target::Volume].into();
+        assert_eq!(scene.step(), None, "{:?}", scene.volume);
+    }
+    let mut scene = Scene::of(there).with("n1", State::PendingUnpublish, "csi-n1");
+    scene.resting = [Target::Node(name("n1"))].into();
     assert_eq!(scene.step(), None);
-    scene.drift.strays.insert("csi-n9".to_owned());
-    assert_eq!(
-        scene.step(),
-        Some(Step::UnpublishStray {
-            csi_node_id: "csi-n9".to_owned()
-        })
-    );
-    scene.drift = Drift {
-        lost: [name("n1")].into(),
-        strays: BTreeSet::new(),
-    };
-    assert_eq!(
-        scene.step(),
-        Some(Step::Publish {
-            node: name("n1"),
-            csi_node_id: "csi-n1".to_owned()
-        })
-    );
+    scene.publications.clear();
+    scene.drift.strays = ["csi-n9".to_owned()].into();
+    scene.resting = [Target::Stray("csi-n9".to_owned())].into();
+    assert_eq!(scene.step(), None);
 }
 
 #[test]
-fn a_publication_of_an_earlier_volume_of_that_name_is_left_alone() {
-    let mut scene =
-        Scene::of(created(volume(Scope::MultiNode))).with("n1", State::PendingUnpublish, "csi-n1");
-    let earlier = scene.publications.get_mut(&name("n1")).unwrap();
-    earlier.spec.as_mut().unwrap().volume_uid = "earlier".to_owned();
-    assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherVolume"]));
-}
-
-#[test]
-fn a_publication_that_cannot_be_read_keeps_the_volume_and_its_one_place() {
-    let mut scene = Scene::of(marked(created(volume(Scope::SingleNode))));
+fn a_volume_that_was_never_attempted_stays_while_there_is_a_publication_or_may_be_one() {
+    let mut scene = Scene::of(marked(volume(Scope::SingleNode)));
+    assert_eq!(scene.step(), Some(Step::Drop));
     scene.unreadable = [name("n9")].into();
     assert_eq!(
         (scene.step(), scene.reasons()),
         (None, vec!["PublicationMalformed"])
     );
-    let mut scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::PendingPublish, "");
-    scene.unreadable = [name("n9")].into();
-    assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherNode"]));
+    scene.unreadable.clear();
+    scene.resting = [Target::Node(name("n1"))].into();
+    let scene = scene.with("n1", State::Published, "csi-n1");
+    assert_eq!(scene.step(), None);
 }

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
+use crate::cli::confirm::{ATTEMPTS, overtaken};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print, warn};
@@ -17,9 +18,6 @@ mod roles;
 
 use input::Manifest;
 
-/// How often a write that others overtook is decided anew.
-const ATTEMPTS: u32 = 10;
-
 /// Arguments of `quorate apply`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -28,14 +26,14 @@ leaving out a field is an error where that would change it (and always for a nod
 if the document has any, else left alone. A given uid or resourceVersion must be that of the object.
 
 A desiredRole that changes is a promotion or a demotion, and goes through the checks of quorate promote and quorate \
-demote, without being asked about.
+demote. Neither that nor outOfService: true is asked about: the document says it.
 
 With --subresource status, what the document gives of the reporter's part of status is written, and nothing else: a \
 node's release, controller and csi, a task's state. What it leaves out stays; null clears.
 
-What a document newly refers to (a service its networks, a task its service and node) must exist, here or beside it, \
-and not be marked for deletion; that is checked again in the transaction that writes it. Networks are written first, \
-then services, then tasks.
+What a document newly refers to (a service its networks, a task its service and node, a volume its secrets) must exist, here or beside it, \
+and not be marked for deletion; that is checked again in the transaction that writes it. What others refer to is written \
+first.
 
 All documents are checked first, with each other and against what is stored; if one is faulty, refused or in conflict, \
 nothing is written and every reason is told. After that each object is written by itself, all or nothing: one that \
@@ -43,11 +41,14 @@ somebody else changes at the same moment fails with exit code 5, the others are 
 
 Examples:
   quorate apply -f node.yaml
-  quorate get nodes -o json | jq '.items[].spec.availability = \"active\"' | quorate apply -f -
-  echo '{apiVersion: quorate.dev/v1, kind: Node, metadata: {name: n1}, status: {release: 1.2.0}}' | \
-quorate apply --subresource status -f -")]
+  quorate get nodes -o json |
+    jq '.items[].spec.availability = \"active\"' |
+    quorate apply -f -
+  echo '{apiVersion: quorate.dev/v1, kind: Node, metadata: {name: n1},
+    status: {release: 1.2.0}}' |
+    quorate apply --subresource status -f -")]
 pub struct ApplyArgs {
-    /// Where the documents are: a file, a directory (its .yaml, .yml and .json files), or - for standard input
+    /// Where the documents are: a file, a directory (its .yaml, .yml and .json files), or - for standard input; may be given several times
     #[arg(short, long = "filename", value_name = "FILE|DIR|-", required = true)]
     filename: Vec<String>,
 
@@ -281,8 +282,5 @@ async fn write(store: &Store, planned: Planned, force: bool) -> Result<&'static 
         stored = current;
         delays.wait().await;
     }
-    Err((
-        Exit::Conflict,
-        format!("others changed it {ATTEMPTS} times in a row; try again"),
-    ))
+    Err((Exit::Conflict, overtaken().to_string()))
 }

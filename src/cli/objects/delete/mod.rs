@@ -1,18 +1,16 @@
 //! `quorate delete`: what may go, goes; what may not is refused by name. All objects are looked at before one is
 //! deleted.
 
-use std::time::Duration;
-
 use clap::Args;
 use futures::future::BoxFuture;
 
-use super::kinds::{Target, TargetParser};
+use super::kinds::target::{Target, TargetParser};
 use super::view::View;
 use crate::cli::confirm::{self, ATTEMPTS};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print};
-use crate::cli::wait_ready::duration;
+use crate::cli::wait::WaitArgs;
 use crate::etcd::{KeyRange, KeyValue, Revision, Txn};
 use crate::retry::Delays;
 use crate::store::object::Malformed;
@@ -21,6 +19,7 @@ use crate::store::{Id, Keys, Store};
 pub mod marked;
 pub mod nodes;
 pub mod tasks;
+pub mod tombstones;
 pub mod used_by_volumes;
 pub mod volumes;
 mod wait;
@@ -41,7 +40,7 @@ A task is deleted at once, whatever its state: whoever deletes it says that it r
 A volume is marked, too, unless it is published; the leader deletes it at its backend. --force forgets the records of a \
 volume at once, published or not, does nothing at the backend, and leaves a tombstone: quorate get tombstones lists \
 what is to be cleaned up by hand. A plugin or a secret is deleted at once, unless volumes use it; --force deletes it all \
-the same, and they wait until it is there again.
+the same, and they wait until it is there again. A tombstone is deleted at once, and nothing reminds of it any more.
 
 If one of the objects is refused or does not exist, none is deleted.
 
@@ -53,7 +52,7 @@ Examples:
   quorate delete volume data --wait")]
 pub struct DeleteArgs {
     /// What to delete; KIND/NAME names one object
-    #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser)]
+    #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser::DELETED)]
     target: Target,
 
     /// Names of the objects
@@ -68,13 +67,8 @@ pub struct DeleteArgs {
     #[arg(short, long)]
     yes: bool,
 
-    /// Wait until what is only marked is gone, or a node's member, telling what holds it back
-    #[arg(long)]
-    wait: bool,
-
-    /// Give up waiting after this long (30s, 5m, 1h30m) [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
-    timeout: Option<Duration>,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 /// A kind that `delete` deletes.
@@ -133,10 +127,13 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, names) = args.target.resolve(&args.names).map_err(Failure::usage)?;
     let words = kind.words();
     let Some(deletable) = kind.deleted() else {
-        return Err(Failure::usage(format!(
-            "{} are written by Quorate alone and cannot be deleted",
-            words.plural
-        )));
+        return Err(
+            Failure::usage(format!("{} cannot be deleted", words.plural)).hint(match words.singular {
+                "member" => "quorate demote NODE removes the member of a node from etcd",
+                "publication" => "quorate unpublish VOLUME NODE ends one",
+                _ => "they go with their processes",
+            }),
+        );
     };
     if names.is_empty() {
         return Err(Failure::usage(format!("no {} named", words.singular))
@@ -164,11 +161,10 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         }
     };
     told(failures, "nothing was deleted")?;
-    if !args.yes {
-        let statements: Vec<&str> = planned
-            .iter()
-            .map(|(_, deletion)| deletion.statement.as_str())
-            .collect();
+    // What is done already is no question.
+    let changes = planned.iter().filter(|(_, deletion)| deletion.txn.is_some());
+    let statements: Vec<&str> = changes.map(|(_, deletion)| deletion.statement.as_str()).collect();
+    if !args.yes && !statements.is_empty() {
         confirm::ask(&statements, "nothing was deleted")?;
     }
     let mut failures = Vec::new();
@@ -190,8 +186,8 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             ends_later,
             ids: &marked,
         };
-        let ended = match args.wait {
-            true => ending.wait(args.timeout).await,
+        let ended = match args.wait.wait {
+            true => ending.wait(args.wait.timeout).await,
             false => ending.tell().await,
         };
         return deleted.and(ended);

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use clap::builder::{PossibleValue, TypedValueParser};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -17,7 +16,7 @@ use crate::proto::Metadata;
 use crate::store::object::change::Codec;
 use crate::store::object::fields::nearest;
 use crate::store::object::{Object, decode, malformed_document, time};
-use crate::store::{Id, Keys, Name};
+use crate::store::{Id, Keys};
 
 mod members;
 mod networks;
@@ -27,6 +26,7 @@ mod publications;
 mod replicas;
 mod secrets;
 mod services;
+pub mod target;
 pub mod tasks;
 mod tombstones;
 pub mod volumes;
@@ -88,8 +88,10 @@ pub trait Kind: Sync {
         false
     }
 
-    /// Which objects a key of the ranges is about.
-    fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns;
+    /// Which objects a key of the ranges is about: by default the one whose key it is.
+    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
+        Concerns::One(key.to_vec())
+    }
 
     /// The columns of the table.
     fn columns(&self) -> &'static [Column];
@@ -101,10 +103,14 @@ pub trait Kind: Sync {
     fn describe(&self, view: &View, name: &str, stored: &KeyValue, now: Timestamp) -> String;
 
     /// How `apply` writes it, if it does.
-    fn applied(&self) -> Option<&'static dyn Codec>;
+    fn applied(&self) -> Option<&'static dyn Codec> {
+        None
+    }
 
     /// How `delete` deletes it, if it does.
-    fn deleted(&self) -> Option<&'static dyn Deletable>;
+    fn deleted(&self) -> Option<&'static dyn Deletable> {
+        None
+    }
 }
 
 impl fmt::Debug for dyn Kind {
@@ -230,6 +236,15 @@ pub fn find(word: &str) -> Result<&'static dyn Kind, String> {
     ))
 }
 
+/// What can be done about an object of this kind whose stored value cannot be read.
+pub fn mending(kind: &str) -> &'static str {
+    let mut kinds = KINDS.iter();
+    match kinds.any(|known| known.words().kind == kind && known.deleted().is_some()) {
+        true => "delete it with --force and apply it again, or have its writer mend it",
+        false => "only its writer can mend it",
+    }
+}
+
 /// The failure of a question about objects that are not there.
 pub fn not_found(kind: &dyn Kind, ids: &[&Id], keys: &Keys) -> Failure {
     let words = kind.words();
@@ -239,95 +254,6 @@ pub fn not_found(kind: &dyn Kind, ids: &[&Id], keys: &Keys) -> Failure {
         words.plural,
         keys.prefix()
     ))
-}
-
-/// The first argument of the object commands: `KIND` or `KIND/NAME`.
-#[derive(Clone, Debug)]
-pub struct Target {
-    kind: &'static dyn Kind,
-    id: Option<Id>,
-}
-
-impl Target {
-    /// The kind, and all names: this argument's own and the others', each of which may be `KIND/NAME` again.
-    ///
-    /// # Errors
-    /// A sentence about the first argument that does not fit.
-    pub fn resolve(&self, others: &[String]) -> Result<(&'static dyn Kind, Vec<Id>), String> {
-        let mut ids: Vec<Id> = self.id.iter().cloned().collect();
-        for other in others {
-            // As many slashes as the kind's own names have, or one more after the kind.
-            let bare = other.matches('/').count() == usize::from(self.kind.is_owned());
-            let id = if bare || !other.contains('/') {
-                Some(parse_id(self.kind, other)?)
-            } else {
-                let target = parse(other)?;
-                let (expected, found) = (self.kind.words().kind, target.kind.words().kind);
-                if expected != found {
-                    return Err(format!(
-                        "\"{other}\" is a {found}; one command takes one kind ({expected})"
-                    ));
-                }
-                target.id
-            };
-            ids.extend(id.filter(|id| !ids.contains(id)));
-        }
-        Ok((self.kind, ids))
-    }
-}
-
-fn parse(text: &str) -> Result<Target, String> {
-    let (word, id) = match text.split_once('/') {
-        Some((word, id)) => (word, Some(id)),
-        None => (text, None),
-    };
-    let kind = find(word)?;
-    Ok(Target {
-        kind,
-        id: id.map(|id| parse_id(kind, id)).transpose()?,
-    })
-}
-
-fn parse_id(kind: &dyn Kind, text: &str) -> Result<Id, String> {
-    let name = |text: &str| text.parse::<Name>().map_err(|error| error.to_string());
-    match (kind.is_owned(), text.split_once('/')) {
-        (true, Some((owner, own))) => Ok(Id {
-            owner: Some(name(owner)?),
-            name: name(own)?,
-        }),
-        (true, None) => Err(format!(
-            "\"{}\" is no {}: expected OWNER/NAME",
-            text.escape_debug(),
-            kind.words().singular
-        )),
-        (false, _) => name(text).map(Id::from),
-    }
-}
-
-/// Reads a [`Target`] from the command line, and tells completions the kinds.
-#[derive(Clone, Copy, Debug)]
-pub struct TargetParser;
-
-impl TypedValueParser for TargetParser {
-    type Value = Target;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        arg: Option<&clap::Arg>,
-        value: &std::ffi::OsStr,
-    ) -> Result<Target, clap::Error> {
-        TypedValueParser::parse_ref(&(|text: &str| parse(text)), command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(KINDS.iter().map(|kind| {
-            let words = kind.words();
-            PossibleValue::new(words.plural)
-                .alias(words.singular)
-                .aliases(words.short)
-        })))
-    }
 }
 
 #[cfg(test)]
@@ -363,38 +289,5 @@ mod tests {
         let all = words.len();
         words.dedup();
         assert_eq!(words.len(), all);
-    }
-
-    #[test]
-    fn names_come_bare_or_with_their_kind_and_once() {
-        let resolve = |first: &str, others: &[&str]| {
-            let others: Vec<String> = others.iter().map(ToString::to_string).collect();
-            let (_, names) = parse(first)?.resolve(&others)?;
-            Ok::<_, String>(names.iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        assert_eq!(resolve("nodes", &[]).unwrap(), Vec::<String>::new());
-        assert_eq!(resolve("node", &["b", "a", "b"]).unwrap(), ["b", "a"]);
-        assert_eq!(resolve("node/a", &["no/b"]).unwrap(), ["a", "b"]);
-        assert!(
-            resolve("node/a", &["replica/b"])
-                .unwrap_err()
-                .contains("one kind")
-        );
-        assert!(resolve("node/", &[]).is_err());
-        assert!(resolve("node", &["A"]).is_err());
-    }
-
-    #[test]
-    fn a_task_is_named_with_its_service() {
-        let resolve = |first: &str, others: &[&str]| {
-            let others: Vec<String> = others.iter().map(ToString::to_string).collect();
-            let (_, ids) = parse(first)?.resolve(&others)?;
-            Ok::<_, String>(ids.iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        assert_eq!(resolve("task/web/1", &["web/2"]).unwrap(), ["web/1", "web/2"]);
-        assert_eq!(resolve("tasks", &["task/web/1"]).unwrap(), ["web/1"]);
-        for (first, others) in [("task", &["1"][..]), ("task/web", &[]), ("task", &["node/a/b"])] {
-            assert!(resolve(first, others).is_err(), "{first} {others:?}");
-        }
     }
 }

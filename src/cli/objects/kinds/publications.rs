@@ -2,15 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words, age_cell};
-use crate::cli::objects::delete::Deletable;
+use super::{Kind, Shown, Words, age_cell};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, NONE, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Publication;
 use crate::store::object::Object;
-use crate::store::object::change::Codec;
 use crate::store::object::publication::{state, state_word, to_document};
 use crate::store::{Id, Keys};
 use crate::volumes::record::blocked;
@@ -28,10 +26,10 @@ static WORDS: Words = Words {
 const COLUMNS: &[Column] = &[
     Column::new("NAME"),
     Column::new("STATE"),
-    Column::new("READ-ONLY"),
+    Column::new("READ ONLY"),
     Column::new("BLOCKED"),
     Column::new("AGE"),
-    Column::wide("NODE-ID"),
+    Column::wide("NODE ID"),
 ];
 
 impl Kind for Publications {
@@ -57,10 +55,6 @@ impl Kind for Publications {
 
     fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
         keys.parse_publication(key)
-    }
-
-    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
-        Concerns::One(key.to_vec())
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -91,18 +85,10 @@ impl Kind for Publications {
             description
                 .field(0, "State", state_word(state(publication)))
                 .field(0, "Read Only", yes_no(spec.read_only))
-                .field(0, "Published Again", yes_no(spec.again))
+                .field(0, "Publish Again", yes_no(spec.again))
                 .field(0, "Node ID", or_none(&status.csi_node_id))
                 .field(0, "Context", pairs(&status.publish_context));
             describe::conditions(description, &status.conditions, now);
         })
-    }
-
-    fn applied(&self) -> Option<&'static dyn Codec> {
-        None
-    }
-
-    fn deleted(&self) -> Option<&'static dyn Deletable> {
-        None
     }
 }

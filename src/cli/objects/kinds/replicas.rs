@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{Concerns, Kind, Shown, Words};
-use crate::cli::objects::delete::Deletable;
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, Description, one_line, or_none, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
-use crate::store::object::change::Codec;
 use crate::store::object::{malformed_document, replica, time};
 use crate::store::{Id, Keys, keys::NodeKey};
 
@@ -128,14 +126,6 @@ impl Kind for Replicas {
         description.field(0, "Lease", lease(kv));
         description.field(0, "Resource Version", kv.mod_revision.to_string());
         description.render()
-    }
-
-    fn applied(&self) -> Option<&'static dyn Codec> {
-        None
-    }
-
-    fn deleted(&self) -> Option<&'static dyn Deletable> {
-        None
     }
 }
 

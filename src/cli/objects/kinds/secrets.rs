@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words};
+use super::{Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, used_by_volumes::DeleteUsed};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
@@ -65,10 +65,6 @@ impl Kind for Secrets {
 
     fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
         keys.parse_secret(key)
-    }
-
-    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
-        Concerns::One(key.to_vec())
     }
 
     fn columns(&self) -> &'static [Column] {

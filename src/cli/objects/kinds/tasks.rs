@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words};
+use super::{Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, tasks::DeleteTask};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
@@ -57,10 +57,6 @@ impl Kind for Tasks {
 
     fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
         keys.parse_task(key)
-    }
-
-    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
-        Concerns::One(key.to_vec())
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -1,20 +1,16 @@
 //! Tombstones, as the commands show them: what forced deletions may have left at a backend.
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words, age_cell};
-use crate::cli::exit::Failure;
-use crate::cli::objects::delete::{self, Deletable, Deletion};
+use super::{Kind, Shown, Words, age_cell};
+use crate::cli::objects::delete::{Deletable, tombstones::DeleteTombstone};
 use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, NONE, one_line, or_none, pairs};
-use crate::etcd::{KeyRange, KeyValue, Txn};
+use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Tombstone;
-use crate::store::object::change::Codec;
-use crate::store::object::{Object, decode, time, tombstone, volume};
-use crate::store::{Id, Keys, Store};
+use crate::store::object::{Object, time, tombstone, volume};
+use crate::store::{Id, Keys};
 
 /// The kind.
 pub struct Tombstones;
@@ -30,7 +26,7 @@ const COLUMNS: &[Column] = &[
     Column::new("NAME"),
     Column::new("VOLUME"),
     Column::new("DRIVER"),
-    Column::new("VOLUME-ID"),
+    Column::new("VOLUME ID"),
     Column::new("NODES"),
     Column::new("AGE"),
     Column::wide("LABELS"),
@@ -63,10 +59,6 @@ impl Kind for Tombstones {
 
     fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
         keys.parse_tombstone(key)
-    }
-
-    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
-        Concerns::One(key.to_vec())
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -112,35 +104,7 @@ impl Kind for Tombstones {
         })
     }
 
-    fn applied(&self) -> Option<&'static dyn Codec> {
-        None
-    }
-
     fn deleted(&self) -> Option<&'static dyn Deletable> {
-        Some(&Tombstones)
-    }
-}
-
-impl Deletable for Tombstones {
-    fn plan<'a>(
-        &'a self,
-        store: &'a Store,
-        id: &'a Id,
-        _force: bool,
-    ) -> BoxFuture<'a, Result<Deletion, Failure>> {
-        async move {
-            let key = store.keys.tombstone(&id.name);
-            let stored = delete::read(store, &key).await?;
-            let left = decode::<Tombstone>(id.name.as_str(), &stored.value)
-                .map_or_else(|_| "unknown".to_owned(), |stored| tombstone::left_behind(&stored));
-            Ok(Deletion {
-                statement: format!(
-                    "tombstone/{id} is deleted: nobody is reminded any more of what is left at the backend ({left})"
-                ),
-                outcome: "deleted",
-                txn: Some(Txn::new().when_unchanged(&key, stored.mod_revision).delete(&key)),
-            })
-        }
-        .boxed()
+        Some(&DeleteTombstone)
     }
 }

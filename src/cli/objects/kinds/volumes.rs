@@ -38,7 +38,7 @@ const COLUMNS: &[Column] = &[
     Column::new("AGE"),
     Column::wide("ACCESS"),
     Column::wide("AVAILABILITY"),
-    Column::wide("VOLUME-ID"),
+    Column::wide("VOLUME ID"),
     Column::wide("UID"),
     Column::wide("LABELS"),
 ];
@@ -186,7 +186,7 @@ fn describe_volume(description: &mut Description, view: &View, name: &str, volum
             description.field(1, node.as_str(), state_word(state(publication)));
         }
     }
-    let mut title = "Waits for";
+    let mut title = "Waits For";
     for sentence in waits::of_volume(view, name, volume) {
         description.field(0, title, sentence);
         title = "";

@@ -15,6 +15,7 @@ pub struct Environment {
     node: String,
     member: MemberId,
     learner: bool,
+    started: bool,
     variables: Vec<(&'static str, String)>,
 }
 
@@ -71,6 +72,7 @@ impl Environment {
             node: node.to_string(),
             member,
             learner: own.learner,
+            started: own.is_started(),
             variables,
         })
     }
@@ -91,9 +93,14 @@ impl Environment {
             JoinFormat::Text => {
                 let Self { node, member, .. } = self;
                 let kind = if self.learner { "a learner" } else { "a voter" };
+                // Never both: a voter that came back empty would have forgotten what it has voted for.
+                let data = if self.started {
+                    "the data directory that it has"
+                } else {
+                    "an empty data directory"
+                };
                 format!(
-                    "node/{node}: member {member} is in the list as {kind}. Its etcd starts, on an empty data directory, \
-                     with\n{}",
+                    "node/{node}: member {member} is in the list as {kind}. Its etcd starts, on {data}, with\n{}",
                     lines("  ")
                 )
             }
@@ -165,7 +172,11 @@ mod tests {
              ETCD_ADVERTISE_CLIENT_URLS=http://n4:2379\n"
         );
         assert!(made.render(JoinFormat::Json).contains("\"ETCD_NAME\": \"n4\""));
-        assert!(made.render(JoinFormat::Text).contains("as a learner"));
+        let text = made.render(JoinFormat::Text);
+        assert!(
+            text.contains("as a learner") && text.contains("on an empty data directory"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -190,6 +201,12 @@ mod tests {
         let node = "n1".parse().unwrap();
         let made = Environment::new(&node, MemberId(1), &list, &["http://a:2380".to_owned()], &[]).unwrap();
         assert_eq!(variable(&made, "ETCD_NAME"), Some("other"));
+        // Without its data it would have forgotten what it has voted for.
+        let text = made.render(JoinFormat::Text);
+        assert!(
+            text.contains("as a voter") && text.contains("the data directory that it has"),
+            "{text}"
+        );
         assert!(Environment::new(&node, MemberId(9), &list, &[], &[]).is_err());
     }
 }

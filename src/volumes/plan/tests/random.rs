@@ -196,19 +196,22 @@ impl World {
         }
         let decision = self.scene.decide();
         let Some(step) = decision.step else { return false };
+        // A plugin that does not answer is waited for; nothing rests for that.
+        let failed = (step != Step::Connect).then(|| step.target());
         assert!(
-            !self.scene.resting.contains(&step.target()),
+            !failed
+                .as_ref()
+                .is_some_and(|target| self.scene.resting.contains(target)),
             "what rests is not tried"
         );
         self.scene.resting.clear();
-        let failed = step.target();
         if self.take(step, fate) {
             // A new leader knows nothing.
             if matches!(fate, Fate::CrashBefore | Fate::CrashAfter) {
                 self.scene.plugin = Plugin::Unknown;
             }
         } else {
-            self.scene.resting.insert(failed);
+            self.scene.resting.extend(failed);
         }
         true
     }

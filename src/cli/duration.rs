@@ -1,0 +1,70 @@
+//! Durations, as flags take them.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+/// Parses a duration as Kubernetes writes it.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let span: SignedDuration = text
+        .parse()
+        .map_err(|_| format!("\"{text}\" is not a duration: expected like 30s, 5m or 1h30m"))?;
+    Duration::try_from(span).map_err(|_| format!("\"{text}\" is negative"))
+}
+
+/// A parser of whole seconds in this range, for what etcd or a person counts in seconds: a duration, or a plain number
+/// of them.
+pub fn whole_seconds(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let parsed = match text.parse::<u64>() {
+            Ok(seconds) => Some(Duration::from_secs(seconds)),
+            Err(_) => duration(text).ok(),
+        };
+        let fits = |given: &Duration| given.subsec_nanos() == 0 && range.contains(&given.as_secs());
+        parsed.filter(fits).ok_or_else(|| {
+            let shown =
+                |seconds: &u64| SignedDuration::from_secs(i64::try_from(*seconds).unwrap_or(i64::MAX));
+            format!(
+                "expected whole seconds, {:#} to {:#}: like 30s, 5m or 1h30m",
+                shown(range.start()),
+                shown(range.end())
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_in_kubernetes() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["", "10", "-5s", "soon"] {
+            assert!(duration(bad).unwrap_err().contains(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn whole_seconds_are_a_duration_or_a_plain_number_within_the_range() {
+        let parse = whole_seconds(2..=3600);
+        for (text, seconds) in [("2", 2), ("2s", 2), ("2000ms", 2), ("1m30s", 90), ("1h", 3600)] {
+            assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for bad in ["", "1", "1s", "2500ms", "3601", "1h1s", "-5s", "soon"] {
+            let error = parse(bad).unwrap_err();
+            assert!(
+                error.starts_with("expected whole seconds, 2s to 1h"),
+                "{bad}: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What is known of one member: from etcd's list, from its record, and from what the members say.
+
+use crate::cli::objects::view::View;
+use crate::cli::output::NONE;
+use crate::etcd::members::{Listed, Status, Survey, most_committed, raft_leader};
+use crate::etcd::{KeyValue, MemberId, Revision};
+use crate::proto::condition::Status as ConditionStatus;
+use crate::proto::{Condition, Member};
+use crate::roles::reason::UNMANAGED_MEMBER;
+use crate::store::object::{Malformed, member};
+
+/// What stands in a cell whose value nobody answered.
+pub(super) const UNKNOWN: &str = "<unknown>";
+
+/// Everything that is known of one member.
+pub(super) struct Seen<'v> {
+    pub(super) id: MemberId,
+    pub(super) listed: Option<&'v Listed>,
+    pub(super) record: Option<Member>,
+    pub(super) survey: Option<&'v Survey>,
+    pub(super) leads: bool,
+    /// Entries that it has yet to apply, of those that any member knows to be committed.
+    pub(super) lag: Option<u64>,
+    pub(super) alarms: Vec<&'v str>,
+}
+
+impl<'v> Seen<'v> {
+    pub(super) fn new(view: &'v View, id: MemberId, stored: &KeyValue) -> Result<Self, Malformed> {
+        let record = match stored.mod_revision {
+            Revision::ABSENT => None,
+            _ => Some(member::decode_member(&stored.value)?),
+        };
+        let surveys = view.members().map_or(&[][..], |members| &members.surveys);
+        let survey = surveys.iter().find(|survey| survey.id == id);
+        let status = survey.and_then(|survey| survey.status.as_ref().ok());
+        let all = surveys.iter().filter_map(|survey| survey.status.as_ref().ok());
+        let mut alarms: Vec<&str> = all
+            .flat_map(|status| &status.alarms)
+            .filter(|alarm| alarm.member == id)
+            .map(|alarm| alarm.kind.as_str())
+            .collect();
+        alarms.sort_unstable();
+        alarms.dedup();
+        Ok(Self {
+            id,
+            listed: view.members().and_then(|members| members.list.member(id)),
+            record,
+            survey,
+            leads: raft_leader(surveys) == Some(id),
+            lag: status.map(|status| most_committed(surveys).saturating_sub(status.applied)),
+            alarms,
+        })
+    }
+
+    pub(super) fn status(&self) -> Option<&'v Status> {
+        self.survey.and_then(|survey| survey.status.as_ref().ok())
+    }
+
+    pub(super) fn role(&self) -> &'static str {
+        match self.listed {
+            Some(listed) if listed.learner => "learner",
+            Some(_) => "voter",
+            None => NONE,
+        }
+    }
+
+    pub(super) fn health(&self) -> &'static str {
+        let decided = self
+            .record
+            .as_ref()
+            .is_some_and(|record| record.removal.is_some());
+        match (self.listed, self.survey) {
+            (None, _) => "not listed",
+            (Some(_), _) if decided => "removing",
+            (Some(listed), _) if !listed.is_started() => "not started",
+            (Some(_), Some(survey)) if survey.is_healthy() => "healthy",
+            (Some(_), _) => "unhealthy",
+        }
+    }
+
+    /// Why it is not healthy, as far as it was asked.
+    pub(super) fn illness(&self) -> Option<String> {
+        let survey = self.survey?;
+        survey
+            .health
+            .as_ref()
+            .err()
+            .map(|error| error.message().to_owned())
+    }
+
+    pub(super) fn node(&self) -> &str {
+        self.record.as_ref().map_or("", |record| &record.node)
+    }
+
+    pub(super) fn conditions(&self) -> Vec<Condition> {
+        let mut conditions = self
+            .record
+            .as_ref()
+            .map_or_else(Vec::new, |record| record.conditions.clone());
+        if self.record.is_none() {
+            conditions.push(Condition {
+                r#type: UNMANAGED_MEMBER.to_owned(),
+                status: ConditionStatus::True.into(),
+                reason: "NoRecord".to_owned(),
+                message: "Quorate has no record of it and leaves it alone; quorate adopt makes one"
+                    .to_owned(),
+                ..Condition::default()
+            });
+        }
+        conditions
+    }
+}
+
+/// `20 KiB`, `1.5 MiB`: as much as is of interest.
+pub(super) fn bytes(size: u64) -> String {
+    let mut unit = 0;
+    let mut scaled = size;
+    let mut rest = 0;
+    while scaled >= 1024 && unit < 4 {
+        (scaled, rest) = (scaled / 1024, scaled % 1024);
+        unit += 1;
+    }
+    let unit_word = ["B", "KiB", "MiB", "GiB", "TiB"][unit];
+    match (unit, scaled) {
+        (1.., ..10) => format!("{scaled}.{} {unit_word}", rest * 10 / 1024),
+        _ => format!("{scaled} {unit_word}"),
+    }
+}
+
+/// The value, or that it is not known.
+pub(super) fn known(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_units_that_a_person_reads() {
+        for (size, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (20_480, "20 KiB"),
+            (1_600_000, "1.5 MiB"),
+            (8_589_934_592, "8.0 GiB"),
+            (u64::MAX, "16777215 TiB"),
+        ] {
+            assert_eq!(bytes(size), text);
+        }
+    }
+}

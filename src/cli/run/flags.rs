@@ -1,0 +1,322 @@
+//! The flags of `quorate run`, and the settings that they mean.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::connection::EtcdArgs;
+use crate::cli::duration::whole_seconds;
+use crate::etcd::Config;
+use crate::failpoint::Hold;
+use crate::gate::controller::Times;
+use crate::gate::plan::Own;
+use crate::kube::Limits;
+use crate::kube::events::Pod;
+use crate::replica::Settings;
+use crate::resources;
+use crate::roles::controller as roles;
+use crate::roles::plan::Limits as RoleLimits;
+use crate::store::Name;
+use crate::volumes::controller as volumes;
+
+/// How long a start waits for etcd before it fails, to be started again by whoever supervises it.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a lease may live, in seconds: etcd needs time to see it renewed, and nobody waits hours for a successor.
+const LEASE_TTL: RangeInclusive<u64> = 2..=3600;
+
+/// What a member may take to start, in seconds: up to a week.
+const LEARNER_TIMEOUT: RangeInclusive<u64> = 1..=604_800;
+
+/// Arguments of `quorate run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Name of this replica, unique among them [default: the pod's or the host's name]
+    #[arg(long, env = "QUORATE_NODE_ID", value_name = "NAME")]
+    pub(super) node_id: Option<String>,
+
+    /// Kubeconfig file [default: in-cluster, then $KUBECONFIG, then ~/.kube/config]
+    #[arg(
+        long,
+        env = "QUORATE_KUBECONFIG",
+        value_name = "FILE",
+        conflicts_with = "no_kubernetes"
+    )]
+    pub(super) kubeconfig: Option<PathBuf>,
+
+    /// Do not touch Kubernetes: no resources, no status key, no gate
+    #[arg(long, env = "QUORATE_NO_KUBERNETES")]
+    pub(super) no_kubernetes: bool,
+
+    /// Directory of the bundle of Kubernetes resources [default: the built-in one]
+    #[arg(long, env = "QUORATE_BUNDLE", value_name = "DIR")]
+    pub(super) bundle: Option<PathBuf>,
+
+    /// TTL of the leases of the election and of the registration: whole seconds, 2s to 1h
+    #[arg(long, env = "QUORATE_LEASE_TTL", value_name = "DURATION", default_value = "10s",
+          value_parser = whole_seconds(LEASE_TTL))]
+    lease_ttl: Duration,
+
+    /// Address for health and metrics
+    #[arg(
+        long,
+        env = "QUORATE_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "0.0.0.0:8080"
+    )]
+    pub(super) listen: SocketAddr,
+
+    /// Form of the log on stderr; $RUST_LOG sets levels by module
+    #[arg(long, env = "QUORATE_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub(super) log_format: LogFormat,
+
+    /// Whether the endpoints follow etcd's member list; false for proxies and port forwards
+    #[arg(long, env = "QUORATE_ETCD_SYNC_ENDPOINTS", value_name = "BOOL", default_value_t = true,
+          action = clap::ArgAction::Set)]
+    etcd_sync_endpoints: bool,
+
+    /// Wait before reconciling over an existing status, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(Times::default().settle))]
+    settle_ms: u64,
+
+    /// Between passes when nothing changes, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(Times::default().pass_interval))]
+    pass_interval_ms: u64,
+
+    /// Between comparisons with the volumes that a plugin lists, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(volumes::Times::default().compare_every))]
+    volume_compare_interval_ms: u64,
+
+    /// Between looks at etcd's endpoints, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).endpoint_interval))]
+    etcd_endpoint_interval_ms: u64,
+
+    /// Limit on a request to etcd, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).request_timeout))]
+    etcd_request_timeout_ms: u64,
+
+    /// Silence after which a watch is asked for a sign of life, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).watch_silence))]
+    etcd_watch_silence_ms: u64,
+
+    /// Limit on a request to the API server, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(Limits::default().request))]
+    kube_request_timeout_ms: u64,
+
+    /// Requests to the API server at a time
+    #[arg(long, hide = true, default_value_t = resources::Settings::default().in_flight)]
+    kube_in_flight: usize,
+
+    /// For an object that is created anew to be gone, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().gone_within))]
+    gone_within_ms: u64,
+
+    /// For a CustomResourceDefinition to be taken up by the API server, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().established_within))]
+    established_within_ms: u64,
+
+    /// How long a member that was added may take to start before it is removed again
+    #[arg(long, env = "QUORATE_LEARNER_TIMEOUT", value_name = "DURATION", default_value = "10m",
+          value_parser = whole_seconds(LEARNER_TIMEOUT))]
+    learner_timeout: Duration,
+
+    #[command(flatten)]
+    role_times: RoleTimes,
+
+    /// How long a start waits for etcd, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(START_LIMIT))]
+    start_limit_ms: u64,
+
+    /// End the process, or lose the reply, at a named point, for fault runs
+    #[arg(long, hide = true, value_name = "POINT")]
+    pub(super) crash_at: Option<String>,
+
+    /// Wait at a named point as long as a file is there, which is made when it gets there, for fault runs
+    #[arg(long, hide = true, value_name = "POINT=FILE")]
+    pub(super) hold_at: Option<Hold>,
+
+    #[command(flatten)]
+    pod: PodArgs,
+}
+
+impl RunArgs {
+    /// How etcd is reached.
+    pub(super) fn etcd_config(&self, etcd: &EtcdArgs) -> Config {
+        let mut config = etcd.config();
+        config.sync_endpoints = self.etcd_sync_endpoints;
+        config.endpoint_interval = Duration::from_millis(self.etcd_endpoint_interval_ms);
+        config.request_timeout = Duration::from_millis(self.etcd_request_timeout_ms);
+        config.watch_silence = Duration::from_millis(self.etcd_watch_silence_ms);
+        config
+    }
+
+    /// How long a start waits for etcd.
+    pub(super) fn start_limit(&self) -> Duration {
+        Duration::from_millis(self.start_limit_ms)
+    }
+
+    /// For requests to the API server.
+    pub(super) fn kube_limits(&self) -> Limits {
+        Limits {
+            request: Duration::from_millis(self.kube_request_timeout_ms),
+            ..Limits::default()
+        }
+    }
+
+    /// Of the passes over the resources.
+    pub(super) fn reconciling(&self) -> resources::Settings {
+        resources::Settings {
+            in_flight: self.kube_in_flight.max(1),
+            gone_within: Duration::from_millis(self.gone_within_ms),
+            established_within: Duration::from_millis(self.established_within_ms),
+        }
+    }
+
+    /// Of the replica of this name, whose bundle is of this release.
+    pub(super) fn settings(&self, node: Name, own: Own) -> Settings {
+        Settings {
+            node,
+            own,
+            lease_ttl: self.lease_ttl,
+            times: Times {
+                settle: Duration::from_millis(self.settle_ms),
+                pass_interval: Duration::from_millis(self.pass_interval_ms),
+            },
+            roles: self.role_times.settings(self.learner_timeout),
+            volumes: volumes::Times {
+                compare_every: Duration::from_millis(self.volume_compare_interval_ms),
+            },
+        }
+    }
+
+    /// The pod that it runs in.
+    pub(super) fn pod(&self) -> Option<Pod> {
+        self.pod.pod()
+    }
+}
+
+/// Waits and limits of node roles.
+#[derive(Args, Debug)]
+struct RoleTimes {
+    /// For a member of etcd to prove that it is healthy, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().member_timeout))]
+    member_timeout_ms: u64,
+
+    /// For a peer URL to be reached, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().dial_timeout))]
+    dial_timeout_ms: u64,
+
+    /// The longest between two tries of a role change, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().retry))]
+    role_retry_ms: u64,
+
+    /// Between looks at etcd's members while nothing is pending, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().resync))]
+    role_resync_ms: u64,
+
+    /// How long a learner may take before that is told, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().patience))]
+    learner_patience_ms: u64,
+
+    /// For an add whose answer was lost to show, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().limits.add_doubt))]
+    add_doubt_ms: u64,
+
+    /// How long the ended join of a node that is gone is kept, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().keep_joins))]
+    keep_joins_ms: u64,
+}
+
+impl RoleTimes {
+    fn settings(&self, learner_timeout: Duration) -> roles::Settings {
+        roles::Settings {
+            limits: RoleLimits {
+                learner_timeout,
+                add_doubt: Duration::from_millis(self.add_doubt_ms),
+            },
+            member_timeout: Duration::from_millis(self.member_timeout_ms),
+            dial_timeout: Duration::from_millis(self.dial_timeout_ms),
+            retry: Duration::from_millis(self.role_retry_ms),
+            resync: Duration::from_millis(self.role_resync_ms),
+            patience: Duration::from_millis(self.learner_patience_ms),
+            keep_joins: Duration::from_millis(self.keep_joins_ms),
+        }
+    }
+}
+
+/// The pod that Kubernetes Events are about, from the downward API.
+#[derive(Args, Debug)]
+struct PodArgs {
+    #[arg(long, hide = true, env = "POD_NAME")]
+    pod_name: Option<String>,
+    #[arg(long, hide = true, env = "POD_NAMESPACE")]
+    pod_namespace: Option<String>,
+    #[arg(long, hide = true, env = "POD_UID")]
+    pod_uid: Option<String>,
+}
+
+impl PodArgs {
+    fn pod(&self) -> Option<Pod> {
+        Some(Pod {
+            name: self.pod_name.clone()?,
+            namespace: self.pod_namespace.clone()?,
+            uid: self.pod_uid.clone()?,
+        })
+    }
+}
+
+/// Form of the log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    fn parsed(flags: &[&str]) -> Result<RunArgs, String> {
+        let words = ["quorate"].iter().chain(flags);
+        let parsed = Alone::try_parse_from(words).map(|alone| alone.run);
+        parsed.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn times_default_to_those_of_the_controllers() {
+        let args = parsed(&[]).unwrap();
+        assert_eq!(args.lease_ttl, Duration::from_secs(10));
+        let limits = roles::Settings::default().limits;
+        assert_eq!(args.learner_timeout, limits.learner_timeout);
+    }
+
+    #[test]
+    fn a_time_to_live_is_a_duration_or_a_plain_number_of_seconds() {
+        for text in ["90s", "1m30s", "90"] {
+            let args = parsed(&[&format!("--lease-ttl={text}")]).unwrap();
+            assert_eq!(args.lease_ttl, Duration::from_secs(90), "{text}");
+        }
+        for text in ["1s", "1", "2500ms", "2h", "ten", "", "-5s"] {
+            let error = parsed(&[&format!("--lease-ttl={text}")]).err().unwrap();
+            assert!(error.contains("--lease-ttl <DURATION>"), "{error}");
+            assert!(error.contains("expected whole seconds, 2s to 1h"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The keys of the reconciler: status, election, inventory.
+
+use super::Keys;
+use crate::etcd::KeyRange;
+
+/// Stands for the core group, whose name is empty; no API group can be called so, as they hold a dot.
+const CORE_GROUP: &str = "core";
+
+/// Stands for the namespace of a cluster-scoped object; no namespace can be called so.
+const NO_NAMESPACE: &str = "_";
+
+impl Keys {
+    /// `/kubernetes/reconciler/status`: a `KubernetesReconcilerStatus`.
+    pub fn status(&self) -> Vec<u8> {
+        self.below(format_args!("/kubernetes/reconciler/status"))
+    }
+
+    /// `/kubernetes/reconciler/status.json`: the same for people.
+    pub fn status_json(&self) -> Vec<u8> {
+        self.below(format_args!("/kubernetes/reconciler/status.json"))
+    }
+
+    /// Everything about the reconciler: status, election, inventory.
+    pub fn reconciler(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/kubernetes/reconciler/")))
+    }
+
+    /// `/kubernetes/reconciler/leader`: the election's prefix, as `etcdctl elect` takes it.
+    pub fn election(&self) -> String {
+        format!("{}/kubernetes/reconciler/leader", self.0)
+    }
+
+    /// The candidates' keys: the one that came to be first is the leader's.
+    pub fn candidates(&self) -> KeyRange {
+        KeyRange::prefix(format!("{}/", self.election()))
+    }
+
+    /// `/kubernetes/reconciler/inventory/<group>/<kind>/<namespace or _>/<name>`: an `Applied`. The core group
+    /// is written `core`. Kubernetes allows no slash in any of the parts.
+    pub fn inventory(&self, group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Vec<u8> {
+        let group = if group.is_empty() { CORE_GROUP } else { group };
+        let namespace = namespace.unwrap_or(NO_NAMESPACE);
+        self.below(format_args!(
+            "/kubernetes/reconciler/inventory/{group}/{kind}/{namespace}/{name}"
+        ))
+    }
+
+    /// The whole inventory.
+    pub fn all_inventory(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/kubernetes/reconciler/inventory/")))
+    }
+
+    /// Group, kind, namespace and name of an inventory key.
+    pub fn parse_inventory<'a>(&self, key: &'a [u8]) -> Option<(&'a str, &'a str, Option<&'a str>, &'a str)> {
+        let mut parts = self
+            .parse_below(key, "/kubernetes/reconciler/inventory/")?
+            .splitn(4, '/');
+        let (group, kind) = (parts.next()?, parts.next()?);
+        let (namespace, name) = (parts.next()?, parts.next()?);
+        let group = if group == CORE_GROUP { "" } else { group };
+        Some((
+            group,
+            kind,
+            (namespace != NO_NAMESPACE).then_some(namespace),
+            name,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new("/team/quorate".parse().unwrap())
+    }
+
+    #[test]
+    fn an_inventory_key_parses_back_to_what_built_it() {
+        for (group, kind, namespace, name) in [
+            ("", "Namespace", None, "a"),
+            ("", "ConfigMap", Some("default"), "b.c"),
+            (
+                "rbac.authorization.k8s.io",
+                "ClusterRole",
+                None,
+                "system:quorate:x",
+            ),
+        ] {
+            let key = keys().inventory(group, kind, namespace, name);
+            assert_eq!(keys().parse_inventory(&key), Some((group, kind, namespace, name)));
+        }
+        assert_eq!(
+            keys().parse_inventory(b"/other/kubernetes/reconciler/inventory/core/A/_/b"),
+            None
+        );
+    }
+}

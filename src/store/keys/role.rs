@@ -1,0 +1,111 @@
+//! The keys of members, joins and removed nodes: with nodes, what decides about roles.
+
+use super::{Keys, Name};
+use crate::etcd::{KeyRange, MemberId};
+
+/// A key between `/joins/` and the last of `/removed/`, by what decides about roles. Names are as they stand there, good
+/// or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleKey<'a> {
+    /// `/joins/<node>`
+    Join(&'a str),
+    /// `/members/<member id>`
+    Member(MemberId),
+    /// `/nodes/<name>`, not what lies below it
+    Node(&'a str),
+    /// `/removed/<uid>`
+    Removed(&'a str),
+    /// Anything else.
+    Other,
+}
+
+impl Keys {
+    /// `/removed/<uid>`: a `RemovedNode`.
+    pub fn removed(&self, uid: &str) -> Vec<u8> {
+        self.below(format_args!("/removed/{uid}"))
+    }
+
+    /// All of them.
+    pub fn all_removed(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/removed/")))
+    }
+
+    /// `/joins/<node>`: a `Join`.
+    pub fn join(&self, node: &Name) -> Vec<u8> {
+        self.below(format_args!("/joins/{node}"))
+    }
+
+    /// All joins.
+    pub fn joins(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/joins/")))
+    }
+
+    /// `/members/<member id>`: a `Member`.
+    pub fn member(&self, id: MemberId) -> Vec<u8> {
+        self.below(format_args!("/members/{id}"))
+    }
+
+    /// All member records.
+    pub fn members(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("/members/")))
+    }
+
+    /// Joins, member records, nodes and removed nodes in one range, so that one watch brings their changes in the order
+    /// in which they happened. What else lies between is [`RoleKey::Other`].
+    pub fn roles(&self) -> KeyRange {
+        self.joins().through(self.all_removed())
+    }
+
+    /// What a key of [`Keys::roles`] is.
+    pub fn parse_role<'a>(&self, key: &'a [u8]) -> RoleKey<'a> {
+        let parts = self
+            .parse_below(key, "/")
+            .and_then(|below| below.split_once('/'))
+            .filter(|(_, name)| !name.is_empty() && !name.contains('/'));
+        match parts {
+            Some(("joins", node)) => RoleKey::Join(node),
+            Some(("members", id)) => parse_member_id(id).map_or(RoleKey::Other, RoleKey::Member),
+            Some(("nodes", name)) => RoleKey::Node(name),
+            Some(("removed", uid)) => RoleKey::Removed(uid),
+            _ => RoleKey::Other,
+        }
+    }
+}
+
+/// Exactly as [`MemberId`] prints, so that no member has two keys.
+fn parse_member_id(text: &str) -> Option<MemberId> {
+    let id = MemberId(u64::from_str_radix(text, 16).ok()?);
+    (id.to_string() == text).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new("/team/quorate".parse().unwrap())
+    }
+
+    #[test]
+    fn the_range_of_roles_holds_each_kind_and_tells_them_apart() {
+        let range = keys().roles();
+        let (name, id): (Name, _) = ("n1".parse().unwrap(), MemberId(0x1f));
+        assert_eq!(keys().member(id), b"/team/quorate/members/000000000000001f");
+        for (key, expected) in [
+            (keys().join(&name), RoleKey::Join("n1")),
+            (keys().member(id), RoleKey::Member(id)),
+            (b"/team/quorate/members/1f".to_vec(), RoleKey::Other),
+            (b"/team/quorate/members/000000000000001F".to_vec(), RoleKey::Other),
+            (b"/team/quorate/members/+00000000000001f".to_vec(), RoleKey::Other),
+            (keys().node(&name), RoleKey::Node("n1")),
+            (keys().registration(&name), RoleKey::Other),
+            (b"/team/quorate/nodes/".to_vec(), RoleKey::Other),
+            (keys().removed("u"), RoleKey::Removed("u")),
+            (keys().status(), RoleKey::Other),
+        ] {
+            assert_eq!(keys().parse_role(&key), expected);
+            assert!(range.start() <= key.as_slice());
+        }
+        assert_eq!(keys().parse_role(b"/team/quorate2/nodes/a"), RoleKey::Other);
+    }
+}

@@ -1,0 +1,160 @@
+//! The calls: an intent before each that needs one, its result after (INV-3).
+
+use jiff::Timestamp;
+
+use super::{Acting, Stop, Trouble, Undo};
+use crate::csi::{Class, Effect, Failure, Session};
+use crate::failpoint;
+use crate::proto::Volume;
+use crate::store::Name;
+use crate::store::object::volume::required_bytes;
+use crate::volumes::write::Proof;
+use crate::volumes::{record, request};
+
+impl Acting<'_> {
+    pub(super) async fn create(&mut self) -> Result<(), Stop> {
+        let session = self.session()?;
+        let mut volume = self.job.seen.volume.clone();
+        let mut revision = self.job.seen.revision;
+        // Before the intent: a volume whose secrets are missing was never attempted.
+        let secrets = self.secrets(&volume).await?;
+        failpoint::hit("volumes.creating");
+        let term = self.env.fence.term().0;
+        let intended = record::intend_create(&volume, term, Timestamp::now());
+        let is_first_attempt = intended.is_some();
+        if let Some(intended) = intended {
+            revision = self.put_volume(&intended, None).await?;
+            volume = intended;
+        }
+        failpoint::hit("volumes.create-intended");
+        let wanted = request::create(&volume)?;
+        let answer = self.call(session.create_volume(&wanted, &secrets)).await?;
+        failpoint::hit("volumes.create-called");
+        match answer {
+            Ok(created) => {
+                let created = request::created(created);
+                let mut made = volume.clone();
+                made.status
+                    .get_or_insert_default()
+                    .volume_id
+                    .clone_from(&created.volume_id);
+                let undo = Undo {
+                    volume: made,
+                    from: None,
+                };
+                self.settle_volume(volume, revision, undo, |volume| {
+                    record::created(volume, created.clone())
+                })
+                .await?;
+                failpoint::hit("volumes.create-recorded");
+                Ok(())
+            }
+            Err(failure) => {
+                let trouble = Trouble::of_call(&failure);
+                // Of an earlier attempt it is not known what became of it, and a plugin may refuse a request before it
+                // looks whether it carried that out before: then it may be there, and is not forgotten (INV-6).
+                let nothing_is_there = is_first_attempt && failure.effect() == Effect::None;
+                if failure.class() == Class::Final && nothing_is_there {
+                    let refused = record::create_refused(&volume);
+                    let refused = record::volume_blocked(&refused, Some(&trouble.why), Timestamp::now())
+                        .unwrap_or(refused);
+                    self.put_volume_at(&refused, revision, None).await?;
+                }
+                Err(trouble.into())
+            }
+        }
+    }
+
+    pub(super) async fn expand(&mut self) -> Result<(), Stop> {
+        let session = self.session()?;
+        let (volume, revision) = (self.job.seen.volume.clone(), self.job.seen.revision);
+        let secrets = self.secrets(&volume).await?;
+        let wanted = request::expand(&volume)?;
+        failpoint::hit("volumes.expanding");
+        let answer = self.call(session.expand_volume(&wanted, &secrets)).await?;
+        failpoint::hit("volumes.expanded");
+        let expanded = answer.map_err(|failure| Trouble::of_call(&failure))?;
+        let asked = required_bytes(&volume);
+        let has = expanded.capacity.map_or(0, request::to_bytes);
+        self.settle_volume_if_there(volume, revision, |volume| record::expanded(volume, asked, has))
+            .await
+    }
+
+    pub(super) async fn publish(&mut self, node: &Name, csi_node_id: &str) -> Result<(), Stop> {
+        let session = self.session()?;
+        let volume = self.job.seen.volume.clone();
+        let (mut publication, mut revision) = self.publication(node)?;
+        let secrets = self.secrets(&volume).await?;
+        failpoint::hit("volumes.publishing");
+        if let Some(intended) = record::intend_publish(&publication, csi_node_id) {
+            revision = self.put_publication(node, &intended, revision, None).await?;
+            publication = intended;
+        }
+        failpoint::hit("volumes.publish-intended");
+        let wanted = request::publish(&volume, &publication, csi_node_id)?;
+        let answer = self.call(session.publish_volume(&wanted, &secrets)).await?;
+        failpoint::hit("volumes.publish-called");
+        let context = answer.map_err(|failure| Trouble::of_call(&failure))?;
+        let undo = Undo {
+            volume,
+            from: Some(csi_node_id.to_owned()),
+        };
+        self.settle_publication(node, publication, revision, undo, |publication| {
+            record::published(publication, context.clone())
+        })
+        .await?;
+        failpoint::hit("volumes.publish-recorded");
+        Ok(())
+    }
+
+    pub(super) async fn unpublish_call(&mut self, volume: &Volume, csi_node_id: &str) -> Result<(), Stop> {
+        let session = self.session()?;
+        let secrets = self.secrets(volume).await?;
+        let id = request::volume_id(volume)?;
+        let node = crate::csi::CsiNodeId::new(csi_node_id)?;
+        let answer = self.call(session.unpublish_volume(&id, &node, &secrets)).await?;
+        answer.map_err(|failure| Trouble::of_call(&failure).into())
+    }
+
+    pub(super) async fn delete(&mut self) -> Result<(), Stop> {
+        let session = self.session()?;
+        let volume = self.job.seen.volume.clone();
+        let mut revision = self.job.seen.revision;
+        let secrets = self.secrets(&volume).await?;
+        failpoint::hit("volumes.deleting");
+        if let Some(intended) = record::intend_delete(&volume) {
+            let proof = Proof::Empty(self.env.store.keys.publications_of(&self.job.name));
+            revision = self.put_volume(&intended, Some(proof)).await?;
+        }
+        failpoint::hit("volumes.delete-intended");
+        let id = request::volume_id(&volume)?;
+        let answer = self.call(session.delete_volume(&id, &secrets)).await?;
+        failpoint::hit("volumes.delete-called");
+        answer.map_err(|failure| Trouble::of_call(&failure))?;
+        self.forget_volume(revision).await?;
+        failpoint::hit("volumes.delete-recorded");
+        Ok(())
+    }
+
+    pub(super) fn session(&self) -> Result<std::sync::Arc<Session>, Stop> {
+        self.job.session.clone().ok_or(Stop::Look)
+    }
+
+    /// A call, within the plugin's number of calls at a time and within the window of the term (INV-3).
+    pub(super) async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<Result<T, Failure>, Stop> {
+        // Never closed.
+        let _permit = self.job.permits.acquire().await.map_err(|_| Stop::Lost)?;
+        let window = self.env.fence.window();
+        if !window.is_open() {
+            return Err(Stop::Lost);
+        }
+        tokio::select! {
+            biased;
+            () = window.closed() => Err(Stop::Lost),
+            answer = call => Ok(answer),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Publications: which begin, which end, and what of drift is mended.
+
+use super::*;
+
+#[test]
+fn a_volume_with_a_publication_is_never_deleted() {
+    for state in [
+        State::PendingPublish,
+        State::Published,
+        State::PendingNodeUnpublish,
+        State::PendingUnpublish,
+    ] {
+        for id in ["", "csi-n1"] {
+            let scene = Scene::of(marked(created(volume(Scope::SingleNode)))).with("n1", state, id);
+            assert!(
+                !matches!(scene.step(), Some(Step::Delete | Step::Drop)),
+                "{state:?} {id:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_gone_out_of_service_or_another_loses_its_publication_and_no_other_does() {
+    for held in [
+        State::PendingPublish,
+        State::Published,
+        State::PendingNodeUnpublish,
+    ] {
+        let mut scene = Scene::of(created(volume(Scope::MultiNode)))
+            .with("n1", State::Published, "csi-n1")
+            .with("n2", held, "csi-n2");
+        scene.nodes.remove(&name("n2"));
+        let detach = |lost: Lost| {
+            Some(Step::Detach {
+                node: name("n2"),
+                lost: Some(lost),
+                again: false,
+            })
+        };
+        assert_eq!(scene.step(), detach(Lost::Absent));
+        let mut other = node("csi-n2");
+        other.uid = "another".to_owned();
+        scene.nodes.insert(name("n2"), other);
+        assert_eq!(scene.step(), detach(Lost::Unchanged(Revision(7))));
+        let mut out = node("csi-n2");
+        out.out_of_service = true;
+        scene.nodes.insert(name("n2"), out);
+        assert_eq!(scene.step(), detach(Lost::Unchanged(Revision(7))));
+    }
+}
+
+#[test]
+fn it_is_unpublished_from_the_stored_node_id_whatever_the_node_says_now() {
+    let mut scene =
+        Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingUnpublish, "csi-then");
+    for now in [None, Some(node("csi-now")), Some(node(""))] {
+        scene.nodes.remove(&name("n2"));
+        scene.nodes.extend(now.into_iter().map(|node| (name("n2"), node)));
+        assert_eq!(
+            scene.step(),
+            Some(Step::Unpublish {
+                node: name("n2"),
+                csi_node_id: "csi-then".to_owned()
+            })
+        );
+    }
+}
+
+#[test]
+fn a_node_whose_id_changed_under_a_publish_gets_it_anew_after_the_old_id_lost_it() {
+    let scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::PendingPublish, "csi-old");
+    let detach = Step::Detach {
+        node: name("n1"),
+        lost: None,
+        again: true,
+    };
+    assert_eq!(scene.step(), Some(detach));
+}
+
+#[test]
+fn a_node_without_a_node_id_is_waited_for_and_delays_no_other() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode)))
+        .with("n1", State::PendingPublish, "")
+        .with("n2", State::PendingPublish, "");
+    scene.nodes.insert(name("n1"), node(""));
+    assert_eq!(
+        scene.step(),
+        Some(Step::Publish {
+            node: name("n2"),
+            csi_node_id: "csi-n2".to_owned()
+        })
+    );
+    assert_eq!(scene.reasons(), ["NodeIDMissing"]);
+}
+
+#[test]
+fn a_volume_for_one_node_is_not_published_to_a_second_before_the_first_let_go() {
+    for state in [
+        State::Published,
+        State::PendingNodeUnpublish,
+        State::PendingUnpublish,
+    ] {
+        let mut scene = Scene::of(created(volume(Scope::SingleNode)))
+            .with("n1", state, "csi-n1")
+            .with("n2", State::PendingPublish, "");
+        scene.resting.insert(Target::Node(name("n1")));
+        assert_eq!(scene.step(), None, "{state:?}");
+        assert!(scene.reasons().contains(&"OtherNode"));
+    }
+}
+
+#[test]
+fn a_plugin_that_publishes_nothing_has_no_strays_and_a_stray_without_an_id_is_none() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode)));
+    scene.drift.strays = [String::new()].into();
+    assert_eq!(scene.step(), None, "INV-6: no call with an empty node id");
+    scene.drift.strays = ["csi-n9".to_owned()].into();
+    let scene = scene.offering(Plugin::Offers(Offers {
+        publish: false,
+        ..ALL
+    }));
+    assert_eq!(scene.step(), None);
+}
+
+#[test]
+fn a_node_or_a_publication_whose_uid_is_not_known_is_not_taken_for_another() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-n1");
+    scene.nodes.get_mut(&name("n1")).unwrap().uid = String::new();
+    assert_eq!(scene.step(), None, "its record cannot be read");
+    scene.nodes.insert(name("n1"), node("csi-n1"));
+    let there = scene.publications.get_mut(&name("n1")).unwrap();
+    there.spec.as_mut().unwrap().node_uid = String::new();
+    assert_eq!(scene.step(), None);
+}
+
+#[test]
+fn nothing_is_unpublished_of_a_volume_without_an_id_and_nothing_repaired_of_one_that_goes() {
+    let early = Scene::of(volume(Scope::SingleNode)).with("n1", State::PendingUnpublish, "csi-n1");
+    assert_eq!(early.step(), Some(Step::Create));
+    let mut going =
+        Scene::of(marked(created(volume(Scope::SingleNode)))).with("n1", State::Published, "csi-n1");
+    going.drift.lost = [name("n1")].into();
+    assert_eq!(going.step(), None);
+}
+
+#[test]
+fn a_publication_of_a_marked_volume_ends() {
+    let scene = Scene::of(marked(created(volume(Scope::SingleNode)))).with("n1", State::PendingPublish, "");
+    let detach = Step::Detach {
+        node: name("n1"),
+        lost: None,
+        again: false,
+    };
+    assert_eq!(scene.step(), Some(detach));
+}
+
+#[test]
+fn a_publication_that_was_published_under_an_id_is_repaired_under_that_id() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-then");
+    scene.drift.lost = [name("n1")].into();
+    assert_eq!(
+        scene.step(),
+        Some(Step::Publish {
+            node: name("n1"),
+            csi_node_id: "csi-then".to_owned()
+        })
+    );
+    // Of a plugin that published nothing then, there is nothing to repair.
+    let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "");
+    scene.drift.lost = [name("n1")].into();
+    assert_eq!(scene.step(), None);
+}
+
+#[test]
+fn one_node_after_the_other_gets_a_volume_for_one_and_all_get_one_for_many() {
+    let waiting = |scope| {
+        let scene = Scene::of(created(volume(scope)))
+            .with("n1", State::PendingPublish, "")
+            .with("n2", State::Published, "csi-n2");
+        scene.step().map(|step| step.target())
+    };
+    assert_eq!(waiting(Scope::SingleNode), None);
+    assert_eq!(waiting(Scope::Unspecified), None, "the narrower one");
+    assert_eq!(waiting(Scope::MultiNode), Some(Target::Node(name("n1"))));
+    // One whose own publication is held by nobody else.
+    let own = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::PendingPublish, "csi-n1");
+    assert!(matches!(own.step(), Some(Step::Publish { .. })));
+    // A plugin that publishes nothing leaves no id behind.
+    for state in [State::Published, State::PendingNodeUnpublish] {
+        let scene = Scene::of(created(volume(Scope::SingleNode)))
+            .with("n1", state, "")
+            .with("n2", State::PendingPublish, "");
+        assert_eq!(scene.step(), None, "{state:?}");
+    }
+}
+
+#[test]
+fn drift_is_mended_and_a_node_of_a_record_is_no_stray() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-n1");
+    scene.drift.strays = ["csi-n1".to_owned()].into();
+    assert_eq!(scene.step(), None);
+    scene.drift.strays.insert("csi-n9".to_owned());
+    assert_eq!(
+        scene.step(),
+        Some(Step::UnpublishStray {
+            csi_node_id: "csi-n9".to_owned()
+        })
+    );
+    scene.drift = Drift {
+        lost: [name("n1")].into(),
+        strays: BTreeSet::new(),
+    };
+    assert_eq!(
+        scene.step(),
+        Some(Step::Publish {
+            node: name("n1"),
+            csi_node_id: "csi-n1".to_owned()
+        })
+    );
+}
+
+#[test]
+fn a_publication_of_an_earlier_volume_of_that_name_is_left_alone() {
+    let mut scene =
+        Scene::of(created(volume(Scope::MultiNode))).with("n1", State::PendingUnpublish, "csi-n1");
+    let earlier = scene.publications.get_mut(&name("n1")).unwrap();
+    earlier.spec.as_mut().unwrap().volume_uid = "earlier".to_owned();
+    for state in [State::PendingUnpublish, State::PendingPublish] {
+        let earlier = scene.publications.get_mut(&name("n1")).unwrap();
+        earlier.status.as_mut().unwrap().set_state(state);
+        assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherVolume"]));
+    }
+}
+
+#[test]
+fn a_publication_that_cannot_be_read_keeps_the_volume_and_its_one_place() {
+    let mut scene = Scene::of(marked(created(volume(Scope::SingleNode))));
+    scene.unreadable = [name("n9")].into();
+    assert_eq!(
+        (scene.step(), scene.reasons()),
+        (None, vec!["PublicationMalformed"])
+    );
+    let mut scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::PendingPublish, "");
+    scene.unreadable = [name("n9")].into();
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherNode"]));
+}

@@ -1,0 +1,154 @@
+//! One `quorate dev`, and what it has started.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use quorate::dev::process::{Program, Supervised};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::support::quorate::binary;
+use crate::support::wait::{SOON, eventually};
+
+/// A whole cluster comes up within this, on a machine that is busy with other tests.
+const UP: Duration = Duration::from_secs(90);
+
+/// One `quorate dev`, and a directory for its temporary files that nothing else uses.
+pub(super) struct Dev {
+    pub(super) process: Supervised,
+    pub(super) temporary: TempDir,
+    /// Every process that was seen below it.
+    pub(super) children: BTreeSet<i32>,
+}
+
+impl Dev {
+    pub(super) fn start(args: &[&str]) -> Self {
+        Self::with(args, &[])
+    }
+
+    pub(super) fn with(args: &[&str], variables: &[(&str, OsString)]) -> Self {
+        let temporary = tempfile::Builder::new()
+            .prefix("quorate-test-")
+            .tempdir()
+            .unwrap();
+        let files = temporary.path().join("tmp");
+        std::fs::create_dir(&files).unwrap();
+        let mut env = vec![("TMPDIR".to_owned(), files.into_os_string())];
+        env.extend(
+            variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone())),
+        );
+        let program = Program {
+            name: "quorate dev".to_owned(),
+            path: binary(),
+            args: [&["dev"], args].concat().into_iter().map(Into::into).collect(),
+            env,
+            hidden_env: "QUORATE_",
+            log: temporary.path().join("output"),
+        };
+        Self {
+            process: program.start().unwrap(),
+            temporary,
+            children: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn output(&self) -> String {
+        self.process.output().unwrap()
+    }
+
+    pub(super) async fn wait_for(&mut self, text: &str) {
+        let what = format!("quorate dev prints {text:?}");
+        eventually(UP, &what, async || {
+            self.children.extend(children_of(self.process.pid()));
+            let output = self.output();
+            if output.contains(text) {
+                return Ok(());
+            }
+            assert!(self.process.status().is_none(), "it ended: {output}");
+            Err(output)
+        })
+        .await;
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.process.pid()).unwrap(), signal).unwrap();
+    }
+
+    pub(super) async fn ended(&mut self) -> ExitStatus {
+        let ended = tokio::time::timeout(SOON, self.process.exited()).await;
+        ended
+            .unwrap_or_else(|_| panic!("it does not end: {}", self.output()))
+            .unwrap()
+    }
+
+    /// The process of this name below it.
+    pub(super) fn child(&self, name: &str) -> i32 {
+        self.find_child(name)
+            .unwrap_or_else(|| panic!("{name} does not run"))
+    }
+
+    pub(super) fn find_child(&self, name: &str) -> Option<i32> {
+        let named = |pid: &i32| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains(name)
+        };
+        children_of(self.process.pid()).into_iter().find(named)
+    }
+
+    /// Panics if a process, a listening port or a temporary file of the whole run is still there.
+    pub(super) async fn assert_nothing_is_left(&self) {
+        assert!(!self.children.is_empty(), "no child was seen");
+        for pid in &self.children {
+            assert!(!runs(*pid), "process {pid} is left");
+        }
+        let ports = ports_in(&self.output());
+        assert!(!ports.is_empty(), "no port was printed");
+        for port in ports {
+            let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+            assert!(connected.is_err(), "port {port} is still served");
+        }
+        assert_eq!(
+            files_in(&self.temporary.path().join("tmp")),
+            Vec::<PathBuf>::new()
+        );
+    }
+}
+
+pub(super) fn runs(pid: i32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A killed parent's children are reaped by whoever adopts them; until then they are zombies that run no more.
+    !state.is_empty() && !state.contains(") Z ")
+}
+
+pub(super) fn children_of(parent: i32) -> Vec<i32> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &i32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // After the name, which may hold anything: state, parent.
+            let after_name = stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned());
+            after_name.is_some_and(|rest| rest.split(' ').nth(1) == Some(&parent.to_string()))
+        })
+        .collect()
+}
+
+fn ports_in(text: &str) -> BTreeSet<u16> {
+    text.split("127.0.0.1:")
+        .skip(1)
+        .filter_map(|rest| {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..digits].parse().ok()
+        })
+        .collect()
+}
+
+pub(super) fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}

@@ -1,0 +1,318 @@
+//! Changes of the member lists of real clusters, each asked of one given member.
+
+use std::time::Duration;
+
+use quorate::dev::etcd::Member;
+use quorate::etcd::members::{ChangeError, Fault, List, Listed, Survey, raft_leader};
+use quorate::etcd::{Etcd, MemberId};
+
+use super::members::{LIMIT, list, named};
+use crate::support::client::{config, connect, connect_to, connect_with, metric, put};
+use crate::support::etcd::TestEtcd;
+use crate::support::proxy::Network;
+use crate::support::wait::{SOON, eventually, same};
+
+/// The raft leader and another voter.
+async fn leader_and_other(client: &Etcd, list: &List) -> (Listed, Listed) {
+    let leader = eventually(SOON, "a raft leader", async || {
+        raft_leader(&client.survey(&list.members, LIMIT).await).ok_or("none")
+    })
+    .await;
+    let other = list.voters().find(|member| member.id != leader).unwrap();
+    (list.member(leader).unwrap().clone(), other.clone())
+}
+
+/// What `--initial-cluster` is for a member of this name that is listed by its peer URL.
+fn initial_cluster(list: &List, joining: &Member) -> String {
+    let entry = |member: &Listed| {
+        let name = if member.is_started() {
+            &member.name
+        } else {
+            &joining.name
+        };
+        format!("{name}={}", member.peer_urls[0])
+    };
+    list.members.iter().map(entry).collect::<Vec<_>>().join(",")
+}
+
+/// Tries a change until it is not refused for the quorum: etcd counts a member only 5 s after it connected.
+async fn once_settled<T>(what: &str, mut change: impl AsyncFnMut() -> Result<T, ChangeError>) -> T {
+    eventually(SOON, what, async || change().await).await
+}
+
+#[tokio::test]
+async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
+    let mut etcd = TestEtcd::start().await;
+    let client = connect_with(config(etcd.endpoints())).await;
+    let first = list(&client, 1).await.members.remove(0);
+    let (client_url, peer_url) = {
+        let second = etcd.add().unwrap();
+        (second.client_url.clone(), second.peer_url.clone())
+    };
+    let urls = vec![peer_url];
+    let added = client.add_learner(&first, &urls).await.unwrap();
+    assert!(added.learner && !added.is_started() && added.has_peer_urls(&urls));
+    // Done twice is done once.
+    let again = client.add_learner(&first, &urls).await.unwrap_err();
+    assert_eq!(again.fault, Fault::PeerUrlExists, "{again}");
+    let third = vec!["http://127.0.0.1:1".to_owned()];
+    let third = client.add_learner(&first, &third).await.unwrap_err();
+    assert_eq!(third.fault, Fault::TooManyLearners, "{third}");
+    let bad = client
+        .add_learner(&first, &["nonsense".to_owned()])
+        .await
+        .unwrap_err();
+    assert_eq!(bad.fault, Fault::BadUrls, "{bad}");
+    // It has never started: nothing to ask, nothing to promote.
+    let surveys = client.survey(std::slice::from_ref(&added), LIMIT).await;
+    assert!(!surveys[0].is_healthy());
+    let early = client.promote_learner(&first, added.id).await.unwrap_err();
+    assert_eq!(early.fault, Fault::LearnerNotReady, "{early}");
+
+    let listed = client.list_members().await.unwrap();
+    let joining = etcd.members.last_mut().unwrap();
+    joining.join(&initial_cluster(&listed, joining)).unwrap();
+    let listed = list(&client, 2).await;
+    let second = listed.member(added.id).unwrap().clone();
+    assert!(second.learner && second.client_urls == [client_url]);
+    eventually(SOON, "a healthy learner", async || {
+        let surveys = client.survey(&listed.members, LIMIT).await;
+        same(surveys.iter().all(Survey::is_healthy), true)
+    })
+    .await;
+    once_settled("promoted", async || {
+        client.promote_learner(&first, second.id).await
+    })
+    .await;
+    let twice = client.promote_learner(&first, second.id).await.unwrap_err();
+    assert_eq!(twice.fault, Fault::NotALearner, "{twice}");
+    let listed = client.list_members().await.unwrap();
+    assert_eq!(listed.voters().count(), 2);
+    // Every member that stays has the same list, through itself.
+    for member in &listed.members {
+        let list = client.list_through(member, LIMIT).await.unwrap();
+        assert_eq!((list.answered_by, list.voters().count()), (member.id, 2));
+    }
+    let (leader, other) = leader_and_other(&client, &listed).await;
+    let refused = client.move_leadership(&other, leader.id).await.unwrap_err();
+    assert_eq!(refused.fault, Fault::NotLeader, "{refused}");
+    let refused = client.move_leadership(&leader, MemberId(1)).await.unwrap_err();
+    assert_eq!(refused.fault, Fault::BadTransferee, "{refused}");
+    let moved_urls = vec!["http://127.0.0.1:1".to_owned()];
+    let unknown = client.update_peer_urls(&leader, MemberId(1), &moved_urls).await;
+    assert_eq!(unknown.unwrap_err().fault, Fault::MemberNotFound);
+    let itself = client.remove_member(&other, &other).await.unwrap_err();
+    assert_eq!(itself.fault, Fault::Refused, "{itself}");
+    once_settled("removed", async || client.remove_member(&leader, &other).await).await;
+    let gone = client.remove_member(&leader, &other).await.unwrap_err();
+    assert_eq!(gone.fault, Fault::MemberNotFound, "{gone}");
+    assert_eq!(client.list_members().await.unwrap().members.len(), 1);
+}
+
+#[tokio::test]
+async fn a_voter_gets_other_peer_urls() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let only = list(&client, 1).await.members[0].clone();
+    let urls = vec!["http://127.0.0.1:1".to_owned()];
+    client.update_peer_urls(&only, only.id, &urls).await.unwrap();
+    let listed = client.list_members().await.unwrap();
+    assert!(listed.members[0].has_peer_urls(&urls), "{listed:?}");
+    assert_eq!(listed.members[0].id, only.id);
+}
+
+#[tokio::test]
+async fn nothing_is_asked_of_a_member_that_was_removed_and_its_endpoint_is_gone() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    let client = connect(&etcd).await;
+    let listed = list(&client, 3).await;
+    let (leader, victim) = leader_and_other(&client, &listed).await;
+    assert!(
+        client
+            .survey(&listed.members, LIMIT)
+            .await
+            .iter()
+            .all(Survey::is_healthy)
+    );
+    once_settled("removed", async || client.remove_member(&leader, &victim).await).await;
+    assert!(!client.live_endpoints().contains(&victim.client_urls[0]));
+    // Asked by the old list, as a reader that has not noticed yet would, also once the list is known to be without it.
+    assert_eq!(client.list_members().await.unwrap().members.len(), 2);
+    let asked = metric(
+        &client,
+        r#"quorate_etcd_request_seconds_count{operation="status",code="OK"}"#,
+    );
+    let surveys = client.survey(std::slice::from_ref(&victim), LIMIT).await;
+    let said = surveys[0].health.as_ref().unwrap_err().to_string();
+    assert!(said.contains("its removal was begun"), "{said}");
+    assert_eq!(
+        metric(
+            &client,
+            r#"quorate_etcd_request_seconds_count{operation="status",code="OK"}"#
+        ),
+        asked
+    );
+    let gone = etcd
+        .members
+        .iter_mut()
+        .find(|member| member.name == victim.name)
+        .unwrap();
+    eventually(SOON, "the removed member ends", async || {
+        same(gone.has_ended(), true)
+    })
+    .await;
+    let said = std::fs::read_to_string(gone.log_file()).unwrap();
+    assert!(!said.contains("panic"), "{said}");
+    // An endpoint that refuses connections would fail one of these.
+    for value in 0..20 {
+        put(&client, "/m", value.to_string()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_victim_is_left_alone_before_its_removal_is_asked_for() {
+    let mut etcd = TestEtcd::with(2, &[]).await;
+    let proxy = etcd.behind_proxy(0).await;
+    let mut config = config(vec![proxy.url(), etcd.members[1].client_url.clone()]);
+    // Longer than this test may take: the call is under way all the while.
+    config.request_timeout = 2 * SOON;
+    let client = connect_with(config).await;
+    let listed = eventually(SOON, "the proxy's address", async || {
+        let listed = list(&client, 2).await;
+        let urls = named(&listed, "etcd-1").client_urls.clone();
+        same(urls, vec![proxy.url()]).map(|_| listed)
+    })
+    .await;
+    let (through, victim) = (named(&listed, "etcd-1"), named(&listed, "etcd-2"));
+    assert!(
+        client
+            .survey(&listed.members, LIMIT)
+            .await
+            .iter()
+            .all(Survey::is_healthy)
+    );
+    proxy.set(Network::BlackHole);
+    let left_alone = eventually(SOON, "it is left alone", async || {
+        let surveys = client.survey(std::slice::from_ref(victim), LIMIT).await;
+        let said = surveys[0].health.clone().map_err(|error| error.to_string());
+        let parted = said
+            .err()
+            .is_some_and(|said| said.contains("its removal was begun"));
+        let endpoints = client.live_endpoints();
+        let still_used = endpoints.contains(&victim.client_urls[0]);
+        same((parted, still_used), (true, false))
+    });
+    tokio::select! {
+        removed = client.remove_member(through, victim) => panic!("nobody was asked: {removed:?}"),
+        _ = left_alone => {}
+    }
+    proxy.set(Network::Passes);
+}
+
+#[tokio::test]
+async fn a_removal_waits_for_what_its_victim_was_asked_before() {
+    // etcd itself refuses nothing for want of acquaintance.
+    let mut etcd = TestEtcd::with(2, &["--strict-reconfig-check=false"]).await;
+    let proxy = etcd.behind_proxy(1).await;
+    let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
+    let listed = eventually(SOON, "the proxy's address", async || {
+        let listed = list(&client, 2).await;
+        let urls = named(&listed, "etcd-2").client_urls.clone();
+        same(urls, vec![proxy.url()]).map(|_| listed)
+    })
+    .await;
+    let (through, victim) = (named(&listed, "etcd-1"), named(&listed, "etcd-2"));
+    assert!(
+        client
+            .survey(&listed.members, LIMIT)
+            .await
+            .iter()
+            .all(Survey::is_healthy)
+    );
+    // Its answer does not come, so that it is waited for until the limit.
+    proxy.set(Network::BlackHole);
+    let asked = std::cell::Cell::new(true);
+    let asking = async {
+        client
+            .survey(std::slice::from_ref(victim), Duration::from_secs(1))
+            .await;
+        asked.set(false);
+    };
+    let removing = async {
+        let removed = client.remove_member(through, victim).await;
+        assert!(!asked.get(), "{removed:?}");
+    };
+    tokio::join!(asking, removing);
+}
+
+#[tokio::test]
+async fn a_removal_that_etcd_refuses_takes_the_member_back() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    let client = connect_with(config(etcd.endpoints())).await;
+    let listed = list(&client, 3).await;
+    let (leader, victim) = leader_and_other(&client, &listed).await;
+    let third = listed
+        .members
+        .iter()
+        .find(|member| member.id != leader.id && member.id != victim.id)
+        .unwrap();
+    let down = etcd
+        .members
+        .iter_mut()
+        .find(|member| member.name == third.name)
+        .unwrap();
+    down.kill().await.unwrap();
+    // Of the two voters that would be left one is down.
+    let refused = eventually(SOON, "etcd notices", async || {
+        match client.remove_member(&leader, &victim).await {
+            Err(refused) if refused.fault == Fault::QuorumAtRisk => Ok(refused),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_ne!(refused.fault, Fault::Unknown);
+    let surveys = client.survey(&[leader, victim], LIMIT).await;
+    assert!(surveys.iter().all(Survey::is_healthy), "{surveys:?}");
+}
+
+#[tokio::test]
+async fn leadership_moves_to_the_member_that_is_named() {
+    let etcd = TestEtcd::with(3, &[]).await;
+    let client = connect(&etcd).await;
+    let listed = list(&client, 3).await;
+    let (leader, other) = leader_and_other(&client, &listed).await;
+    client.move_leadership(&leader, other.id).await.unwrap();
+    eventually(SOON, "the new leader", async || {
+        let surveys = client.survey(&listed.members, LIMIT).await;
+        same(raft_leader(&surveys), Some(other.id))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_reply_to_a_change_that_is_lost_leaves_its_outcome_unknown() {
+    let mut etcd = TestEtcd::start().await;
+    let proxy = etcd.behind_proxy(0).await;
+    let client = connect_to(etcd.endpoints()).await;
+    let only = eventually(SOON, "the proxy's address", async || {
+        let only = list(&client, 1).await.members[0].clone();
+        same(only.client_urls.clone(), vec![proxy.url()]).map(|_| only)
+    })
+    .await;
+    assert!(client.survey(std::slice::from_ref(&only), LIMIT).await[0].is_healthy());
+    proxy.set(Network::LosesReplies);
+    let urls = vec!["http://127.0.0.1:1".to_owned()];
+    let lost = client.add_learner(&only, &urls).await.unwrap_err();
+    assert_eq!(lost.fault, Fault::Unknown, "{lost}");
+    // It was made all the same; the list tells.
+    let listed = client.list_members().await.unwrap();
+    let learner = listed.members.iter().find(|member| member.learner).unwrap();
+    assert!(learner.has_peer_urls(&urls));
+    let lost = client.remove_member(&only, learner).await.unwrap_err();
+    assert_eq!(lost.fault, Fault::Unknown, "{lost}");
+    // It may be on its way out, so it is still left alone.
+    let surveys = client.survey(std::slice::from_ref(learner), LIMIT).await;
+    let said = surveys[0].health.as_ref().unwrap_err().to_string();
+    assert!(said.contains("its removal was begun"), "{said}");
+    assert_eq!(client.list_members().await.unwrap().members.len(), 1);
+}

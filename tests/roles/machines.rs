@@ -1,0 +1,168 @@
+//! The machines of nodes: they ask to join, start what was added, and end once they were removed.
+
+use prost::Message;
+use quorate::dev::etcd::Member;
+use quorate::etcd::members::Fault;
+use quorate::etcd::{MemberId, Revision, Txn};
+use quorate::proto::join::Progress;
+use quorate::proto::{Join, JoinRequest, Role};
+
+use super::world::{LONG, World, name, node};
+use crate::support::proxy::Proxy;
+use crate::support::wait::{eventually, same};
+
+fn request(id: &str, uid: String, peer_urls: &[String]) -> JoinRequest {
+    JoinRequest {
+        id: id.to_owned(),
+        node_uid: uid,
+        peer_urls: peer_urls.to_vec(),
+        requested_at: Some(prost_types::Timestamp::from(std::time::SystemTime::now())),
+        no_dial: false,
+    }
+}
+
+impl World {
+    /// One more member of the test's cluster, not started: its node's name.
+    pub fn add_machine(&mut self) -> String {
+        let member = self.etcd.add().unwrap();
+        member.name.clone()
+    }
+
+    pub fn machine(&mut self, of: &str) -> &mut Member {
+        let mut members = self.etcd.members.iter_mut();
+        members
+            .find(|member| member.name == of)
+            .expect("there is such a machine")
+    }
+
+    /// Has clients reach the last member through a proxy.
+    pub async fn last_behind_proxy(&mut self) -> Proxy {
+        let last = self.etcd.members.len() - 1;
+        let proxy = self.etcd.behind_proxy(last).await;
+        let name = &self.etcd.members[last].name;
+        eventually(LONG, "the proxy's address is known", async || {
+            let list = self.list().await;
+            let member = list.members.iter().find(|member| member.name == *name);
+            same(member.unwrap().client_urls.clone(), vec![proxy.url()])
+        })
+        .await;
+        proxy
+    }
+
+    pub fn peer_urls(&self, of: &str) -> Vec<String> {
+        let member = self.etcd.members.iter().find(|member| member.name == of);
+        vec![member.expect("there is such a machine").peer_url.clone()]
+    }
+
+    pub async fn join(&self, of: &str) -> Option<(Join, Revision)> {
+        let stored = self.read(&self.store.keys.join(&name(of))).await?;
+        Some((Join::decode(&*stored.value).unwrap(), stored.mod_revision))
+    }
+
+    /// Writes a request to join, as `quorate join` does. Returns its id.
+    pub async fn ask_to_join(&self, of: &str, peer_urls: &[String]) -> String {
+        let id = uuid::Uuid::new_v4().to_string();
+        let uid = match self.node(of).await {
+            Some((node, _)) => node.metadata.unwrap_or_default().uid,
+            None => format!("uid-of-{of}"),
+        };
+        self.change(&self.store.keys.join(&name(of)), |stored| {
+            let mut join = stored.map_or_else(Join::default, |value| Join::decode(value).unwrap());
+            join.request = Some(request(&id, uid.clone(), peer_urls));
+            join.encode_to_vec()
+        })
+        .await;
+        id
+    }
+
+    /// Waits until the request is answered with this.
+    pub async fn wait_join(&self, of: &str, request: &str, progress: Progress) -> Join {
+        eventually(LONG, &format!("the join of {of} is {progress:?}"), async || {
+            let Some((join, _)) = self.join(of).await else {
+                return Err("there is none".to_owned());
+            };
+            match join.answers == request && join.progress() == progress {
+                true => Ok(join),
+                false => Err(format!("{join:?}")),
+            }
+        })
+        .await
+    }
+
+    /// A learner of which nobody has a record yet, and the intent to add it for this node, as a leader leaves them that
+    /// ended while etcd added the member. The node is a manager, unless it is said to be gone. The request's id is `r`.
+    pub async fn half_add(&self, of: &str, urls: &[String], gone: bool) -> MemberId {
+        let voter = self.list().await.voters().next().unwrap().clone();
+        let added = eventually(LONG, "etcd takes a learner", async || {
+            self.store.etcd.add_learner(&voter, urls).await
+        })
+        .await;
+        let uid = format!("uid-of-{of}");
+        let join = Join {
+            request: Some(request("r", uid.clone(), urls)),
+            answers: "r".to_owned(),
+            progress: Progress::Adding.into(),
+            peer_urls: urls.to_vec(),
+            node_uid: uid,
+            changed_at: Some(prost_types::Timestamp::from(std::time::SystemTime::now())),
+            ..Join::default()
+        };
+        let keys = &self.store.keys;
+        let mut txn = Txn::new().put(&keys.join(&name(of)), join.encode_to_vec());
+        if !gone {
+            let manager = node(of, Role::Manager, Role::Manager).encode_to_vec();
+            txn = txn.put(&keys.node(&name(of)), manager);
+        }
+        self.commit(txn).await;
+        added.id
+    }
+
+    /// Starts the etcd of a node whose member was added, as the node does once `quorate join` printed how.
+    pub async fn start_added(&mut self, of: &str) {
+        let list = self.list().await;
+        let own = self.peer_urls(of);
+        let entries: Vec<String> = list
+            .members
+            .iter()
+            .map(|member| {
+                let name = match member.has_peer_urls(&own) {
+                    true => of,
+                    false => member.name.as_str(),
+                };
+                format!("{name}={}", member.peer_urls[0])
+            })
+            .collect();
+        self.machine(of).join(&entries.join(",")).unwrap();
+    }
+
+    /// From a promotion that was asked for to a voter.
+    pub async fn bring_up(&mut self, of: &str) {
+        self.wait_role(of, Role::Manager).await;
+        let request = self.ask_to_join(of, &self.peer_urls(of)).await;
+        self.wait_join(of, &request, Progress::Learner).await;
+        self.start_added(of).await;
+        self.wait_join(of, &request, Progress::Voter).await;
+    }
+
+    /// Takes a node's member out of the list, as an operator would with etcdctl.
+    pub async fn take_out(&self, of: &str) {
+        let list = self.list().await;
+        let victim = list.members.iter().find(|member| member.name == of).unwrap();
+        let through = list.voters().find(|member| member.id != victim.id).unwrap();
+        eventually(LONG, "the member is taken out", async || {
+            match self.store.etcd.remove_member(through, victim).await {
+                Err(error) if error.fault != Fault::MemberNotFound => Err(error),
+                _ => Ok(()),
+            }
+        })
+        .await;
+    }
+
+    /// Stops the etcd of a node that is no member any more. It stops by itself, as a rule.
+    pub async fn tear_down(&mut self, of: &str) {
+        let machine = self.machine(of);
+        machine.kill().await.unwrap();
+        let log = std::fs::read_to_string(machine.log_file()).unwrap();
+        assert!(!log.contains("panic"), "{of} was asked while it went: {log}");
+    }
+}

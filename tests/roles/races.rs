@@ -1,0 +1,187 @@
+//! The leader is held at a point, and meanwhile somebody changes what it has decided on.
+
+use prost::Message;
+use quorate::etcd::Txn;
+use quorate::proto::join::Progress;
+use quorate::proto::{Member, Role};
+use quorate::roles::controller::Settings;
+
+use super::crashes::FLAGS;
+use super::demotions::{looked, was_always_a_manager};
+use super::world::World;
+use crate::support::hold::Hold;
+use crate::support::proxy::Network;
+use crate::support::quorate::{Launch, TestReplica};
+use crate::support::wait::{SOON, eventually, same};
+
+/// A leader that is held the first time that it gets to this point.
+async fn held_at(world: &World, point: &'static str) -> (TestReplica, Hold) {
+    let hold = Hold::at(point);
+    let mut replica = hold.on(Launch::on(&world.etcd)).start("a");
+    replica.wait_leading().await;
+    (replica, hold)
+}
+
+/// The raft leader of three, and the two others.
+async fn three(world: &World) -> [String; 3] {
+    let leading = world.raft_leader().await;
+    let mut names = ["etcd-1", "etcd-2", "etcd-3"].map(str::to_owned);
+    names.sort_by_key(|name| *name != leading);
+    names
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demotion_withdrawn_before_its_intent_is_written_is_not_carried_out() {
+    let world = World::start_with(3, &FLAGS).await;
+    let (mut replica, hold) = held_at(&world, "roles.deciding-removal").await;
+    world.demote("etcd-2").await;
+    hold.reached().await;
+    let withdrawn = world.promote("etcd-2").await;
+    hold.release();
+    looked(&world).await;
+    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    let record = world.member(world.id_of("etcd-2").await).await.unwrap();
+    assert_eq!(record.removal, None);
+    was_always_a_manager(&world, "etcd-2", withdrawn).await;
+    replica.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demotion_withdrawn_while_the_member_is_removed_leaves_the_node_a_manager() {
+    let world = World::start_with(3, &FLAGS).await;
+    let [leading, second, victim] = three(&world).await;
+    let (mut replica, hold) = held_at(&world, "roles.removing").await;
+    world.demote(&victim).await;
+    hold.reached().await;
+    let withdrawn = world.promote(&victim).await;
+    hold.release();
+    let mut left = [leading.as_str(), second.as_str()];
+    left.sort_unstable();
+    world.wait_voters(&left).await;
+    world.wait_records(&left).await;
+    was_always_a_manager(&world, &victim, withdrawn).await;
+    replica.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_removed_when_a_second_member_dies_between_the_check_and_the_intent() {
+    // INV-5 without etcd's own check. Neither is the raft leader: nothing but the dead one is in the way.
+    let mut world = World::start_with(3, &FLAGS).await;
+    let [leading, second, victim] = three(&world).await;
+    let (mut replica, hold) = held_at(&world, "roles.deciding-removal").await;
+    world.demote(&victim).await;
+    hold.reached().await;
+    // As long as an answer counts: what the second one says of itself meanwhile is too old then.
+    tokio::time::sleep(Settings::default().member_timeout).await;
+    world.machine(&second).kill().await.unwrap();
+    hold.release();
+    world.wait_blocked(&victim, Some("QuorumRisk")).await;
+    let (voters, _) = world.members().await;
+    assert_eq!(voters, ["etcd-1", "etcd-2", "etcd-3"]);
+    world.machine(&second).start().await.unwrap();
+    world.wait_role(&victim, Role::Worker).await;
+    let mut left = [leading.as_str(), second.as_str()];
+    left.sort_unstable();
+    world.wait_voters(&left).await;
+    replica.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demotion_ends_only_once_a_quorum_of_the_rest_has_seen_the_member_go() {
+    let mut world = World::start_with(3, &FLAGS).await;
+    let proxy = world.last_behind_proxy().await;
+    let leading = world.raft_leader().await;
+    let victim = if leading == "etcd-1" { "etcd-2" } else { "etcd-1" };
+    let other = if victim == "etcd-1" { "etcd-2" } else { "etcd-1" };
+    let (mut replica, hold) = held_at(&world, "roles.removal-answered").await;
+    world.demote(victim).await;
+    hold.reached().await;
+    proxy.set(Network::BlackHole);
+    hold.release();
+    world.wait_blocked(victim, Some("MemberListUnreadable")).await;
+    assert_eq!(world.role(victim).await, Role::Manager);
+    proxy.set(Network::Passes);
+    world.wait_role(victim, Role::Worker).await;
+    world.wait_voters(&[other, "etcd-3"]).await;
+    world.wait_records(&[other, "etcd-3"]).await;
+    replica.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_whose_node_is_demoted_before_the_intent_is_written_adds_nobody_and_lets_nobody_vote() {
+    let mut world = World::start_with(1, &FLAGS).await;
+    let of = world.add_machine();
+    for (point, transition) in [
+        (
+            "roles.deciding-add",
+            "quorate_role_transitions_total{from=\"none\",to=\"learner\",result=\"done\"}",
+        ),
+        (
+            "roles.deciding-promotion",
+            "quorate_role_transitions_total{from=\"learner\",to=\"voter\",result=\"done\"}",
+        ),
+    ] {
+        let (mut replica, hold) = held_at(&world, point).await;
+        world.promote(&of).await;
+        world.wait_role(&of, Role::Manager).await;
+        let request = world.ask_to_join(&of, &world.peer_urls(&of)).await;
+        if point == "roles.deciding-promotion" {
+            world.wait_join(&of, &request, Progress::Learner).await;
+            world.start_added(&of).await;
+        }
+        hold.reached().await;
+        world.demote(&of).await;
+        hold.release();
+        world.wait_role(&of, Role::Worker).await;
+        looked(&world).await;
+        world.wait_voters(&["etcd-1"]).await;
+        world.wait_records(&["etcd-1"]).await;
+        assert_eq!(replica.metric(transition).await.unwrap_or(0.0), 0.0, "{point}");
+        replica.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_comes_while_its_member_is_added_is_answered_too() {
+    let mut world = World::start_with(1, &FLAGS).await;
+    let of = world.add_machine();
+    let (mut replica, hold) = held_at(&world, "roles.adding").await;
+    world.promote(&of).await;
+    world.wait_role(&of, Role::Manager).await;
+    let urls = world.peer_urls(&of);
+    world.ask_to_join(&of, &urls).await;
+    hold.reached().await;
+    let again = world.ask_to_join(&of, &urls).await;
+    hold.release();
+    world.wait_join(&of, &again, Progress::Learner).await;
+    assert_eq!(world.list().await.members.len(), 2);
+    world.wait_records(&["etcd-1", &of]).await;
+    replica.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_evicted_where_the_last_node_that_was_there_goes_before_the_intent_is_written() {
+    let world = World::start_with(3, &FLAGS).await;
+    let before = world.list().await.members;
+    let (mut replica, hold) = held_at(&world, "roles.deciding-removal").await;
+    world.remove_node("etcd-3").await;
+    hold.reached().await;
+    // As where the prefix is emptied key by key.
+    world
+        .commit(Txn::new().delete_range(&world.store.keys.nodes()))
+        .await;
+    hold.release();
+    for member in &before {
+        eventually(SOON, "the record says why", async || {
+            let key = world.store.keys.member(member.id);
+            let stored = world.read(&key).await.expect("the record stays");
+            let record = Member::decode(&*stored.value).unwrap();
+            assert_eq!(record.removal, None);
+            let reasons = record.conditions.iter().map(|condition| condition.reason.clone());
+            same(reasons.collect(), vec!["NodesMissing".to_owned()])
+        })
+        .await;
+    }
+    assert_eq!(world.list().await.members, before);
+    replica.stop().await.unwrap();
+}

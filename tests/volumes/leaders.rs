@@ -1,0 +1,234 @@
+//! A change of leader in the middle of a volume's life (INV-1, INV-3).
+
+use quorate::etcd::KeyValue;
+
+use super::*;
+use crate::support::quorate::Replicas;
+
+const ELECTION: &str = "/quorate/kubernetes/reconciler/leader/";
+
+#[tokio::test]
+async fn a_new_leader_whose_first_call_is_publish_unpublish_or_delete_makes_that_call() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    leader.resign().await;
+    world.done(&["publish", "data", "n1"]).await;
+    let leader = world.leader().await;
+    world.expect_state("data", "n1", "published").await;
+    assert_eq!(world.plugin.calls_of("ControllerPublishVolume").len(), 1);
+    leader.resign().await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    let leader = world.leader().await;
+    world.expect_state("data", "n1", "").await;
+    assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume").len(), 1);
+    leader.resign().await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    let leader = world.leader().await;
+    world.expect_gone("data").await;
+    assert_eq!(world.plugin.calls_of("DeleteVolume").len(), 1);
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_request_that_comes_in_during_a_call_survives_its_result() {
+    let world = World::start().await;
+    world
+        .plugin
+        .fault("ControllerPublishVolume", Some(1), Happening::Waits)
+        .await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_calls("ControllerPublishVolume", 1).await;
+    world.done(&["unpublish", "data", "n1"]).await;
+    // The labels, too, in the other record.
+    let labelled = volume("data", "").replace("{name: data}", "{name: data, labels: {tier: db}}");
+    world.apply(&labelled).await;
+    world.plugin.release().await;
+    world.expect_state("data", "n1", "").await;
+    let id = world.backend_id("data").await;
+    assert_eq!(world.attached(&id), [""; 0]);
+    let labels = world.volume("data").await.unwrap().metadata.unwrap().labels;
+    assert_eq!(labels["tier"], "db");
+    world.check_calls();
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_publication_that_is_asked_for_during_the_call_that_ends_it_begins_anew() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    world
+        .plugin
+        .fault("ControllerUnpublishVolume", 1, Happening::Waits)
+        .await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    world.expect_calls("ControllerUnpublishVolume", 1).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.plugin.release().await;
+    world.expect_calls("ControllerPublishVolume", 2).await;
+    world.expect_state("data", "n1", "published").await;
+    assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume").len(), 1);
+    world.check_calls();
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_call_under_way_is_cancelled_when_its_leader_stops_and_made_again_by_the_next() {
+    let world = World::start().await;
+    world
+        .plugin
+        .fault("CreateVolume", Some(1), Happening::Hangs)
+        .await;
+    let launch = Launch::on(&world.etcd);
+    let mut first = launch.start("r0");
+    first.wait_leading().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_calls("CreateVolume", 1).await;
+    let asked = std::time::Instant::now();
+    assert!(first.stop().await.unwrap().unwrap().success());
+    // Three seconds on an idle machine.
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    expect_cancelled(&world, "CreateVolume", 0).await;
+    let leader = world.leader().await;
+    world.expect_created("data").await;
+    assert_eq!(world.plugin.calls_of("CreateVolume").len(), 2);
+    history::check(&world.plugin.calls().unwrap(), "stopped");
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_call_under_way_is_cancelled_when_the_window_of_its_leader_closes() {
+    let world = World::start().await;
+    // Longer than anything is waited for.
+    world.apply(&world.plugin_document("{\"timeout\": \"5m\"}")).await;
+    world.plugin.fault("CreateVolume", 1, Happening::Hangs).await;
+    let mut leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_calls("CreateVolume", 1).await;
+    leader.fence().window().close();
+    leader.work_ended().await;
+    expect_cancelled(&world, "CreateVolume", 0).await;
+    leader.resign().await;
+    let leader = world.leader().await;
+    world.expect_created("data").await;
+    leader.resign().await;
+}
+
+async fn expect_cancelled(world: &World, method: &str, which: usize) {
+    eventually(SOON, "the plugin hears that nobody waits any more", async || {
+        let calls = world.plugin.calls_of(method);
+        same(calls[which].code.clone(), Some("Canceled".to_owned()))
+    })
+    .await;
+}
+
+/// The steps of a life, in their order.
+pub const LIFE: [&str; 5] = [
+    "CreateVolume",
+    "ControllerPublishVolume",
+    "ControllerExpandVolume",
+    "ControllerUnpublishVolume",
+    "DeleteVolume",
+];
+
+/// A world whose volume can do each of them.
+pub async fn world_that_grows() -> World {
+    World::with(TestPlugin::start_with(|options| options.offers.expand = true).await).await
+}
+
+/// Asks for the step.
+pub async fn ask_for(world: &World, method: &str) {
+    match method {
+        "CreateVolume" => world.apply(&volume("data", "capacity: {required: 1Mi},")).await,
+        "ControllerPublishVolume" => world.done(&["publish", "data", "n1"]).await,
+        "ControllerExpandVolume" => world.apply(&volume("data", "capacity: {required: 2Mi},")).await,
+        "ControllerUnpublishVolume" => world.done(&["unpublish", "data", "n1", "--confirm"]).await,
+        "DeleteVolume" => world.done(&["delete", "volume", "data", "--yes"]).await,
+        other => panic!("{other} is no step"),
+    };
+}
+
+/// Waits until it is done.
+pub async fn expect_done(world: &World, method: &str) {
+    match method {
+        "CreateVolume" => drop(world.expect_created("data").await),
+        "ControllerPublishVolume" => world.expect_state("data", "n1", "published").await,
+        "ControllerExpandVolume" => world.expect_capacity("data", 2 << 20).await,
+        "ControllerUnpublishVolume" => world.expect_state("data", "n1", "").await,
+        "DeleteVolume" => world.expect_gone("data").await,
+        other => panic!("{other} is no step"),
+    }
+}
+
+/// Each step of a life is answered to a leader that is none any more and does not know it: its window is open and its
+/// lease lives, so that only the fence stands between. It writes nothing, and the next one makes the call again.
+#[tokio::test]
+async fn what_is_answered_to_a_leader_that_was_replaced_is_written_by_the_next_alone() {
+    let world = world_that_grows().await;
+    let mut leader = world.leader().await;
+    for method in LIFE {
+        world.plugin.fault(method, 1, Happening::Waits).await;
+        ask_for(&world, method).await;
+        world.expect_calls(method, 1).await;
+        world.etcd.etcdctl(&["del", "--prefix", ELECTION]);
+        let at: Vec<KeyValue> = world.records().await;
+        world.plugin.release().await;
+        leader.work_ended().await;
+        let answered = world.plugin.calls_of(method)[0].code.clone();
+        assert_eq!(answered.as_deref(), Some("OK"), "{method}: it was answered");
+        assert_eq!(world.records().await, at, "{method}: nothing was written");
+        leader.resign().await;
+        leader = world.leader().await;
+        expect_done(&world, method).await;
+        assert_eq!(world.plugin.calls_of(method).len(), 2, "{method} was made again");
+    }
+    world.expect_empty_backend().await;
+    world.check_calls();
+    leader.resign().await;
+}
+
+/// The same life with the program: each step hangs in a leader whose lease is revoked. The call ends with the term, and
+/// the other replica makes it again.
+#[tokio::test]
+async fn a_call_under_way_ends_with_the_lease_of_its_leader_and_is_made_again_by_the_next() {
+    let world = world_that_grows().await;
+    let replicas: Replicas = Launch::on(&world.etcd).start_all(&["r0", "r1"]);
+    for method in LIFE {
+        world.plugin.fault(method, 1, Happening::Hangs).await;
+        ask_for(&world, method).await;
+        world.expect_calls(method, 1).await;
+        let leading = [
+            "get",
+            "--prefix",
+            "--keys-only",
+            "--sort-by=CREATE",
+            "--limit=1",
+            ELECTION,
+        ];
+        let key = world.etcd.etcdctl(&leading);
+        let lease = key.trim().strip_prefix(ELECTION).unwrap();
+        world.etcd.etcdctl(&["lease", "revoke", lease]);
+        expect_done(&world, method).await;
+        expect_cancelled(&world, method, 0).await;
+        // One more where the next leader was faster than the end of the call.
+        let calls = world.plugin.calls_of(method);
+        let codes: Vec<_> = calls.iter().map(|call| call.code.as_deref().unwrap()).collect();
+        let (last, before) = codes.split_last().unwrap();
+        assert_eq!((*last, before[0]), ("OK", "Canceled"), "{method}");
+        assert!(
+            before[1..].iter().all(|code| *code == "Aborted"),
+            "{method}: {codes:?}"
+        );
+    }
+    world.expect_empty_backend().await;
+    history::check(&world.plugin.calls().unwrap(), "revoked leases");
+    for mut replica in replicas.0 {
+        replica.stop().await.unwrap();
+    }
+}

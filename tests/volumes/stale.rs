@@ -1,0 +1,140 @@
+//! What was decided from what is no longer the case: the transaction finds out, and no call is made (INV-3, INV-6).
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use quorate::csi::Session;
+use quorate::etcd::Revision;
+use quorate::volumes::act::{Env, Job, Outcome, Task, act};
+use quorate::volumes::index::Seen;
+use quorate::volumes::plan::{Lost, Step};
+use quorate::volumes::write::{Write, WriteError, Writer, writer};
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::support::csi::LONG;
+use crate::support::leader::Leader;
+
+/// A leader that does only what it is told.
+async fn told(world: &World) -> (Leader, Writer) {
+    let mut leader = Leader::elect(&world.store, "test").await;
+    let (writer, writing) = writer(&world.store.etcd, leader.fence());
+    leader.work(writing);
+    (leader, writer)
+}
+
+/// A volume as it is, without anything that is known around it.
+async fn seen(world: &World, name: &str) -> Seen {
+    let key = world.store.keys.volume(&parsed(name));
+    let (stored, _) = world.store.etcd.get(&key).await.unwrap();
+    let stored = stored.unwrap();
+    Seen {
+        volume: Volume::decode(&*stored.value).unwrap(),
+        revision: stored.mod_revision,
+        publications: Default::default(),
+        revisions: Default::default(),
+        unreadable: Default::default(),
+        nodes: Default::default(),
+    }
+}
+
+fn job(name: &str, seen: &Seen, step: Step, session: &Arc<Session>) -> Job {
+    Job {
+        name: parsed(name),
+        driver: parsed(DRIVER),
+        seen: seen.clone(),
+        task: Task::Step(step),
+        session: Some(session.clone()),
+        permits: Arc::new(Semaphore::new(1)),
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_decided_from() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&(volume("data", "") + &volume("other", ""))).await;
+    world.expect_created("data").await;
+    world.expect_created("other").await;
+    leader.resign().await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    let deleted = seen(&world, "data").await;
+    // Nothing that the commands allow: a publication that came after the mark.
+    let publication = world.store.keys.publication(&parsed("data"), &parsed("n1"));
+    world.commit(Txn::new().put(&publication, "")).await;
+
+    world.done(&["publish", "other", "n1"]).await;
+    let mut published = seen(&world, "other").await;
+    let record = world.store.keys.publication(&parsed("other"), &parsed("n1"));
+    let (record, _) = world.store.etcd.get(&record).await.unwrap();
+    let n1 = parsed("n1");
+    let publication = world.publication("other", "n1").await.unwrap();
+    published.publications.insert(n1.clone(), publication);
+    published
+        .revisions
+        .insert(n1.clone(), record.unwrap().mod_revision);
+    let node = async || {
+        let (node, _) = world.store.etcd.get(&world.store.keys.node(&n1)).await.unwrap();
+        node.unwrap().mod_revision
+    };
+    let before = node().await;
+    world.report_csi("n1", "csi-later").await;
+    let detach = |lost| Step::Detach {
+        node: n1.clone(),
+        lost: Some(lost),
+        again: false,
+    };
+
+    let (leader, writer) = told(&world).await;
+    let env = Env {
+        store: world.store.clone(),
+        fence: leader.fence().clone(),
+        writer,
+    };
+    let session = world.plugin.client(LONG).session().await.unwrap();
+    let at = world.records().await;
+    for (name, seen, step) in [
+        ("data", &deleted, Step::Delete),
+        ("data", &deleted, Step::Drop),
+        ("other", &published, detach(Lost::Absent)),
+        ("other", &published, detach(Lost::Unchanged(before))),
+    ] {
+        let ended = act(env.clone(), job(name, seen, step.clone(), &session)).await;
+        assert!(matches!(ended.outcome, Outcome::Look), "{step:?}: {ended:?}");
+        assert_eq!(world.records().await, at, "{step:?}: nothing was written");
+    }
+    assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
+    // The same from what is the case.
+    let step = detach(Lost::Unchanged(node().await));
+    let ended = act(env.clone(), job("other", &published, step, &session)).await;
+    assert!(matches!(ended.outcome, Outcome::Done), "{ended:?}");
+    world.expect_state("other", "n1", "pendingUnpublish").await;
+    leader.resign().await;
+}
+
+/// INV-8: writes that come at the same time share a transaction.
+#[tokio::test]
+async fn a_write_that_is_refused_takes_none_down_that_travels_with_it() {
+    let world = World::start().await;
+    let (leader, writer) = told(&world).await;
+    let write = |name: &str, expected| {
+        let key = world.store.keys.volume(&parsed(name));
+        writer.write(Write::put(key, expected, vec![0xff]))
+    };
+    let outcomes = join_all([
+        write("a", Revision::ABSENT),
+        write("b", Revision(1)),
+        write("c", Revision::ABSENT),
+    ])
+    .await;
+    assert!(
+        matches!(outcomes[..], [Ok(_), Err(WriteError::Conflict), Ok(_)]),
+        "{outcomes:?}"
+    );
+    let written: Vec<_> = world.records().await.into_iter().map(|kv| kv.key).collect();
+    assert_eq!(
+        written,
+        ["a", "c"].map(|name| world.store.keys.volume(&parsed(name)))
+    );
+    leader.resign().await;
+}

@@ -1,0 +1,305 @@
+//! An etcd, a plugin, and the program on both: what an operator does, and what is to come of it.
+
+use prost::Message;
+use quorate::dev::csi_plugin::backend::id_of;
+use quorate::dev::csi_plugin::log::Call;
+use quorate::etcd::{KeyRange, KeyValue, Txn};
+use quorate::proto::condition::Status;
+use quorate::proto::{Condition, CsiNode, Node, Publication, Volume};
+use quorate::store::object::publication::{state, state_word};
+use quorate::store::{Name, Store};
+use quorate::volumes::controller::{Times, Volumes};
+
+use super::history;
+use crate::support::csi::{DRIVER, TestPlugin};
+use crate::support::etcd::TestEtcd;
+use crate::support::leader::{Leader, store_on};
+use crate::support::quorate::{Finished, quorate_on};
+use crate::support::wait::{SOON, eventually, same};
+
+/// An etcd, a plugin, and the program on both.
+pub struct World {
+    pub etcd: TestEtcd,
+    pub plugin: TestPlugin,
+    pub store: Store,
+}
+
+impl World {
+    /// With the plugin's object, and three nodes on which it runs.
+    pub async fn start() -> Self {
+        Self::with(TestPlugin::start().await).await
+    }
+
+    pub async fn with(plugin: TestPlugin) -> Self {
+        let world = Self::without_objects(plugin).await;
+        world.apply(&world.plugin_document("{}")).await;
+        for node in ["n1", "n2", "n3"] {
+            world.add_node(node).await;
+        }
+        world
+    }
+
+    pub async fn without_objects(plugin: TestPlugin) -> Self {
+        let etcd = TestEtcd::start().await;
+        let store = store_on(&etcd.endpoints()).await;
+        Self { etcd, plugin, store }
+    }
+
+    /// Runs the program.
+    pub async fn run(&self, args: &[&str]) -> Finished {
+        self.run_with(args, "").await
+    }
+
+    pub async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
+        quorate_on(&self.etcd, args, stdin).await
+    }
+
+    /// Runs the program. Panics where that fails.
+    pub async fn done(&self, args: &[&str]) -> String {
+        self.run(args).await.expect_done()
+    }
+
+    /// Runs the program, which waits for what it asks for.
+    pub async fn done_with(&self, args: &[&str]) -> String {
+        self.done(&[args, &["--wait", "--timeout=60s"]].concat()).await
+    }
+
+    /// Applies documents. Panics where that fails.
+    pub async fn apply(&self, documents: &str) -> String {
+        let args = ["apply", "-f", "-"];
+        self.run_with(&args, documents).await.expect_done()
+    }
+
+    /// Has a volume published, and waits until it is.
+    pub async fn publish(&self, volume: &str, node: &str) {
+        self.done_with(&["publish", volume, node]).await;
+    }
+
+    /// Has a volume unpublished in its node's name, too, and waits until it is.
+    pub async fn unpublish(&self, volume: &str, node: &str) {
+        self.done_with(&["unpublish", volume, node, "--confirm"]).await;
+    }
+
+    /// Has a volume deleted, and waits until it is.
+    pub async fn delete(&self, volume: &str) {
+        self.done_with(&["delete", "volume", volume, "--yes"]).await;
+    }
+
+    /// The document of the plugin; `more` of its spec.
+    pub fn plugin_document(&self, more: &str) -> String {
+        let mut spec: serde_json::Value = serde_json::from_str(more).unwrap();
+        spec["endpoint"] = self.plugin.endpoint().to_string().into();
+        document("Plugin", DRIVER, &spec.to_string())
+    }
+
+    /// A node on which the plugin runs, under the id `csi-NAME`.
+    pub async fn add_node(&self, name: &str) {
+        self.apply(&document("Node", name, "{desiredRole: worker}")).await;
+        self.report_csi(name, &format!("csi-{name}")).await;
+    }
+
+    pub async fn report_csi(&self, name: &str, id: &str) {
+        let document = format!(
+            "apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: {name}}}\n\
+             status: {{csi: [{{plugin: {DRIVER}, nodeID: {id}}}]}}\n"
+        );
+        let args = ["apply", "--subresource", "status", "-f", "-"];
+        self.run_with(&args, &document).await.expect_done();
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test plays whoever is not the leader, and faults in what is stored"
+    )]
+    pub async fn commit(&self, txn: Txn) {
+        self.store.etcd.unfenced(txn).await.unwrap();
+    }
+
+    pub async fn volume(&self, name: &str) -> Option<Volume> {
+        let key = self.store.keys.volume(&parsed(name));
+        let (stored, _) = self.store.etcd.get(&key).await.unwrap();
+        stored.map(|kv| Volume::decode(&*kv.value).unwrap())
+    }
+
+    pub async fn publication(&self, volume: &str, node: &str) -> Option<Publication> {
+        let key = self.store.keys.publication(&parsed(volume), &parsed(node));
+        let (stored, _) = self.store.etcd.get(&key).await.unwrap();
+        stored.map(|kv| Publication::decode(&*kv.value).unwrap())
+    }
+
+    /// The node ids that a node reports.
+    pub async fn csi_of(&self, name: &str) -> Vec<CsiNode> {
+        let key = self.store.keys.node(&parsed(name));
+        let (stored, _) = self.store.etcd.get(&key).await.unwrap();
+        let node = Node::decode(&*stored.unwrap().value).unwrap();
+        node.status.unwrap_or_default().csi
+    }
+
+    /// What is stored in a range.
+    pub async fn list(&self, range: &KeyRange) -> Vec<KeyValue> {
+        self.store.etcd.list(range).await.unwrap().0
+    }
+
+    /// All records of volumes and publications.
+    pub async fn records(&self) -> Vec<KeyValue> {
+        let keys = &self.store.keys;
+        let volumes = self.list(&keys.volumes()).await;
+        [volumes, self.list(&keys.publications()).await].concat()
+    }
+
+    /// The backend's id of a volume, which the plugin makes of its name there, the uid.
+    pub async fn backend_id(&self, name: &str) -> String {
+        let volume = self.volume(name).await.expect("the volume is there");
+        id_of(&volume.metadata.unwrap().uid)
+    }
+
+    /// Waits until the volume is created.
+    pub async fn expect_created(&self, name: &str) -> Volume {
+        eventually(SOON, &format!("{name} is created"), async || {
+            let volume = self.volume(name).await.ok_or("there is none")?;
+            let status = volume.status.clone().unwrap_or_default();
+            match status.volume_id.is_empty() {
+                false => Ok(volume),
+                true => Err("it is not"),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the volume is as large as this.
+    pub async fn expect_capacity(&self, name: &str, bytes: i64) {
+        eventually(SOON, &format!("{name} has grown"), async || {
+            let status = self.volume(name).await.unwrap().status.unwrap();
+            same(status.capacity_bytes, bytes)
+        })
+        .await;
+    }
+
+    /// Waits until the publication is in this state; "" for gone.
+    pub async fn expect_state(&self, volume: &str, node: &str, expected: &str) {
+        let what = format!("{volume} on {node} is {expected:?}");
+        eventually(SOON, &what, async || {
+            let publication = self.publication(volume, node).await;
+            let now = publication.map_or("", |publication| state_word(state(&publication)));
+            same(now, expected)
+        })
+        .await;
+    }
+
+    pub async fn expect_gone(&self, name: &str) {
+        eventually(SOON, &format!("{name} is gone"), async || {
+            match self.volume(name).await {
+                None => Ok(()),
+                Some(volume) => Err(format!("{volume:?}")),
+            }
+        })
+        .await;
+    }
+
+    /// Waits until what blocks the volume, or its publication to a node, has this reason; "" for nothing.
+    pub async fn expect_blocked(&self, volume: &str, node: Option<&str>, reason: &str) -> Condition {
+        let what = format!("{volume} {node:?} is blocked by {reason:?}");
+        eventually(SOON, &what, async || {
+            let conditions = match node {
+                None => {
+                    let volume = self.volume(volume).await;
+                    volume.and_then(|volume| Some(volume.status?.conditions))
+                }
+                Some(node) => {
+                    let publication = self.publication(volume, node).await;
+                    publication.and_then(|publication| Some(publication.status?.conditions))
+                }
+            };
+            let found = blocked(&conditions.unwrap_or_default());
+            match found.reason == reason {
+                true => Ok(found),
+                false => Err(format!("{found:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the plugin was called this often.
+    pub async fn expect_calls(&self, method: &str, times: usize) {
+        eventually(SOON, &format!("{method} was called"), async || {
+            same(self.plugin.calls_of(method).len(), times)
+        })
+        .await;
+    }
+
+    /// Waits until the backend holds nothing.
+    pub async fn expect_empty_backend(&self) {
+        eventually(SOON, "the backend is empty", async || {
+            same(self.plugin.backend().ids().unwrap().len(), 0)
+        })
+        .await;
+    }
+
+    /// The node ids that the backend has published a volume to.
+    pub fn attached(&self, id: &str) -> Vec<String> {
+        self.plugin.backend().nodes(id).unwrap().into_keys().collect()
+    }
+
+    pub async fn leader(&self) -> Leader {
+        leader_with(&self.store, Times::default()).await
+    }
+
+    /// What must hold of every log (INV-6), where every call ends by itself.
+    pub fn check_calls(&self) -> Vec<Call> {
+        let calls = self.plugin.calls().unwrap();
+        let cancelled = calls.iter().find(|call| call.code.as_deref() == Some("Canceled"));
+        assert_eq!(cancelled, None, "no call was given up");
+        history::check(&calls, "all calls");
+        calls
+    }
+}
+
+/// A leader in this process, which sees to volumes and does nothing else.
+pub async fn leader_with(store: &Store, times: Times) -> Leader {
+    let mut leader = Leader::elect(store, "test").await;
+    let volumes = Volumes {
+        store: store.clone(),
+        fence: leader.fence().clone(),
+        times,
+        notices: None,
+    };
+    leader.work(volumes.run());
+    leader
+}
+
+/// What blocks, by the conditions; empty for nothing.
+pub fn blocked(conditions: &[Condition]) -> Condition {
+    let blocked =
+        |condition: &&Condition| condition.r#type == "Blocked" && condition.status() == Status::True;
+    conditions.iter().find(blocked).cloned().unwrap_or_default()
+}
+
+pub fn parsed(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+pub fn document(kind: &str, name: &str, spec: &str) -> String {
+    format!("apiVersion: quorate.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
+}
+
+/// The document of a file system for one node; `more` of its spec, each entry ending in a comma.
+pub fn volume(name: &str, more: &str) -> String {
+    let mode = "{scope: singleNode, sharing: none, mount: {fsType: ext4}}";
+    volume_with(name, mode, more)
+}
+
+/// The same of a block device for many nodes.
+pub fn shared_volume(name: &str, more: &str) -> String {
+    volume_with(name, "{scope: multiNode, sharing: all, block: {}}", more)
+}
+
+fn volume_with(name: &str, mode: &str, more: &str) -> String {
+    let spec = format!("{{{more} driver: {{name: {DRIVER}}}, accessMode: {mode}}}");
+    document("Volume", name, &spec)
+}
+
+pub fn secret(name: &str, key: &str, value: &str) -> String {
+    format!(
+        "apiVersion: quorate.dev/v1\nkind: Secret\nmetadata: {{name: {name}}}\nstringData: {{{key}: {value:?}}}\n---\n"
+    )
+}
