@@ -128,13 +128,16 @@ async fn measure(scale: Scale) -> Result<()> {
         figures
             .transactions
             .push(raw::transactions(&endpoint, scale.volumes).await?);
-        drop(quick);
 
         eprintln!(
             "round {round}/{}: a leader that finds {} volumes",
             scale.rounds, scale.settled
         );
         let records = Records::connect(&endpoint).await?;
+        // Without its node a publication is not settled but to be ended.
+        records
+            .put_surroundings(&quick.endpoint().to_string(), CONCURRENCY)
+            .await?;
         records.fill_settled(scale.settled).await?;
         figures
             .memory
