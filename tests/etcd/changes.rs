@@ -9,7 +9,7 @@ use quorate::etcd::{Etcd, MemberId};
 use super::members::{LIMIT, list, named};
 use crate::support::client::{config, connect, connect_to, connect_with, metric, put};
 use crate::support::etcd::TestEtcd;
-use crate::support::proxy::Network;
+use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
 /// The raft leader and another voter.
@@ -20,6 +20,21 @@ async fn leader_and_other(client: &Etcd, list: &List) -> (Listed, Listed) {
     .await;
     let other = list.voters().find(|member| member.id != leader).unwrap();
     (list.member(leader).unwrap().clone(), other.clone())
+}
+
+/// The list of two, once it has the proxy's address as that of this member.
+async fn list_behind(client: &Etcd, name: &str, proxy: &Proxy) -> List {
+    eventually(SOON, "the proxy's address", async || {
+        let listed = list(client, 2).await;
+        let urls = named(&listed, name).client_urls.clone();
+        same(urls, vec![proxy.url()]).map(|_| listed)
+    })
+    .await
+}
+
+async fn expect_healthy(client: &Etcd, members: &[Listed]) {
+    let surveys = client.survey(members, LIMIT).await;
+    assert!(surveys.iter().all(Survey::is_healthy), "{surveys:?}");
 }
 
 /// What `--initial-cluster` is for a member of this name that is listed by its peer URL.
@@ -129,13 +144,7 @@ async fn nothing_is_asked_of_a_member_that_was_removed_and_its_endpoint_is_gone(
     let client = connect(&etcd).await;
     let listed = list(&client, 3).await;
     let (leader, victim) = leader_and_other(&client, &listed).await;
-    assert!(
-        client
-            .survey(&listed.members, LIMIT)
-            .await
-            .iter()
-            .all(Survey::is_healthy)
-    );
+    expect_healthy(&client, &listed.members).await;
     once_settled("removed", async || client.remove_member(&leader, &victim).await).await;
     assert!(!client.live_endpoints().contains(&victim.client_urls[0]));
     // Asked by the old list, as a reader that has not noticed yet would, also once the list is known to be without it.
@@ -179,20 +188,9 @@ async fn a_victim_is_left_alone_before_its_removal_is_asked_for() {
     // Longer than this test may take: the call is under way all the while.
     config.request_timeout = 2 * SOON;
     let client = connect_with(config).await;
-    let listed = eventually(SOON, "the proxy's address", async || {
-        let listed = list(&client, 2).await;
-        let urls = named(&listed, "etcd-1").client_urls.clone();
-        same(urls, vec![proxy.url()]).map(|_| listed)
-    })
-    .await;
+    let listed = list_behind(&client, "etcd-1", &proxy).await;
     let (through, victim) = (named(&listed, "etcd-1"), named(&listed, "etcd-2"));
-    assert!(
-        client
-            .survey(&listed.members, LIMIT)
-            .await
-            .iter()
-            .all(Survey::is_healthy)
-    );
+    expect_healthy(&client, &listed.members).await;
     proxy.set(Network::BlackHole);
     let left_alone = eventually(SOON, "it is left alone", async || {
         let surveys = client.survey(std::slice::from_ref(victim), LIMIT).await;
@@ -217,20 +215,9 @@ async fn a_removal_waits_for_what_its_victim_was_asked_before() {
     let mut etcd = TestEtcd::with(2, &["--strict-reconfig-check=false"]).await;
     let proxy = etcd.behind_proxy(1).await;
     let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
-    let listed = eventually(SOON, "the proxy's address", async || {
-        let listed = list(&client, 2).await;
-        let urls = named(&listed, "etcd-2").client_urls.clone();
-        same(urls, vec![proxy.url()]).map(|_| listed)
-    })
-    .await;
+    let listed = list_behind(&client, "etcd-2", &proxy).await;
     let (through, victim) = (named(&listed, "etcd-1"), named(&listed, "etcd-2"));
-    assert!(
-        client
-            .survey(&listed.members, LIMIT)
-            .await
-            .iter()
-            .all(Survey::is_healthy)
-    );
+    expect_healthy(&client, &listed.members).await;
     // Its answer does not come, so that it is waited for until the limit.
     proxy.set(Network::BlackHole);
     let asked = std::cell::Cell::new(true);
@@ -273,8 +260,7 @@ async fn a_removal_that_etcd_refuses_takes_the_member_back() {
     })
     .await;
     assert_ne!(refused.fault, Fault::Unknown);
-    let surveys = client.survey(&[leader, victim], LIMIT).await;
-    assert!(surveys.iter().all(Survey::is_healthy), "{surveys:?}");
+    expect_healthy(&client, &[leader, victim]).await;
 }
 
 #[tokio::test]
