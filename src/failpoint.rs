@@ -1,7 +1,6 @@
-//! Named points at which a fault run ends the process, to show that the next leader carries on from there; loses a reply,
-//! to show that this one does; or holds it up, to force what others do in between.
+//! Named points in the code where a test makes a replica abort, pause, or drop the reply of a call.
 //!
-//! Off unless a hidden flag of `quorate run` names a point.
+//! All of them are off unless a hidden flag of `quorate run` arms one.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,19 +9,19 @@ use std::time::Duration;
 
 static CRASH: OnceLock<String> = OnceLock::new();
 
-static HOLD: OnceLock<Hold> = OnceLock::new();
+static PAUSE: OnceLock<Pause> = OnceLock::new();
 
-/// Between two looks at whether the file that holds a point is still there.
+/// How often a paused point looks whether its file was removed.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A point that waits, and the file that says so.
+/// A point that pauses, and the file that exists for as long as it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct Pause {
     point: String,
     file: PathBuf,
 }
 
-impl std::str::FromStr for Hold {
+impl std::str::FromStr for Pause {
     type Err = &'static str;
 
     /// `POINT=FILE`
@@ -35,31 +34,32 @@ impl std::str::FromStr for Hold {
     }
 }
 
-/// Has [`hit`] abort at this point, as SIGKILL would, or [`loses`] lose the reply there. For the life of the process: later calls change nothing.
-pub fn crash_at(point: &str) {
+/// Makes [`abort_at`] abort the process at this point, as SIGKILL would, or [`drop_reply_at`] drop the reply there.
+/// Only the first call of the process counts.
+pub fn arm_crash(point: &str) {
     let _ = CRASH.set(point.to_owned());
 }
 
-/// Has [`hold`] wait at a point: the first time that it gets there it makes the file, and goes on once someone removed
-/// it. For the life of the process: later calls change nothing.
-pub fn hold_at(hold: Hold) {
-    let _ = HOLD.set(hold);
+/// Makes [`pause_at`] wait at a point: when the process reaches the point for the first time, it creates the file, and
+/// continues once the file is removed. Only the first call of the process counts.
+pub fn arm_pause(pause: Pause) {
+    let _ = PAUSE.set(pause);
 }
 
-/// Ends the process here if it is to crash at this point.
-pub fn hit(point: &str) {
+/// Aborts the process if this point was armed by [`arm_crash`].
+pub fn abort_at(point: &str) {
     if CRASH.get().is_some_and(|armed| armed == point) {
         eprintln!("failpoint {point}: aborting");
         std::process::abort();
     }
 }
 
-/// [`hit`], and waits here if it is to wait at this point.
-pub async fn hold(point: &str) {
-    static HELD: AtomicBool = AtomicBool::new(false);
-    hit(point);
-    if let Some(Hold { file, .. }) = HOLD.get().filter(|hold| hold.point == point)
-        && !HELD.swap(true, Ordering::Relaxed)
+/// [`abort_at`]; then waits here if this point was armed by [`arm_pause`].
+pub async fn pause_at(point: &str) {
+    static PAUSED: AtomicBool = AtomicBool::new(false);
+    abort_at(point);
+    if let Some(Pause { file, .. }) = PAUSE.get().filter(|pause| pause.point == point)
+        && !PAUSED.swap(true, Ordering::Relaxed)
     {
         wait_for_removal(point, file).await;
     }
@@ -68,7 +68,7 @@ pub async fn hold(point: &str) {
 async fn wait_for_removal(point: &str, file: &Path) {
     if let Err(error) = std::fs::write(file, point) {
         eprintln!(
-            "failpoint {point}: not held, as {} cannot be written: {error}",
+            "failpoint {point}: not paused, because {} cannot be written: {error}",
             file.display()
         );
         return;
@@ -78,11 +78,12 @@ async fn wait_for_removal(point: &str, file: &Path) {
     }
 }
 
-/// Whether the reply that just came is to count as lost: once, if it is to be lost at this point.
-pub fn loses(point: &str) -> bool {
-    static LOST: AtomicBool = AtomicBool::new(false);
+/// Whether the caller must treat the reply that it just received as lost: true once, at the point that [`arm_crash`]
+/// named.
+pub fn drop_reply_at(point: &str) -> bool {
+    static DROPPED: AtomicBool = AtomicBool::new(false);
     let armed = CRASH.get().is_some_and(|armed| armed == point);
-    let now = armed && !LOST.swap(true, Ordering::Relaxed);
+    let now = armed && !DROPPED.swap(true, Ordering::Relaxed);
     if now {
         eprintln!("failpoint {point}: losing the reply");
     }

@@ -41,10 +41,10 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let signals = Signals::listen(&[TERMINATE, INTERRUPT])?;
     start_log(args.log_format);
     if let Some(point) = &args.crash_at {
-        failpoint::crash_at(point);
+        failpoint::arm_crash(point);
     }
     if let Some(hold) = args.hold_at.clone() {
-        failpoint::hold_at(hold);
+        failpoint::arm_pause(hold);
     }
 
     let kubernetes = match args.no_kubernetes {

@@ -36,15 +36,15 @@ pub enum Outcome {
 pub async fn act(store: &Store, fence: &Fence, step: &Step) -> Outcome {
     match step {
         Step::Delete(batch) => {
-            failpoint::hit("deallocator.deleting");
+            failpoint::abort_at("deallocator.deleting");
             let outcome = delete(store, fence, batch).await;
-            failpoint::hit("deallocator.deleted");
+            failpoint::abort_at("deallocator.deleted");
             outcome
         }
         Step::Orphan(tasks) => {
-            failpoint::hit("deallocator.orphaning");
+            failpoint::abort_at("deallocator.orphaning");
             let outcome = orphan(store, fence, tasks).await;
-            failpoint::hit("deallocator.orphaned");
+            failpoint::abort_at("deallocator.orphaned");
             outcome
         }
     }

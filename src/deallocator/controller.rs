@@ -72,7 +72,7 @@ impl Deallocator {
                     let before = work.index.is_complete();
                     work.index.take_in(update);
                     if work.index.is_complete() && !before {
-                        failpoint::hit("deallocator.listed");
+                        failpoint::abort_at("deallocator.listed");
                         debug!(revision = %work.index.revision(), "everything is examined");
                     }
                     work.warn_of_unreadable();

@@ -114,7 +114,7 @@ impl<R: Reconcile> GateController<R> {
         let existed = key.exists();
         let plan = plan::plan(key.status(), &self.own);
         info!(term = %self.fence.term(), "{plan}");
-        failpoint::hold("gate.planned").await;
+        failpoint::pause_at("gate.planned").await;
         match &plan {
             Plan::Create | Plan::Leave => key.write_legible().await?,
             Plan::Work(to) => {
@@ -124,11 +124,11 @@ impl<R: Reconcile> GateController<R> {
                 } else {
                     key.write(to, Txn::new()).await?
                 }
-                failpoint::hit("gate.working");
+                failpoint::abort_at("gate.working");
             }
             Plan::Restrict(to) => {
                 self.restrict(key, to).await?;
-                failpoint::hit("gate.restricted");
+                failpoint::abort_at("gate.restricted");
             }
         }
         if existed && !*settled {
@@ -141,7 +141,7 @@ impl<R: Reconcile> GateController<R> {
         }
         *settled = true;
         self.reconcile_until_done(key).await?;
-        failpoint::hold("gate.reconciled").await;
+        failpoint::pause_at("gate.reconciled").await;
         if plan == Plan::Leave {
             key.write_legible().await?;
         } else {
@@ -149,7 +149,7 @@ impl<R: Reconcile> GateController<R> {
             key.write(&done, Txn::new()).await?;
             info!("reconciler status: {done}");
         }
-        failpoint::hit("gate.done");
+        failpoint::abort_at("gate.done");
         self.keep_reconciled(key).await
     }
 
@@ -260,7 +260,7 @@ async fn write_narrower(
             Some(Ok(revision)) => {
                 blocked.by(None);
                 key.mend();
-                failpoint::hold("gate.restricting").await;
+                failpoint::pause_at("gate.restricting").await;
                 let proof = Txn::new().when_range_unwritten_since(nodes, revision);
                 match key.write(to, proof).await {
                     Ok(()) => {

@@ -70,7 +70,7 @@ pub async fn keep_registered(
                 }
                 // Unready first, then without a record: never the other way round.
                 published.send_replace(None);
-                failpoint::hold("registration.unready").await;
+                failpoint::pause_at("registration.unready").await;
                 session.close().await;
             }
             Err(error) => warn!("cannot register node {}, to be tried again: {error}", who.node),

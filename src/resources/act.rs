@@ -216,7 +216,7 @@ impl Actor {
             Err(error) if matches!(error.cause, Cause::Conflict(_)) => return Ok(None),
             Err(error) => return Err(error),
         }
-        failpoint::hit("resources.deleted");
+        failpoint::abort_at("resources.deleted");
         match self
             .kube
             .apply(resource, object, &manifest.body, Precondition::Absent)

@@ -216,11 +216,11 @@ impl Acting<'_> {
                     .map(drop)
             }
             Step::Unpublish { node, csi_node_id } => {
-                failpoint::hit("volumes.unpublishing");
+                failpoint::abort_at("volumes.unpublishing");
                 self.unpublish_call(&self.job.seen.volume, csi_node_id).await?;
-                failpoint::hit("volumes.unpublished");
+                failpoint::abort_at("volumes.unpublished");
                 self.end_publication(node).await?;
-                failpoint::hit("volumes.unpublish-recorded");
+                failpoint::abort_at("volumes.unpublish-recorded");
                 Ok(())
             }
             Step::UnpublishStray { csi_node_id } => {

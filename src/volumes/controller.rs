@@ -169,7 +169,7 @@ impl Work<'_> {
             return;
         }
         if !before {
-            failpoint::hit("volumes.listed");
+            failpoint::abort_at("volumes.listed");
             // Whatever was there, and whatever a list that was interrupted left out.
             let drivers: BTreeSet<Name> = self
                 .index

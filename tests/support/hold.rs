@@ -14,7 +14,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// See `failpoint::hold` for the points.
+    /// See `failpoint::pause_at` for the points.
     pub fn at(point: &'static str) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("quorate-test-")

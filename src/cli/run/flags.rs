@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use crate::cli::connection::EtcdArgs;
 use crate::cli::duration::whole_seconds;
 use crate::etcd::Config;
-use crate::failpoint::Hold;
+use crate::failpoint::Pause;
 use crate::gate::controller::Times;
 use crate::gate::plan::Own;
 use crate::kube::Limits;
@@ -136,7 +136,7 @@ pub struct RunArgs {
 
     /// Wait at a named point as long as a file is there, which is made when it gets there, for fault runs
     #[arg(long, hide = true, value_name = "POINT=FILE")]
-    pub(super) hold_at: Option<Hold>,
+    pub(super) hold_at: Option<Pause>,
 
     #[command(flatten)]
     pod: PodArgs,

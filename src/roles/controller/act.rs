@@ -45,7 +45,7 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
             forget,
         } => {
             let removed = call(fence, "roles.lose-removal", etcd.remove_member(&through, &victim)).await;
-            failpoint::hold("roles.removal-answered").await;
+            failpoint::pause_at("roles.removal-answered").await;
             let said = match removed {
                 // A voter answers once it has applied the change itself.
                 Call::Said(Ok(())) => Some(through.id),
@@ -55,7 +55,7 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
             if let Some(failed) = confirm_gone(etcd, fence, victim.id, &voters, said).await {
                 return failed;
             }
-            failpoint::hit("roles.removal-confirmed");
+            failpoint::abort_at("roles.removal-confirmed");
             commit(etcd, fence, forget).await
         }
         Deed::MoveLeadership(from, to) => call(fence, "roles.lose-move", etcd.move_leadership(&from, to))
@@ -74,7 +74,7 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
         Deed::Add(through, urls, draft) => {
             match call(fence, "roles.lose-add", etcd.add_learner(&through, &urls)).await {
                 Call::Said(Ok(added)) => {
-                    failpoint::hit("roles.add-answered");
+                    failpoint::abort_at("roles.add-answered");
                     commit(etcd, fence, draft.txn(added.id)).await
                 }
                 other => other.failed(),
@@ -116,7 +116,7 @@ async fn call<T>(fence: &Fence, loses: &str, asked: impl Future<Output = Result<
     tokio::select! {
         biased;
         () = fence.window().closed() => Call::WindowClosed,
-        said = asked => match failpoint::loses(loses) {
+        said = asked => match failpoint::drop_reply_at(loses) {
             true => Call::NoAnswer,
             false => Call::Said(said),
         },

@@ -72,9 +72,9 @@ impl Transitions {
             let txn = transaction(&store.keys, &batch);
             let (etcd, fence) = (store.etcd.clone(), fence.clone());
             self.under_way.push(Box::pin(async move {
-                failpoint::hit("roles.changing-roles");
+                failpoint::abort_at("roles.changing-roles");
                 let committed = etcd.fenced(&fence, txn).await;
-                failpoint::hit("roles.changed-roles");
+                failpoint::abort_at("roles.changed-roles");
                 (batch, committed.map(|committed| committed.revision))
             }));
         }

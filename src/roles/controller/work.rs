@@ -257,9 +257,9 @@ impl<'c> Work<'c> {
         });
         let (before, after) = points(&step);
         let acting = async move {
-            failpoint::hold(before).await;
+            failpoint::pause_at(before).await;
             let outcome = act(&store, &fence, deed).await;
-            failpoint::hit(after);
+            failpoint::abort_at(after);
             outcome
         };
         let acting = Phase::Acting {

@@ -18,7 +18,7 @@ impl Acting<'_> {
         let mut revision = self.job.seen.revision;
         // Before the intent: a volume whose secrets are missing was never attempted.
         let secrets = self.secrets(&volume).await?;
-        failpoint::hit("volumes.creating");
+        failpoint::abort_at("volumes.creating");
         let term = self.env.fence.term().0;
         let intended = record::intend_create(&volume, term, Timestamp::now());
         let is_first_attempt = intended.is_some();
@@ -26,10 +26,10 @@ impl Acting<'_> {
             revision = self.put_volume(&intended, None).await?;
             volume = intended;
         }
-        failpoint::hit("volumes.create-intended");
+        failpoint::abort_at("volumes.create-intended");
         let wanted = request::create(&volume)?;
         let answer = self.call(session.create_volume(&wanted, &secrets)).await?;
-        failpoint::hit("volumes.create-called");
+        failpoint::abort_at("volumes.create-called");
         match answer {
             Ok(created) => {
                 let created = request::created(created);
@@ -46,7 +46,7 @@ impl Acting<'_> {
                     record::created(volume, created.clone())
                 })
                 .await?;
-                failpoint::hit("volumes.create-recorded");
+                failpoint::abort_at("volumes.create-recorded");
                 Ok(())
             }
             Err(failure) => {
@@ -70,9 +70,9 @@ impl Acting<'_> {
         let (volume, revision) = (self.job.seen.volume.clone(), self.job.seen.revision);
         let secrets = self.secrets(&volume).await?;
         let wanted = request::expand(&volume)?;
-        failpoint::hit("volumes.expanding");
+        failpoint::abort_at("volumes.expanding");
         let answer = self.call(session.expand_volume(&wanted, &secrets)).await?;
-        failpoint::hit("volumes.expanded");
+        failpoint::abort_at("volumes.expanded");
         let expanded = answer.map_err(|failure| Trouble::of_call(&failure))?;
         let asked = required_bytes(&volume);
         let has = expanded.capacity.map_or(0, request::to_bytes);
@@ -85,15 +85,15 @@ impl Acting<'_> {
         let volume = self.job.seen.volume.clone();
         let (mut publication, mut revision) = self.publication(node)?;
         let secrets = self.secrets(&volume).await?;
-        failpoint::hit("volumes.publishing");
+        failpoint::abort_at("volumes.publishing");
         if let Some(intended) = record::intend_publish(&publication, csi_node_id) {
             revision = self.put_publication(node, &intended, revision, None).await?;
             publication = intended;
         }
-        failpoint::hit("volumes.publish-intended");
+        failpoint::abort_at("volumes.publish-intended");
         let wanted = request::publish(&volume, &publication, csi_node_id)?;
         let answer = self.call(session.publish_volume(&wanted, &secrets)).await?;
-        failpoint::hit("volumes.publish-called");
+        failpoint::abort_at("volumes.publish-called");
         let context = answer.map_err(|failure| Trouble::of_call(&failure))?;
         let undo = Undo {
             volume,
@@ -103,7 +103,7 @@ impl Acting<'_> {
             record::published(publication, context.clone())
         })
         .await?;
-        failpoint::hit("volumes.publish-recorded");
+        failpoint::abort_at("volumes.publish-recorded");
         Ok(())
     }
 
@@ -121,18 +121,18 @@ impl Acting<'_> {
         let volume = self.job.seen.volume.clone();
         let mut revision = self.job.seen.revision;
         let secrets = self.secrets(&volume).await?;
-        failpoint::hit("volumes.deleting");
+        failpoint::abort_at("volumes.deleting");
         if let Some(intended) = record::intend_delete(&volume) {
             let proof = Proof::Empty(self.env.store.keys.publications_of(&self.job.name));
             revision = self.put_volume(&intended, Some(proof)).await?;
         }
-        failpoint::hit("volumes.delete-intended");
+        failpoint::abort_at("volumes.delete-intended");
         let id = request::volume_id(&volume)?;
         let answer = self.call(session.delete_volume(&id, &secrets)).await?;
-        failpoint::hit("volumes.delete-called");
+        failpoint::abort_at("volumes.delete-called");
         answer.map_err(|failure| Trouble::of_call(&failure))?;
         self.forget_volume(revision).await?;
-        failpoint::hit("volumes.delete-recorded");
+        failpoint::abort_at("volumes.delete-recorded");
         Ok(())
     }
 
