@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{Kind, Shown, Words};
-use crate::cli::objects::description;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, Description, NONE, one_line, or_none, yes_no};
 use crate::cli::roles::adopt;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{Concerns, Kind, Shown, Words};
-use crate::cli::objects::description;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, Description, one_line, or_none, yes_no};
 use crate::etcd::{KeyRange, KeyValue};

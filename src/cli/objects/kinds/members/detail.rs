@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 
 use super::KIND;
 use super::seen::{Seen, bytes, known};
-use crate::cli::objects::description;
 use crate::cli::output::{Description, NONE, or_none};
 use crate::etcd::Revision;
 use crate::roles::plan::cause_words;
