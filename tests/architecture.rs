@@ -97,7 +97,7 @@ fn each_outside_library_is_named_in_one_place() {
             &["use kube::", "use ::kube", "kube_client", "kube_core"],
             "src/kube",
         ),
-        (&["backoff::"], "src/retry.rs"),
+        (&["backoff::"], "src/retry/mod.rs"),
         // Servers of tonic may stand elsewhere: the test plugin is one.
         (
             &[
