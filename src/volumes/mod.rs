@@ -14,4 +14,3 @@ pub mod record;
 pub mod request;
 pub mod retry;
 pub mod retry_state;
-pub mod write;

@@ -19,12 +19,12 @@ use super::operation::{Ended, Env, Failure, Outcome, Task};
 use super::plan::{Step, Target};
 use super::plugin_state::PluginState;
 use super::retry_state::RetryState;
-use super::write::writer;
 use crate::csi::{CallError, ListedVolume, NotReady, Plugins, Session};
 use crate::etcd::Fence;
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::Metrics;
+use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
 
 mod advance;
