@@ -20,6 +20,7 @@ use quorate::proto::{
     Metadata, Network, NetworkStatus, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus,
 };
 use quorate::store::{Follower, Store};
+use quorate::term::Notices;
 use tokio::task::JoinSet;
 
 #[path = "shared/leader.rs"]
@@ -337,7 +338,7 @@ fn deallocate(leader: &Leader) -> JoinSet<()> {
     let deallocator = Deallocator {
         store: leader.store.clone(),
         fence: leader.leadership.fence().clone(),
-        notices: None,
+        notices: Notices::default(),
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(deallocator.run());

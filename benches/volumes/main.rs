@@ -12,6 +12,7 @@ use quorate::dev::csi_plugin::process::PluginProcess;
 use quorate::dev::csi_plugin::server;
 use quorate::dev::etcd::{self, Options};
 use quorate::store::{Follower, Store, Update};
+use quorate::term::Notices;
 use quorate::volumes::controller::{Times, Volumes};
 use quorate::volumes::index::{Index, Part};
 use tokio::task::JoinSet;
@@ -169,7 +170,7 @@ fn see_to_volumes(leader: &Leader) -> JoinSet<()> {
         store: leader.store.clone(),
         fence: leader.leadership.fence().clone(),
         times: Times::default(),
-        notices: None,
+        notices: Notices::default(),
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(volumes.run());

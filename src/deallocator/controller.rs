@@ -5,7 +5,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::act::{Outcome, act};
@@ -14,9 +13,10 @@ use super::index::Index;
 use super::plan::{Step, plan};
 use crate::etcd::Fence;
 use crate::failpoint;
-use crate::kube::events::{Events, Notice, Severity};
+use crate::kube::events::{Notice, Severity};
 use crate::metrics::{Kind, Metrics};
 use crate::store::{Follower, Store};
+use crate::term::Notices;
 
 /// Transactions under way at once: enough to keep etcd busy over a network round trip, few enough that batches fill up
 /// while they are.
@@ -25,30 +25,14 @@ const IN_FLIGHT: usize = 8;
 /// Between two looks at how old the oldest mark is.
 const GAUGE_EVERY: Duration = Duration::from_secs(1);
 
-/// Notices that wait to be published. Each is in the log as well, so what comes on top is not missed.
-pub const NOTICES: usize = 64;
-
-/// Publishes notices as Kubernetes Events, one after the other and within the window of the term (INV-3). Never ends by
-/// itself.
-pub async fn publish(mut events: Events, fence: Fence, mut notices: mpsc::Receiver<Notice>) {
-    while let Some(notice) = notices.recv().await {
-        tokio::select! {
-            biased;
-            () = fence.window().closed() => break,
-            () = events.publish(&notice) => {}
-        }
-    }
-    std::future::pending().await
-}
-
 /// What a leader needs to deallocate.
 pub struct Deallocator {
     /// Where the objects lie.
     pub store: Store,
     /// The term.
     pub fence: Fence,
-    /// To whoever publishes Kubernetes Events. What it has no room for is only logged: nothing here waits for it.
-    pub notices: Option<mpsc::Sender<Notice>>,
+    /// Where deletions and hindrances are reported.
+    pub notices: Notices,
 }
 
 impl Deallocator {
@@ -91,15 +75,12 @@ impl Deallocator {
     }
 
     fn tell(&self, severity: Severity, reason: &'static str, note: String) {
-        if let Some(notices) = &self.notices {
-            // Full: the log has it.
-            let _ = notices.try_send(Notice {
-                severity,
-                reason,
-                action: "Deallocate",
-                note,
-            });
-        }
+        self.notices.send(Notice {
+            severity,
+            reason,
+            action: "Deallocate",
+            note,
+        });
     }
 }
 

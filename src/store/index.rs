@@ -143,7 +143,10 @@ mod tests {
             pages.push(Vec::new());
         }
         let numbered = pages.into_iter().enumerate();
-        let page = |(number, keys)| Update::Page { first: number == 0, keys };
+        let page = |(number, keys)| Update::Page {
+            first: number == 0,
+            keys,
+        };
         numbered.map(page).collect()
     }
 
@@ -217,7 +220,11 @@ mod tests {
         }
         // Begun once more, and `a` is gone by then.
         synced.take_in(pages(&Contents::new(), 1).remove(0), &mut copy);
-        assert_eq!(copy.contents.len(), 1, "only the end of the list says what is gone");
+        assert_eq!(
+            copy.contents.len(),
+            1,
+            "only the end of the list says what is gone"
+        );
         synced.take_in(Update::Listed(Revision(5)), &mut copy);
         assert_eq!((copy.contents.len(), copy.deleted_at), (0, vec![Revision(5)]));
     }

@@ -19,6 +19,7 @@ use quorate::etcd::{Fence, KeyRange, Revision, Txn};
 use quorate::proto::task_status::State;
 use quorate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus};
 use quorate::store::{Follower, Name, Store};
+use quorate::term::Notices;
 
 use crate::support::etcd::TestEtcd;
 use crate::support::leader::{Leader, store_on};
@@ -203,7 +204,7 @@ fn deallocate(leader: &mut Leader) {
     let deallocator = Deallocator {
         store: leader.store.clone(),
         fence: leader.fence().clone(),
-        notices: None,
+        notices: Notices::default(),
     };
     leader.work(deallocator.run());
 }

@@ -10,6 +10,12 @@ use tracing::{error, info, warn};
 use crate::etcd::Fence;
 use crate::etcd::election::Leadership;
 
+mod gauges;
+mod notices;
+
+pub use gauges::TermGauges;
+pub use notices::Notices;
+
 /// For the tasks of a term to end once they are cancelled, on the way out of the process.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 
