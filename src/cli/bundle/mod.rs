@@ -42,8 +42,11 @@ pub async fn run(args: BundleArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
 }
 
-/// What `--bundle` of `run` and `dev` means.
-pub(super) fn of_flag(directory: Option<&Path>) -> Result<Bundle, Failure> {
+/// The bundle that `--bundle` names, or the built-in one. For `run`, and for `quorate dev`.
+///
+/// # Errors
+/// A usage failure that says what is wrong with the bundle.
+pub fn of_flag(directory: Option<&Path>) -> Result<Bundle, Failure> {
     match directory {
         Some(directory) => {
             Bundle::load(directory).map_err(|error| Failure::usage(format!("--bundle: {error}")))
