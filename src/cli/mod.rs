@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod bundle;
+pub mod commit;
 pub mod companion;
 pub mod completions;
 pub mod confirm;
@@ -59,9 +60,9 @@ pub enum Command {
     /// Show objects in full
     Describe(objects::describe::DescribeArgs),
     /// Create or change objects from YAML or JSON
-    Apply(objects::apply::ApplyArgs),
+    Apply(objects::apply::command::ApplyArgs),
     /// Delete objects
-    Delete(objects::delete::DeleteArgs),
+    Delete(objects::delete::command::DeleteArgs),
     /// Make managers of nodes, which may then join etcd
     Promote(roles::promote::PromoteArgs),
     /// Make a worker of a node: its member is removed from etcd
@@ -93,8 +94,8 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(args, &etcd).await,
         Command::Get(args) => objects::get::run(args, &etcd).await,
         Command::Describe(args) => objects::describe::run(args, &etcd).await,
-        Command::Apply(args) => objects::apply::run(args, &etcd).await,
-        Command::Delete(args) => objects::delete::run(args, &etcd).await,
+        Command::Apply(args) => objects::apply::command::run(args, &etcd).await,
+        Command::Delete(args) => objects::delete::command::run(args, &etcd).await,
         Command::Promote(args) => roles::promote::run(args, &etcd).await,
         Command::Demote(args) => roles::demote::run(args, &etcd).await,
         Command::Join(args) => roles::join::run(args, &etcd).await,

@@ -5,7 +5,7 @@ use super::site::{bundle_directory, config_map, config_map_path};
 use crate::support::client::{connect, written_since};
 use crate::support::kubernetes::Kubernetes;
 use crate::support::proxy::{Network, Proxy};
-use crate::support::quorate::{Launch, legible_status};
+use crate::support::quorate::{Launch, status_json};
 use crate::support::wait::{SOON, eventually, same};
 
 const ELECTION: &str = "/quorate/kubernetes/reconciler/leader/";
@@ -69,7 +69,7 @@ async fn a_leader_that_is_paused_amid_its_writes_writes_nothing_more() {
 
     next.wait_leading().await;
     eventually(SOON, "the next leader is done", async || {
-        let status = legible_status(&kubernetes.etcd, "/quorate").unwrap_or_default();
+        let status = status_json(&kubernetes.etcd, "/quorate").unwrap_or_default();
         same(
             (&status["state"], &status["leader"]),
             (&"DONE".into(), &"next".into()),

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::site::{bundle_directory, config_map};
 use crate::support::kubernetes::Kubernetes;
-use crate::support::quorate::{Launch, legible_status};
+use crate::support::quorate::{Launch, status_json};
 use crate::support::wait::{SOON, eventually};
 
 const PREFIX: &str = "/quorate";
@@ -16,7 +16,7 @@ const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/quorate:csi-
 /// Waits until the status says DONE, and is degraded or not.
 async fn wait_done(kubernetes: &Kubernetes, degraded: bool) -> serde_json::Value {
     eventually(SOON, "the status is DONE", async || {
-        let status = legible_status(&kubernetes.etcd, PREFIX).unwrap_or_default();
+        let status = status_json(&kubernetes.etcd, PREFIX).unwrap_or_default();
         let done = status["state"] == "DONE" && status["degraded"].is_object() == degraded;
         if done { Ok(status) } else { Err(status.to_string()) }
     })

@@ -272,7 +272,7 @@ impl TestReplica {
         let what = format!("{} ends", self.node_id);
         let ended = timeout(SOON, self.running().exited()).await;
         ended
-            .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+            .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}: {}", self.log()))
             .unwrap()
     }
 
@@ -318,7 +318,7 @@ impl Replicas {
 }
 
 /// `status.json` below the prefix, if it is there.
-pub fn legible_status(etcd: &TestEtcd, prefix: &str) -> Option<Value> {
+pub fn status_json(etcd: &TestEtcd, prefix: &str) -> Option<Value> {
     let text = etcd.get(&format!("{prefix}/kubernetes/reconciler/status.json"))?;
     Some(serde_json::from_str(&text).unwrap())
 }

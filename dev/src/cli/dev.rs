@@ -21,7 +21,7 @@ use quorate::cli::dev::PROGRAM_VARIABLE;
 use quorate::cli::exit::{Exit, Failure};
 use quorate::cli::roles;
 use quorate::cli::signals::{HANGUP, INTERRUPT, Named, Signals, TERMINATE};
-use quorate::etcd::members::List;
+use quorate::etcd::members::MemberList;
 use quorate::etcd::{Config, Etcd};
 use quorate::metrics::Metrics;
 use quorate::resources::Bundle;
@@ -228,7 +228,7 @@ async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>
 
 /// The member list, once those that run here have told it their names, which they do a moment after they serve: a
 /// member is adopted by its name.
-async fn named(store: &Store, running: &[Member]) -> Result<List, Failure> {
+async fn named(store: &Store, running: &[Member]) -> Result<MemberList, Failure> {
     let limit = Instant::now() + NAMED_WITHIN;
     loop {
         let list = store.etcd.list_members().await.map_err(Failure::failed)?;

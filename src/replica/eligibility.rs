@@ -8,7 +8,7 @@ use crate::gate::releases::Releases;
 use crate::release::Release;
 
 /// Whether this process may stand for election, followed over time.
-pub(super) struct Entitlement {
+pub(super) struct Eligibility {
     own: Release,
     registered: watch::Receiver<Option<Registered>>,
     releases: watch::Receiver<Option<Releases>>,
@@ -16,7 +16,7 @@ pub(super) struct Entitlement {
     yields_to: Option<Release>,
 }
 
-impl Entitlement {
+impl Eligibility {
     /// Of a process of this release.
     pub fn new(
         own: Release,
@@ -32,7 +32,7 @@ impl Entitlement {
     }
 
     /// Resolves once this process is registered and no controller has a higher release.
-    pub async fn given(&mut self) {
+    pub async fn granted(&mut self) {
         let registered = self.registered.wait_for(Option::is_some).await.map(drop);
         let Self { own, yields_to, .. } = self;
         let highest = self.releases.wait_for(|seen| {
@@ -48,7 +48,7 @@ impl Entitlement {
 
     /// Resolves once a controller has a higher release, or nobody says any more which there are: that ends the replica.
     /// To lose the registration takes nothing away: a leader is not less of one for having to register anew.
-    pub async fn taken_away(&mut self) {
+    pub async fn revoked(&mut self) {
         let Self { own, yields_to, .. } = self;
         let surpassed = self.releases.wait_for(|seen| {
             seen.as_ref()
@@ -98,47 +98,47 @@ mod tests {
     }
 
     /// Of release 0.5.0, with the two sides that say what is there.
-    fn entitlement() -> (
-        Entitlement,
+    fn eligibility() -> (
+        Eligibility,
         watch::Sender<Option<Registered>>,
         watch::Sender<Option<Releases>>,
     ) {
         let (registering, registered) = watch::channel(None);
         let (publishing, releases) = watch::channel(None);
-        let entitlement = Entitlement::new(Release::new(0, 5, 0), registered, releases);
-        (entitlement, registering, publishing)
+        let eligibility = Eligibility::new(Release::new(0, 5, 0), registered, releases);
+        (eligibility, registering, publishing)
     }
 
     #[test]
     fn only_who_is_registered_and_of_the_highest_release_stands_for_election() {
-        let (mut entitlement, registering, publishing) = entitlement();
-        let mut given = || entitlement.given().now_or_never().is_some();
-        assert!(!given(), "neither registered nor anything known");
+        let (mut eligibility, registering, publishing) = eligibility();
+        let mut granted = || eligibility.granted().now_or_never().is_some();
+        assert!(!granted(), "neither registered nor anything known");
         registering.send_replace(registration());
-        assert!(!given(), "it is not known who else is there");
+        assert!(!granted(), "it is not known who else is there");
         publishing.send_replace(greatest(6));
-        assert!(!given(), "a controller has a higher release");
+        assert!(!granted(), "a controller has a higher release");
         publishing.send_replace(greatest(5));
-        assert!(given());
+        assert!(granted());
         registering.send_replace(None);
-        assert!(!given(), "no longer registered");
+        assert!(!granted(), "no longer registered");
     }
 
     #[test]
     fn a_higher_release_takes_it_away_and_an_equal_one_does_not() {
-        let (mut entitlement, _registering, publishing) = entitlement();
+        let (mut eligibility, _registering, publishing) = eligibility();
         publishing.send_replace(greatest(5));
-        assert!(entitlement.taken_away().now_or_never().is_none());
+        assert!(eligibility.revoked().now_or_never().is_none());
         publishing.send_replace(greatest(6));
-        assert!(entitlement.taken_away().now_or_never().is_some());
+        assert!(eligibility.revoked().now_or_never().is_some());
     }
 
     #[test]
     fn nobody_stands_for_election_while_a_part_is_gone_that_says_who_is_there() {
-        let (mut entitlement, registering, publishing) = entitlement();
+        let (mut eligibility, registering, publishing) = eligibility();
         registering.send_replace(registration());
         drop(publishing);
-        assert!(entitlement.given().now_or_never().is_none());
-        assert!(entitlement.taken_away().now_or_never().is_some());
+        assert!(eligibility.granted().now_or_never().is_none());
+        assert!(eligibility.revoked().now_or_never().is_some());
     }
 }

@@ -6,12 +6,12 @@ use crate::gate::status::Status;
 use crate::release::Release;
 use crate::store::{Follower, Store, Update};
 
-/// Who waits.
+/// What must hold of the reconciled state before a process may serve.
 #[derive(Clone, Copy, Debug)]
-pub struct Waiter {
-    /// The release that wants to serve.
+pub struct Requirements {
+    /// The release of the process: the state must admit it.
     pub release: Release,
-    /// The least release that must have reconciled the state before.
+    /// The least release that must have reconciled the state.
     pub min_reconciler: Release,
 }
 
@@ -21,25 +21,25 @@ pub struct Waiter {
 pub struct NotReady(pub String);
 
 /// Follows the status key. Never fails: it goes on over disconnects and compactions.
-pub struct Judge {
+pub struct WaitReady {
     follower: Follower,
-    waiter: Waiter,
+    requirements: Requirements,
     /// Of a list under way.
     listed: Option<KeyValue>,
 }
 
-impl Judge {
-    /// Judges for this waiter. The first judgement is of a linearizable read made after this call.
-    pub fn new(store: &Store, waiter: Waiter) -> Self {
+impl WaitReady {
+    /// Follows the status for these requirements. The first answer is from a linearizable read made after this call.
+    pub fn new(store: &Store, requirements: Requirements) -> Self {
         let follower = Follower::new(&store.etcd, KeyRange::key(store.keys.status()));
         Self {
             follower,
-            waiter,
+            requirements,
             listed: None,
         }
     }
 
-    /// The next judgement: at once, then at every change. Safe to cancel.
+    /// Whether the state meets the requirements: at once, then at every change. Safe to cancel.
     ///
     /// # Errors
     /// [`NotReady`], which is not final: ask again.
@@ -70,21 +70,26 @@ impl Judge {
             return Err(NotReady("there is no reconciler status yet".to_owned()));
         };
         let status = Status::decode(&stored.value).map_err(|error| NotReady(error.to_string()))?;
-        admits(&status, self.waiter.release, self.waiter.min_reconciler).map_err(NotReady)
+        admits(
+            &status,
+            self.requirements.release,
+            self.requirements.min_reconciler,
+        )
+        .map_err(NotReady)
     }
 }
 
-/// Returns once the reconciled state admits the waiter; tells each reason to wait once, when it comes up.
-pub async fn wait_ready(store: &Store, waiter: Waiter, mut on_reason: impl FnMut(&NotReady)) {
-    let mut judge = Judge::new(store, waiter);
-    let mut told = None;
+/// Returns once the reconciled state meets the requirements. Calls `on_reason` once for each new reason to wait.
+pub async fn wait_ready(store: &Store, requirements: Requirements, mut on_reason: impl FnMut(&NotReady)) {
+    let mut waiting = WaitReady::new(store, requirements);
+    let mut reported = None;
     loop {
-        match judge.next().await {
+        match waiting.next().await {
             Ok(()) => return,
-            Err(reason) if told.as_ref() == Some(&reason) => {}
+            Err(reason) if reported.as_ref() == Some(&reason) => {}
             Err(reason) => {
                 on_reason(&reason);
-                told = Some(reason);
+                reported = Some(reason);
             }
         }
     }

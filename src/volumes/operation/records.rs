@@ -2,13 +2,13 @@
 
 use prost::Message;
 
-use super::{Acting, Known, Stop, Trouble, Undo};
-use crate::etcd::{KeyValue, Revision};
+use super::{Acting, Compensation, Failure, Interrupted, RecordSnapshot};
+use crate::etcd::{FencedError, KeyValue, Revision};
 use crate::proto::{Publication, Volume};
 use crate::store::Name;
 use crate::store::object::{Object, decode};
+use crate::store::writer::{Proof, Unit};
 use crate::volumes::record;
-use crate::volumes::write::{Proof, Write, WriteError};
 
 /// How often the result of a call is written anew because others wrote the record meanwhile.
 const RESULT_ATTEMPTS: u32 = 20;
@@ -18,7 +18,7 @@ impl Acting<'_> {
         &mut self,
         volume: &Volume,
         proof: Option<Proof>,
-    ) -> Result<Revision, Stop> {
+    ) -> Result<Revision, Interrupted> {
         self.put_volume_at(volume, self.job.seen.revision, proof).await
     }
 
@@ -27,11 +27,10 @@ impl Acting<'_> {
         volume: &Volume,
         revision: Revision,
         proof: Option<Proof>,
-    ) -> Result<Revision, Stop> {
+    ) -> Result<Revision, Interrupted> {
         let key = self.env.store.keys.volume(&self.job.name);
-        let mut write = Write::put(key, revision, volume.encode_to_vec());
-        write.proof = proof;
-        self.write(write).await
+        let put = Unit::new().put(key, revision, volume.encode_to_vec());
+        self.write(proof.into_iter().fold(put, Unit::proving)).await
     }
 
     pub(super) async fn put_publication(
@@ -40,56 +39,58 @@ impl Acting<'_> {
         publication: &Publication,
         revision: Revision,
         proof: Option<Proof>,
-    ) -> Result<Revision, Stop> {
+    ) -> Result<Revision, Interrupted> {
         let key = self.env.store.keys.publication(&self.job.name, node);
-        let mut write = Write::put(key, revision, publication.encode_to_vec());
-        write.proof = proof;
-        self.write(write).await
+        let put = Unit::new().put(key, revision, publication.encode_to_vec());
+        self.write(proof.into_iter().fold(put, Unit::proving)).await
     }
 
-    /// Writes, and keeps what is known since.
-    pub(super) async fn write(&mut self, write: Write) -> Result<Revision, Stop> {
-        let (key, value) = (write.key.clone(), write.value.clone());
-        match self.env.writer.write(write).await {
-            Ok(revision) => {
-                let now = value.map(|value| KeyValue {
-                    key: key.clone(),
-                    value,
-                    create_revision: Revision::ABSENT,
-                    mod_revision: revision,
-                    lease: None,
-                });
-                self.known.push(Known {
-                    key,
-                    now: now.ok_or(revision),
-                    own: true,
-                });
-                Ok(revision)
-            }
-            Err(WriteError::Conflict) => {
-                self.read(&key).await?;
-                Err(Stop::Look)
-            }
-            Err(WriteError::Lost) => Err(Stop::Lost),
-            // It may have been written. What stands there decides what is next.
-            Err(WriteError::Failed(error)) => {
-                let read = self.read(&key).await;
-                // By its value: nobody else writes this one.
-                if let (Ok(Some(kv)), Some(value)) = (&read, &value)
-                    && kv.value == *value
-                    && let Some(known) = self.known.last_mut()
-                {
-                    known.own = true;
+    /// Writes a unit and remembers what its records are afterwards.
+    pub(super) async fn write(&mut self, unit: Unit) -> Result<Revision, Interrupted> {
+        let writes = unit.writes().to_vec();
+        let outcome = self.env.writer.write(unit).await;
+        for write in writes {
+            match &outcome {
+                Ok(revision) => {
+                    let now = write.value.map(|value| KeyValue {
+                        key: write.key.clone(),
+                        value,
+                        create_revision: Revision::ABSENT,
+                        mod_revision: *revision,
+                        lease: None,
+                    });
+                    self.known.push(RecordSnapshot {
+                        key: write.key,
+                        now: now.ok_or(*revision),
+                        own: true,
+                    });
                 }
-                Err(Trouble::etcd(&error).into())
+                Err(FencedError::Conflict) => _ = self.read(&write.key).await?,
+                Err(FencedError::LostLeadership(_)) => {}
+                // It may have been written. What stands there decides what is next.
+                Err(FencedError::Failed(_) | FencedError::Unknown(_)) => {
+                    let read = self.read(&write.key).await;
+                    // By its value: nobody else writes this one.
+                    if let (Ok(Some(kv)), Some(value)) = (&read, &write.value)
+                        && kv.value == *value
+                        && let Some(known) = self.known.last_mut()
+                    {
+                        known.own = true;
+                    }
+                }
             }
         }
+        outcome.map_err(|error| match error {
+            FencedError::Conflict => Interrupted::Stale,
+            FencedError::LostLeadership(_) => Interrupted::LostLeadership,
+            FencedError::Failed(error) | FencedError::Unknown(error) => Failure::etcd(&error).into(),
+        })
     }
 
-    pub(super) async fn read(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Stop> {
+    pub(super) async fn read(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Interrupted> {
         let read = self.env.store.etcd.get(key).await;
-        let (stored, revision) = read.map_err(|error| Trouble::etcd(&error))?;
-        self.known.push(Known {
+        let (stored, revision) = read.map_err(|error| Failure::etcd(&error))?;
+        self.known.push(RecordSnapshot {
             key: key.to_vec(),
             now: stored.clone().ok_or(revision),
             own: false,
@@ -98,7 +99,7 @@ impl Acting<'_> {
     }
 
     /// The record of the volume as it is now, if it is still that of the same volume. It was just read.
-    pub(super) async fn same_volume(&mut self) -> Result<Option<(Volume, Revision)>, Stop> {
+    pub(super) async fn same_volume(&mut self) -> Result<Option<(Volume, Revision)>, Interrupted> {
         let key = self.env.store.keys.volume(&self.job.name);
         let uid = |volume: &Volume| volume.metadata.clone().unwrap_or_default().uid;
         let now = self.read(&key).await?.and_then(|kv| {
@@ -112,7 +113,7 @@ impl Acting<'_> {
         &mut self,
         node: &Name,
         before: &Publication,
-    ) -> Result<Option<(Publication, Revision)>, Stop> {
+    ) -> Result<Option<(Publication, Revision)>, Interrupted> {
         let key = self.env.store.keys.publication(&self.job.name, node);
         let id = format!("{}/{node}", self.job.name);
         let uid = |publication: &Publication| publication.metadata.clone().unwrap_or_default().uid;
@@ -128,19 +129,19 @@ impl Acting<'_> {
         &mut self,
         mut volume: Volume,
         mut revision: Revision,
-        undo: Undo,
+        compensation: Compensation,
         result: impl Fn(&Volume) -> Volume,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Interrupted> {
         for _ in 0..RESULT_ATTEMPTS {
             match self.put_volume_at(&result(&volume), revision, None).await {
-                Err(Stop::Look) => match self.same_volume().await? {
+                Err(Interrupted::Stale) => match self.same_volume().await? {
                     Some((now, at)) => (volume, revision) = (now, at),
-                    None => return Err(Stop::Undo(Box::new(undo))),
+                    None => return Err(Interrupted::Orphaned(Box::new(compensation))),
                 },
                 other => return other.map(drop),
             }
         }
-        Err(Stop::Look)
+        Err(Interrupted::Stale)
     }
 
     /// The same for a result that needs no undoing where the record is gone.
@@ -149,13 +150,13 @@ impl Acting<'_> {
         volume: Volume,
         revision: Revision,
         result: impl Fn(&Volume) -> Volume,
-    ) -> Result<(), Stop> {
-        let undo = Undo {
+    ) -> Result<(), Interrupted> {
+        let compensation = Compensation {
             volume: volume.clone(),
             from: None,
         };
-        match self.settle_volume(volume, revision, undo, result).await {
-            Err(Stop::Undo(_)) => Err(Stop::Look),
+        match self.settle_volume(volume, revision, compensation, result).await {
+            Err(Interrupted::Orphaned(_)) => Err(Interrupted::Stale),
             other => other,
         }
     }
@@ -165,28 +166,28 @@ impl Acting<'_> {
         node: &Name,
         mut publication: Publication,
         mut revision: Revision,
-        undo: Undo,
+        compensation: Compensation,
         result: impl Fn(&Publication) -> Publication,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Interrupted> {
         for _ in 0..RESULT_ATTEMPTS {
             let after = result(&publication);
             match self.put_publication(node, &after, revision, None).await {
-                Err(Stop::Look) => match self.same_publication(node, &publication).await? {
+                Err(Interrupted::Stale) => match self.same_publication(node, &publication).await? {
                     Some((now, at)) => (publication, revision) = (now, at),
-                    None => return Err(Stop::Undo(Box::new(undo))),
+                    None => return Err(Interrupted::Orphaned(Box::new(compensation))),
                 },
                 other => return other.map(drop),
             }
         }
-        Err(Stop::Look)
+        Err(Interrupted::Stale)
     }
 
     /// The record of a volume that is deleted at the backend goes, whatever was written to it meanwhile.
-    pub(super) async fn forget_volume(&mut self, mut revision: Revision) -> Result<(), Stop> {
+    pub(super) async fn forget_volume(&mut self, mut revision: Revision) -> Result<(), Interrupted> {
         let key = self.env.store.keys.volume(&self.job.name);
         for _ in 0..RESULT_ATTEMPTS {
-            match self.write(Write::delete(key.clone(), revision)).await {
-                Err(Stop::Look) => match self.same_volume().await? {
+            match self.write(Unit::new().delete(key.clone(), revision)).await {
+                Err(Interrupted::Stale) => match self.same_volume().await? {
                     Some((_, now)) => revision = now,
                     // Forgotten by force meanwhile, with a tombstone for what is now gone.
                     None => return self.remove_tombstone(&self.job.seen.volume).await,
@@ -194,11 +195,11 @@ impl Acting<'_> {
                 other => return other.map(drop),
             }
         }
-        Err(Stop::Look)
+        Err(Interrupted::Stale)
     }
 
     /// The record of a publication goes, or begins anew.
-    pub(super) async fn end_publication(&mut self, node: &Name) -> Result<(), Stop> {
+    pub(super) async fn end_publication(&mut self, node: &Name) -> Result<(), Interrupted> {
         let (mut publication, mut revision) = self.publication(node)?;
         let here = self.job.seen.nodes.get(node);
         let here = here.filter(|node| !node.out_of_service && !node.uid.is_empty());
@@ -207,17 +208,17 @@ impl Acting<'_> {
         for _ in 0..RESULT_ATTEMPTS {
             let anew = record::ended(&publication, here.map(|node| node.uid.as_str()), marked);
             let write = match anew {
-                Some(anew) => Write::put(key.clone(), revision, anew.encode_to_vec()),
-                None => Write::delete(key.clone(), revision),
+                Some(anew) => Unit::new().put(key.clone(), revision, anew.encode_to_vec()),
+                None => Unit::new().delete(key.clone(), revision),
             };
             match self.write(write).await {
-                Err(Stop::Look) => match self.same_publication(node, &publication).await? {
+                Err(Interrupted::Stale) => match self.same_publication(node, &publication).await? {
                     Some((now, at)) => (publication, revision) = (now, at),
                     None => return Ok(()),
                 },
                 other => return other.map(drop),
             }
         }
-        Err(Stop::Look)
+        Err(Interrupted::Stale)
     }
 }
