@@ -348,8 +348,8 @@ fn deallocate(leader: &Leader) -> JoinSet<()> {
 /// All that the deallocator keeps.
 async fn index(store: &Store) -> Result<Index> {
     let mut index = Index::new(store.keys.clone());
-    let mut follower = Follower::new(&store.etcd, store.keys.in_use());
-    while !index.is_complete() {
+    let mut follower = Follower::new(&store.etcd, store.keys.deallocator_range());
+    while !index.synced().is_complete() {
         index.take_in(follower.next().await);
     }
     Ok(index)
