@@ -18,7 +18,7 @@ use crate::dev::data_directory::DataDirectory;
 use crate::dev::etcd::Member;
 use crate::dev::observe::Observer;
 use crate::dev::{Error, apiserver};
-use crate::etcd::members::List;
+use crate::etcd::members::MemberList;
 use crate::etcd::{Config, Etcd};
 use crate::metrics::Metrics;
 use crate::resources::Bundle;
@@ -219,7 +219,7 @@ async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>
 
 /// The member list, once those that run here have told it their names, which they do a moment after they serve: a
 /// member is adopted by its name.
-async fn named(store: &Store, running: &[Member]) -> Result<List, Failure> {
+async fn named(store: &Store, running: &[Member]) -> Result<MemberList, Failure> {
     let limit = Instant::now() + NAMED_WITHIN;
     loop {
         let list = store.etcd.list_members().await.map_err(Failure::failed)?;

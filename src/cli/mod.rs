@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod bundle;
+pub mod commit;
 pub mod completions;
 pub mod confirm;
 pub mod connection;

@@ -16,7 +16,7 @@ use crate::kube::KubeClient;
 use crate::kube::events::Events;
 use crate::metrics::Metrics;
 use crate::replica::{self, MakeEvents, ReplicaStatus};
-use crate::resources::{InTerm, Subject};
+use crate::resources::{self, TermReconciler};
 use crate::retry::Delays;
 use crate::serve::{self, Check, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
@@ -85,7 +85,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             Box::new(move || Events::new(kube.clone(), pod.clone(), &replica)) as MakeEvents
         });
         let resources = kubernetes.map(|kube| {
-            InTerm::factory(Subject {
+            TermReconciler::factory(resources::Config {
                 kube,
                 bundle,
                 store: store.clone(),

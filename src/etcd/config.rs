@@ -83,7 +83,7 @@ impl Config {
     }
 
     /// Checks what can be checked without a connection and reads the files.
-    pub(super) fn load(&self) -> Result<Material, ConfigError> {
+    pub(super) fn load(&self) -> Result<Credentials, ConfigError> {
         if self.endpoints.is_empty() {
             return Err(ConfigError::NoEndpoints);
         }
@@ -116,7 +116,7 @@ impl Config {
             }
             Ok(text)
         };
-        Ok(Material {
+        Ok(Credentials {
             tls: self.uses_tls(),
             ca: self.tls.ca.as_ref().map(pem).transpose()?,
             identity: match &self.tls.identity {
@@ -138,7 +138,7 @@ impl Config {
         })
     }
 
-    pub(super) fn connect_options(&self, material: &Material) -> ConnectOptions {
+    pub(super) fn connect_options(&self, credentials: &Credentials) -> ConnectOptions {
         // No `with_timeout`: it would end watches and keep-alives too. Each unary call has its own limit.
         let mut options = ConnectOptions::new()
             .with_connect_timeout(self.connect_timeout)
@@ -150,19 +150,19 @@ impl Config {
             // A member cut off from its cluster must end its streams instead of falling silent.
             .with_require_leader(true)
             .with_auto_token_refresh(true);
-        if material.tls {
+        if credentials.tls {
             let mut tls = TlsOptions::new();
-            if let Some(ca) = &material.ca {
+            if let Some(ca) = &credentials.ca {
                 tls = tls.ca_certificate(Certificate::from_pem(ca));
             } else {
                 tls = tls.with_native_roots();
             }
-            if let Some((cert, key)) = &material.identity {
+            if let Some((cert, key)) = &credentials.identity {
                 tls = tls.identity(Identity::from_pem(cert, key));
             }
             options = options.with_tls(tls);
         }
-        if let Some((name, Password(password))) = &material.user {
+        if let Some((name, Password(password))) = &credentials.user {
             options = options.with_user(name, password);
         }
         options
@@ -171,7 +171,7 @@ impl Config {
 
 /// What the files hold at one time.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Material {
+pub(super) struct Credentials {
     tls: bool,
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Vec<u8>)>,

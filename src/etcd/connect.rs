@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, ConnectOptions};
 use tokio::sync::{Notify, watch};
 
-use super::config::{Config, ConfigError, Material};
+use super::config::{Config, ConfigError, Credentials};
 use super::endpoints;
 use super::error::{Class, Error};
 use super::members::Contacts;
@@ -27,23 +27,23 @@ pub(super) struct Shared {
     pub config: Config,
     pub metrics: Metrics,
     /// Replaced as a whole when certificates or the password change.
-    pub link: RwLock<Arc<Link>>,
+    pub connection: RwLock<Arc<Connection>>,
     /// The endpoints in the balanced channel, for whoever connects to one member at a time.
     pub live: watch::Sender<Vec<String>>,
     /// Rung when a request went unanswered: the endpoints are looked at before their time.
-    pub suspect: Notify,
+    pub recheck: Notify,
     /// Held while endpoints join and leave the balanced channel, so that `live` says what is in it.
     pub changing: tokio::sync::Mutex<()>,
     /// One client per endpoint, for questions to whoever is there.
-    pub single: Mutex<BTreeMap<String, Client>>,
+    pub per_endpoint: Mutex<BTreeMap<String, Client>>,
     /// One client per member, for questions to that very member.
     pub contacts: Contacts,
 }
 
-pub(super) struct Link {
+pub(super) struct Connection {
     pub client: Client,
     pub options: ConnectOptions,
-    pub material: Material,
+    pub credentials: Credentials,
 }
 
 impl std::fmt::Debug for Etcd {
@@ -92,11 +92,11 @@ impl Etcd {
     /// # Errors
     /// [`ConnectError`], naming each endpoint and what became of it.
     pub async fn connect(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
-        let material = config.load()?;
-        let options = config.connect_options(&material);
+        let credentials = config.load()?;
+        let options = config.connect_options(&credentials);
         let configured = endpoints::configured(&config);
-        let mut single = BTreeMap::new();
-        let answers = endpoints::probe(&config, &options, &mut single, configured).await;
+        let mut per_endpoint = BTreeMap::new();
+        let answers = endpoints::probe(&config, &options, &mut per_endpoint, configured).await;
         let live = endpoints::answering(&answers);
         if live.is_empty() {
             let failed: Vec<_> = answers
@@ -110,17 +110,17 @@ impl Etcd {
                 },
             );
         }
-        let link = Link::open(&live, options, material)
+        let connection = Connection::open(&live, options, credentials)
             .await
             .map_err(ConnectError::Setup)?;
         Ok(Self(Arc::new(Shared {
             config,
             metrics,
-            link: RwLock::new(Arc::new(link)),
+            connection: RwLock::new(Arc::new(connection)),
             live: watch::Sender::new(live),
-            suspect: Notify::new(),
+            recheck: Notify::new(),
             changing: tokio::sync::Mutex::new(()),
-            single: Mutex::new(single),
+            per_endpoint: Mutex::new(per_endpoint),
             contacts: Contacts::default(),
         })))
     }
@@ -140,16 +140,20 @@ impl Etcd {
         self.0.live.borrow().clone()
     }
 
-    pub(super) fn link(&self) -> Arc<Link> {
-        // A panic while the lock was held left a whole Link behind: it is replaced in one assignment.
-        self.0.link.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        // A panic while the lock was held left a whole Connection behind: it is replaced in one assignment.
+        self.0
+            .connection
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// One request, with the limit of the configuration, counted and timed. A token that went stale is
     /// renewed and the request, which was not applied, sent once more.
     pub(super) async fn call<T, F, Fut>(&self, operation: &'static str, attempt: F) -> Result<T, Error>
     where
-        F: Fn(Arc<Link>) -> Fut,
+        F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let mut patience = self.patience();
@@ -171,7 +175,7 @@ impl Etcd {
 
     async fn call_once<T, F, Fut>(&self, operation: &'static str, attempt: &F) -> Result<T, Error>
     where
-        F: Fn(Arc<Link>) -> Fut,
+        F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let result = self.attempt(operation, attempt).await;
@@ -186,17 +190,21 @@ impl Etcd {
 
     async fn attempt<T, F, Fut>(&self, operation: &'static str, attempt: &F) -> Result<T, Error>
     where
-        F: Fn(Arc<Link>) -> Fut,
+        F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let result = self
-            .within(operation, self.0.config.request_timeout, attempt(self.link()))
+            .within(
+                operation,
+                self.0.config.request_timeout,
+                attempt(self.connection()),
+            )
             .await;
         if result
             .as_ref()
             .is_err_and(|error| error.class == Class::Unavailable)
         {
-            self.0.suspect.notify_one();
+            self.0.recheck.notify_one();
         }
         result
     }
@@ -225,8 +233,8 @@ impl Etcd {
 
     pub(super) async fn renew_token(&self) -> Result<(), Error> {
         let limit = self.0.config.request_timeout;
-        let link = self.link();
-        match tokio::time::timeout(limit, link.client.refresh_token()).await {
+        let connection = self.connection();
+        match tokio::time::timeout(limit, connection.client.refresh_token()).await {
             Ok(result) => result.map_err(|error| Error::from_client("authenticate", error)),
             Err(_) => Err(Error::timed_out("authenticate", limit)),
         }
@@ -256,11 +264,11 @@ impl Patience {
     }
 }
 
-impl Link {
+impl Connection {
     pub async fn open(
         endpoints: &[String],
         options: ConnectOptions,
-        material: Material,
+        credentials: Credentials,
     ) -> Result<Self, Error> {
         let client = Client::connect(endpoints, Some(options.clone()))
             .await
@@ -268,7 +276,7 @@ impl Link {
         Ok(Self {
             client,
             options,
-            material,
+            credentials,
         })
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::config::Config;
-use super::connect::{Etcd, Link};
+use super::connect::{Connection, Etcd};
 use super::error::Error;
 use super::kv::MemberId;
 use super::members::{ANY_KEY, denies_the_key};
@@ -118,7 +118,7 @@ impl Etcd {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(shared.config.endpoint_interval) => {}
-                () = shared.suspect.notified() => {}
+                () = shared.recheck.notified() => {}
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -145,31 +145,31 @@ impl Etcd {
 
     async fn look_at_endpoints(&self) {
         let config = &self.0.config;
-        let link = self.link();
-        let material = match config.load() {
-            Ok(material) => material,
+        let connection = self.connection();
+        let credentials = match config.load() {
+            Ok(credentials) => credentials,
             Err(error) => {
                 warn!("keeping the etcd credentials in use: {error}");
-                link.material.clone()
+                connection.credentials.clone()
             }
         };
-        let renewed = material != link.material;
+        let renewed = credentials != connection.credentials;
         let options = if renewed {
-            self.single_clients().clear();
-            config.connect_options(&material)
+            self.endpoint_clients().clear();
+            config.connect_options(&credentials)
         } else {
-            link.options.clone()
+            connection.options.clone()
         };
         let mut candidates = configured(config);
         if config.sync_endpoints {
             // While the list cannot be had, those in use are not given up for that.
             candidates.extend(self.voters().await.unwrap_or_else(|| self.live_endpoints()));
         }
-        let mut clients = self.single_clients().clone();
+        let mut clients = self.endpoint_clients().clone();
         let parted = self.0.contacts.parted_urls();
         candidates.retain(|endpoint| !parted.contains(endpoint));
         let answers = probe(config, &options, &mut clients, candidates).await;
-        *self.single_clients() = clients;
+        *self.endpoint_clients() = clients;
         let mut live = answering(&answers);
         // A removal may have begun while they were asked.
         let parted = self.0.contacts.parted_urls();
@@ -187,9 +187,9 @@ impl Etcd {
         }
         if renewed {
             let _changing = self.0.changing.lock().await;
-            match Link::open(&live, options, material).await {
+            match Connection::open(&live, options, credentials).await {
                 Ok(fresh) => {
-                    *self.0.link.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
+                    *self.0.connection.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
                     info!("etcd credentials changed on disk: connected anew");
                     self.0.live.send_replace(live);
                 }
@@ -203,15 +203,15 @@ impl Etcd {
     /// Makes these the endpoints of the balanced channel.
     pub(super) async fn use_endpoints(&self, live: Vec<String>) {
         let _changing = self.0.changing.lock().await;
-        let (link, before) = (self.link(), self.live_endpoints());
+        let (connection, before) = (self.connection(), self.live_endpoints());
         if live == before {
             return;
         }
         for gone in before.iter().filter(|endpoint| !live.contains(endpoint)) {
-            let _ = link.client.remove_endpoint(gone).await;
+            let _ = connection.client.remove_endpoint(gone).await;
         }
         for fresh in live.iter().filter(|endpoint| !before.contains(endpoint)) {
-            let _ = link.client.add_endpoint(fresh).await;
+            let _ = connection.client.add_endpoint(fresh).await;
         }
         info!(endpoints = ?live, "etcd endpoints changed");
         self.0.live.send_replace(live);
@@ -219,11 +219,12 @@ impl Etcd {
 
     /// A client of one endpoint, kept for as long as the endpoint is a candidate.
     pub(super) async fn endpoint_client(&self, endpoint: &str) -> Result<Client, etcd_client::Error> {
-        if let Some(known) = self.single_clients().get(endpoint) {
+        if let Some(known) = self.endpoint_clients().get(endpoint) {
             return Ok(known.clone());
         }
-        let client = Client::connect([endpoint], Some(self.link().options.clone())).await?;
-        self.single_clients().insert(endpoint.to_owned(), client.clone());
+        let client = Client::connect([endpoint], Some(self.connection().options.clone())).await?;
+        self.endpoint_clients()
+            .insert(endpoint.to_owned(), client.clone());
         Ok(client)
     }
 
@@ -231,8 +232,8 @@ impl Etcd {
     /// change: the list is not read linearizably.
     async fn voters(&self) -> Option<Vec<String>> {
         let listed = self
-            .call("member_list", |link| async move {
-                link.client.cluster_client().member_list().await
+            .call("member_list", |connection| async move {
+                connection.client.cluster_client().member_list().await
             })
             .await
             .ok()?;
@@ -243,8 +244,8 @@ impl Etcd {
         Some(urls.filter_map(|url| self.0.config.normalize(url)).collect())
     }
 
-    fn single_clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Client>> {
+    fn endpoint_clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Client>> {
         // Any state of the map is a good one: it is a cache.
-        self.0.single.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.per_endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -129,9 +129,9 @@ impl Etcd {
     /// [`Error`] if etcd did not answer with a result.
     pub async fn get(&self, key: &[u8]) -> Result<(Option<KeyValue>, Revision), Error> {
         let response = self
-            .call("range", |link| {
+            .call("range", |connection| {
                 let key = key.to_vec();
-                async move { link.client.kv_client().get(key, None).await }
+                async move { connection.client.kv_client().get(key, None).await }
             })
             .await?;
         let revision = revision_of(response.header());
@@ -157,10 +157,10 @@ impl Etcd {
     /// [`Error`] if etcd did not answer with a result.
     pub async fn count(&self, range: &KeyRange) -> Result<(u64, Revision), Error> {
         let response = self
-            .call("range", |link| {
+            .call("range", |connection| {
                 let KeyRange { start, end } = range.clone();
                 let options = GetOptions::new().with_range(end).with_count_only();
-                async move { link.client.kv_client().get(start, Some(options)).await }
+                async move { connection.client.kv_client().get(start, Some(options)).await }
             })
             .await?;
         Ok((
@@ -226,10 +226,13 @@ impl Pages {
         }
         let mut response = self
             .etcd
-            .call("range", |link| {
+            .call("range", |connection| {
                 let (start, options) = (start.clone(), options.clone());
                 async move {
-                    let mut kv = link.client.kv_client().max_decoding_message_size(LARGEST_MESSAGE);
+                    let mut kv = connection
+                        .client
+                        .kv_client()
+                        .max_decoding_message_size(LARGEST_MESSAGE);
                     kv.get(start, Some(options)).await
                 }
             })

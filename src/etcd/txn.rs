@@ -177,9 +177,9 @@ impl Etcd {
             request = request.or_else([TxnOp::get(key, None)]);
         }
         let response = self
-            .call("txn", |link| {
+            .call("txn", |connection| {
                 let request = request.clone();
-                async move { link.client.kv_client().txn(request).await }
+                async move { connection.client.kv_client().txn(request).await }
             })
             .await
             .map_err(|error| match error.outcome_unknown() {

@@ -164,14 +164,14 @@ impl Watcher {
                         // it would send the same one again and again.
                         return self.skip_past(now, "too_large");
                     }
-                    self.etcd.0.suspect.notify_one();
+                    self.etcd.0.recheck.notify_one();
                     self.reopen("error").await;
                 }
                 Err(_) if !self.asked_for_life && request_progress(stream, silence).await => {
                     self.asked_for_life = true;
                 }
                 Err(_) => {
-                    self.etcd.0.suspect.notify_one();
+                    self.etcd.0.recheck.notify_one();
                     self.reopen("silent").await;
                 }
             }
@@ -221,10 +221,10 @@ impl Watcher {
                 .with_start_revision(self.start().0)
         };
         self.etcd
-            .call("watch", |link| {
+            .call("watch", |connection| {
                 let (start, options) = (self.range.start.clone(), options());
                 async move {
-                    let mut watch = link
+                    let mut watch = connection
                         .client
                         .watch_client()
                         .max_decoding_message_size(LARGEST_MESSAGE);

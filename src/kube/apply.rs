@@ -7,8 +7,9 @@ use super::FIELD_MANAGER;
 use super::calls::one;
 use super::client::{Call, KubeClient, Representation};
 use super::discovery::{Resource, parse};
-use super::error::{Action, Cause, Error};
+use super::error::{Cause, Error};
 use super::object::{Meta, ObjectRef, PartialObject};
+use super::operand::Action;
 
 /// What must be so for an apply to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl KubeClient {
         manifest: &Value,
         precondition: Precondition<'_>,
     ) -> Result<Meta, Error> {
-        let condition = Condition::from(precondition);
+        let condition = ApplyMode::from(precondition);
         let call = apply(
             resource,
             object,
@@ -63,7 +64,7 @@ impl KubeClient {
         manifest: &Value,
     ) -> Result<Meta, Error> {
         let metadata = Representation::Metadata;
-        let call = apply(resource, object, manifest, Condition::Unforced, metadata, "");
+        let call = apply(resource, object, manifest, ApplyMode::Unforced, metadata, "");
         let body = self.call(&call).await?;
         let created: PartialObject = parse(&call, &body)?;
         if created.metadata.last_manager_besides(FIELD_MANAGER).is_none() {
@@ -75,7 +76,7 @@ impl KubeClient {
             "kind": manifest["kind"],
             "metadata": {"name": object.name},
         });
-        let uid = Condition::Uid(&created.metadata.uid);
+        let uid = ApplyMode::Uid(&created.metadata.uid);
         self.call(&apply(resource, object, &nothing, uid, metadata, ""))
             .await?;
         Err(call.error(Cause::Conflict(format!(
@@ -107,7 +108,7 @@ impl KubeClient {
         let call = dry(precondition.into());
         let body = match self.call(&call).await {
             Err(error) if matches!(error.cause, Cause::NoPrecondition(_)) => {
-                self.call(&dry(Condition::Unforced)).await?
+                self.call(&dry(ApplyMode::Unforced)).await?
             }
             result => result?,
         };
@@ -117,7 +118,7 @@ impl KubeClient {
 
 /// How an apply is sent.
 #[derive(Clone, Copy)]
-enum Condition<'a> {
+enum ApplyMode<'a> {
     /// If there is none.
     Absent,
     /// If it is this one.
@@ -126,7 +127,7 @@ enum Condition<'a> {
     Unforced,
 }
 
-impl<'a> From<Precondition<'a>> for Condition<'a> {
+impl<'a> From<Precondition<'a>> for ApplyMode<'a> {
     fn from(precondition: Precondition<'a>) -> Self {
         match precondition {
             Precondition::Absent => Self::Absent,
@@ -139,21 +140,21 @@ fn apply(
     resource: &Resource,
     object: &ObjectRef,
     manifest: &Value,
-    condition: Condition<'_>,
+    condition: ApplyMode<'_>,
     representation: Representation,
     more: &str,
 ) -> Call {
     let mut body = manifest.clone();
     let force = match condition {
-        Condition::Absent => {
+        ApplyMode::Absent => {
             body["metadata"]["resourceVersion"] = NO_OBJECT_HAS.into();
             "&force=true"
         }
-        Condition::Uid(uid) => {
+        ApplyMode::Uid(uid) => {
             body["metadata"]["uid"] = uid.into();
             "&force=true"
         }
-        Condition::Unforced => "",
+        ApplyMode::Unforced => "",
     };
     Call {
         action: Action::Apply,
@@ -211,11 +212,11 @@ mod tests {
             serde_json::from_slice::<Value>(&body).unwrap()
         };
         assert_eq!(
-            sent(Condition::Absent),
+            sent(ApplyMode::Absent),
             json!({"metadata": {"name": "a", "resourceVersion": "1"}})
         );
         assert_eq!(
-            sent(Condition::Uid("u")),
+            sent(ApplyMode::Uid("u")),
             json!({"metadata": {"name": "a", "uid": "u"}})
         );
         assert_eq!(manifest, json!({"metadata": {"name": "a"}}));

@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 
 use super::client::{Call, KubeClient, Representation};
 use super::discovery::{Resource, parse};
-use super::error::{Action, Cause, Error, Operand};
+use super::error::{Cause, Error};
 use super::object::{Meta, ObjectRef, PartialList, PartialObject};
+use super::operand::{Action, Operand};
 
 /// The objects of a kind, and where a watch goes on from.
 #[derive(Clone, Debug, Default)]
-pub struct Listed {
+pub struct ObjectList {
     /// Their metadata.
     pub items: Vec<Meta>,
     /// Of the list as a whole.
@@ -39,8 +40,8 @@ impl KubeClient {
         resource: &Resource,
         namespace: Option<&str>,
         label: &str,
-    ) -> Result<Listed, Error> {
-        let mut listed = Listed::default();
+    ) -> Result<ObjectList, Error> {
+        let mut listed = ObjectList::default();
         let mut next: Option<String> = None;
         let mut anew = false;
         loop {

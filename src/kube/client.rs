@@ -8,7 +8,8 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use kube::client::Body;
 
 use super::config::{self, ConnectError};
-use super::error::{Action, Cause, Error, Operand, classify};
+use super::error::{Cause, Error, classify};
+use super::operand::{Action, Operand};
 use crate::retry::Delays;
 
 /// Limits of every request.

@@ -6,8 +6,9 @@ use http::Method;
 use serde::Deserialize;
 
 use super::client::{Call, KubeClient, Representation, segment};
-use super::error::{Action, Cause, Error, Operand};
+use super::error::{Cause, Error};
 use super::object::ObjectRef;
+use super::operand::{Action, Operand};
 
 /// A kind as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

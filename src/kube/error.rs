@@ -1,59 +1,12 @@
 //! Requests to the API server that failed, sorted by what follows from it.
 
-use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
 use serde::Deserialize;
 
+use super::operand::{Action, Operand, Permission};
 use super::refusal;
-
-/// What was being done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Asking which kinds are served.
-    Discover,
-    /// Listing objects of a kind.
-    List,
-    /// Watching objects of a kind.
-    Watch,
-    /// Reading one object.
-    Get,
-    /// Server-side apply of one object.
-    Apply,
-    /// Deleting one object.
-    Delete,
-    /// Publishing an Event.
-    Report,
-}
-
-impl Action {
-    /// The RBAC verb that it needs.
-    pub fn verb(self) -> &'static str {
-        match self {
-            Self::Discover | Self::Get => "get",
-            Self::List => "list",
-            Self::Watch => "watch",
-            Self::Apply => "patch",
-            Self::Delete => "delete",
-            Self::Report => "create",
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Discover => "discovering",
-            Self::List => "listing",
-            Self::Watch => "watching",
-            Self::Get => "reading",
-            Self::Apply => "applying",
-            Self::Delete => "deleting",
-            Self::Report => "publishing",
-        })
-    }
-}
 
 /// A request to the API server that failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -71,32 +24,6 @@ impl Error {
     /// Whether a watch, or a list in pages, that failed so cannot go on: all has to be listed anew.
     pub fn lost_track(&self) -> bool {
         matches!(self.cause, Cause::Gone(_))
-    }
-}
-
-/// A permission that is missing, as RBAC names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Permission {
-    /// `patch`, `list`, `escalate`, …
-    pub verb: String,
-    /// Plural, with its group: `clusterroles.rbac.authorization.k8s.io`.
-    pub resource: String,
-    /// Empty where the verb takes no name.
-    pub name: String,
-    /// `None` at the cluster scope.
-    pub namespace: Option<String>,
-}
-
-impl fmt::Display for Permission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.verb, self.resource)?;
-        if !self.name.is_empty() {
-            write!(f, " \"{}\"", self.name)?;
-        }
-        match &self.namespace {
-            Some(namespace) => write!(f, " in namespace {namespace}"),
-            None => Ok(()),
-        }
     }
 }
 
@@ -223,17 +150,6 @@ impl Cause {
                 Self::TimedOut { .. } | Self::Server { .. } | Self::Throttled { .. }
             )
     }
-}
-
-/// What a request was about, for the permission that a 403 means.
-#[derive(Clone, Debug)]
-pub(super) struct Operand {
-    pub(super) shown: String,
-    pub(super) resource: String,
-    pub(super) name: String,
-    pub(super) namespace: Option<String>,
-    /// Resource and name of the role that a binding refers to.
-    pub(super) bound_role: Option<(String, String)>,
 }
 
 /// The `Status` object that comes with a refusal; whatever it lacks stays empty.

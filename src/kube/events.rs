@@ -7,7 +7,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::client::{Call, KubeClient, Representation, segment};
-use super::error::{Action, Cause, Error, Operand};
+use super::error::{Cause, Error};
+use super::operand::{Action, Operand};
 
 mod series;
 

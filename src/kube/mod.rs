@@ -11,17 +11,19 @@ mod discovery;
 mod error;
 pub mod events;
 mod object;
+mod operand;
 mod refusal;
 mod watch;
 
 pub use apply::Precondition;
-pub use calls::{Deleted, Listed};
+pub use calls::{Deleted, ObjectList};
 pub use client::{KubeClient, Limits};
 pub use config::ConnectError;
 pub use discovery::{Discovery, Resource};
-pub use error::{Action, Cause, Error, Permission};
+pub use error::{Cause, Error};
 pub use object::{ManagedFields, Meta, ObjectRef};
-pub use watch::{Seen, Watch};
+pub use operand::{Action, Permission};
+pub use watch::{ObjectEvent, Watch};
 
 /// The field manager of every write, and half of what makes an object ours.
 pub const FIELD_MANAGER: &str = "quorate";

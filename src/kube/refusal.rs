@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::error::{Action, Operand, Permission};
+use super::operand::{Action, Operand, Permission};
 
 /// One cause of a 422, as the server details it.
 #[derive(Clone, Debug, Default, Deserialize)]

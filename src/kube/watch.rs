@@ -10,8 +10,9 @@ use kube::core::WatchEvent;
 use super::calls::{selector, whole_kind};
 use super::client::{Call, KubeClient, Representation};
 use super::discovery::Resource;
-use super::error::{Action, Cause, Error, classify};
+use super::error::{Cause, Error, classify};
 use super::object::{Meta, PartialObject};
+use super::operand::Action;
 
 /// After this time the server ends a watch, and it is opened again: one that broke without a word lasts no longer.
 const LIFETIME: Duration = Duration::from_secs(240);
@@ -21,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// A change.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ObjectEvent {
     /// The object as it is now; as it was last, if it is gone.
     pub meta: Meta,
     /// Whether it is gone.
@@ -83,7 +84,7 @@ impl Watch {
     /// # Errors
     /// [`Error`]: [`Cause::Gone`] means that changes were missed and the kind has to be listed anew; after any other,
     /// calling again, after a while, goes on from where it was.
-    pub async fn next(&mut self) -> Result<Seen, Error> {
+    pub async fn next(&mut self) -> Result<ObjectEvent, Error> {
         loop {
             let open = match &mut self.open {
                 Some(open) => open,
@@ -127,9 +128,9 @@ impl Watch {
         }
     }
 
-    fn seen(&mut self, meta: Meta, deleted: bool) -> Seen {
+    fn seen(&mut self, meta: Meta, deleted: bool) -> ObjectEvent {
         self.resource_version.clone_from(&meta.resource_version);
-        Seen { meta, deleted }
+        ObjectEvent { meta, deleted }
     }
 
     async fn reopen(&mut self) -> Result<Open, Error> {

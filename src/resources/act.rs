@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::bundle::{Bundle, Manifest, RECREATE};
-use super::plan::{InSync, Prune, Remembered, Step, Wanted, Why, plan, plan_prune};
+use super::plan::{ApplyReason, ObjectVersion, Prune, Remembered, Step, Wanted, plan, plan_prune};
 use super::report::Outcome;
 use crate::failpoint;
 use crate::kube::{
@@ -27,10 +27,10 @@ pub(super) struct Actor {
 }
 
 /// What became of an object.
-pub(super) struct Acted {
+pub(super) struct WriteResult {
     pub(super) outcome: Outcome,
     /// The object as it was left, if it is in place.
-    pub(super) in_sync: Option<InSync>,
+    pub(super) in_sync: Option<ObjectVersion>,
     /// It had been in place and was put in place again; who changed it, if known.
     pub(super) mended: Option<Option<String>>,
     /// How long the server asked to wait.
@@ -39,7 +39,7 @@ pub(super) struct Acted {
     pub(super) server: Option<ApiError>,
 }
 
-impl Acted {
+impl WriteResult {
     fn new(outcome: Outcome) -> Self {
         Self {
             outcome,
@@ -64,14 +64,14 @@ impl Acted {
 
     fn done(outcome: Outcome, meta: &Meta) -> Self {
         Self {
-            in_sync: Some(InSync::of(meta)),
+            in_sync: Some(ObjectVersion::of(meta)),
             ..Self::new(outcome)
         }
     }
 }
 
 /// What was found out about an object that is to be pruned.
-pub(super) enum Pruned {
+pub(super) enum PruneResult {
     /// Nothing of ours is left: out of the inventory with it.
     Gone(Outcome),
     /// It is still there, or on its way out.
@@ -91,7 +91,7 @@ pub(super) struct Subject<'a> {
 impl Actor {
     /// Carries out [`Step::Create`] or [`Step::Apply`]. If the object turns out to be another than was looked at, it
     /// is looked at and decided on anew.
-    pub(super) async fn put_in_place(&self, subject: &Subject<'_>, mut step: Step) -> Acted {
+    pub(super) async fn put_in_place(&self, subject: &Subject<'_>, mut step: Step) -> WriteResult {
         let Subject {
             manifest, resource, ..
         } = subject;
@@ -115,21 +115,21 @@ impl Actor {
                         Some(seen) if manifest.recreate => match self.recreate(subject, seen).await {
                             Ok(Some(acted)) => return acted,
                             Ok(None) => {}
-                            Err(error) => return Acted::because(error),
+                            Err(error) => return WriteResult::because(error),
                         },
                         _ => {
-                            return Acted::failed(format!(
+                            return WriteResult::failed(format!(
                                 "{why}; it is not deleted and created anew for that, unless its manifest is \
                                  annotated with {RECREATE}: \"true\""
                             ));
                         }
                     },
-                    _ => return Acted::because(error),
+                    _ => return WriteResult::because(error),
                 },
             }
             observed = match self.kube.meta(resource, object).await {
                 Ok(observed) => observed,
-                Err(error) => return Acted::because(error),
+                Err(error) => return WriteResult::because(error),
             };
             let wanted = Wanted {
                 bundle: &self.bundle.name,
@@ -147,33 +147,35 @@ impl Actor {
                 (
                     Step::Apply {
                         uid,
-                        why: Why::FirstLook,
+                        why: ApplyReason::FirstLook,
                     },
                     Step::Apply {
-                        why: Why::Changed, ..
+                        why: ApplyReason::Changed,
+                        ..
                     },
                 ) => Step::Apply {
                     uid,
-                    why: Why::Changed,
+                    why: ApplyReason::Changed,
                 },
                 (Step::Create { .. }, Step::Create { mends }) => Step::Create { mends: *mends },
                 (again, _) => again,
             };
         }
-        Acted::failed(format!("it changed {LOOKS} times while it was being written"))
+        WriteResult::failed(format!("it changed {LOOKS} times while it was being written"))
     }
 
-    fn applied(step: &Step, observed: Option<&Meta>, meta: &Meta) -> Acted {
+    fn applied(step: &Step, observed: Option<&Meta>, meta: &Meta) -> WriteResult {
         let changed = observed.is_none_or(|seen| seen.resource_version != meta.resource_version);
         let mut acted = match step {
-            Step::Create { .. } => Acted::done(Outcome::Created, meta),
-            _ if changed => Acted::done(Outcome::Applied, meta),
-            _ => Acted::done(Outcome::Unchanged, meta),
+            Step::Create { .. } => WriteResult::done(Outcome::Created, meta),
+            _ if changed => WriteResult::done(Outcome::Applied, meta),
+            _ => WriteResult::done(Outcome::Unchanged, meta),
         };
         acted.mended = match step {
             Step::Create { mends: true } => Some(None),
             Step::Apply {
-                why: Why::Changed, ..
+                why: ApplyReason::Changed,
+                ..
             } if changed => {
                 let who = observed.and_then(|seen| seen.last_manager_besides(FIELD_MANAGER));
                 Some(who.map(str::to_owned))
@@ -184,11 +186,11 @@ impl Actor {
     }
 
     /// A step that turned out not to be a write.
-    pub(super) fn no_longer(step: &Step, observed: Option<&Meta>) -> Acted {
+    pub(super) fn no_longer(step: &Step, observed: Option<&Meta>) -> WriteResult {
         match step {
-            Step::Refuse(foreign) => Acted::failed(foreign.to_string()),
-            Step::AwaitDeletion => Acted::failed(held_back(observed)),
-            _ => Acted::failed("it was changed in between"),
+            Step::Refuse(foreign) => WriteResult::failed(foreign.to_string()),
+            Step::AwaitDeletion => WriteResult::failed(held_back(observed)),
+            _ => WriteResult::failed("it was changed in between"),
         }
     }
 
@@ -197,7 +199,7 @@ impl Actor {
     ///
     /// A process that dies after the deletion leaves an inventory entry without an object: the next pass, of whichever
     /// leader, creates it (INV-3).
-    async fn recreate(&self, subject: &Subject<'_>, seen: &Meta) -> Result<Option<Acted>, ApiError> {
+    async fn recreate(&self, subject: &Subject<'_>, seen: &Meta) -> Result<Option<WriteResult>, ApiError> {
         let Subject {
             manifest, resource, ..
         } = subject;
@@ -210,7 +212,7 @@ impl Actor {
             Ok(Deleted::Gone) => {}
             Ok(Deleted::Pending) => {
                 if let Some(still) = self.wait_until_gone(resource, object, &seen.uid).await? {
-                    return Ok(Some(Acted::failed(held_back(Some(&still)))));
+                    return Ok(Some(WriteResult::failed(held_back(Some(&still)))));
                 }
             }
             Err(error) if matches!(error.cause, Cause::Conflict(_)) => return Ok(None),
@@ -222,7 +224,7 @@ impl Actor {
             .apply(resource, object, &manifest.body, Precondition::Absent)
             .await
         {
-            Ok(meta) => Ok(Some(Acted::done(Outcome::Recreated, &meta))),
+            Ok(meta) => Ok(Some(WriteResult::done(Outcome::Recreated, &meta))),
             Err(error) if matches!(error.cause, Cause::Conflict(_)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -257,32 +259,32 @@ impl Actor {
         object: &ObjectRef,
         observed: Option<&Meta>,
         inventory_uid: &str,
-    ) -> Pruned {
+    ) -> PruneResult {
         let mut observed = observed.cloned();
         for _ in 0..LOOKS {
             let (uid, resource_version) = match plan_prune(object, observed.as_ref(), inventory_uid) {
-                Prune::Forget(_) => return Pruned::Gone(Outcome::Pruned),
-                Prune::Keep => return Pruned::Stays(Outcome::Kept),
-                Prune::AwaitDeletion => return Pruned::Stays(Outcome::Pruned),
+                Prune::Forget(_) => return PruneResult::Gone(Outcome::Pruned),
+                Prune::Keep => return PruneResult::Stays(Outcome::Kept),
+                Prune::AwaitDeletion => return PruneResult::Stays(Outcome::Pruned),
                 Prune::Delete {
                     uid,
                     resource_version,
                 } => (uid, resource_version),
             };
             match self.kube.delete(resource, object, &uid, &resource_version).await {
-                Ok(Deleted::Gone) => return Pruned::Gone(Outcome::Pruned),
-                Ok(Deleted::Pending) => return Pruned::Stays(Outcome::Pruned),
+                Ok(Deleted::Gone) => return PruneResult::Gone(Outcome::Pruned),
+                Ok(Deleted::Pending) => return PruneResult::Stays(Outcome::Pruned),
                 Err(error) if matches!(error.cause, Cause::Conflict(_)) => {}
-                Err(error) if error.cause.is_the_server() => return Pruned::Server(error),
-                Err(error) => return Pruned::Stays(Outcome::Failed(error.to_string())),
+                Err(error) if error.cause.is_the_server() => return PruneResult::Server(error),
+                Err(error) => return PruneResult::Stays(Outcome::Failed(error.to_string())),
             }
             observed = match self.kube.meta(resource, object).await {
                 Ok(observed) => observed,
-                Err(error) if error.cause.is_the_server() => return Pruned::Server(error),
-                Err(error) => return Pruned::Stays(Outcome::Failed(error.to_string())),
+                Err(error) if error.cause.is_the_server() => return PruneResult::Server(error),
+                Err(error) => return PruneResult::Stays(Outcome::Failed(error.to_string())),
             };
         }
-        Pruned::Stays(Outcome::Failed(format!(
+        PruneResult::Stays(Outcome::Failed(format!(
             "it changed {LOOKS} times while it was being deleted"
         )))
     }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, stream};
 use tracing::debug;
 
-use super::act::{Acted, Actor, Subject};
+use super::act::{Actor, Subject, WriteResult};
 use super::bundle::{Bundle, Manifest};
 use super::inventory::{Entry, Inventory};
 use super::kinds;
 use super::memory::Memory;
-use super::observe::{Target, World};
+use super::observe::{ClusterState, Target};
 use super::plan::{Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use super::watches::{Change, Watches};
@@ -179,25 +179,25 @@ impl Reconciler {
         let mut targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
         targets.extend(obsolete.iter().cloned());
         let in_flight = self.settings.in_flight;
-        let mut world = World::observe(&self.kube, &mut self.discovery, &targets, in_flight)
+        let mut cluster = ClusterState::observe(&self.kube, &mut self.discovery, &targets, in_flight)
             .await
             .map_err(api_server)?;
         // Before anything is written: a server remembers few of the changes that a watch has to be told of afterwards.
-        self.watches.follow(&self.kube, &world);
-        self.settle(fence, &foundation, &world, report).await?;
-        let defined = self.await_definitions(&foundation, &world, report).await?;
-        let late = self.await_kinds(&rest, &world, &defined).await?;
+        self.watches.follow(&self.kube, &cluster);
+        self.settle(fence, &foundation, &cluster, report).await?;
+        let defined = self.await_definitions(&foundation, &cluster, report).await?;
+        let late = self.await_kinds(&rest, &cluster, &defined).await?;
         // All objects of those kinds, not only the late ones: a kind is listed once, and in all their namespaces.
         targets.retain(|target| late.contains(&target.kind()));
         if !targets.is_empty() {
-            world
+            cluster
                 .look_again(&self.kube, &mut self.discovery, &targets, in_flight)
                 .await
                 .map_err(api_server)?;
-            self.watches.follow(&self.kube, &world);
+            self.watches.follow(&self.kube, &cluster);
         }
-        self.settle(fence, &rest, &world, report).await?;
-        self.prune(fence, obsolete, &mut world, report).await
+        self.settle(fence, &rest, &cluster, report).await?;
+        self.prune(fence, obsolete, &mut cluster, report).await
     }
 
     pub(super) fn actor(&self) -> Actor {
@@ -213,12 +213,12 @@ impl Reconciler {
         &mut self,
         fence: &Fence,
         manifests: &[&Manifest],
-        world: &World,
+        cluster: &ClusterState,
         report: &mut Report,
     ) -> Result<(), Stopped> {
         let mut todo = Vec::new();
         for manifest in manifests {
-            match self.decide(manifest, world) {
+            match self.decide(manifest, cluster) {
                 Ok(next) => todo.push(next),
                 Err(outcome) => report.set(manifest.object.clone(), outcome),
             }
@@ -255,11 +255,11 @@ impl Reconciler {
     }
 
     /// What there is to write for an object, or why nothing is written.
-    fn decide<'a>(&self, manifest: &'a Manifest, world: &World) -> Result<Todo<'a>, Outcome> {
+    fn decide<'a>(&self, manifest: &'a Manifest, cluster: &ClusterState) -> Result<Todo<'a>, Outcome> {
         let object = &manifest.object;
-        let (resource, observed) = world
+        let (resource, observed) = cluster
             .look_up(&self.discovery, object, &manifest.version)
-            .map_err(|unseen| Outcome::Failed(unseen.to_string()))?;
+            .map_err(|error| Outcome::Failed(error.to_string()))?;
         let inventory_uid = self.inventory.uid(object);
         let wanted = Wanted {
             bundle: &self.bundle.name,
@@ -276,8 +276,8 @@ impl Reconciler {
                 inventory_uid: inventory_uid.to_owned(),
                 step,
             }),
-            Step::Yield { .. } => Err(Outcome::Fighting(match self.memory.opponent(object) {
-                Some(opponent) => format!("field manager \"{opponent}\" keeps changing it back"),
+            Step::BackOff { .. } => Err(Outcome::Contended(match self.memory.other_manager(object) {
+                Some(other_manager) => format!("field manager \"{other_manager}\" keeps changing it back"),
                 None => "someone keeps changing it back or deleting it".to_owned(),
             })),
             Step::RetryLater { .. } => Err(Outcome::Failed(
@@ -295,7 +295,7 @@ fn entry(manifest: &Manifest, uid: &str) -> Entry {
     }
 }
 
-async fn put_in_place<'a>(actor: &Actor, todo: Todo<'a>) -> (&'a Manifest, Option<Meta>, Acted) {
+async fn put_in_place<'a>(actor: &Actor, todo: Todo<'a>) -> (&'a Manifest, Option<Meta>, WriteResult) {
     let subject = Subject {
         manifest: todo.manifest,
         resource: &todo.resource,
@@ -307,7 +307,7 @@ async fn put_in_place<'a>(actor: &Actor, todo: Todo<'a>) -> (&'a Manifest, Optio
 }
 
 /// Keeps what the next pass has to know of it.
-fn remember(memory: &mut Memory, object: &ObjectRef, observed: Option<&Meta>, acted: Acted) -> Outcome {
+fn remember(memory: &mut Memory, object: &ObjectRef, observed: Option<&Meta>, acted: WriteResult) -> Outcome {
     let now = Instant::now();
     if let Some(in_sync) = acted.in_sync {
         memory.settled(object, in_sync);

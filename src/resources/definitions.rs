@@ -11,7 +11,7 @@ use super::act::Actor;
 use super::bundle::Manifest;
 use super::controller::{Reconciler, api_server};
 use super::kinds;
-use super::observe::{GroupKind, Target, Unseen, World};
+use super::observe::{ClusterState, GroupKind, LookupError, Target};
 use super::report::{Outcome, Report, Stopped};
 use crate::kube::{ObjectRef, Resource};
 use crate::retry::Delays;
@@ -21,7 +21,7 @@ impl Reconciler {
     pub(super) async fn await_definitions(
         &mut self,
         foundation: &[&Manifest],
-        world: &World,
+        cluster: &ClusterState,
         report: &mut Report,
     ) -> Result<HashSet<GroupKind>, Stopped> {
         let in_place = |manifest: &Manifest| {
@@ -40,7 +40,7 @@ impl Reconciler {
             if self.established.contains(&manifest.object) {
                 continue;
             }
-            if let Ok((resource, _)) = world.look_up(&self.discovery, &manifest.object, &manifest.version) {
+            if let Ok((resource, _)) = cluster.look_up(&self.discovery, &manifest.object, &manifest.version) {
                 waits.push(await_established(
                     &actor,
                     resource,
@@ -79,7 +79,7 @@ impl Reconciler {
     pub(super) async fn await_kinds(
         &mut self,
         rest: &[&Manifest],
-        world: &World,
+        cluster: &ClusterState,
         defined: &HashSet<GroupKind>,
     ) -> Result<HashSet<GroupKind>, Stopped> {
         let late: Vec<Target> = rest
@@ -87,8 +87,8 @@ impl Reconciler {
             .filter(|manifest| {
                 let ObjectRef { group, kind, .. } = &manifest.object;
                 // By its own version: the definition may have had another one before.
-                let seen = world.look_up(&self.discovery, &manifest.object, &manifest.version);
-                matches!(seen, Err(Unseen::NotServed { .. }))
+                let seen = cluster.look_up(&self.discovery, &manifest.object, &manifest.version);
+                matches!(seen, Err(LookupError::NotServed { .. }))
                     && defined.contains(&(group.clone(), kind.clone()))
             })
             .map(|manifest| Target::from(*manifest))

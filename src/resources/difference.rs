@@ -41,7 +41,7 @@ impl fmt::Display for Difference {
 }
 
 /// What the server sets by itself, with every write or at the first.
-const NOT_OURS: &[&str] = &[
+const SERVER_FIELDS: &[&str] = &[
     "metadata.creationTimestamp",
     "metadata.generation",
     "metadata.managedFields",
@@ -65,14 +65,14 @@ pub fn differences(object: &ObjectRef, before: &Value, after: &Value) -> Vec<Dif
 }
 
 fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, found: &mut Vec<Difference>) {
-    if before == after || NOT_OURS.contains(&path) {
+    if before == after || SERVER_FIELDS.contains(&path) {
         return;
     }
     match (before, after) {
         (Some(Value::Object(before)), Some(Value::Object(after))) => {
             let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             for key in keys {
-                compare(&member(path, key), before.get(key), after.get(key), found);
+                compare(&join_path(path, key), before.get(key), after.get(key), found);
             }
         }
         (Some(Value::Array(before)), Some(Value::Array(after))) => {
@@ -104,7 +104,7 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, found: &mu
 }
 
 /// `path.key`, or `path[key]` where the key itself has dots or slashes, as labels have.
-fn member(path: &str, key: &str) -> String {
+fn join_path(path: &str, key: &str) -> String {
     if key.contains(['.', '/']) {
         format!("{path}[{key}]")
     } else if path.is_empty() {

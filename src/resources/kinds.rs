@@ -97,7 +97,7 @@ pub fn is_definition(group: &str, kind: &str) -> bool {
 }
 
 /// Kinds whose deletion takes other objects, or people's data, with it: never deleted unless told so explicitly.
-pub fn is_precious(group: &str, kind: &str) -> bool {
+pub fn is_protected(group: &str, kind: &str) -> bool {
     is_foundation(group, kind)
         || (group.is_empty() && matches!(kind, "PersistentVolume" | "PersistentVolumeClaim"))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::plan::{InSync, Remembered};
+use super::plan::{ObjectVersion, Remembered};
 use crate::kube::{Meta, ObjectRef};
 use crate::retry::Delays;
 
@@ -29,13 +29,13 @@ pub(super) struct Memory(BTreeMap<ObjectRef, Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    in_sync: Option<InSync>,
-    fight: Option<Fight>,
+    in_sync: Option<ObjectVersion>,
+    fight: Option<Contention>,
     failure: Option<Failure>,
 }
 
 #[derive(Debug)]
-struct Fight {
+struct Contention {
     mends: u32,
     last: Instant,
     wait: Duration,
@@ -78,12 +78,12 @@ impl Memory {
     }
 
     /// The field manager that changes it back, as far as known.
-    pub(super) fn opponent(&self, object: &ObjectRef) -> Option<&str> {
+    pub(super) fn other_manager(&self, object: &ObjectRef) -> Option<&str> {
         self.0.get(object)?.fight.as_ref()?.with.as_deref()
     }
 
     /// Whether it is as it was left, as far as this change shows.
-    pub(super) fn is_in_sync(&self, object: &ObjectRef, now: &InSync) -> bool {
+    pub(super) fn is_in_sync(&self, object: &ObjectRef, now: &ObjectVersion) -> bool {
         self.0
             .get(object)
             .is_some_and(|known| known.in_sync.as_ref() == Some(now))
@@ -101,7 +101,7 @@ impl Memory {
     }
 
     /// It is in place now.
-    pub(super) fn settled(&mut self, object: &ObjectRef, in_sync: InSync) {
+    pub(super) fn settled(&mut self, object: &ObjectRef, in_sync: ObjectVersion) {
         let known = self.0.entry(object.clone()).or_default();
         known.in_sync = Some(in_sync);
         known.failure = None;
@@ -114,7 +114,7 @@ impl Memory {
             let calm = CALM.max(fight.wait * CALM_WAITS);
             now.saturating_duration_since(fight.last) < calm
         });
-        let mut fight = ongoing.unwrap_or_else(|| Fight {
+        let mut fight = ongoing.unwrap_or_else(|| Contention {
             mends: 0,
             last: now,
             wait: Duration::ZERO,
@@ -181,7 +181,7 @@ mod tests {
 
     fn in_place() -> Memory {
         let mut memory = Memory::default();
-        let in_sync = InSync {
+        let in_sync = ObjectVersion {
             uid: "u".to_owned(),
             resource_version: "5".to_owned(),
         };
@@ -216,7 +216,7 @@ mod tests {
             "{waits:?}"
         );
         assert!(waits[19] >= FIGHT_MOST.mul_f64(0.75), "{waits:?}");
-        assert_eq!(memory.opponent(&object()), Some("fighter"));
+        assert_eq!(memory.other_manager(&object()), Some("fighter"));
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
     fn success_ends_a_failure() {
         let mut memory = in_place();
         memory.failed(&object(), None, "no".to_owned(), Duration::ZERO, Instant::now());
-        let in_sync = InSync {
+        let in_sync = ObjectVersion {
             uid: "u".to_owned(),
             resource_version: "6".to_owned(),
         };

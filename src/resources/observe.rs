@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use futures::{StreamExt, stream};
 use tracing::warn;
 
-use crate::kube::{Discovery, Error as ApiError, KubeClient, Listed, Meta, ObjectRef, Resource};
+use crate::kube::{Discovery, Error as ApiError, KubeClient, Meta, ObjectList, ObjectRef, Resource};
 
 use super::bundle::{LABEL, Manifest};
 
@@ -36,13 +36,13 @@ pub(super) type GroupKind = (String, String);
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub(super) struct World {
-    kinds: BTreeMap<GroupKind, Seen>,
+pub(super) struct ClusterState {
+    kinds: BTreeMap<GroupKind, KindState>,
 }
 
 /// A kind whose objects were listed, or could not be.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum KindState {
     /// The server does not serve it.
     NotServed,
     /// That, or its objects, could not be read.
@@ -59,7 +59,7 @@ pub(super) enum Seen {
 
 /// Why nothing can be said about an object.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum Unseen {
+pub(super) enum LookupError {
     #[error("the API server does not serve the kind {kind} of {api_version}")]
     NotServed { kind: String, api_version: String },
     #[error("{0}")]
@@ -70,7 +70,7 @@ pub(super) enum Unseen {
     TakesNoNamespace(String),
 }
 
-impl World {
+impl ClusterState {
     /// Looks at the kinds of these objects. Of a kind whose objects all lie in one namespace only that one is
     /// listed, so that the permission for it is enough.
     ///
@@ -82,11 +82,11 @@ impl World {
         targets: &[Target],
         in_flight: usize,
     ) -> Result<Self, ApiError> {
-        let mut world = Self::default();
-        world.look_again(kube, discovery, targets, in_flight).await?;
-        match world.nothing_answered() {
+        let mut cluster = Self::default();
+        cluster.look_again(kube, discovery, targets, in_flight).await?;
+        match cluster.nothing_answered() {
             Some(error) => Err(error.clone()),
-            None => Ok(world),
+            None => Ok(cluster),
         }
     }
 
@@ -116,7 +116,7 @@ impl World {
             let failed = targets
                 .iter()
                 .find_map(|target| unknown.get(&(group.clone(), target.version.clone())));
-            let seen = failed.map_or(Seen::NotServed, |error| Seen::Unknown(error.clone()));
+            let seen = failed.map_or(KindState::NotServed, |error| KindState::Unknown(error.clone()));
             // Asked for anew next time: a definition of it may come.
             discovery.doubt(&group);
             self.kinds.insert((group, kind), seen);
@@ -125,10 +125,10 @@ impl World {
         while let Some((resource, namespace, listed)) = listing.next().await {
             let kind = (resource.group.clone(), resource.kind.clone());
             let seen = match listed {
-                Ok(Listed {
+                Ok(ObjectList {
                     items,
                     resource_version,
-                }) => Seen::Listed {
+                }) => KindState::Listed {
                     resource,
                     namespace,
                     resource_version,
@@ -141,7 +141,7 @@ impl World {
                 Err(error) => {
                     // The kind may be gone: ask what is served before the next look.
                     discovery.doubt(&kind.0);
-                    Seen::Unknown(error)
+                    KindState::Unknown(error)
                 }
             };
             self.kinds.insert(kind, seen);
@@ -152,7 +152,7 @@ impl World {
     /// If no kind at all could be read, and the server is why: one of the errors.
     fn nothing_answered(&self) -> Option<&ApiError> {
         let mut faults = self.kinds.values().map(|seen| match seen {
-            Seen::Unknown(error) if error.cause.may_be_the_server() => Some(error),
+            KindState::Unknown(error) if error.cause.may_be_the_server() => Some(error),
             _ => None,
         });
         let first = faults.next().flatten()?;
@@ -174,7 +174,7 @@ impl World {
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut others = Vec::new();
         for target in obsolete.iter() {
-            if !matches!(self.kinds.get(&target.kind()), Some(Seen::NotServed)) {
+            if !matches!(self.kinds.get(&target.kind()), Some(KindState::NotServed)) {
                 continue;
             }
             let group = &target.object.group;
@@ -185,7 +185,7 @@ impl World {
                     Err(error) => {
                         // Not knowing is no absence: the object stays in the inventory.
                         warn!(object = %target.object, %error, "which versions are served is not known");
-                        self.kinds.insert(target.kind(), Seen::Unknown(error));
+                        self.kinds.insert(target.kind(), KindState::Unknown(error));
                         continue;
                     }
                 };
@@ -200,7 +200,7 @@ impl World {
             self.look_again(kube, discovery, &others, in_flight).await?;
         }
         for target in obsolete {
-            if let Some(Seen::Listed { resource, .. }) = self.kinds.get(&target.kind()) {
+            if let Some(KindState::Listed { resource, .. }) = self.kinds.get(&target.kind()) {
                 target.version.clone_from(&resource.version);
             }
         }
@@ -213,14 +213,14 @@ impl World {
         discovery: &'a Discovery,
         object: &ObjectRef,
         version: &str,
-    ) -> Result<(&'a Resource, Option<&'a Meta>), Unseen> {
+    ) -> Result<(&'a Resource, Option<&'a Meta>), LookupError> {
         let ObjectRef {
             group,
             kind,
             namespace,
             name,
         } = object;
-        let not_served = || Unseen::NotServed {
+        let not_served = || LookupError::NotServed {
             kind: kind.clone(),
             api_version: match group.as_str() {
                 "" => version.to_owned(),
@@ -228,16 +228,16 @@ impl World {
             },
         };
         match self.kinds.get(&(group.clone(), kind.clone())) {
-            None | Some(Seen::NotServed) => Err(not_served()),
-            Some(Seen::Unknown(error)) => Err(Unseen::Unknown(error.clone())),
-            Some(Seen::Listed { objects, .. }) => {
+            None | Some(KindState::NotServed) => Err(not_served()),
+            Some(KindState::Unknown(error)) => Err(LookupError::Unknown(error.clone())),
+            Some(KindState::Listed { objects, .. }) => {
                 let resource = discovery
                     .known(group, version, kind)
                     .flatten()
                     .ok_or_else(not_served)?;
                 match (resource.namespaced, namespace) {
-                    (true, None) => return Err(Unseen::NeedsNamespace(kind.clone())),
-                    (false, Some(_)) => return Err(Unseen::TakesNoNamespace(kind.clone())),
+                    (true, None) => return Err(LookupError::NeedsNamespace(kind.clone())),
+                    (false, Some(_)) => return Err(LookupError::TakesNoNamespace(kind.clone())),
                     _ => {}
                 }
                 Ok((resource, objects.get(&(namespace.clone(), name.clone()))))
@@ -246,7 +246,7 @@ impl World {
     }
 
     /// Every kind that was looked at.
-    pub(super) fn kinds(&self) -> impl Iterator<Item = (&GroupKind, &Seen)> {
+    pub(super) fn kinds(&self) -> impl Iterator<Item = (&GroupKind, &KindState)> {
         self.kinds.iter()
     }
 }
@@ -297,7 +297,7 @@ async fn list(
     kube: &KubeClient,
     resource: Resource,
     namespace: Option<String>,
-) -> (Resource, Option<String>, Result<Listed, ApiError>) {
+) -> (Resource, Option<String>, Result<ObjectList, ApiError>) {
     let listed = kube.list(&resource, namespace.as_deref(), LABEL).await;
     (resource, namespace, listed)
 }

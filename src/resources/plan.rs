@@ -18,14 +18,14 @@ pub struct Wanted<'a> {
 
 /// The state in which an object was left in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InSync {
+pub struct ObjectVersion {
     /// Which object.
     pub uid: String,
     /// Its version after our last look that found nothing to change.
     pub resource_version: String,
 }
 
-impl InSync {
+impl ObjectVersion {
     /// The state of this object.
     pub fn of(meta: &Meta) -> Self {
         Self {
@@ -39,14 +39,14 @@ impl InSync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remembered<'a> {
     /// Set once it was in place.
-    pub in_sync: Option<&'a InSync>,
+    pub in_sync: Option<&'a ObjectVersion>,
     /// Not to be mended before: someone keeps changing it back.
     pub mend_after: Option<Instant>,
     /// Not to be tried again before: it failed, and nothing about it has changed since.
     pub retry_after: Option<Instant>,
 }
 
-/// Why an object is left to whom it belongs.
+/// ApplyReason an object is left to whom it belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Foreign {
     /// It carries no label of any bundle.
@@ -77,9 +77,9 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Why an object is applied.
+/// ApplyReason an object is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ApplyReason {
     /// Whether it is as wanted was not looked at yet.
     FirstLook,
     /// It was in place, and was written since.
@@ -103,10 +103,10 @@ pub enum Step {
         /// Of the object that was looked at.
         uid: String,
         /// For what reason.
-        why: Why,
+        why: ApplyReason,
     },
     /// Nothing yet: someone keeps changing it back.
-    Yield {
+    BackOff {
         /// Until then.
         until: Instant,
     },
@@ -130,7 +130,7 @@ pub fn plan(
     now: Instant,
 ) -> Step {
     if let (Some(meta), Some(in_sync)) = (observed, remembered.in_sync)
-        && *in_sync == InSync::of(meta)
+        && *in_sync == ObjectVersion::of(meta)
     {
         return Step::Leave;
     }
@@ -143,7 +143,7 @@ pub fn plan(
         && until > now
         && remembered.in_sync.is_some()
     {
-        return Step::Yield { until };
+        return Step::BackOff { until };
     }
     let Some(meta) = observed else {
         return Step::Create {
@@ -154,9 +154,9 @@ pub fn plan(
         return Step::AwaitDeletion;
     }
     let why = match foreign(wanted.bundle, meta, inventory_uid) {
-        None if remembered.in_sync.is_some() => Why::Changed,
-        None => Why::FirstLook,
-        Some(_) if wanted.adopt => Why::Adopted,
+        None if remembered.in_sync.is_some() => ApplyReason::Changed,
+        None => ApplyReason::FirstLook,
+        Some(_) if wanted.adopt => ApplyReason::Adopted,
         Some(foreign) => return Step::Refuse(foreign),
     };
     Step::Apply {
@@ -185,7 +185,7 @@ fn foreign(bundle: &str, meta: &Meta, inventory_uid: &str) -> Option<Foreign> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prune {
     /// Drop it from the inventory: there is nothing of ours left.
-    Forget(Gone),
+    Forget(ForgetReason),
     /// Leave it: its loss would take other things with it, or it is annotated so.
     Keep,
     /// Nothing yet: it is being deleted.
@@ -199,9 +199,9 @@ pub enum Prune {
     },
 }
 
-/// Why nothing of ours is left of an object.
+/// ApplyReason nothing of ours is left of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
+pub enum ForgetReason {
     /// It does not exist, or someone took our label off.
     Absent,
     /// Another object has its name by now.
@@ -213,15 +213,15 @@ pub enum Gone {
 /// Decides about an object that the bundle no longer holds. Only what the inventory holds is ever asked about.
 pub fn plan_prune(object: &ObjectRef, observed: Option<&Meta>, inventory_uid: &str) -> Prune {
     let Some(meta) = observed.filter(|meta| meta.labels.contains_key(LABEL)) else {
-        return Prune::Forget(Gone::Absent);
+        return Prune::Forget(ForgetReason::Absent);
     };
     if inventory_uid.is_empty() {
         // Recorded before the first write, whose answer never arrived: fields of ours show whether it was made.
         if !meta.is_managed_by(FIELD_MANAGER) {
-            return Prune::Forget(Gone::NeverOurs);
+            return Prune::Forget(ForgetReason::NeverOurs);
         }
     } else if inventory_uid != meta.uid {
-        return Prune::Forget(Gone::Replaced);
+        return Prune::Forget(ForgetReason::Replaced);
     }
     if meta.deletion_timestamp.is_some() {
         return Prune::AwaitDeletion;

@@ -11,7 +11,7 @@ use super::controller::Settings;
 use super::difference::{Difference, differences};
 use super::inventory::Inventory;
 use super::kinds;
-use super::observe::{Target, Unseen, World};
+use super::observe::{ClusterState, LookupError, Target};
 use super::plan::{Prune, Remembered, Step, Wanted, plan, plan_prune};
 use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Precondition, Resource};
 
@@ -49,21 +49,21 @@ pub async fn preview(
     targets.extend(obsolete.iter().cloned());
     let in_flight = Settings::default().in_flight;
     let mut discovery = Discovery::default();
-    let mut world = World::observe(kube, &mut discovery, &targets, in_flight).await?;
-    world
+    let mut cluster = ClusterState::observe(kube, &mut discovery, &targets, in_flight).await?;
+    cluster
         .look_through_other_versions(kube, &mut discovery, &mut obsolete, in_flight)
         .await?;
-    let looker = Looker {
+    let runner = DryRunner {
         kube,
         bundle,
         inventory,
-        world: &world,
+        cluster: &cluster,
         discovery: &discovery,
     };
     let mut previews = BTreeMap::new();
     let mut looks = Vec::with_capacity(bundle.manifests.len());
     for manifest in &bundle.manifests {
-        looks.push(looker.look(manifest));
+        looks.push(runner.look(manifest));
     }
     let mut looking = stream::iter(looks).buffer_unordered(in_flight);
     while let Some((object, seen)) = looking.next().await {
@@ -76,35 +76,35 @@ pub async fn preview(
     }
     drop(looking);
     for Target { object, version } in &obsolete {
-        let preview = match world.look_up(&discovery, object, version) {
+        let preview = match cluster.look_up(&discovery, object, version) {
             Ok((_, observed)) => match plan_prune(object, observed, inventory.uid(object)) {
                 Prune::Forget(_) => continue,
                 Prune::Keep => Preview::Keep,
                 Prune::AwaitDeletion | Prune::Delete { .. } => Preview::Prune,
             },
-            Err(Unseen::NotServed { .. }) => continue,
-            Err(unseen) => Preview::Refused(unseen.to_string()),
+            Err(LookupError::NotServed { .. }) => continue,
+            Err(error) => Preview::Refused(error.to_string()),
         };
         previews.insert(object.clone(), preview);
     }
     Ok(previews)
 }
 
-struct Looker<'a> {
+struct DryRunner<'a> {
     kube: &'a KubeClient,
     bundle: &'a Bundle,
     inventory: &'a Inventory,
-    world: &'a World,
+    cluster: &'a ClusterState,
     discovery: &'a Discovery,
 }
 
-impl<'a> Looker<'a> {
+impl<'a> DryRunner<'a> {
     async fn look(&self, manifest: &'a Manifest) -> (&'a ObjectRef, Result<Preview, ApiError>) {
         let object = &manifest.object;
-        let seen = match self.world.look_up(self.discovery, object, &manifest.version) {
+        let seen = match self.cluster.look_up(self.discovery, object, &manifest.version) {
             Ok((resource, _)) => self.dry_run(manifest, resource).await,
-            Err(Unseen::NotServed { .. }) if self.defines_kind_of(object) => Ok(Preview::Create),
-            Err(unseen) => Ok(Preview::Refused(unseen.to_string())),
+            Err(LookupError::NotServed { .. }) if self.defines_kind_of(object) => Ok(Preview::Create),
+            Err(error) => Ok(Preview::Refused(error.to_string())),
         };
         (object, seen)
     }

@@ -2,9 +2,9 @@
 
 use futures::{StreamExt, stream};
 
-use super::act::{Actor, Pruned};
+use super::act::{Actor, PruneResult};
 use super::controller::{Reconciler, api_server, etcd};
-use super::observe::{Target, Unseen, World};
+use super::observe::{ClusterState, LookupError, Target};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::{Meta, ObjectRef, Resource};
@@ -15,10 +15,10 @@ impl Reconciler {
         &mut self,
         fence: &Fence,
         mut obsolete: Vec<Target>,
-        world: &mut World,
+        cluster: &mut ClusterState,
         report: &mut Report,
     ) -> Result<(), Stopped> {
-        world
+        cluster
             .look_through_other_versions(
                 &self.kube,
                 &mut self.discovery,
@@ -30,7 +30,7 @@ impl Reconciler {
         let actor = self.actor();
         let mut deletions = Vec::with_capacity(obsolete.len());
         for Target { object, version } in &obsolete {
-            let seen = world.look_up(&self.discovery, object, version);
+            let seen = cluster.look_up(&self.discovery, object, version);
             deletions.push(prune_one(&actor, object, seen, self.inventory.uid(object)));
         }
         let mut deleting = stream::iter(deletions).buffered(self.settings.in_flight);
@@ -38,12 +38,12 @@ impl Reconciler {
         let mut down = None;
         while let Some((object, pruned)) = deleting.next().await {
             match pruned {
-                Pruned::Gone(outcome) => {
+                PruneResult::Gone(outcome) => {
                     report.set(object.clone(), outcome);
                     forgotten.push(object.clone());
                 }
-                Pruned::Stays(outcome) => report.set(object.clone(), outcome),
-                Pruned::Server(error) => {
+                PruneResult::Stays(outcome) => report.set(object.clone(), outcome),
+                PruneResult::Server(error) => {
                     down = Some(error);
                     break;
                 }
@@ -61,14 +61,14 @@ impl Reconciler {
 async fn prune_one<'a>(
     actor: &Actor,
     object: &'a ObjectRef,
-    seen: Result<(&Resource, Option<&Meta>), Unseen>,
+    seen: Result<(&Resource, Option<&Meta>), LookupError>,
     inventory_uid: &str,
-) -> (&'a ObjectRef, Pruned) {
+) -> (&'a ObjectRef, PruneResult) {
     let pruned = match seen {
         Ok((resource, observed)) => actor.prune(resource, object, observed, inventory_uid).await,
         // With its kind, every object of it is gone.
-        Err(Unseen::NotServed { .. }) => Pruned::Gone(Outcome::Pruned),
-        Err(unseen) => Pruned::Stays(Outcome::Failed(unseen.to_string())),
+        Err(LookupError::NotServed { .. }) => PruneResult::Gone(Outcome::Pruned),
+        Err(error) => PruneResult::Stays(Outcome::Failed(error.to_string())),
     };
     (object, pruned)
 }

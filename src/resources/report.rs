@@ -21,7 +21,7 @@ pub enum Outcome {
     /// The bundle no longer holds it, but it is not to be deleted.
     Kept,
     /// Someone keeps changing it back; it is left alone for a while.
-    Fighting(String),
+    Contended(String),
     /// It is not in place.
     Failed(String),
 }
@@ -48,7 +48,7 @@ impl Outcome {
             Self::Recreated => "recreated",
             Self::Pruned => "pruned",
             Self::Kept => "kept",
-            Self::Fighting(_) => "fighting",
+            Self::Contended(_) => "fighting",
             Self::Failed(_) => "failed",
         }
     }
@@ -56,7 +56,7 @@ impl Outcome {
     /// Why it is not in place.
     pub(super) fn trouble(&self) -> Option<&str> {
         match self {
-            Self::Fighting(why) | Self::Failed(why) => Some(why),
+            Self::Contended(why) | Self::Failed(why) => Some(why),
             _ => None,
         }
     }

@@ -18,16 +18,16 @@ pub enum Change {
     /// These fields, by JSON pointer, cannot change: it is deleted and created.
     Recreated(Vec<&'static str>),
     /// The same, but it is not to be deleted: its apply fails.
-    Stuck(Vec<&'static str>),
+    Refused(Vec<&'static str>),
     /// Only the old bundle held it, and it is deleted.
     Pruned,
     /// Only the old bundle held it, and it is left in the cluster.
     Kept,
 }
 
-/// Why the way from one bundle to another is closed, or closed to a rolling update.
+/// A rule that an upgrade from one bundle to another breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Closed {
+pub enum Violation {
     /// Same release, but other objects.
     #[error(
         "rule \"releases increase\": release {new} does not come after {old}, but the objects differ: raise the release, as \
@@ -73,28 +73,28 @@ pub enum Closed {
 pub struct Upgrade {
     /// By object; what stays as it is is left out.
     pub changes: BTreeMap<ObjectRef, Change>,
-    /// Why it is closed; empty if it is open.
-    pub closed: Vec<Closed>,
-    /// The way back is closed to a rolling update, for this reason.
-    pub no_way_back: Option<Closed>,
+    /// The rules that the upgrade breaks; empty if a rolling update can make it.
+    pub violations: Vec<Violation>,
+    /// The rule that a rolling update back to the old bundle would break.
+    pub rollback_violation: Option<Violation>,
 }
 
 impl Upgrade {
     /// Compares two bundles.
     pub fn between(old: &Bundle, new: &Bundle) -> Self {
         let changes = changes(old, new);
-        let mut closed = Vec::new();
+        let mut violations = Vec::new();
         if new.release() < old.release() {
-            closed.extend(below_stored_minimum(old, new));
+            violations.extend(below_stored_minimum(old, new));
         } else if new.release() == old.release() && !changes.is_empty() {
-            closed.push(Closed::ReleaseNotRaised {
+            violations.push(Violation::ReleaseNotRaised {
                 old: old.release().to_string(),
                 new: new.release().to_string(),
             });
         }
         let old_release = old.release();
         if new.min_reconciler_release > old_release && new.min_apiserver_release > old_release {
-            closed.push(Closed::BothMinimumsRaised {
+            violations.push(Violation::BothMinimumsRaised {
                 old: old_release.to_string(),
                 reconciler: new.min_reconciler_release.to_string(),
                 apiserver: new.min_apiserver_release.to_string(),
@@ -102,14 +102,14 @@ impl Upgrade {
         }
         Self {
             changes,
-            closed,
-            no_way_back: below_stored_minimum(new, old),
+            violations,
+            rollback_violation: below_stored_minimum(new, old),
         }
     }
 }
 
-fn below_stored_minimum(from: &Bundle, to: &Bundle) -> Option<Closed> {
-    (to.release() < from.min_apiserver_release).then(|| Closed::BelowStoredMinimum {
+fn below_stored_minimum(from: &Bundle, to: &Bundle) -> Option<Violation> {
+    (to.release() < from.min_apiserver_release).then(|| Violation::BelowStoredMinimum {
         old: from.release().to_string(),
         minimum: from.min_apiserver_release.to_string(),
         new: to.release().to_string(),
@@ -161,7 +161,7 @@ fn changed(before: &Manifest, after: &Manifest) -> Option<Change> {
     Some(match (fields.is_empty(), after.recreate) {
         (true, _) => Change::Changed,
         (false, true) => Change::Recreated(fields),
-        (false, false) => Change::Stuck(fields),
+        (false, false) => Change::Refused(fields),
     })
 }
 
@@ -209,38 +209,38 @@ mod tests {
     const MAP: &str =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\ndata: {k: v}\n";
 
-    fn closed(old: [&str; 3], new: [&str; 3]) -> Vec<String> {
+    fn violations(old: [&str; 3], new: [&str; 3]) -> Vec<String> {
         let changed = MAP.replace("k: v", "k: w");
         let upgrade = Upgrade::between(&bundle(old, MAP), &bundle(new, &changed));
         upgrade
-            .closed
+            .violations
             .iter()
-            .map(|closed| closed.to_string().split('"').nth(1).unwrap().to_owned())
+            .map(|violation| violation.to_string().split('"').nth(1).unwrap().to_owned())
             .collect()
     }
 
     #[test]
     fn raising_both_minimums_above_the_old_release_deadlocks_and_raising_one_does_not() {
         let old = ["1.0.0", "1.0.0", "1.0.0"];
-        assert_eq!(closed(old, ["1.1.0", "1.1.0", "1.0.0"]), [""; 0]);
-        assert_eq!(closed(old, ["1.1.0", "1.0.0", "1.1.0"]), [""; 0]);
+        assert_eq!(violations(old, ["1.1.0", "1.1.0", "1.0.0"]), [""; 0]);
+        assert_eq!(violations(old, ["1.1.0", "1.0.0", "1.1.0"]), [""; 0]);
         assert_eq!(
-            closed(old, ["1.1.0", "1.1.0", "1.1.0"]),
+            violations(old, ["1.1.0", "1.1.0", "1.1.0"]),
             ["one minimum a release"]
         );
         // Raised both, but only as far as every replica of the old release already is.
         let old = ["1.5.0", "1.0.0", "1.0.0"];
-        assert_eq!(closed(old, ["1.6.0", "1.5.0", "1.5.0"]), [""; 0]);
+        assert_eq!(violations(old, ["1.6.0", "1.5.0", "1.5.0"]), [""; 0]);
     }
 
     #[test]
     fn a_rollback_below_the_stored_minimum_is_closed_and_one_above_it_open() {
         let old = ["2.0.0", "1.0.0", "1.5.0"];
         assert_eq!(
-            closed(old, ["1.4.0", "1.0.0", "1.0.0"]),
+            violations(old, ["1.4.0", "1.0.0", "1.0.0"]),
             ["no rollback below the stored minimum"]
         );
-        assert_eq!(closed(old, ["1.5.0", "1.0.0", "1.0.0"]), [""; 0]);
+        assert_eq!(violations(old, ["1.5.0", "1.0.0", "1.0.0"]), [""; 0]);
     }
 
     #[test]
@@ -248,20 +248,20 @@ mod tests {
         let old = bundle(["1.0.0", "1.0.0", "1.0.0"], MAP);
         let new = bundle(["1.1.0", "1.0.0", "1.1.0"], MAP);
         let upgrade = Upgrade::between(&old, &new);
-        assert!(upgrade.closed.is_empty());
+        assert!(upgrade.violations.is_empty());
         assert!(matches!(
-            upgrade.no_way_back,
-            Some(Closed::BelowStoredMinimum { .. })
+            upgrade.rollback_violation,
+            Some(Violation::BelowStoredMinimum { .. })
         ));
-        assert_eq!(Upgrade::between(&new, &new).no_way_back, None);
+        assert_eq!(Upgrade::between(&new, &new).rollback_violation, None);
     }
 
     #[test]
     fn other_objects_need_another_release() {
         let releases = ["1.0.0", "1.0.0", "1.0.0"];
-        assert_eq!(closed(releases, releases), ["releases increase"]);
+        assert_eq!(violations(releases, releases), ["releases increase"]);
         let same = Upgrade::between(&bundle(releases, MAP), &bundle(releases, MAP));
-        assert!(same.closed.is_empty() && same.changes.is_empty());
+        assert!(same.violations.is_empty() && same.changes.is_empty());
     }
 
     #[test]
@@ -331,7 +331,7 @@ metadata: {name: new}
                 "Namespace new: Added",
                 "Secret default/gone: Pruned",
                 "ClusterRoleBinding bound: Recreated([\"/roleRef\"])",
-                "StorageClass fast: Stuck([\"/parameters\"])",
+                "StorageClass fast: Refused([\"/parameters\"])",
             ]
         );
     }

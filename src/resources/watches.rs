@@ -9,15 +9,15 @@ use tokio::task::{AbortHandle, JoinSet};
 use tracing::debug;
 
 use super::bundle::LABEL;
-use super::observe::{GroupKind, Seen, World};
-use super::plan::InSync;
-use crate::kube::{KubeClient, ObjectRef, Seen as SeenObject, Watch};
+use super::observe::{ClusterState, GroupKind, KindState};
+use super::plan::ObjectVersion;
+use crate::kube::{KubeClient, ObjectEvent, ObjectRef, Watch};
 use crate::retry::Delays;
 
 /// The last that was seen of an object since somebody asked.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    pub(super) now: InSync,
+    pub(super) now: ObjectVersion,
     pub(super) deleted: bool,
 }
 
@@ -59,15 +59,15 @@ pub(super) struct Watches {
 
 impl Watches {
     /// Watches the kinds that were listed, from where the list was, unless they are watched already; and no others.
-    pub(super) fn follow(&mut self, kube: &KubeClient, world: &World) {
+    pub(super) fn follow(&mut self, kube: &KubeClient, cluster: &ClusterState) {
         // Those that lost track: should the next ones do so as well, their delays grow on.
         let mut delays = HashMap::new();
         while let Some(ended) = self.tasks.try_join_next() {
             delays.extend(ended);
         }
         let mut listed = HashSet::new();
-        for (kind, seen) in world.kinds() {
-            let Seen::Listed {
+        for (kind, seen) in cluster.kinds() {
+            let KindState::Listed {
                 resource,
                 namespace,
                 resource_version,
@@ -139,7 +139,7 @@ async fn follow_one(
             delays.reset();
         }
         match seen {
-            Ok(SeenObject { meta, deleted }) => {
+            Ok(ObjectEvent { meta, deleted }) => {
                 delays.reset();
                 let object = ObjectRef {
                     group: kind.0.clone(),
@@ -148,7 +148,7 @@ async fn follow_one(
                     name: meta.name.clone(),
                 };
                 let change = Change {
-                    now: InSync::of(&meta),
+                    now: ObjectVersion::of(&meta),
                     deleted,
                 };
                 shared.note(|changes| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorate::dev::etcd::Member;
-use quorate::etcd::members::{ChangeError, Fault, List, Listed, Survey, raft_leader};
+use quorate::etcd::members::{ChangeError, ChangeFault, ListedMember, MemberList, MemberReport, raft_leader};
 use quorate::etcd::{Etcd, MemberId};
 
 use super::members::{LIMIT, list, named};
@@ -13,7 +13,7 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
 /// The raft leader and another voter.
-async fn leader_and_other(client: &Etcd, list: &List) -> (Listed, Listed) {
+async fn leader_and_other(client: &Etcd, list: &MemberList) -> (ListedMember, ListedMember) {
     let leader = eventually(SOON, "a raft leader", async || {
         raft_leader(&client.survey(&list.members, LIMIT).await).ok_or("none")
     })
@@ -23,7 +23,7 @@ async fn leader_and_other(client: &Etcd, list: &List) -> (Listed, Listed) {
 }
 
 /// The list of two, once it has the proxy's address as that of this member.
-async fn list_behind(client: &Etcd, name: &str, proxy: &Proxy) -> List {
+async fn list_behind(client: &Etcd, name: &str, proxy: &Proxy) -> MemberList {
     eventually(SOON, "the proxy's address", async || {
         let listed = list(client, 2).await;
         let urls = named(&listed, name).client_urls.clone();
@@ -32,14 +32,14 @@ async fn list_behind(client: &Etcd, name: &str, proxy: &Proxy) -> List {
     .await
 }
 
-async fn expect_healthy(client: &Etcd, members: &[Listed]) {
+async fn expect_healthy(client: &Etcd, members: &[ListedMember]) {
     let surveys = client.survey(members, LIMIT).await;
-    assert!(surveys.iter().all(Survey::is_healthy), "{surveys:?}");
+    assert!(surveys.iter().all(MemberReport::is_healthy), "{surveys:?}");
 }
 
 /// What `--initial-cluster` is for a member of this name that is listed by its peer URL.
-fn initial_cluster(list: &List, joining: &Member) -> String {
-    let entry = |member: &Listed| {
+fn initial_cluster(list: &MemberList, joining: &Member) -> String {
+    let entry = |member: &ListedMember| {
         let name = if member.is_started() {
             &member.name
         } else {
@@ -69,20 +69,20 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
     assert!(added.learner && !added.is_started() && added.has_peer_urls(&urls));
     // Done twice is done once.
     let again = client.add_learner(&first, &urls).await.unwrap_err();
-    assert_eq!(again.fault, Fault::PeerUrlExists, "{again}");
+    assert_eq!(again.fault, ChangeFault::PeerUrlExists, "{again}");
     let third = vec!["http://127.0.0.1:1".to_owned()];
     let third = client.add_learner(&first, &third).await.unwrap_err();
-    assert_eq!(third.fault, Fault::TooManyLearners, "{third}");
+    assert_eq!(third.fault, ChangeFault::TooManyLearners, "{third}");
     let bad = client
         .add_learner(&first, &["nonsense".to_owned()])
         .await
         .unwrap_err();
-    assert_eq!(bad.fault, Fault::BadUrls, "{bad}");
+    assert_eq!(bad.fault, ChangeFault::BadUrls, "{bad}");
     // It has never started: nothing to ask, nothing to promote.
     let surveys = client.survey(std::slice::from_ref(&added), LIMIT).await;
     assert!(!surveys[0].is_healthy());
     let early = client.promote_learner(&first, added.id).await.unwrap_err();
-    assert_eq!(early.fault, Fault::LearnerNotReady, "{early}");
+    assert_eq!(early.fault, ChangeFault::LearnerNotReady, "{early}");
 
     let listed = client.list_members().await.unwrap();
     let joining = etcd.members.last_mut().unwrap();
@@ -92,7 +92,7 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
     assert!(second.learner && second.client_urls == [client_url]);
     eventually(SOON, "a healthy learner", async || {
         let surveys = client.survey(&listed.members, LIMIT).await;
-        same(surveys.iter().all(Survey::is_healthy), true)
+        same(surveys.iter().all(MemberReport::is_healthy), true)
     })
     .await;
     once_settled("promoted", async || {
@@ -100,7 +100,7 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
     })
     .await;
     let twice = client.promote_learner(&first, second.id).await.unwrap_err();
-    assert_eq!(twice.fault, Fault::NotALearner, "{twice}");
+    assert_eq!(twice.fault, ChangeFault::NotALearner, "{twice}");
     let listed = client.list_members().await.unwrap();
     assert_eq!(listed.voters().count(), 2);
     // Every member that stays has the same list, through itself.
@@ -112,17 +112,17 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
     }
     let (leader, other) = leader_and_other(&client, &listed).await;
     let refused = client.move_leadership(&other, leader.id).await.unwrap_err();
-    assert_eq!(refused.fault, Fault::NotLeader, "{refused}");
+    assert_eq!(refused.fault, ChangeFault::NotLeader, "{refused}");
     let refused = client.move_leadership(&leader, MemberId(1)).await.unwrap_err();
-    assert_eq!(refused.fault, Fault::BadTransferee, "{refused}");
+    assert_eq!(refused.fault, ChangeFault::BadTransferee, "{refused}");
     let moved_urls = vec!["http://127.0.0.1:1".to_owned()];
     let unknown = client.update_peer_urls(&leader, MemberId(1), &moved_urls).await;
-    assert_eq!(unknown.unwrap_err().fault, Fault::MemberNotFound);
+    assert_eq!(unknown.unwrap_err().fault, ChangeFault::MemberNotFound);
     let itself = client.remove_member(&other, &other).await.unwrap_err();
-    assert_eq!(itself.fault, Fault::Refused, "{itself}");
+    assert_eq!(itself.fault, ChangeFault::Refused, "{itself}");
     once_settled("removed", async || client.remove_member(&leader, &other).await).await;
     let gone = client.remove_member(&leader, &other).await.unwrap_err();
-    assert_eq!(gone.fault, Fault::MemberNotFound, "{gone}");
+    assert_eq!(gone.fault, ChangeFault::MemberNotFound, "{gone}");
     assert_eq!(client.list_members().await.unwrap().members.len(), 1);
 }
 
@@ -254,12 +254,12 @@ async fn a_removal_that_etcd_refuses_takes_the_member_back() {
     // Of the two voters that would be left one is down.
     let refused = eventually(SOON, "etcd notices", async || {
         match client.remove_member(&leader, &victim).await {
-            Err(refused) if refused.fault == Fault::QuorumAtRisk => Ok(refused),
+            Err(refused) if refused.fault == ChangeFault::QuorumAtRisk => Ok(refused),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
-    assert_ne!(refused.fault, Fault::Unknown);
+    assert_ne!(refused.fault, ChangeFault::Unknown);
     expect_healthy(&client, &[leader, victim]).await;
 }
 
@@ -291,13 +291,13 @@ async fn the_reply_to_a_change_that_is_lost_leaves_its_outcome_unknown() {
     proxy.set(Network::LosesReplies);
     let urls = vec!["http://127.0.0.1:1".to_owned()];
     let lost = client.add_learner(&only, &urls).await.unwrap_err();
-    assert_eq!(lost.fault, Fault::Unknown, "{lost}");
+    assert_eq!(lost.fault, ChangeFault::Unknown, "{lost}");
     // It was made all the same; the list tells.
     let listed = client.list_members().await.unwrap();
     let learner = listed.members.iter().find(|member| member.learner).unwrap();
     assert!(learner.has_peer_urls(&urls));
     let lost = client.remove_member(&only, learner).await.unwrap_err();
-    assert_eq!(lost.fault, Fault::Unknown, "{lost}");
+    assert_eq!(lost.fault, ChangeFault::Unknown, "{lost}");
     // It may be on its way out, so it is still left alone.
     let surveys = client.survey(std::slice::from_ref(learner), LIMIT).await;
     let said = surveys[0].health.as_ref().unwrap_err().to_string();

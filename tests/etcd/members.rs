@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use quorate::etcd::Etcd;
-use quorate::etcd::members::{Fault, List, Listed, Survey, raft_leader};
+use quorate::etcd::members::{ChangeFault, ListedMember, MemberList, MemberReport, raft_leader};
 
 use crate::support::client::{config, connect, connect_to, connect_with};
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
@@ -14,17 +14,17 @@ use crate::support::wait::{SOON, eventually, same};
 /// Long enough for a healthy member on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(5);
 
-pub fn named<'a>(list: &'a List, name: &str) -> &'a Listed {
+pub fn named<'a>(list: &'a MemberList, name: &str) -> &'a ListedMember {
     let found = list.members.iter().find(|member| member.name == name);
     found.unwrap_or_else(|| panic!("no member {name} in {list:?}"))
 }
 
-fn of<'a>(surveys: &'a [Survey], member: &Listed) -> &'a Survey {
+fn of<'a>(surveys: &'a [MemberReport], member: &ListedMember) -> &'a MemberReport {
     surveys.iter().find(|survey| survey.id == member.id).unwrap()
 }
 
 /// The list, once every member in it has published its name.
-pub async fn list(client: &Etcd, size: usize) -> List {
+pub async fn list(client: &Etcd, size: usize) -> MemberList {
     eventually(SOON, "the member list", async || {
         let list = client.list_members().await.map_err(|error| error.to_string())?;
         let started = list.members.iter().filter(|member| member.is_started());
@@ -86,7 +86,7 @@ async fn a_member_that_is_black_holed_delays_no_other_and_is_met_anew_afterwards
             .survey(&list.members, LIMIT)
             .await
             .iter()
-            .all(Survey::is_healthy)
+            .all(MemberReport::is_healthy)
     );
     proxy.set(Network::BlackHole);
     let (limit, begun) = (Duration::from_secs(1), Instant::now());
@@ -98,7 +98,7 @@ async fn a_member_that_is_black_holed_delays_no_other_and_is_met_anew_afterwards
     proxy.set(Network::Passes);
     eventually(SOON, "the member answers again", async || {
         let surveys = client.survey(&list.members, LIMIT).await;
-        same(surveys.iter().all(Survey::is_healthy), true)
+        same(surveys.iter().all(MemberReport::is_healthy), true)
     })
     .await;
 }
@@ -168,7 +168,7 @@ async fn members_behind_passwords_and_tls_are_asked_with_the_credentials_of_the_
     let denied = client
         .add_learner(&members[0], &["http://127.0.0.1:1".to_owned()])
         .await;
-    assert_eq!(denied.unwrap_err().fault, Fault::Denied);
+    assert_eq!(denied.unwrap_err().fault, ChangeFault::Denied);
 
     let etcd = TestEtcd::with_tls().await;
     let tls = etcd.tls.as_ref().unwrap();

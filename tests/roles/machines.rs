@@ -2,7 +2,7 @@
 
 use prost::Message;
 use quorate::dev::etcd::Member;
-use quorate::etcd::members::Fault;
+use quorate::etcd::members::ChangeFault;
 use quorate::etcd::{MemberId, Revision, Txn};
 use quorate::proto::join::Progress;
 use quorate::proto::{Join, JoinRequest, Role};
@@ -151,7 +151,7 @@ impl World {
         let through = list.voters().find(|member| member.id != victim.id).unwrap();
         eventually(LONG, "the member is taken out", async || {
             match self.store.etcd.remove_member(through, victim).await {
-                Err(error) if error.fault != Fault::MemberNotFound => Err(error),
+                Err(error) if error.fault != ChangeFault::MemberNotFound => Err(error),
                 _ => Ok(()),
             }
         })

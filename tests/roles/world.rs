@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prost::Message;
 use quorate::etcd::election::candidates;
-use quorate::etcd::members::{List, raft_leader};
+use quorate::etcd::members::{MemberList, raft_leader};
 use quorate::etcd::{Event, KeyRange, KeyValue, MemberId, Revision, Txn, Watched, Watcher};
 use quorate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, RemovedNode, Role};
 use quorate::store::{Keys, Name, Store};
@@ -117,7 +117,7 @@ impl World {
         self.commit(txn).await;
     }
 
-    pub async fn list(&self) -> List {
+    pub async fn list(&self) -> MemberList {
         eventually(LONG, "the member list", async || {
             self.store
                 .etcd

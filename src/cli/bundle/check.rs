@@ -15,7 +15,7 @@ use crate::resources::upgrade::{Change, Upgrade};
 /// Arguments of `quorate bundle check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit codes: 0 the bundle is good, 4 the way from the other bundle is closed (the reason says by which rule), \
+Exit codes: 0 the bundle is good, 4 a rolling update cannot go from the other bundle to this one (the message names the rule), \
 64 the bundle has faults.")]
 pub struct CheckArgs {
     /// Directory of the bundle; "builtin" is the built-in one
@@ -40,13 +40,13 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     let old = load(from)?;
     let upgrade = Upgrade::between(&old, &bundle);
     print(&describe_upgrade(&old, &upgrade))?;
-    if let Some(no_way_back) = &upgrade.no_way_back {
-        warn(&format!("there is no rolling way back: {no_way_back}"));
+    if let Some(rollback_violation) = &upgrade.rollback_violation {
+        warn(&format!("there is no rolling way back: {rollback_violation}"));
     }
-    if upgrade.closed.is_empty() {
+    if upgrade.violations.is_empty() {
         return Ok(());
     }
-    let reasons: Vec<String> = upgrade.closed.iter().map(ToString::to_string).collect();
+    let reasons: Vec<String> = upgrade.violations.iter().map(ToString::to_string).collect();
     Err(Failure::new(
         Exit::Refused,
         format!(
@@ -88,7 +88,7 @@ fn describe_upgrade(old: &Bundle, upgrade: &Upgrade) -> String {
             Change::Added => format!("added      {object}"),
             Change::Changed => format!("changed    {object}"),
             Change::Recreated(fields) => format!("recreated  {object} ({})", cannot_change(fields)),
-            Change::Stuck(fields) => format!(
+            Change::Refused(fields) => format!(
                 "fails      {object} ({}; to delete it and create it anew, annotate it with {RECREATE}: \"true\")",
                 cannot_change(fields)
             ),

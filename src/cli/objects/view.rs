@@ -9,7 +9,7 @@ use futures::future::select_all;
 use super::kinds::Kind;
 use crate::cli::exit::Failure;
 use crate::cli::roles::facts;
-use crate::etcd::members::{List, Survey};
+use crate::etcd::members::{MemberList, MemberReport};
 use crate::etcd::{Etcd, KeyRange, KeyValue, Revision};
 use crate::store::{Cache, Keys, Store};
 
@@ -28,9 +28,9 @@ pub struct View {
 #[derive(Debug)]
 pub struct MembersNow {
     /// Which there are.
-    pub list: List,
+    pub list: MemberList,
     /// What those answered that were asked: one that is being removed is not (REQ-M-7).
-    pub surveys: Vec<Survey>,
+    pub surveys: Vec<MemberReport>,
 }
 
 impl View {

@@ -10,7 +10,7 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, one_line, print};
 use crate::etcd::Txn;
-use crate::etcd::members::{List, Listed};
+use crate::etcd::members::{ListedMember, MemberList};
 use crate::proto::node_spec::Availability;
 use crate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, Role};
 use crate::retry::Delays;
@@ -59,11 +59,11 @@ pub async fn run(args: AdoptArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     ))
 }
 
-fn choose<'a>(list: &'a List, named: &[String]) -> Result<Vec<&'a Listed>, Failure> {
+fn choose<'a>(list: &'a MemberList, named: &[String]) -> Result<Vec<&'a ListedMember>, Failure> {
     if named.is_empty() {
         return Ok(list.members.iter().collect());
     }
-    let mut chosen: Vec<&Listed> = Vec::new();
+    let mut chosen: Vec<&ListedMember> = Vec::new();
     for text in named {
         let found = find(list, text);
         match found[..] {
@@ -88,7 +88,7 @@ fn choose<'a>(list: &'a List, named: &[String]) -> Result<Vec<&'a Listed>, Failu
 }
 
 /// The members with this id or name. An id comes first: a name may look like one.
-pub fn find<'a>(list: &'a List, text: &str) -> Vec<&'a Listed> {
+pub fn find<'a>(list: &'a MemberList, text: &str) -> Vec<&'a ListedMember> {
     let id = u64::from_str_radix(text, 16).ok();
     let by_id = list.members.iter().find(|member| Some(member.id.0) == id);
     match by_id {
@@ -104,7 +104,7 @@ pub fn find<'a>(list: &'a List, text: &str) -> Vec<&'a Listed> {
 ///
 /// # Errors
 /// 4 by the rule that refuses it.
-pub async fn adopt(store: &Store, listed: &Listed) -> Result<String, Failure> {
+pub async fn adopt(store: &Store, listed: &ListedMember) -> Result<String, Failure> {
     let id = listed.id;
     let refuse = |rule: &str, why: String| {
         Failure::new(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cli::exit::Failure;
-use crate::etcd::members::{List, Listed, Survey};
+use crate::etcd::members::{ListedMember, MemberList, MemberReport};
 use crate::etcd::{MemberId, Revision, Txn};
 use crate::proto::{Member, Node, Role};
 use crate::roles::checks::{Known, Managed, Managers};
@@ -19,9 +19,9 @@ pub const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 /// The store's part and etcd's part, read for one decision.
 pub struct Facts {
     /// Etcd's own list, read linearizably.
-    pub list: List,
+    pub list: MemberList,
     /// How each of them answered; those that are being removed are not asked (REQ-M-7).
-    pub surveys: Vec<Survey>,
+    pub surveys: Vec<MemberReport>,
     /// Every record.
     pub records: BTreeMap<MemberId, Record>,
     /// What the checks look at.
@@ -64,9 +64,13 @@ pub async fn records(store: &Store) -> Result<(BTreeMap<MemberId, Record>, Revis
 }
 
 /// How the listed members fare, but for those that are being removed.
-pub async fn survey(store: &Store, list: &List, records: &BTreeMap<MemberId, Record>) -> Vec<Survey> {
-    let leaves = |member: &&Listed| !records.get(&member.id).is_some_and(Record::is_removal_decided);
-    let asked: Vec<Listed> = list.members.iter().filter(leaves).cloned().collect();
+pub async fn survey(
+    store: &Store,
+    list: &MemberList,
+    records: &BTreeMap<MemberId, Record>,
+) -> Vec<MemberReport> {
+    let leaves = |member: &&ListedMember| !records.get(&member.id).is_some_and(Record::is_removal_decided);
+    let asked: Vec<ListedMember> = list.members.iter().filter(leaves).cloned().collect();
     store.etcd.survey(&asked, HEALTH_LIMIT).await
 }
 
@@ -124,7 +128,7 @@ impl Facts {
             let standing = Standing {
                 id: listed.id,
                 learner: listed.learner,
-                healthy: survey.is_some_and(Survey::is_healthy),
+                healthy: survey.is_some_and(MemberReport::is_healthy),
             };
             let readable = self
                 .records
@@ -177,7 +181,7 @@ impl Facts {
     }
 
     /// The listed members of a node, by its records.
-    pub fn members_of(&self, node: &Name) -> Vec<&Listed> {
+    pub fn members_of(&self, node: &Name) -> Vec<&ListedMember> {
         let own = self.managers.of(node.as_str());
         own.filter_map(|managed| self.list.member(managed.standing.id))
             .collect()

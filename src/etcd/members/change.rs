@@ -6,14 +6,14 @@ use std::future::Future;
 
 use etcd_client::{Client, MemberAddOptions};
 
-use super::list::Listed;
+use super::list::ListedMember;
 use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::MemberId;
 
 /// What became of a change that was not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum ChangeFault {
     /// No answer, or one that came after the change was proposed: it may have been made. Read the list, then decide.
     Unknown,
     /// The learner has not caught up with the raft leader.
@@ -45,7 +45,7 @@ pub enum Fault {
 #[error("{error}")]
 pub struct ChangeError {
     /// What follows from it.
-    pub fault: Fault,
+    pub fault: ChangeFault,
     /// What was said.
     pub error: Error,
 }
@@ -61,7 +61,7 @@ impl ChangeError {
     /// etcd was not asked, since this cannot be meant.
     fn not_asked(operation: &'static str, why: String) -> Self {
         Self {
-            fault: Fault::Refused,
+            fault: ChangeFault::Refused,
             error: Error::new(operation, "InvalidArgument", Class::Refused, why),
         }
     }
@@ -70,36 +70,36 @@ impl ChangeError {
 /// The one table. Texts are etcd's own, from api/v3rpc/rpctypes/error.go, the same from 3.4 to 3.6. All of these are said
 /// before anything is proposed, or by the member that found the proposal void when it applied it. What is not here is
 /// decided by the class of the error: "no leader" and "request timed out" come after a proposal, too.
-fn classify(error: &Error) -> Fault {
-    const TEXTS: &[(&str, Fault)] = &[
+fn classify(error: &Error) -> ChangeFault {
+    const TEXTS: &[(&str, ChangeFault)] = &[
         // Before the shorter text that it begins with.
-        ("which is in sync with leader", Fault::LearnerNotReady),
-        ("can only promote a learner member", Fault::NotALearner),
-        ("too many learner members", Fault::TooManyLearners),
-        ("member not found", Fault::MemberNotFound),
-        ("Peer URLs already exists", Fault::PeerUrlExists),
-        ("member ID already exist", Fault::PeerUrlExists),
-        ("not enough started members", Fault::QuorumAtRisk),
-        ("unhealthy cluster", Fault::QuorumAtRisk),
-        ("member URLs are invalid", Fault::BadUrls),
-        ("etcdserver: not leader", Fault::NotLeader),
-        ("bad leader transferee", Fault::BadTransferee),
+        ("which is in sync with leader", ChangeFault::LearnerNotReady),
+        ("can only promote a learner member", ChangeFault::NotALearner),
+        ("too many learner members", ChangeFault::TooManyLearners),
+        ("member not found", ChangeFault::MemberNotFound),
+        ("Peer URLs already exists", ChangeFault::PeerUrlExists),
+        ("member ID already exist", ChangeFault::PeerUrlExists),
+        ("not enough started members", ChangeFault::QuorumAtRisk),
+        ("unhealthy cluster", ChangeFault::QuorumAtRisk),
+        ("member URLs are invalid", ChangeFault::BadUrls),
+        ("etcdserver: not leader", ChangeFault::NotLeader),
+        ("bad leader transferee", ChangeFault::BadTransferee),
         // A member that was taken for a voter; it refuses before it does anything.
-        ("rpc not supported for learner", Fault::Refused),
+        ("rpc not supported for learner", ChangeFault::Refused),
     ];
     let text = error.message();
     if let Some((_, fault)) = TEXTS.iter().find(|(known, _)| text.contains(known)) {
         return *fault;
     }
     match error.class {
-        Class::Unavailable => Fault::Unknown,
-        Class::Denied | Class::StaleToken => Fault::Denied,
+        Class::Unavailable => ChangeFault::Unknown,
+        Class::Denied | Class::StaleToken => ChangeFault::Denied,
         Class::Compacted
         | Class::LeaseNotFound
         | Class::TooLarge
         | Class::Exhausted
         | Class::Refused
-        | Class::Settings => Fault::Refused,
+        | Class::Settings => ChangeFault::Refused,
     }
 }
 
@@ -107,7 +107,7 @@ impl Etcd {
     async fn change<T, Fut>(
         &self,
         operation: &'static str,
-        through: &Listed,
+        through: &ListedMember,
         call: impl FnOnce(Client) -> Fut,
     ) -> Result<T, ChangeError>
     where
@@ -127,8 +127,12 @@ impl Etcd {
     ///
     /// # Errors
     /// [`ChangeError`]; not to be repeated before the list was read, since the repetition of an add that was made is
-    /// refused as [`Fault::PeerUrlExists`].
-    pub async fn add_learner(&self, through: &Listed, peer_urls: &[String]) -> Result<Listed, ChangeError> {
+    /// refused as [`ChangeFault::PeerUrlExists`].
+    pub async fn add_learner(
+        &self,
+        through: &ListedMember,
+        peer_urls: &[String],
+    ) -> Result<ListedMember, ChangeError> {
         let urls = peer_urls.to_vec();
         let added = self
             .change("member_add", through, |client| async move {
@@ -136,7 +140,7 @@ impl Etcd {
                 client.cluster_client().member_add(urls, Some(options)).await
             })
             .await?;
-        added.member().map(Listed::from_client).ok_or_else(|| {
+        added.member().map(ListedMember::from_client).ok_or_else(|| {
             let text = "etcd answered, but without the new member".to_owned();
             ChangeError::new(Error::new("member_add", "Unknown", Class::Unavailable, text))
         })
@@ -147,7 +151,7 @@ impl Etcd {
     ///
     /// # Errors
     /// [`ChangeError`]
-    pub async fn promote_learner(&self, leader: &Listed, learner: MemberId) -> Result<(), ChangeError> {
+    pub async fn promote_learner(&self, leader: &ListedMember, learner: MemberId) -> Result<(), ChangeError> {
         self.change("member_promote", leader, |client| async move {
             client.cluster_client().member_promote(learner.0).await
         })
@@ -160,8 +164,12 @@ impl Etcd {
     /// member that is asked for its status in the second between its removal and its end dies of a panic.
     ///
     /// # Errors
-    /// [`ChangeError`]; [`Fault::MemberNotFound`] means that it is gone.
-    pub async fn remove_member(&self, through: &Listed, victim: &Listed) -> Result<(), ChangeError> {
+    /// [`ChangeError`]; [`ChangeFault::MemberNotFound`] means that it is gone.
+    pub async fn remove_member(
+        &self,
+        through: &ListedMember,
+        victim: &ListedMember,
+    ) -> Result<(), ChangeError> {
         let operation = "member_remove";
         if through.id == victim.id {
             let why = format!("member {} is not removed through itself", victim.id);
@@ -178,10 +186,10 @@ impl Etcd {
         match removed {
             Ok(_) => Ok(()),
             Err(error) => {
-                if !matches!(error.fault, Fault::Unknown | Fault::MemberNotFound) {
+                if !matches!(error.fault, ChangeFault::Unknown | ChangeFault::MemberNotFound) {
                     self.0.contacts.take_back(victim.id);
                     // Its endpoints come back with the next look.
-                    self.0.suspect.notify_one();
+                    self.0.recheck.notify_one();
                 }
                 Err(error)
             }
@@ -189,7 +197,7 @@ impl Etcd {
     }
 
     /// Drops every connection to a member and takes its endpoints out of use, as far as others remain.
-    async fn part_from(&self, victim: &Listed, other: &Listed) {
+    async fn part_from(&self, victim: &ListedMember, other: &ListedMember) {
         let urls = self.client_urls(victim);
         self.0.contacts.part_from(victim.id, urls.clone());
         let mut live = self.live_endpoints();
@@ -208,7 +216,7 @@ impl Etcd {
     /// [`ChangeError`]
     pub async fn update_peer_urls(
         &self,
-        through: &Listed,
+        through: &ListedMember,
         voter: MemberId,
         peer_urls: &[String],
     ) -> Result<(), ChangeError> {
@@ -224,7 +232,7 @@ impl Etcd {
     ///
     /// # Errors
     /// [`ChangeError`]
-    pub async fn move_leadership(&self, leader: &Listed, to: MemberId) -> Result<(), ChangeError> {
+    pub async fn move_leadership(&self, leader: &ListedMember, to: MemberId) -> Result<(), ChangeError> {
         self.change("move_leader", leader, |client| async move {
             client.maintenance_client().move_leader(to.0).await
         })
@@ -243,71 +251,75 @@ mod tests {
             (
                 Class::Refused,
                 "etcdserver: can only promote a learner member which is in sync with leader",
-                Fault::LearnerNotReady,
+                ChangeFault::LearnerNotReady,
             ),
             (
                 Class::Refused,
                 "etcdserver: can only promote a learner member",
-                Fault::NotALearner,
+                ChangeFault::NotALearner,
             ),
             (
                 Class::Refused,
                 "etcdserver: too many learner members in cluster",
-                Fault::TooManyLearners,
+                ChangeFault::TooManyLearners,
             ),
             (
                 Class::Refused,
                 "etcdserver: member not found",
-                Fault::MemberNotFound,
+                ChangeFault::MemberNotFound,
             ),
             (
                 Class::Refused,
                 "etcdserver: Peer URLs already exists",
-                Fault::PeerUrlExists,
+                ChangeFault::PeerUrlExists,
             ),
             (
                 Class::Refused,
                 "etcdserver: member ID already exist",
-                Fault::PeerUrlExists,
+                ChangeFault::PeerUrlExists,
             ),
             (
                 Class::Refused,
                 "etcdserver: re-configuration failed due to not enough started members",
-                Fault::QuorumAtRisk,
+                ChangeFault::QuorumAtRisk,
             ),
             (
                 Class::Unavailable,
                 "etcdserver: unhealthy cluster",
-                Fault::QuorumAtRisk,
+                ChangeFault::QuorumAtRisk,
             ),
             (
                 Class::Refused,
                 "etcdserver: given member URLs are invalid",
-                Fault::BadUrls,
+                ChangeFault::BadUrls,
             ),
-            (Class::Refused, "etcdserver: not leader", Fault::NotLeader),
+            (Class::Refused, "etcdserver: not leader", ChangeFault::NotLeader),
             (
                 Class::Refused,
                 "etcdserver: bad leader transferee",
-                Fault::BadTransferee,
+                ChangeFault::BadTransferee,
             ),
             (
                 Class::Unavailable,
                 "etcdserver: rpc not supported for learner",
-                Fault::Refused,
+                ChangeFault::Refused,
             ),
-            (Class::Denied, "etcdserver: permission denied", Fault::Denied),
-            (Class::Unavailable, "etcdserver: no leader", Fault::Unknown),
+            (
+                Class::Denied,
+                "etcdserver: permission denied",
+                ChangeFault::Denied,
+            ),
+            (Class::Unavailable, "etcdserver: no leader", ChangeFault::Unknown),
             (
                 Class::Unavailable,
                 "etcdserver: request timed out",
-                Fault::Unknown,
+                ChangeFault::Unknown,
             ),
-            (Class::Unavailable, "no answer within 5s", Fault::Unknown),
+            (Class::Unavailable, "no answer within 5s", ChangeFault::Unknown),
             (
                 Class::Exhausted,
                 "etcdserver: mvcc: database space exceeded",
-                Fault::Refused,
+                ChangeFault::Refused,
             ),
         ] {
             let error = Error::new("member_add", "code", class, text.to_owned());

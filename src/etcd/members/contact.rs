@@ -11,8 +11,8 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use super::ANY_KEY;
-use super::list::{Listed, denies_the_key};
-use crate::etcd::connect::{Etcd, Link};
+use super::list::{ListedMember, denies_the_key};
+use crate::etcd::connect::{Connection, Etcd};
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::MemberId;
 
@@ -51,7 +51,7 @@ struct Kept {
     client: Client,
     urls: Vec<String>,
     /// The certificates and the user that it was made with.
-    link: Arc<Link>,
+    connection: Arc<Connection>,
 }
 
 impl Contacts {
@@ -125,7 +125,7 @@ fn unavailable(operation: &'static str, why: String) -> Error {
 
 impl Etcd {
     /// Its client URLs that fit the TLS settings, as this connection writes them.
-    pub(super) fn client_urls(&self, member: &Listed) -> BTreeSet<String> {
+    pub(super) fn client_urls(&self, member: &ListedMember) -> BTreeSet<String> {
         let urls = member.client_urls.iter();
         urls.filter_map(|url| self.config().normalize(url)).collect()
     }
@@ -134,7 +134,7 @@ impl Etcd {
     pub(super) async fn ask_member<T, Fut>(
         &self,
         operation: &'static str,
-        member: &Listed,
+        member: &ListedMember,
         limit: Duration,
         question: impl FnOnce(Client) -> Fut,
     ) -> Result<T, Error>
@@ -177,7 +177,7 @@ impl Etcd {
     pub(super) async fn contact(
         &self,
         operation: &'static str,
-        member: &Listed,
+        member: &ListedMember,
         limit: Duration,
     ) -> Result<Client, Error> {
         if self.0.contacts.is_parted(member.id) {
@@ -191,22 +191,22 @@ impl Etcd {
     }
 
     /// The kept connection, unless its URLs or the credentials have changed since.
-    async fn kept_or_new(&self, member: &Listed) -> Result<Client, etcd_client::Error> {
-        let link = self.link();
+    async fn kept_or_new(&self, member: &ListedMember) -> Result<Client, etcd_client::Error> {
+        let connection = self.connection();
         if let Some(kept) = self.0.contacts.kept().get(&member.id)
             && kept.urls == member.client_urls
-            && Arc::ptr_eq(&kept.link, &link)
+            && Arc::ptr_eq(&kept.connection, &connection)
         {
             return Ok(kept.client.clone());
         }
         let urls = self.client_urls(member);
-        let client = self.first_to_answer(member.id, &urls, &link).await?;
+        let client = self.first_to_answer(member.id, &urls, &connection).await?;
         // Unless its removal began meanwhile.
         if !self.0.contacts.is_parted(member.id) {
             let kept = Kept {
                 client: client.clone(),
                 urls: member.client_urls.clone(),
-                link,
+                connection,
             };
             self.0.contacts.kept().insert(member.id, kept);
         }
@@ -219,9 +219,9 @@ impl Etcd {
         &self,
         id: MemberId,
         urls: &BTreeSet<String>,
-        link: &Arc<Link>,
+        connection: &Arc<Connection>,
     ) -> Result<Client, etcd_client::Error> {
-        let connect = |url: &String| Client::connect([url.clone()], Some(link.options.clone()));
+        let connect = |url: &String| Client::connect([url.clone()], Some(connection.options.clone()));
         if urls.len() <= 1 {
             let Some(url) = urls.first() else {
                 return Err(etcd_client::Error::Internal(

@@ -15,7 +15,7 @@ use crate::etcd::kv::MemberId;
 
 /// A member as the list has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedMember {
     /// Never used again once the member was removed.
     pub id: MemberId,
     /// Empty until it has started for the first time. A label: two members may have one name.
@@ -28,7 +28,7 @@ pub struct Listed {
     pub learner: bool,
 }
 
-impl Listed {
+impl ListedMember {
     pub(super) fn from_client(member: &etcd_client::Member) -> Self {
         Self {
             id: MemberId(member.id()),
@@ -60,21 +60,21 @@ pub fn same_urls(urls: &[String], others: &[String]) -> bool {
 
 /// All members at one moment, learners and those that never started too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List {
+pub struct MemberList {
     /// In the order of their ids.
-    pub members: Vec<Listed>,
+    pub members: Vec<ListedMember>,
     /// Who answered.
     pub answered_by: MemberId,
 }
 
-impl List {
+impl MemberList {
     /// The member with this id.
-    pub fn member(&self, id: MemberId) -> Option<&Listed> {
+    pub fn member(&self, id: MemberId) -> Option<&ListedMember> {
         self.members.iter().find(|member| member.id == id)
     }
 
     /// The members that vote, started or not.
-    pub fn voters(&self) -> impl Iterator<Item = &Listed> {
+    pub fn voters(&self) -> impl Iterator<Item = &ListedMember> {
         self.members.iter().filter(|member| !member.learner)
     }
 }
@@ -82,7 +82,7 @@ impl List {
 /// A linearizable read, then the list, of one and the same member: etcd gives out its list without asking the others,
 /// and before 3.5 cannot do it otherwise. Members apply changes of the list in the order of the log, so after the read
 /// the list is at least as new.
-async fn read_list(mut client: Client) -> Result<List, etcd_client::Error> {
+async fn read_list(mut client: Client) -> Result<MemberList, etcd_client::Error> {
     let options = GetOptions::new().with_count_only();
     let read_by = match client.get(ANY_KEY, Some(options)).await {
         Ok(read) => read.header().map(ResponseHeader::member_id),
@@ -98,11 +98,11 @@ async fn read_list(mut client: Client) -> Result<List, etcd_client::Error> {
 }
 
 /// The list as the member has it that answers.
-async fn own_list(mut client: Client) -> Result<List, etcd_client::Error> {
+async fn own_list(mut client: Client) -> Result<MemberList, etcd_client::Error> {
     let listed = client.member_list().await?;
-    let mut members: Vec<_> = listed.members().iter().map(Listed::from_client).collect();
+    let mut members: Vec<_> = listed.members().iter().map(ListedMember::from_client).collect();
     members.sort_by_key(|member| member.id);
-    Ok(List {
+    Ok(MemberList {
         members,
         answered_by: MemberId(listed.header().map_or(0, ResponseHeader::member_id)),
     })
@@ -118,7 +118,7 @@ impl Etcd {
     ///
     /// # Errors
     /// [`Error`] if no endpoint could, for example without a quorum.
-    pub async fn list_members(&self) -> Result<List, Error> {
+    pub async fn list_members(&self) -> Result<MemberList, Error> {
         let mut patience = self.patience();
         loop {
             match self.list_of_the_first().await {
@@ -128,7 +128,7 @@ impl Etcd {
         }
     }
 
-    async fn list_of_the_first(&self) -> Result<List, Error> {
+    async fn list_of_the_first(&self) -> Result<MemberList, Error> {
         let mut asked: FuturesUnordered<_> = self
             .live_endpoints()
             .into_iter()
@@ -149,7 +149,7 @@ impl Etcd {
                 Err(error) => failed = Some(error),
             }
         }
-        self.0.suspect.notify_one();
+        self.0.recheck.notify_one();
         Err(failed.unwrap_or_else(|| {
             let text = "no endpoint is known".to_owned();
             Error::new("member_list", "Unavailable", Class::Unavailable, text)
@@ -160,7 +160,7 @@ impl Etcd {
     ///
     /// # Errors
     /// [`Error`] if it did not answer in time.
-    pub async fn list_through(&self, member: &Listed, limit: Duration) -> Result<List, Error> {
+    pub async fn list_through(&self, member: &ListedMember, limit: Duration) -> Result<MemberList, Error> {
         self.list_of(member, limit, read_list).await
     }
 
@@ -168,18 +168,18 @@ impl Etcd {
     ///
     /// # Errors
     /// [`Error`] if it did not answer in time.
-    pub async fn own_list_of(&self, member: &Listed, limit: Duration) -> Result<List, Error> {
+    pub async fn own_list_of(&self, member: &ListedMember, limit: Duration) -> Result<MemberList, Error> {
         self.list_of(member, limit, own_list).await
     }
 
     async fn list_of<Fut>(
         &self,
-        member: &Listed,
+        member: &ListedMember,
         limit: Duration,
         read: impl FnOnce(Client) -> Fut,
-    ) -> Result<List, Error>
+    ) -> Result<MemberList, Error>
     where
-        Fut: Future<Output = Result<List, etcd_client::Error>>,
+        Fut: Future<Output = Result<MemberList, etcd_client::Error>>,
     {
         self.ask_member("member_list", member, limit, |client| async move {
             let list = read(client).await?;

@@ -8,11 +8,11 @@ mod contact;
 mod list;
 mod survey;
 
-pub use change::{ChangeError, Fault};
+pub use change::{ChangeError, ChangeFault};
 pub(super) use contact::Contacts;
 pub(super) use list::denies_the_key;
-pub use list::{List, Listed, same_urls};
-pub use survey::{Alarm, Status, Survey, most_committed, raft_leader};
+pub use list::{ListedMember, MemberList, same_urls};
+pub use survey::{Alarm, MemberReport, Status, most_committed, raft_leader};
 
 /// The key of reads whose value is of no interest; it need not exist. Where a user may not read it, that answer comes
 /// after the read went through raft, and proves as much. The same key as that of `etcdctl endpoint health`.

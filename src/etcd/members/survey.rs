@@ -6,14 +6,14 @@ use etcd_client::{Client, GetOptions, ResponseHeader, StatusResponse};
 use futures::future::{join, join_all};
 
 use super::ANY_KEY;
-use super::list::{Listed, denies_the_key};
+use super::list::{ListedMember, denies_the_key};
 use crate::etcd::connect::Etcd;
 use crate::etcd::error::Error;
 use crate::etcd::kv::MemberId;
 
 /// What one member answered.
 #[derive(Clone, Debug)]
-pub struct Survey {
+pub struct MemberReport {
     /// Which one.
     pub id: MemberId,
     /// For a voter: whether a linearizable read through it came back in time. A status is no proof: a member gives that
@@ -24,7 +24,7 @@ pub struct Survey {
     pub status: Result<Status, Error>,
 }
 
-impl Survey {
+impl MemberReport {
     /// Whether it counts towards a quorum.
     pub fn is_healthy(&self) -> bool {
         self.health.is_ok()
@@ -92,14 +92,14 @@ fn alarm(text: &str) -> Option<Alarm> {
 }
 
 /// The raft leader in the view of whoever has seen the latest election.
-pub fn raft_leader(surveys: &[Survey]) -> Option<MemberId> {
+pub fn raft_leader(surveys: &[MemberReport]) -> Option<MemberId> {
     let statuses = surveys.iter().filter_map(|survey| survey.status.as_ref().ok());
     let latest = statuses.filter(|status| status.raft_leader.is_some());
     latest.max_by_key(|status| status.raft_term)?.raft_leader
 }
 
 /// The index of the last entry that any of them knows to be committed: what the others lag behind.
-pub fn most_committed(surveys: &[Survey]) -> u64 {
+pub fn most_committed(surveys: &[MemberReport]) -> u64 {
     let statuses = surveys.iter().filter_map(|survey| survey.status.as_ref().ok());
     statuses.map(|status| status.committed).max().unwrap_or(0)
 }
@@ -128,11 +128,11 @@ async fn status(mut client: Client) -> Result<(Option<MemberId>, Status), etcd_c
 impl Etcd {
     /// Asks all these members at once, each within this limit. One that does not answer delays no other. Not to be asked
     /// of a member whose removal may be under way: see REQ-M-7 at [`Etcd::remove_member`].
-    pub async fn survey(&self, members: &[Listed], limit: Duration) -> Vec<Survey> {
+    pub async fn survey(&self, members: &[ListedMember], limit: Duration) -> Vec<MemberReport> {
         join_all(members.iter().map(|member| self.survey_one(member, limit))).await
     }
 
-    async fn survey_one(&self, member: &Listed, limit: Duration) -> Survey {
+    async fn survey_one(&self, member: &ListedMember, limit: Duration) -> MemberReport {
         let learner = member.learner;
         let deadline = Instant::now() + limit;
         let _asking = self.0.contacts.asking(member.id);
@@ -140,7 +140,7 @@ impl Etcd {
         let client = match self.contact("status", member, limit).await {
             Ok(client) => client,
             Err(error) => {
-                return Survey {
+                return MemberReport {
                     id: member.id,
                     health: Err(error.clone()),
                     status: Err(error),
@@ -157,7 +157,7 @@ impl Etcd {
             Err(error) if learner => read.and(Err(error.clone())),
             _ => read,
         };
-        Survey {
+        MemberReport {
             id: member.id,
             health,
             status,
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_latest_election_says_who_leads() {
-        let survey = |id, leader, term| Survey {
+        let survey = |id, leader, term| MemberReport {
             id: MemberId(id),
             health: Ok(()),
             status: Ok(Status {

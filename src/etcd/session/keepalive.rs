@@ -112,7 +112,7 @@ impl Rounds {
             }
             streams = None;
             self.etcd.metrics().keepalive_failures.inc();
-            self.etcd.0.suspect.notify_one();
+            self.etcd.0.recheck.notify_one();
             tokio::time::sleep(self.times.retry).await;
         }
         self.window.close();
@@ -151,7 +151,7 @@ impl Rounds {
             .get(self.next_endpoint % endpoints.len().max(1))
             .cloned();
         self.next_endpoint = self.next_endpoint.wrapping_add(1);
-        let options = self.etcd.link().options.clone();
+        let options = self.etcd.connection().options.clone();
         let opened = async {
             let mut client = Client::connect(endpoint.as_slice(), Some(options)).await?;
             client.lease_keep_alive(self.lease.0).await

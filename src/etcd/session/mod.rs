@@ -50,8 +50,8 @@ impl Session {
         let sent = Instant::now();
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
         let granted = etcd
-            .call("lease_grant", |link| async move {
-                link.client.lease_client().grant(seconds, None).await
+            .call("lease_grant", |connection| async move {
+                connection.client.lease_client().grant(seconds, None).await
             })
             .await?;
         let lease = LeaseId(granted.id());
@@ -91,8 +91,8 @@ impl Session {
         let lease = self.lease;
         let revoked = tokio::time::timeout(
             REVOKE_LIMIT,
-            self.etcd.call("lease_revoke", |link| async move {
-                link.client.lease_client().revoke(lease.0).await
+            self.etcd.call("lease_revoke", |connection| async move {
+                connection.client.lease_client().revoke(lease.0).await
             }),
         )
         .await;

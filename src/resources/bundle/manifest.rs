@@ -44,7 +44,7 @@ pub fn may_be_pruned(object: &ObjectRef, annotations: &BTreeMap<String, String>)
     match annotations.get(PRUNE).map(String::as_str) {
         Some("true") => true,
         Some("false") => false,
-        _ => !kinds::is_precious(&object.group, &object.kind),
+        _ => !kinds::is_protected(&object.group, &object.kind),
     }
 }
 
@@ -96,7 +96,7 @@ pub(super) fn read(
     reader.scope(&group, &kind, namespace.as_deref());
     let flag = |annotation| annotations.get(annotation).copied();
     let manifest = Manifest {
-        recreate: flag(RECREATE).unwrap_or(!kinds::is_precious(&group, &kind)),
+        recreate: flag(RECREATE).unwrap_or(!kinds::is_protected(&group, &kind)),
         adopt: flag(ADOPT).unwrap_or(false),
         object: ObjectRef {
             group,
@@ -150,7 +150,7 @@ impl Reader<'_> {
         if metadata.get("creationTimestamp") == Some(&Value::Null) {
             metadata.remove("creationTimestamp");
         }
-        for key in SERVERS_OWN {
+        for key in SERVER_FIELDS {
             if metadata.contains_key(*key) {
                 self.fault(&format!("metadata.{key}"), "is set by the server: leave it out");
             }
@@ -280,7 +280,7 @@ impl Reader<'_> {
 }
 
 /// What a manifest must not say, as it would be a condition on the object that is there, or be refused.
-const SERVERS_OWN: &[&str] = &[
+const SERVER_FIELDS: &[&str] = &[
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",

@@ -52,7 +52,7 @@ fn fresh(observed: Option<&Meta>, inventory_uid: &str) -> Step {
     )
 }
 
-fn apply(why: Why) -> Step {
+fn apply(why: ApplyReason) -> Step {
     Step::Apply {
         uid: "u".to_owned(),
         why,
@@ -72,8 +72,8 @@ fn what_does_not_exist_is_created() {
 #[test]
 fn what_is_ours_is_applied_once_and_then_left_until_it_changes() {
     let seen = ours("u", "5");
-    assert_eq!(fresh(Some(&seen), "u"), apply(Why::FirstLook));
-    let in_sync = InSync::of(&seen);
+    assert_eq!(fresh(Some(&seen), "u"), apply(ApplyReason::FirstLook));
+    let in_sync = ObjectVersion::of(&seen);
     let remembered = Remembered {
         in_sync: Some(&in_sync),
         ..Remembered::default()
@@ -83,7 +83,7 @@ fn what_is_ours_is_applied_once_and_then_left_until_it_changes() {
     let changed = ours("u", "6");
     assert_eq!(
         plan(WANTED, Some(&changed), "u", remembered, now),
-        apply(Why::Changed)
+        apply(ApplyReason::Changed)
     );
     assert_eq!(
         plan(WANTED, None, "u", remembered, now),
@@ -112,7 +112,7 @@ fn ours_is_the_label_and_the_field_manager_and_nothing_less() {
         let now = Instant::now();
         assert_eq!(
             plan(adopt, Some(&seen), "", Remembered::default(), now),
-            apply(Why::Adopted),
+            apply(ApplyReason::Adopted),
             "{expected}"
         );
     }
@@ -121,7 +121,7 @@ fn ours_is_the_label_and_the_field_manager_and_nothing_less() {
 #[test]
 fn a_bundle_that_was_called_differently_keeps_its_objects() {
     let seen = meta("u", "5", Some("old-name"), Some(FIELD_MANAGER));
-    assert_eq!(fresh(Some(&seen), "u"), apply(Why::FirstLook));
+    assert_eq!(fresh(Some(&seen), "u"), apply(ApplyReason::FirstLook));
     assert_eq!(
         fresh(Some(&seen), "another uid"),
         Step::Refuse(Foreign::OtherBundle("old-name".to_owned()))
@@ -141,7 +141,7 @@ fn what_is_being_deleted_is_waited_for() {
 
 #[test]
 fn a_fight_and_a_failure_are_waited_out_and_then_over() {
-    let in_sync = InSync::of(&ours("u", "5"));
+    let in_sync = ObjectVersion::of(&ours("u", "5"));
     let now = Instant::now();
     let until = now + Duration::from_secs(1);
     let changed = ours("u", "6");
@@ -152,16 +152,16 @@ fn a_fight_and_a_failure_are_waited_out_and_then_over() {
     };
     assert_eq!(
         plan(WANTED, Some(&changed), "", fight, now),
-        Step::Yield { until }
+        Step::BackOff { until }
     );
     assert_eq!(
         plan(WANTED, None, "", fight, now),
-        Step::Yield { until },
+        Step::BackOff { until },
         "deleted again"
     );
     assert_eq!(
         plan(WANTED, Some(&changed), "", fight, until),
-        apply(Why::Changed)
+        apply(ApplyReason::Changed)
     );
     assert_eq!(plan(WANTED, Some(&ours("u", "5")), "", fight, now), Step::Leave);
     let failed = Remembered {
@@ -183,15 +183,18 @@ fn only_what_was_ours_and_still_is_gets_pruned() {
         resource_version: "5".to_owned(),
     };
     assert_eq!(plan_prune(&config_map, Some(&ours("u", "5")), "u"), delete);
-    assert_eq!(plan_prune(&config_map, None, "u"), Prune::Forget(Gone::Absent));
+    assert_eq!(
+        plan_prune(&config_map, None, "u"),
+        Prune::Forget(ForgetReason::Absent)
+    );
     let unlabelled = meta("u", "5", None, Some(FIELD_MANAGER));
     assert_eq!(
         plan_prune(&config_map, Some(&unlabelled), "u"),
-        Prune::Forget(Gone::Absent)
+        Prune::Forget(ForgetReason::Absent)
     );
     assert_eq!(
         plan_prune(&config_map, Some(&ours("another", "5")), "u"),
-        Prune::Forget(Gone::Replaced)
+        Prune::Forget(ForgetReason::Replaced)
     );
     assert_eq!(
         plan_prune(&config_map, Some(&ours("u", "5")), ""),
@@ -201,7 +204,7 @@ fn only_what_was_ours_and_still_is_gets_pruned() {
     let foreign = meta("u", "5", Some("web"), Some("kubectl"));
     assert_eq!(
         plan_prune(&config_map, Some(&foreign), ""),
-        Prune::Forget(Gone::NeverOurs)
+        Prune::Forget(ForgetReason::NeverOurs)
     );
 }
 
@@ -253,7 +256,7 @@ proptest! {
         remembered_version in proptest::option::of("[56]"),
         adopt in any::<bool>(),
     ) {
-        let in_sync = remembered_version.map(|resource_version| InSync { uid: "u".to_owned(), resource_version });
+        let in_sync = remembered_version.map(|resource_version| ObjectVersion { uid: "u".to_owned(), resource_version });
         let remembered = Remembered { in_sync: in_sync.as_ref(), ..Remembered::default() };
         let wanted = Wanted { adopt, ..WANTED };
         let step = plan(wanted, observed.as_ref(), &inventory_uid, remembered, Instant::now());

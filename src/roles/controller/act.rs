@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
 use super::prepare::{Deed, Stays};
-use crate::etcd::members::{ChangeError, Fault};
+use crate::etcd::members::{ChangeError, ChangeFault};
 use crate::etcd::{Error, Etcd, Fence, FencedError, MemberId, Revision, Txn};
 use crate::failpoint;
 use crate::roles::reason::Reason;
@@ -49,7 +49,7 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
             let said = match removed {
                 // A voter answers once it has applied the change itself.
                 Call::Said(Ok(())) => Some(through.id),
-                Call::Said(Err(error)) if error.fault == Fault::MemberNotFound => None,
+                Call::Said(Err(error)) if error.fault == ChangeFault::MemberNotFound => None,
                 other => return other.failed(),
             };
             if let Some(failed) = confirm_gone(etcd, fence, victim.id, &voters, said).await {
@@ -68,7 +68,7 @@ pub async fn act(store: &Store, fence: &Fence, deed: Deed) -> Outcome {
         )
         .await
         {
-            Call::Said(Err(error)) if error.fault == Fault::NotALearner => Outcome::Done(None),
+            Call::Said(Err(error)) if error.fault == ChangeFault::NotALearner => Outcome::Done(None),
             other => other.outcome(),
         },
         Deed::Add(through, urls, draft) => {
@@ -142,17 +142,17 @@ impl<T> Call<T> {
             ),
             Self::Said(Err(error)) => {
                 let reason = match error.fault {
-                    Fault::LearnerNotReady => Reason::LearnerNotInSync,
-                    Fault::TooManyLearners => Reason::LearnerPending,
-                    Fault::NotLeader | Fault::BadTransferee => Reason::LeadershipNotMoved,
-                    Fault::Unknown => Reason::EtcdUnavailable,
-                    Fault::PeerUrlExists => Reason::PeerUrlTaken,
-                    Fault::BadUrls => Reason::BadPeerUrl,
-                    Fault::QuorumAtRisk
-                    | Fault::NotALearner
-                    | Fault::MemberNotFound
-                    | Fault::Denied
-                    | Fault::Refused => Reason::EtcdRefused,
+                    ChangeFault::LearnerNotReady => Reason::LearnerNotInSync,
+                    ChangeFault::TooManyLearners => Reason::LearnerPending,
+                    ChangeFault::NotLeader | ChangeFault::BadTransferee => Reason::LeadershipNotMoved,
+                    ChangeFault::Unknown => Reason::EtcdUnavailable,
+                    ChangeFault::PeerUrlExists => Reason::PeerUrlTaken,
+                    ChangeFault::BadUrls => Reason::BadPeerUrl,
+                    ChangeFault::QuorumAtRisk
+                    | ChangeFault::NotALearner
+                    | ChangeFault::MemberNotFound
+                    | ChangeFault::Denied
+                    | ChangeFault::Refused => Reason::EtcdRefused,
                 };
                 Outcome::Failed(reason, error.to_string())
             }

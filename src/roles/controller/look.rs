@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
-use crate::etcd::members::{List, Listed};
+use crate::etcd::members::{ListedMember, MemberList};
 use crate::etcd::{Error, Etcd, MemberId};
 use crate::roles::plan::Answer;
 
@@ -18,9 +18,9 @@ pub struct Look {
     limit: Duration,
     /// Whose removal was decided on: nothing is asked of them any more (REQ-M-7).
     not_asked: Vec<MemberId>,
-    list: Option<Vec<Listed>>,
-    asked: Vec<Listed>,
-    answers: Vec<(Listed, Answer)>,
+    list: Option<Vec<ListedMember>>,
+    asked: Vec<ListedMember>,
+    answers: Vec<(ListedMember, Answer)>,
     under_way: FuturesUnordered<BoxFuture<'static, Came>>,
 }
 
@@ -29,7 +29,7 @@ const HEAD_START: Duration = Duration::from_millis(50);
 
 /// The list, of one of the voters of the look before, over the connection that is kept to it; of whoever answers first
 /// where that one does not, or takes its time.
-async fn list(etcd: &Etcd, first: Option<Listed>, limit: Duration) -> Result<List, Error> {
+async fn list(etcd: &Etcd, first: Option<ListedMember>, limit: Duration) -> Result<MemberList, Error> {
     let Some(first) = first else {
         return etcd.list_members().await;
     };
@@ -40,13 +40,13 @@ async fn list(etcd: &Etcd, first: Option<Listed>, limit: Duration) -> Result<Lis
 }
 
 enum Came {
-    List(Result<List, Error>),
-    Answer(Box<Listed>, Answer),
+    List(Result<MemberList, Error>),
+    Answer(Box<ListedMember>, Answer),
 }
 
 impl Look {
     /// Begins to ask.
-    pub fn begin(etcd: &Etcd, limit: Duration, before: &[Listed], not_asked: Vec<MemberId>) -> Self {
+    pub fn begin(etcd: &Etcd, limit: Duration, before: &[ListedMember], not_asked: Vec<MemberId>) -> Self {
         let mut look = Self {
             etcd: etcd.clone(),
             limit,
@@ -70,7 +70,7 @@ impl Look {
         look
     }
 
-    fn ask(&mut self, member: Listed) {
+    fn ask(&mut self, member: ListedMember) {
         self.asked.push(member.clone());
         if self.not_asked.contains(&member.id) || member.client_urls.is_empty() {
             self.answers.push((member, Answer::default()));
@@ -117,7 +117,7 @@ impl Look {
     }
 
     /// The list, once it is there.
-    pub fn list(&self) -> Option<&[Listed]> {
+    pub fn list(&self) -> Option<&[ListedMember]> {
         self.list.as_deref()
     }
 
@@ -130,7 +130,7 @@ impl Look {
 
 /// A learner proves less than a voter, and at another address may be another one: an answer of a member that was asked
 /// as something else than the list has is none.
-fn still_true(answers: &[(Listed, Answer)], list: &[Listed]) -> BTreeMap<MemberId, Answer> {
+fn still_true(answers: &[(ListedMember, Answer)], list: &[ListedMember]) -> BTreeMap<MemberId, Answer> {
     let current = answers.iter().filter(|(member, _)| list.contains(member));
     current
         .map(|(member, answer)| (member.id, answer.clone()))
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_was_answered_as_a_learner_or_under_another_address_does_not_count_for_a_voter() {
-        let member = |id, learner| Listed {
+        let member = |id, learner| ListedMember {
             id: MemberId(id),
             name: "m".to_owned(),
             peer_urls: Vec::new(),
@@ -163,7 +163,7 @@ mod tests {
             };
             (member, answer)
         });
-        let moved = Listed {
+        let moved = ListedMember {
             client_urls: vec!["http://10.0.0.2:2379".to_owned()],
             ..member(3, false)
         };

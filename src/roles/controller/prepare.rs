@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use prost::Message;
 
-use crate::etcd::members::Listed;
+use crate::etcd::members::ListedMember;
 use crate::etcd::{MemberId, Revision, Txn};
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
@@ -26,27 +26,27 @@ pub enum Deed {
     /// Asks for a removal, then as above.
     Remove {
         /// Which.
-        victim: Listed,
+        victim: ListedMember,
         /// Whom to ask.
-        through: Listed,
+        through: ListedMember,
         /// The voters that stay.
         voters: Vec<Stays>,
         /// What follows.
         forget: Txn,
     },
     /// Moves the raft leadership.
-    MoveLeadership(Listed, MemberId),
+    MoveLeadership(ListedMember, MemberId),
     /// Lets a learner vote.
-    Promote(Listed, MemberId),
+    Promote(ListedMember, MemberId),
     /// Adds a learner, then commits what is made of the answer.
-    Add(Listed, Vec<String>, Box<Draft>),
+    Add(ListedMember, Vec<String>, Box<Draft>),
     /// Gives a voter other peer URLs.
-    Readdress(Listed, MemberId, Vec<String>),
+    Readdress(ListedMember, MemberId, Vec<String>),
 }
 
 /// A voter that stays where another member goes.
 pub struct Stays {
-    pub member: Listed,
+    pub member: ListedMember,
     /// It has, or had, the member that goes in its own list.
     pub had_it: bool,
 }
@@ -106,7 +106,7 @@ pub fn prepare(
     step: &Step,
     index: &Index,
     picture: &Picture,
-    list: &[Listed],
+    list: &[ListedMember],
     keys: &Keys,
     term: Revision,
     now: Timestamp,
@@ -125,7 +125,7 @@ pub fn prepare(
 struct Prepare<'a> {
     index: &'a Index,
     picture: &'a Picture,
-    list: &'a [Listed],
+    list: &'a [ListedMember],
     keys: &'a Keys,
     term: Revision,
     now: Timestamp,
@@ -174,7 +174,7 @@ impl Prepare<'_> {
         Some(deed)
     }
 
-    fn listed(&self, id: MemberId) -> Option<Listed> {
+    fn listed(&self, id: MemberId) -> Option<ListedMember> {
         self.list.iter().find(|member| member.id == id).cloned()
     }
 
@@ -187,7 +187,7 @@ impl Prepare<'_> {
         // the reads of the picture were asked for no earlier than that, and so after the member was added.
         let record = self.index.record(id);
         let decided = record.is_some_and(|(record, _)| record.member.removal.is_some());
-        let had_it = |voter: &Listed| {
+        let had_it = |voter: &ListedMember| {
             let place = self.picture.seat(voter.id).and_then(|seat| seat.listed.as_ref());
             decided && place.is_some_and(|place| place.healthy)
         };

@@ -18,7 +18,7 @@ use super::phase::{Ahead, Event, Phase};
 use super::prepare::{points, prepare};
 use super::report::{self, Reporter};
 use super::upkeep::{self, Upkeep};
-use crate::etcd::members::Listed;
+use crate::etcd::members::ListedMember;
 use crate::etcd::{FencedError, MemberId, Revision};
 use crate::failpoint;
 use crate::kube::events::Severity;
@@ -48,7 +48,7 @@ pub struct Work<'c> {
     reporter: Reporter,
     phase: Phase,
     /// Of the last look.
-    list: Vec<Listed>,
+    list: Vec<ListedMember>,
     /// When to look next.
     wake: Option<Instant>,
     /// Of the last own write about members: until the index shows it, nothing is decided.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Asked, Dial, Picture, Place, Seat, Tie, Whose};
-use crate::etcd::members::{Listed, Status};
+use crate::etcd::members::{ListedMember, Status};
 use crate::etcd::{MemberId, Revision};
 use crate::proto::{Join, Removal};
 use crate::roles::checks::Known;
@@ -22,7 +22,7 @@ pub struct Answer {
 /// Whatever is known now. Members without an answer have not given one yet, or, where it is `complete`, not in time.
 pub fn picture(
     index: &Index,
-    list: &[Listed],
+    list: &[ListedMember],
     answers: &BTreeMap<MemberId, Answer>,
     complete: bool,
 ) -> Picture {
@@ -59,7 +59,7 @@ pub fn picture(
     }
 }
 
-fn place(member: &Listed, answer: Option<&Answer>) -> Place {
+fn place(member: &ListedMember, answer: Option<&Answer>) -> Place {
     let status = answer.and_then(|answer| answer.status.as_ref());
     Place {
         learner: member.learner,

@@ -3,12 +3,11 @@
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
-use crate::cli::confirm::{ATTEMPTS, overtaken};
+use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print, warn};
-use crate::etcd::{KeyValue, Revision, Txn, TxnError};
-use crate::retry::Delays;
+use crate::etcd::{KeyValue, Revision, Txn};
 use crate::store::Store;
 use crate::store::object::change::{Part, Rejection, Request, Step, Stored};
 
@@ -81,10 +80,10 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     };
     let planned = plan_all(&store, manifests, part).await?;
     let mut failures = Vec::new();
-    for planned in planned {
+    for mut planned in planned {
         let id = planned.manifest.id();
         let marked = part == Part::Spec && planned.is_marked();
-        match write(&store, planned, args.force_conflicts).await {
+        match planned.write(&store, args.force_conflicts).await {
             Ok(outcome) => {
                 // The writes go on where nobody reads about them any more.
                 let _: Reader = print(&format!("{id} {outcome}\n"))?;
@@ -94,16 +93,13 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                     ));
                 }
             }
-            Err((exit, message)) => failures.push((exit, format!("{id}: {message}"))),
+            Err(failure) => failures.push(failure.on(id)),
         }
     }
-    match summary(failures) {
-        Some((exit, text)) => Err(Failure::new(exit, format!("not everything was applied\n{text}"))),
-        None => Ok(()),
-    }
+    Failure::all("not everything was applied", &failures)
 }
 
-/// A document, what it was compared with, and what follows.
+/// A document, the stored object that it was compared with, and what follows.
 struct Planned {
     manifest: Manifest,
     key: Vec<u8>,
@@ -117,6 +113,90 @@ impl Planned {
         let id = self.manifest.name.to_string();
         let marked = |kv: &KeyValue| self.manifest.codec.is_marked(&id, &kv.value);
         self.stored.as_ref().is_some_and(|kv| marked(kv) == Ok(true))
+    }
+
+    /// The revision that the transaction compares.
+    fn read_at(&self) -> Revision {
+        self.stored
+            .as_ref()
+            .map_or(Revision::ABSENT, |kv| kv.mod_revision)
+    }
+
+    /// Writes the object by compare-and-swap on what the plan was made from.
+    async fn write(&mut self, store: &Store, force: bool) -> Result<&'static str, Failure> {
+        let first = self.decide(store).await?;
+        let again = async || {
+            self.plan_again(store, force).await?;
+            self.decide(store).await
+        };
+        let settled = commit::settle_from(store, "written", first, again).await;
+        match settled {
+            // It may have been written although the reply was lost.
+            Err(failure) if failure.exit == Exit::Failed => {
+                let (current, _) = store.etcd.get(&self.key).await.map_err(|unread| {
+                    Failure::failed(format!("{failure}; and it could not be read back: {unread}"))
+                })?;
+                let written = current
+                    .filter(|kv| kv.mod_revision > self.read_at())
+                    .map(|kv| kv.value);
+                match &self.step {
+                    Step::Create(value) if written.as_ref() == Some(value) => Ok("created"),
+                    Step::Configure(value) if written.as_ref() == Some(value) => Ok("configured"),
+                    _ => Err(failure),
+                }
+            }
+            settled => settled,
+        }
+    }
+
+    /// Checks the step against what it concerns beside the object, and compares that in the transaction.
+    async fn decide(&self, store: &Store) -> Result<Decision<&'static str>, Failure> {
+        let (outcome, value) = match &self.step {
+            Step::Nothing => return Ok(Decision::Nothing("unchanged")),
+            Step::Create(value) => ("created", value),
+            Step::Configure(value) => ("configured", value),
+        };
+        let (manifest, stored) = (&self.manifest, self.stored.as_ref());
+        let used = references::check(store, manifest, stored, &self.step).await?;
+        let mut demotion = roles::look_up(store, manifest, stored, &self.step).await?;
+        if let Some(rejection) = used.rejection(&[]).or_else(|| demotion.rejection(&[])) {
+            return Err(refused(&rejection));
+        }
+        let txn = Txn::new()
+            .when_unchanged(&self.key, self.read_at())
+            .put(&self.key, value.clone());
+        Ok(Decision::Write(
+            demotion.compare(used.compare(txn), store),
+            outcome,
+        ))
+    }
+
+    /// Plans again after a conflict. A write of another part is no conflict; one of the same part is, unless `force`
+    /// overrules it.
+    async fn plan_again(&mut self, store: &Store, force: bool) -> Result<(), Failure> {
+        let (current, _) = store.etcd.get(&self.key).await.map_err(Failure::failed)?;
+        let same = match (&self.stored, &current) {
+            (Some(before), Some(after)) => {
+                let (id, part) = (self.manifest.name.to_string(), self.request.part);
+                self.manifest
+                    .codec
+                    .same_part(&id, &before.value, &after.value, part)
+            }
+            // Something that it refers to has changed.
+            (None, None) => true,
+            _ => false,
+        };
+        if !same && !force {
+            return Err(Failure::new(
+                Exit::Conflict,
+                "somebody else changed it at the same moment; get it again and look at what changed, or overrule that \
+                 with --force-conflicts",
+            ));
+        }
+        self.step =
+            plan(&self.manifest, current.as_ref(), &self.request).map_err(|rejection| refused(&rejection))?;
+        self.stored = current;
+        Ok(())
     }
 }
 
@@ -142,14 +222,13 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
                 stored,
                 step,
             }),
-            Err(Rejection::Faulty(faults)) => failures.extend(
-                faults
+            Err(Rejection::Faulty(faults)) => {
+                let faults = faults
                     .iter()
-                    .map(|fault| (Exit::Usage, format!("{}: {fault}", manifest.origin))),
-            ),
-            Err(rejection) => {
-                failures.push((exit_of(&rejection), format!("{}: {rejection}", manifest.origin)));
+                    .map(|fault| Failure::usage(fault).on(&manifest.origin));
+                failures.extend(faults);
             }
+            Err(rejection) => failures.push(refused(&rejection).on(&manifest.origin)),
         }
     }
     let created: Vec<Vec<u8>> = planned
@@ -164,15 +243,11 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
         let mut demotion = roles::look_up(store, manifest, stored, &planned.step).await?;
         let rejections = [checked.rejection(&created), demotion.rejection(&demoted)];
         demoted.extend(demotion.node().cloned());
-        for rejection in rejections.into_iter().flatten() {
-            let origin = &manifest.origin;
-            failures.push((exit_of(&rejection), format!("{origin}: {rejection}")));
-        }
+        let rejections = rejections.iter().flatten();
+        failures.extend(rejections.map(|rejection| refused(rejection).on(&manifest.origin)));
     }
-    match summary(failures) {
-        Some((exit, text)) => Err(Failure::new(exit, format!("nothing was written\n{text}"))),
-        None => Ok(planned),
-    }
+    Failure::all("nothing was written", &failures)?;
+    Ok(planned)
 }
 
 fn plan(manifest: &Manifest, stored: Option<&KeyValue>, request: &Request) -> Result<Step, Rejection> {
@@ -183,104 +258,13 @@ fn plan(manifest: &Manifest, stored: Option<&KeyValue>, request: &Request) -> Re
     manifest.codec.plan(&manifest.document, stored, request)
 }
 
-fn exit_of(rejection: &Rejection) -> Exit {
-    match rejection {
+fn refused(rejection: &Rejection) -> Failure {
+    let exit = match rejection {
         Rejection::Faulty(_) => Exit::Usage,
         Rejection::Refused { .. } => Exit::Refused,
         Rejection::Conflict(_) => Exit::Conflict,
         Rejection::NotFound => Exit::NotFound,
         Rejection::Malformed(_) => Exit::Failed,
-    }
-}
-
-/// All failures, a line each, and the exit code of the first.
-fn summary(failures: Vec<(Exit, String)>) -> Option<(Exit, String)> {
-    let exit = failures.first()?.0;
-    let lines: Vec<String> = failures
-        .into_iter()
-        .map(|(_, line)| format!("  {line}"))
-        .collect();
-    Some((exit, lines.join("\n")))
-}
-
-/// Writes one object by compare-and-swap on what its plan was made from. Who wrote another part meanwhile is no
-/// conflict: the plan is made anew. Who wrote the same part is, unless it is to be overruled.
-async fn write(store: &Store, planned: Planned, force: bool) -> Result<&'static str, (Exit, String)> {
-    let Planned {
-        manifest,
-        key,
-        request,
-        mut stored,
-        mut step,
-    } = planned;
-    let mut delays = Delays::etcd();
-    for _ in 0..ATTEMPTS {
-        let told = |failure: Failure| (failure.exit, failure.to_string());
-        let used = references::check(store, &manifest, stored.as_ref(), &step);
-        let used = used.await.map_err(told)?;
-        let demotion = roles::look_up(store, &manifest, stored.as_ref(), &step);
-        let mut demotion = demotion.await.map_err(told)?;
-        if let Some(rejection) = used.rejection(&[]).or_else(|| demotion.rejection(&[])) {
-            return Err((exit_of(&rejection), rejection.to_string()));
-        }
-        let (outcome, value) = match step {
-            Step::Nothing => return Ok("unchanged"),
-            Step::Create(value) => ("created", value),
-            Step::Configure(value) => ("configured", value),
-        };
-        let read_at = stored.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
-        let txn = used.compare(Txn::new().when_unchanged(&key, read_at).put(&key, value.clone()));
-        let txn = demotion.compare(txn, store);
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "an operator's write, which no leadership guards; it compares what it was made from"
-        )]
-        let written = store.etcd.unfenced(txn).await;
-        let error = match written {
-            Ok(_) => return Ok(outcome),
-            Err(TxnError::Failed(error)) => return Err((Exit::Failed, error.to_string())),
-            Err(error) => error,
-        };
-        let (current, _) = store.etcd.get(&key).await.map_err(|unread| {
-            (
-                Exit::Failed,
-                format!("{error}; and it could not be read back: {unread}"),
-            )
-        })?;
-        if let TxnError::Unknown(error) = error {
-            let applied = current
-                .as_ref()
-                .is_some_and(|kv| kv.value == value && kv.mod_revision > read_at);
-            return match applied {
-                true => Ok(outcome),
-                false => Err((
-                    Exit::Failed,
-                    format!("it may or may not be written yet, look again: {error}"),
-                )),
-            };
-        }
-        let same = match (&stored, &current) {
-            (Some(before), Some(after)) => {
-                let id = manifest.name.to_string();
-                manifest
-                    .codec
-                    .same_part(&id, &before.value, &after.value, request.part)
-            }
-            // Then something that it refers to has changed.
-            (None, None) => true,
-            _ => false,
-        };
-        if !same && !force {
-            let hint = "get it again and look at what changed, or overrule that with --force-conflicts";
-            return Err((
-                Exit::Conflict,
-                format!("somebody else changed it at the same moment; {hint}"),
-            ));
-        }
-        step = plan(&manifest, current.as_ref(), &request)
-            .map_err(|rejection| (exit_of(&rejection), rejection.to_string()))?;
-        stored = current;
-        delays.wait().await;
-    }
-    Err((Exit::Conflict, overtaken().to_string()))
+    };
+    Failure::new(exit, rejection)
 }

@@ -6,13 +6,13 @@ use futures::future::BoxFuture;
 
 use super::kinds::target::{Target, TargetParser};
 use super::view::View;
-use crate::cli::confirm::{self, ATTEMPTS};
+use crate::cli::commit::{self, Decision};
+use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print};
 use crate::cli::wait::WaitArgs;
 use crate::etcd::{KeyRange, KeyValue, Revision, Txn};
-use crate::retry::Delays;
 use crate::store::object::Malformed;
 use crate::store::{Id, Keys, Store};
 
@@ -118,6 +118,15 @@ pub struct Deletion {
     pub txn: Option<Txn>,
 }
 
+impl Deletion {
+    fn decision(self) -> Decision<&'static str> {
+        match self.txn {
+            Some(txn) => Decision::Write(txn, self.outcome),
+            None => Decision::Nothing(self.outcome),
+        }
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -146,21 +155,10 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     for name in &names {
         match deletable.plan(&store, name, args.force).await {
             Ok(deletion) => planned.push((name, deletion)),
-            Err(failure) => failures.push((name, failure)),
+            Err(failure) => failures.push(failure.on(format_args!("{}/{name}", words.singular))),
         }
     }
-    let told = |failures: Vec<(&Id, Failure)>, summary: &str| {
-        let exit = failures.first().map_or(Exit::Done, |(_, failure)| failure.exit);
-        let lines: Vec<String> = failures
-            .iter()
-            .map(|(name, failure)| format!("{}/{name}: {failure}", words.singular).replace('\n', "\n  "))
-            .collect();
-        match failures.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::new(exit, format!("{summary}\n  {}", lines.join("\n  ")))),
-        }
-    };
-    told(failures, "nothing was deleted")?;
+    Failure::all("nothing was deleted", &failures)?;
     // What is done already is no question.
     let changes = planned.iter().filter(|(_, deletion)| deletion.txn.is_some());
     let statements: Vec<&str> = changes.map(|(_, deletion)| deletion.statement.as_str()).collect();
@@ -175,10 +173,10 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                 let _: Reader = print(&format!("{}/{id} {outcome}\n", words.singular))?;
                 marked.push(id);
             }
-            Err(failure) => failures.push((id, failure)),
+            Err(failure) => failures.push(failure.on(format_args!("{}/{id}", words.singular))),
         }
     }
-    let deleted = told(failures, "not everything was deleted");
+    let deleted = Failure::all("not everything was deleted", &failures);
     if let Some(ends_later) = deletable.ends_later().filter(|_| !marked.is_empty()) {
         let ending = wait::Ending {
             store: &store,
@@ -210,8 +208,7 @@ fn malformed(malformed: &Malformed) -> Failure {
     Failure::new(Exit::Refused, why).hint("--force deletes it all the same")
 }
 
-/// Deletes one object. What changed since it was decided is looked at again: if somebody agreed to what would happen,
-/// the same must still happen.
+/// Deletes one object. After a conflict it is planned again, and must still mean what a person agreed to.
 async fn delete(
     store: &Store,
     deletable: &dyn Deletable,
@@ -219,24 +216,16 @@ async fn delete(
     agreed: Deletion,
     args: &DeleteArgs,
 ) -> Result<&'static str, Failure> {
-    let mut delays = Delays::etcd();
-    let mut decided = agreed.clone();
-    for _ in 0..ATTEMPTS {
-        let Some(txn) = decided.txn else {
-            return Ok(decided.outcome);
-        };
-        if confirm::commit(&store.etcd, txn, "deleted").await? {
-            return Ok(decided.outcome);
-        }
+    let statement = agreed.statement.clone();
+    let again = async || {
         let next = deletable.plan(store, id, args.force).await?;
-        if !args.yes && next.txn.is_some() && next.statement != agreed.statement {
+        if !args.yes && next.txn.is_some() && next.statement != statement {
             return Err(Failure::new(
                 Exit::Conflict,
                 format!("it changed meanwhile; now: {}", next.statement),
             ));
         }
-        decided = next;
-        delays.wait().await;
-    }
-    Err(confirm::overtaken())
+        Ok(next.decision())
+    };
+    commit::settle_from(store, "deleted", agreed.decision(), again).await
 }

@@ -10,7 +10,7 @@ use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, Description, NONE, one_line, or_none, yes_no};
 use crate::cli::roles::adopt;
-use crate::etcd::members::Listed;
+use crate::etcd::members::ListedMember;
 use crate::etcd::{KeyRange, KeyValue, MemberId};
 use crate::store::object::{malformed_document, time};
 use crate::store::{Id, Keys, keys::RoleKey};
@@ -108,7 +108,7 @@ impl Kind for Members {
             }
         };
         let status = seen.status();
-        let listed = |pick: fn(&Listed) -> &[String]| {
+        let listed = |pick: fn(&ListedMember) -> &[String]| {
             let urls = seen.listed.map_or(&[][..], pick);
             one_line(or_none(&urls.join(",")))
         };

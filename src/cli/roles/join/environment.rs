@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::JoinFormat;
 use crate::cli::exit::Failure;
 use crate::etcd::MemberId;
-use crate::etcd::members::{List, Listed};
+use crate::etcd::members::{ListedMember, MemberList};
 use crate::store::Name;
 use crate::store::object::text::to_json;
 
@@ -27,7 +27,7 @@ impl Environment {
     pub fn new(
         node: &Name,
         member: MemberId,
-        list: &List,
+        list: &MemberList,
         peer_urls: &[String],
         client_urls: &[String],
     ) -> Result<Self, Failure> {
@@ -38,7 +38,7 @@ impl Environment {
             .hint("ask again"));
         };
         let own_name = own_name(node, own, list);
-        let name_of = |listed: &Listed| match (listed.id == member, listed.is_started()) {
+        let name_of = |listed: &ListedMember| match (listed.id == member, listed.is_started()) {
             (true, _) => own_name.clone(),
             (false, true) => listed.name.clone(),
             // etcd compares how many members there are and their URLs; the name of one that never started is nobody's.
@@ -109,13 +109,13 @@ impl Environment {
 }
 
 /// Its name if it has one, else the node's. Two members of one name would be taken for one with the URLs of both.
-fn own_name(node: &Name, own: &Listed, list: &List) -> String {
+fn own_name(node: &Name, own: &ListedMember, list: &MemberList) -> String {
     let wanted = if own.is_started() {
         own.name.clone()
     } else {
         node.to_string()
     };
-    let taken = |listed: &Listed| listed.id != own.id && listed.name == wanted;
+    let taken = |listed: &ListedMember| listed.id != own.id && listed.name == wanted;
     match list.members.iter().any(taken) {
         true => format!("{wanted}-{}", own.id),
         false => wanted,
@@ -131,8 +131,8 @@ fn is_address(url: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn listed(id: u64, name: &str, peer_urls: &[&str]) -> Listed {
-        Listed {
+    fn listed(id: u64, name: &str, peer_urls: &[&str]) -> ListedMember {
+        ListedMember {
             id: MemberId(id),
             name: name.to_owned(),
             peer_urls: peer_urls.iter().map(ToString::to_string).collect(),
@@ -141,8 +141,8 @@ mod tests {
         }
     }
 
-    fn list(members: Vec<Listed>) -> List {
-        List {
+    fn list(members: Vec<ListedMember>) -> MemberList {
+        MemberList {
             members,
             answered_by: MemberId(1),
         }

@@ -4,7 +4,7 @@ use prost::Message;
 
 use super::*;
 use crate::etcd::KeyValue;
-use crate::etcd::members::{Listed, Status};
+use crate::etcd::members::{ListedMember, Status};
 use crate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, Promotion, RemovedNode};
 use crate::roles::index::Index;
 use crate::store::{Keys, Update};
@@ -52,8 +52,8 @@ fn removal(member: &mut Member) {
     });
 }
 
-fn listed(id: u64) -> Listed {
-    Listed {
+fn listed(id: u64) -> ListedMember {
+    ListedMember {
         id: MemberId(id),
         name: format!("etcd-{id}"),
         peer_urls: vec![format!("http://10.0.0.{id}:2380")],
@@ -86,7 +86,7 @@ fn answers(of: &[(u64, MemberId)]) -> BTreeMap<MemberId, Answer> {
     answers.collect()
 }
 
-fn leader(index: &Index, list: &[Listed], of: &[(u64, MemberId)]) -> Option<MemberId> {
+fn leader(index: &Index, list: &[ListedMember], of: &[(u64, MemberId)]) -> Option<MemberId> {
     picture(index, list, &answers(of), true).raft_leader
 }
 

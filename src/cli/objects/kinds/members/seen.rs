@@ -2,7 +2,7 @@
 
 use crate::cli::objects::view::View;
 use crate::cli::output::NONE;
-use crate::etcd::members::{Listed, Status, Survey, most_committed, raft_leader};
+use crate::etcd::members::{ListedMember, MemberReport, Status, most_committed, raft_leader};
 use crate::etcd::{KeyValue, MemberId, Revision};
 use crate::proto::condition::Status as ConditionStatus;
 use crate::proto::{Condition, Member};
@@ -15,9 +15,9 @@ pub(super) const UNKNOWN: &str = "<unknown>";
 /// Everything that is known of one member.
 pub(super) struct Seen<'v> {
     pub(super) id: MemberId,
-    pub(super) listed: Option<&'v Listed>,
+    pub(super) listed: Option<&'v ListedMember>,
     pub(super) record: Option<Member>,
-    pub(super) survey: Option<&'v Survey>,
+    pub(super) survey: Option<&'v MemberReport>,
     pub(super) leads: bool,
     /// Entries that it has yet to apply, of those that any member knows to be committed.
     pub(super) lag: Option<u64>,

@@ -13,7 +13,7 @@ use crate::kube::events::{Events, Notice, Pod, Severity};
 use crate::store::Store;
 
 /// What is reconciled, where, and in whose name it is reported.
-pub struct Subject {
+pub struct Config {
     /// The API server.
     pub kube: KubeClient,
     /// What is kept in place.
@@ -29,17 +29,17 @@ pub struct Subject {
 }
 
 /// The reconciler of one term.
-pub struct InTerm {
+pub struct TermReconciler {
     reconciler: Reconciler,
     events: Events,
     /// The trouble that was last told of.
     told: Option<String>,
 }
 
-impl InTerm {
+impl TermReconciler {
     /// Makes the reconciler of each term: what one remembers ends with it, as others may act in between.
-    pub fn factory(subject: Subject) -> impl Fn(&Fence) -> Self + Send + Sync + 'static {
-        let Subject {
+    pub fn factory(subject: Config) -> impl Fn(&Fence) -> Self + Send + Sync + 'static {
+        let Config {
             kube,
             bundle,
             store,
@@ -103,7 +103,7 @@ impl InTerm {
     }
 }
 
-impl Reconcile for InTerm {
+impl Reconcile for TermReconciler {
     async fn pass(&mut self, fence: &Fence) -> Result<(), PassFailed> {
         let report = self.reconciler.pass(fence).await;
         self.tell(fence, &report).await;
