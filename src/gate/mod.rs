@@ -9,6 +9,7 @@ pub mod plan;
 pub mod readiness;
 pub mod registration;
 pub mod releases;
+mod restriction;
 pub mod status;
 mod status_key;
 mod wait_ready;
