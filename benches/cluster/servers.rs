@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use etcd_client::Client;
 use quorate::dev::apiserver::{self, ApiServer, User};
 use quorate::dev::etcd::{Etcd, Options};
@@ -141,7 +141,7 @@ impl TestReplica {
         Ok(self.replica.wait_until("/readyz", LIMIT).await?)
     }
 
-    /// The sum of the samples of one metric, whatever their labels; 0 where it was not counted yet.
+    /// The sum over all series of a metric. An error if it has none.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let page = self.replica.get("/metrics").await?;
         let samples = page.body.lines().filter_map(|line| {
@@ -149,7 +149,9 @@ impl TestReplica {
             (rest.starts_with(' ') || rest.starts_with('{'))
                 .then(|| line.rsplit(' ').next()?.parse::<f64>().ok())?
         });
-        Ok(samples.sum())
+        let samples: Vec<f64> = samples.collect();
+        ensure!(!samples.is_empty(), "no series of {name}");
+        Ok(samples.iter().sum())
     }
 
     pub fn terminate(&mut self) -> Result<()> {

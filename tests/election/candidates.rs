@@ -10,8 +10,9 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
 
-use crate::support::client::{TTL, connect, connect_to, lead, metric, pulse, put, store};
+use crate::support::client::{TTL, connect, connect_to, lead, metric, pulse, put, requests, store};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
@@ -160,12 +161,7 @@ async fn a_compaction_while_a_candidate_was_disconnected_neither_ends_it_nor_mak
         same(restarts("compacted") > 0.0, true)
     })
     .await;
-    let opened = || {
-        metric(
-            &through,
-            r#"quorate_etcd_request_seconds_count{operation="watch",code="Ok"}"#,
-        )
-    };
+    let opened = || requests(&through, "watch", Code::Ok);
     let before = opened();
     // What is measured: a second in which the network works and nothing changes, so that there is nothing to open anew.
     tokio::time::sleep(Duration::from_secs(1)).await;

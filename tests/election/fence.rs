@@ -6,8 +6,9 @@ use quorate::etcd::election::Leadership;
 use quorate::etcd::{Etcd, FencedError, Revision, Txn};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tonic::Code;
 
-use crate::support::client::{config, connect, connect_to, connect_with, lead, metric, pulse, put};
+use crate::support::client::{config, connect, connect_to, connect_with, lead, metric, pulse, put, requests};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::SOON;
@@ -108,12 +109,7 @@ async fn a_leader_cut_off_stops_before_etcd_lets_its_key_go_and_sends_nothing_af
     timeout(SOON, leader.fence().window().closed()).await.unwrap();
     assert!(value(&client, &key).await.is_some(), "the window closes first");
     proxy.set(Network::Passes);
-    let sent = || {
-        metric(
-            &through,
-            r#"quorate_etcd_request_seconds_count{operation="txn",code="Ok"}"#,
-        )
-    };
+    let sent = || requests(&through, "txn", Code::Ok);
     let before = sent();
     let refused = through.fenced(leader.fence(), Txn::new().put(b"/f", "1")).await;
     assert!(

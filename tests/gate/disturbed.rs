@@ -8,9 +8,10 @@ use quorate::gate::status::{State, Status};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tonic::Code;
 
 use super::term::{Cluster, TIMES, bundle, only, read_status, release, status};
-use crate::support::client::{commit, config, connect_with, lead, metric, store};
+use crate::support::client::{commit, config, connect_with, lead, requests, store};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -194,12 +195,7 @@ async fn what_a_write_without_an_answer_left_in_status_json_is_corrected() {
     recorder.change();
     recorder.pass(2).await;
     // It is written that a pass failed, but the leader is not told, and the next pass succeeds.
-    let unanswered = || {
-        metric(
-            &through,
-            r#"quorate_etcd_request_seconds_count{operation="txn",code="DeadlineExceeded"}"#,
-        )
-    };
+    let unanswered = || requests(&through, "txn", Code::DeadlineExceeded);
     let before = unanswered();
     proxy.set(Network::LosesReplies);
     recorder.will(Err("the apiserver is away"));

@@ -18,8 +18,9 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
 
-use crate::support::client::{commit, connect, lead, metric, put, store};
+use crate::support::client::{commit, connect, lead, put, requests, store};
 use crate::support::etcd::TestEtcd;
 use crate::support::wait::{SOON, eventually, same};
 
@@ -315,12 +316,7 @@ impl Cluster {
         bundle: &BundleVersions,
         releases: watch::Receiver<Option<Releases>>,
     ) -> Term {
-        let transactions = || {
-            metric(
-                &self.client,
-                r#"quorate_etcd_request_seconds_count{operation="txn",code="OK"}"#,
-            )
-        };
+        let transactions = || requests(&self.client, "txn", Code::Ok);
         let before = transactions();
         let term = self.term_on(bundle, TIMES, releases).await;
         // One transaction for the candidacy, then the attempts.

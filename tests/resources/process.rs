@@ -34,7 +34,7 @@ async fn drift_is_mended_at_once() {
     let in_place = Bundle::builtin().manifests.len();
     assert_eq!(
         replica.metric(r#"quorate_resources{result="created"}"#).await,
-        Some(f64::from(u32::try_from(in_place).unwrap()))
+        f64::from(u32::try_from(in_place).unwrap())
     );
 
     let before = kubernetes.get(ROLE).await.unwrap()["rules"].clone();
@@ -161,10 +161,7 @@ async fn trouble_is_told_in_the_status_in_events_and_in_the_log() {
         "{message}"
     );
     replica.wait_for_log("exists, and is not ours").await;
-    assert_eq!(
-        replica.metric(r#"quorate_resources{result="failed"}"#).await,
-        Some(1.0)
-    );
+    assert_eq!(replica.metric(r#"quorate_resources{result="failed"}"#).await, 1.0);
     let note = eventually(SOON, "an Event", async || {
         let events = kubernetes
             .get("/apis/events.k8s.io/v1/namespaces/kube-system/events")

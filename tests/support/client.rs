@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use quorate::etcd::election::{CampaignError, Leadership, campaign};
 use quorate::etcd::{Committed, Config, Etcd, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher};
-use quorate::metrics::{self, Metrics};
+use quorate::metrics::Metrics;
 use quorate::store::{Keys, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
 
 use super::etcd::TestEtcd;
+use super::metrics;
 use super::wait::{SOON, eventually};
 
 /// The least TTL that one etcd member grants as asked, in every release.
@@ -81,9 +83,16 @@ pub async fn lead(etcd: &Etcd, name: &str, pulse: &Pulse) -> Result<Leadership, 
     campaign(etcd, &election, name, TTL, pulse, &CancellationToken::new()).await
 }
 
-/// A sample of the connection's metrics by its full name with labels; 0 where it was never counted.
-pub fn metric(etcd: &Etcd, sample: &str) -> f64 {
-    metrics::sample(&etcd.metrics().encode(), sample).unwrap_or(0.0)
+/// A series of the connection's metrics ([`metrics::value`]).
+#[track_caller]
+pub fn metric(etcd: &Etcd, series: &str) -> f64 {
+    metrics::value(&etcd.metrics().encode(), series)
+}
+
+/// How many requests of an operation ended with this code over this connection ([`metrics::requests`]).
+#[track_caller]
+pub fn requests(etcd: &Etcd, operation: &str, code: Code) -> f64 {
+    metrics::requests(&etcd.metrics().encode(), operation, code)
 }
 
 /// The keys below a prefix that were written or deleted after this revision, as often as they were.

@@ -38,7 +38,7 @@ async fn wait_blocked(deployment: &Deployment<'_>, leader: &TestReplica, by: &st
     let json = status_json(deployment.cluster.etcd(), &deployment.prefix()).unwrap();
     assert_eq!(json["degraded"]["message"], message, "{json}");
     assert_eq!(json["degraded"]["reason"], "WaitingForNodes", "{json}");
-    assert_eq!(leader.metric("quorate_gate_blocked").await, Some(1.0));
+    assert_eq!(leader.metric("quorate_gate_blocked").await, 1.0);
     eventually(SOON, "an Event says so", async || {
         let events = "/apis/events.k8s.io/v1/namespaces/kube-system/events";
         let events = deployment.cluster.kubernetes.get(events).await.unwrap();
@@ -137,7 +137,7 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
     witness.watch(&late, &first);
     let excluded = "release 1.0.0 is below the minimum compatible release 1.1.0 of the reconciled state";
     wait_unready(&late, excluded).await;
-    assert_eq!(new.metric("quorate_gate_blocked").await, Some(0.0));
+    assert_eq!(new.metric("quorate_gate_blocked").await, 0.0);
     cluster.resume_kubernetes();
     shop.wait_done(&second).await;
     wait_unready(&late, excluded).await;

@@ -94,7 +94,7 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
     witness.watch(&fixed, &fourth);
     fixed.wait_leading().await;
     shop.wait_done(&fourth).await;
-    assert_eq!(fixed.metric("quorate_gate_blocked").await, Some(0.0));
+    assert_eq!(fixed.metric("quorate_gate_blocked").await, 0.0);
 
     let history = History::of(&cluster).await;
     let releases = [&first, &second, &third, &fourth];
