@@ -54,9 +54,9 @@ pub enum Command {
     /// Show objects in full
     Describe(objects::describe::DescribeArgs),
     /// Create or change objects from YAML or JSON
-    Apply(objects::apply::ApplyArgs),
+    Apply(objects::apply::command::ApplyArgs),
     /// Delete objects
-    Delete(objects::delete::DeleteArgs),
+    Delete(objects::delete::command::DeleteArgs),
     /// Make managers of nodes, which may then join etcd
     Promote(roles::promote::PromoteArgs),
     /// Make a worker of a node: its member is removed from etcd
@@ -119,8 +119,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Status(args) => status::run(args, &etcd).await,
             Command::Get(args) => objects::get::run(args, &etcd).await,
             Command::Describe(args) => objects::describe::run(args, &etcd).await,
-            Command::Apply(args) => objects::apply::run(args, &etcd).await,
-            Command::Delete(args) => objects::delete::run(args, &etcd).await,
+            Command::Apply(args) => objects::apply::command::run(args, &etcd).await,
+            Command::Delete(args) => objects::delete::command::run(args, &etcd).await,
             Command::Promote(args) => roles::promote::run(args, &etcd).await,
             Command::Demote(args) => roles::demote::run(args, &etcd).await,
             Command::Join(args) => roles::join::run(args, &etcd).await,

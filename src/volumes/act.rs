@@ -6,11 +6,11 @@ use tokio::sync::Semaphore;
 use super::index::Seen;
 use super::plan::{Lost, Step, Target};
 use super::record::{self, Blocked};
-use super::write::{Proof, Write, Writer};
 use crate::csi::Session;
 use crate::etcd::{Fence, KeyValue, Revision};
 use crate::failpoint;
 use crate::proto::{Publication, Volume};
+use crate::store::writer::{Proof, Unit, Writer};
 use crate::store::{Name, Store};
 
 mod calls;
@@ -208,7 +208,7 @@ impl Acting<'_> {
                 let detached = record::detached(&publication, *again);
                 let key = self.env.store.keys.node(node);
                 let proof = lost.as_ref().map(|lost| match lost {
-                    Lost::Absent => Proof::Absent(key),
+                    Lost::Absent => Proof::Unchanged(key, Revision::ABSENT),
                     Lost::Unchanged(revision) => Proof::Unchanged(key, *revision),
                 });
                 self.put_publication(node, &detached, revision, proof)
@@ -231,8 +231,9 @@ impl Acting<'_> {
             Step::Drop => {
                 let keys = &self.env.store.keys;
                 let proof = Proof::Empty(keys.publications_of(&self.job.name));
-                let write = Write::delete(keys.volume(&self.job.name), self.job.seen.revision);
-                self.write(write.proving(proof)).await.map(drop)
+                let drop = Unit::new().delete(keys.volume(&self.job.name), self.job.seen.revision);
+                self.write(drop.proving(proof)).await?;
+                Ok(())
             }
         }
     }

@@ -19,12 +19,12 @@ use super::case::Case;
 use super::index::{Change, Index, Part, State};
 use super::line::Line;
 use super::plan::{Step, Target};
-use super::write::writer;
 use crate::csi::{Failure, ListedVolume, NotReady, Plugins, Session};
 use crate::etcd::Fence;
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::Metrics;
+use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
 
 mod advance;

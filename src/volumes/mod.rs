@@ -14,4 +14,3 @@ pub mod plan;
 pub mod record;
 pub mod request;
 pub mod retry;
-pub mod write;

@@ -266,7 +266,7 @@ impl TestReplica {
         let what = format!("{} ends", self.node_id);
         let ended = timeout(SOON, self.running().exited()).await;
         ended
-            .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+            .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}: {}", self.log()))
             .unwrap()
     }
 

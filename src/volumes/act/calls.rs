@@ -8,7 +8,7 @@ use crate::failpoint;
 use crate::proto::Volume;
 use crate::store::Name;
 use crate::store::object::volume::required_bytes;
-use crate::volumes::write::Proof;
+use crate::store::writer::Proof;
 use crate::volumes::{record, request};
 
 impl Acting<'_> {

@@ -3,12 +3,12 @@
 use prost::Message;
 
 use super::{Acting, Known, Stop, Trouble, Undo};
-use crate::etcd::{KeyValue, Revision};
+use crate::etcd::{FencedError, KeyValue, Revision};
 use crate::proto::{Publication, Volume};
 use crate::store::Name;
 use crate::store::object::{Object, decode};
+use crate::store::writer::{Proof, Unit};
 use crate::volumes::record;
-use crate::volumes::write::{Proof, Write, WriteError};
 
 /// How often the result of a call is written anew because others wrote the record meanwhile.
 const RESULT_ATTEMPTS: u32 = 20;
@@ -29,9 +29,8 @@ impl Acting<'_> {
         proof: Option<Proof>,
     ) -> Result<Revision, Stop> {
         let key = self.env.store.keys.volume(&self.job.name);
-        let mut write = Write::put(key, revision, volume.encode_to_vec());
-        write.proof = proof;
-        self.write(write).await
+        let put = Unit::new().put(key, revision, volume.encode_to_vec());
+        self.write(proof.into_iter().fold(put, Unit::proving)).await
     }
 
     pub(super) async fn put_publication(
@@ -42,48 +41,50 @@ impl Acting<'_> {
         proof: Option<Proof>,
     ) -> Result<Revision, Stop> {
         let key = self.env.store.keys.publication(&self.job.name, node);
-        let mut write = Write::put(key, revision, publication.encode_to_vec());
-        write.proof = proof;
-        self.write(write).await
+        let put = Unit::new().put(key, revision, publication.encode_to_vec());
+        self.write(proof.into_iter().fold(put, Unit::proving)).await
     }
 
-    /// Writes, and keeps what is known since.
-    pub(super) async fn write(&mut self, write: Write) -> Result<Revision, Stop> {
-        let (key, value) = (write.key.clone(), write.value.clone());
-        match self.env.writer.write(write).await {
-            Ok(revision) => {
-                let now = value.map(|value| KeyValue {
-                    key: key.clone(),
-                    value,
-                    create_revision: Revision::ABSENT,
-                    mod_revision: revision,
-                    lease: None,
-                });
-                self.known.push(Known {
-                    key,
-                    now: now.ok_or(revision),
-                    own: true,
-                });
-                Ok(revision)
-            }
-            Err(WriteError::Conflict) => {
-                self.read(&key).await?;
-                Err(Stop::Look)
-            }
-            Err(WriteError::Lost) => Err(Stop::Lost),
-            // It may have been written. What stands there decides what is next.
-            Err(WriteError::Failed(error)) => {
-                let read = self.read(&key).await;
-                // By its value: nobody else writes this one.
-                if let (Ok(Some(kv)), Some(value)) = (&read, &value)
-                    && kv.value == *value
-                    && let Some(known) = self.known.last_mut()
-                {
-                    known.own = true;
+    /// Writes a unit and remembers what its records are afterwards.
+    pub(super) async fn write(&mut self, unit: Unit) -> Result<Revision, Stop> {
+        let writes = unit.writes().to_vec();
+        let outcome = self.env.writer.write(unit).await;
+        for write in writes {
+            match &outcome {
+                Ok(revision) => {
+                    let now = write.value.map(|value| KeyValue {
+                        key: write.key.clone(),
+                        value,
+                        create_revision: Revision::ABSENT,
+                        mod_revision: *revision,
+                        lease: None,
+                    });
+                    self.known.push(Known {
+                        key: write.key,
+                        now: now.ok_or(*revision),
+                        own: true,
+                    });
                 }
-                Err(Trouble::etcd(&error).into())
+                Err(FencedError::Conflict) => _ = self.read(&write.key).await?,
+                Err(FencedError::LostLeadership(_)) => {}
+                // It may have been written. What stands there decides what is next.
+                Err(FencedError::Failed(_) | FencedError::Unknown(_)) => {
+                    let read = self.read(&write.key).await;
+                    // By its value: nobody else writes this one.
+                    if let (Ok(Some(kv)), Some(value)) = (&read, &write.value)
+                        && kv.value == *value
+                        && let Some(known) = self.known.last_mut()
+                    {
+                        known.own = true;
+                    }
+                }
             }
         }
+        outcome.map_err(|error| match error {
+            FencedError::Conflict => Stop::Look,
+            FencedError::LostLeadership(_) => Stop::Lost,
+            FencedError::Failed(error) | FencedError::Unknown(error) => Trouble::etcd(&error).into(),
+        })
     }
 
     pub(super) async fn read(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Stop> {
@@ -185,7 +186,7 @@ impl Acting<'_> {
     pub(super) async fn forget_volume(&mut self, mut revision: Revision) -> Result<(), Stop> {
         let key = self.env.store.keys.volume(&self.job.name);
         for _ in 0..RESULT_ATTEMPTS {
-            match self.write(Write::delete(key.clone(), revision)).await {
+            match self.write(Unit::new().delete(key.clone(), revision)).await {
                 Err(Stop::Look) => match self.same_volume().await? {
                     Some((_, now)) => revision = now,
                     // Forgotten by force meanwhile, with a tombstone for what is now gone.
@@ -207,8 +208,8 @@ impl Acting<'_> {
         for _ in 0..RESULT_ATTEMPTS {
             let anew = record::ended(&publication, here.map(|node| node.uid.as_str()), marked);
             let write = match anew {
-                Some(anew) => Write::put(key.clone(), revision, anew.encode_to_vec()),
-                None => Write::delete(key.clone(), revision),
+                Some(anew) => Unit::new().put(key.clone(), revision, anew.encode_to_vec()),
+                None => Unit::new().delete(key.clone(), revision),
             };
             match self.write(write).await {
                 Err(Stop::Look) => match self.same_publication(node, &publication).await? {

@@ -1,11 +1,12 @@
 //! Undoing at the backend what no record stands for.
 
 use super::{Acting, Stop, Trouble, Undo};
+use crate::etcd::FencedError;
 use crate::proto::{Tombstone, Volume};
 use crate::store::Name;
 use crate::store::object::{decode, tombstone};
+use crate::store::writer::Unit;
 use crate::volumes::request;
-use crate::volumes::write::{Write, WriteError};
 
 impl Acting<'_> {
     pub(super) async fn undo(&mut self, undo: &Undo) -> Result<(), Stop> {
@@ -39,13 +40,15 @@ impl Acting<'_> {
         let outcome = self
             .env
             .writer
-            .write(Write::delete(key, stored.mod_revision))
+            .write(Unit::new().delete(key, stored.mod_revision))
             .await;
         match outcome {
             // Somebody else saw to it.
-            Ok(_) | Err(WriteError::Conflict) => Ok(()),
-            Err(WriteError::Lost) => Err(Stop::Lost),
-            Err(WriteError::Failed(error)) => Err(Trouble::etcd(&error).into()),
+            Ok(_) | Err(FencedError::Conflict) => Ok(()),
+            Err(FencedError::LostLeadership(_)) => Err(Stop::Lost),
+            Err(FencedError::Failed(error) | FencedError::Unknown(error)) => {
+                Err(Trouble::etcd(&error).into())
+            }
         }
     }
 }
