@@ -63,7 +63,6 @@ fn a_plan_touches_no_io_no_runtime_and_no_clock() {
                 "src/roles/writes.rs",
                 "src/volumes/plan",
                 "src/volumes/index",
-                "src/volumes/index.rs",
                 "src/volumes/record.rs",
                 "src/volumes/request.rs",
                 "src/volumes/retry.rs",

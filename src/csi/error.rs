@@ -13,7 +13,7 @@ const LONGEST_MESSAGE: usize = 512;
 /// A call that did not succeed. Holds no secret: the message is scrubbed of the values that the call was made with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{method}: {}: {message}", grpc_code::name(*code))]
-pub struct Failure {
+pub struct CallError {
     /// Which call.
     pub method: Method,
     /// The gRPC code, the plugin's or the transport's.
@@ -22,7 +22,7 @@ pub struct Failure {
     pub message: String,
 }
 
-impl Failure {
+impl CallError {
     /// What follows from it.
     pub fn class(&self) -> Class {
         classify(self.method, self.code)
@@ -106,7 +106,7 @@ pub enum NotReady {
         /// Where.
         endpoint: Endpoint,
         /// Which question, and what became of it.
-        failure: Failure,
+        failure: CallError,
     },
     /// Another driver listens at its endpoint.
     #[error("the plugin at {endpoint} is {answered:?}, not {expected:?}")]
@@ -144,7 +144,7 @@ mod tests {
             .collect();
         // The cut would fall into the middle of the value.
         let text = format!("{} s3cr3t-value", "x".repeat(LONGEST_MESSAGE - 6));
-        let failure = Failure::from_status(Method::CreateVolume, &Status::internal(text), &secrets);
+        let failure = CallError::from_status(Method::CreateVolume, &Status::internal(text), &secrets);
         assert!(!failure.message.contains("s3cr"), "{}", failure.message);
         assert_eq!(failure.message.chars().count(), LONGEST_MESSAGE + 1);
     }
@@ -165,13 +165,13 @@ mod tests {
     #[test]
     fn a_message_is_one_line() {
         let status = Status::internal("first\nsecond\t\u{1b}[31mred\r\n");
-        let failure = Failure::from_status(Method::DeleteVolume, &status, &Secrets::none());
+        let failure = CallError::from_status(Method::DeleteVolume, &status, &Secrets::none());
         assert_eq!(failure.message, "first second [31mred");
         assert_eq!(
             failure.to_string(),
             "DeleteVolume: Internal: first second [31mred"
         );
-        let silent = Failure::from_status(Method::DeleteVolume, &Status::internal(""), &Secrets::none());
+        let silent = CallError::from_status(Method::DeleteVolume, &Status::internal(""), &Secrets::none());
         assert_eq!(silent.message, "no message");
     }
 }

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::{Acting, Stop, Trouble, Undo};
-use crate::csi::{Class, Effect, Failure, Session};
+use super::{Acting, Compensation, Failure, Interrupted};
+use crate::csi::{CallError, Class, Effect, Session};
 use crate::failpoint;
 use crate::proto::Volume;
 use crate::store::Name;
@@ -12,7 +12,7 @@ use crate::store::writer::Proof;
 use crate::volumes::{record, request};
 
 impl Acting<'_> {
-    pub(super) async fn create(&mut self) -> Result<(), Stop> {
+    pub(super) async fn create(&mut self) -> Result<(), Interrupted> {
         let session = self.session()?;
         let mut volume = self.job.seen.volume.clone();
         let mut revision = self.job.seen.revision;
@@ -38,34 +38,34 @@ impl Acting<'_> {
                     .get_or_insert_default()
                     .volume_id
                     .clone_from(&created.volume_id);
-                let undo = Undo {
+                let compensation = Compensation {
                     volume: made,
                     from: None,
                 };
-                self.settle_volume(volume, revision, undo, |volume| {
+                self.settle_volume(volume, revision, compensation, |volume| {
                     record::created(volume, created.clone())
                 })
                 .await?;
                 failpoint::abort_at("volumes.create-recorded");
                 Ok(())
             }
-            Err(failure) => {
-                let trouble = Trouble::of_call(&failure);
+            Err(error) => {
+                let failure = Failure::of_call(&error);
                 // Of an earlier attempt it is not known what became of it, and a plugin may refuse a request before it
                 // looks whether it carried that out before: then it may be there, and is not forgotten (INV-6).
-                let nothing_is_there = is_first_attempt && failure.effect() == Effect::None;
-                if failure.class() == Class::Final && nothing_is_there {
+                let nothing_is_there = is_first_attempt && error.effect() == Effect::None;
+                if error.class() == Class::Final && nothing_is_there {
                     let refused = record::create_refused(&volume);
-                    let refused = record::volume_blocked(&refused, Some(&trouble.why), Timestamp::now())
+                    let refused = record::volume_blocked(&refused, Some(&failure.why), Timestamp::now())
                         .unwrap_or(refused);
                     self.put_volume_at(&refused, revision, None).await?;
                 }
-                Err(trouble.into())
+                Err(failure.into())
             }
         }
     }
 
-    pub(super) async fn expand(&mut self) -> Result<(), Stop> {
+    pub(super) async fn expand(&mut self) -> Result<(), Interrupted> {
         let session = self.session()?;
         let (volume, revision) = (self.job.seen.volume.clone(), self.job.seen.revision);
         let secrets = self.secrets(&volume).await?;
@@ -73,14 +73,14 @@ impl Acting<'_> {
         failpoint::abort_at("volumes.expanding");
         let answer = self.call(session.expand_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.expanded");
-        let expanded = answer.map_err(|failure| Trouble::of_call(&failure))?;
+        let expanded = answer.map_err(|error| Failure::of_call(&error))?;
         let asked = required_bytes(&volume);
         let has = expanded.capacity.map_or(0, request::to_bytes);
         self.settle_volume_if_there(volume, revision, |volume| record::expanded(volume, asked, has))
             .await
     }
 
-    pub(super) async fn publish(&mut self, node: &Name, csi_node_id: &str) -> Result<(), Stop> {
+    pub(super) async fn publish(&mut self, node: &Name, csi_node_id: &str) -> Result<(), Interrupted> {
         let session = self.session()?;
         let volume = self.job.seen.volume.clone();
         let (mut publication, mut revision) = self.publication(node)?;
@@ -94,12 +94,12 @@ impl Acting<'_> {
         let wanted = request::publish(&volume, &publication, csi_node_id)?;
         let answer = self.call(session.publish_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.publish-called");
-        let context = answer.map_err(|failure| Trouble::of_call(&failure))?;
-        let undo = Undo {
+        let context = answer.map_err(|error| Failure::of_call(&error))?;
+        let compensation = Compensation {
             volume,
             from: Some(csi_node_id.to_owned()),
         };
-        self.settle_publication(node, publication, revision, undo, |publication| {
+        self.settle_publication(node, publication, revision, compensation, |publication| {
             record::published(publication, context.clone())
         })
         .await?;
@@ -107,16 +107,20 @@ impl Acting<'_> {
         Ok(())
     }
 
-    pub(super) async fn unpublish_call(&mut self, volume: &Volume, csi_node_id: &str) -> Result<(), Stop> {
+    pub(super) async fn unpublish_call(
+        &mut self,
+        volume: &Volume,
+        csi_node_id: &str,
+    ) -> Result<(), Interrupted> {
         let session = self.session()?;
         let secrets = self.secrets(volume).await?;
         let id = request::volume_id(volume)?;
         let node = crate::csi::CsiNodeId::new(csi_node_id)?;
         let answer = self.call(session.unpublish_volume(&id, &node, &secrets)).await?;
-        answer.map_err(|failure| Trouble::of_call(&failure).into())
+        answer.map_err(|error| Failure::of_call(&error).into())
     }
 
-    pub(super) async fn delete(&mut self) -> Result<(), Stop> {
+    pub(super) async fn delete(&mut self) -> Result<(), Interrupted> {
         let session = self.session()?;
         let volume = self.job.seen.volume.clone();
         let mut revision = self.job.seen.revision;
@@ -130,30 +134,35 @@ impl Acting<'_> {
         let id = request::volume_id(&volume)?;
         let answer = self.call(session.delete_volume(&id, &secrets)).await?;
         failpoint::abort_at("volumes.delete-called");
-        answer.map_err(|failure| Trouble::of_call(&failure))?;
+        answer.map_err(|error| Failure::of_call(&error))?;
         self.forget_volume(revision).await?;
         failpoint::abort_at("volumes.delete-recorded");
         Ok(())
     }
 
-    pub(super) fn session(&self) -> Result<std::sync::Arc<Session>, Stop> {
-        self.job.session.clone().ok_or(Stop::Look)
+    pub(super) fn session(&self) -> Result<std::sync::Arc<Session>, Interrupted> {
+        self.job.session.clone().ok_or(Interrupted::Stale)
     }
 
     /// A call, within the plugin's number of calls at a time and within the window of the term (INV-3).
     pub(super) async fn call<T>(
         &self,
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<Result<T, Failure>, Stop> {
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<Result<T, CallError>, Interrupted> {
         // Never closed.
-        let _permit = self.job.permits.acquire().await.map_err(|_| Stop::Lost)?;
+        let _permit = self
+            .job
+            .permits
+            .acquire()
+            .await
+            .map_err(|_| Interrupted::LostLeadership)?;
         let window = self.env.fence.window();
         if !window.is_open() {
-            return Err(Stop::Lost);
+            return Err(Interrupted::LostLeadership);
         }
         tokio::select! {
             biased;
-            () = window.closed() => Err(Stop::Lost),
+            () = window.closed() => Err(Interrupted::LostLeadership),
             answer = call => Ok(answer),
         }
     }

@@ -14,12 +14,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::act::{Ended, Env, Outcome, Task, Trouble};
-use super::case::Case;
 use super::index::{Change, Index, Part, State};
-use super::line::Line;
+use super::operation::{Ended, Env, Failure, Outcome, Task};
 use super::plan::{Step, Target};
-use crate::csi::{Failure, ListedVolume, NotReady, Plugins, Session};
+use super::plugin_state::PluginState;
+use super::retry_state::RetryState;
+use crate::csi::{CallError, ListedVolume, NotReady, Plugins, Session};
 use crate::etcd::Fence;
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
@@ -70,7 +70,7 @@ pub struct Volumes {
 enum Event {
     Ended(Box<Ended>),
     Connected(Name, u64, Result<std::sync::Arc<Session>, NotReady>),
-    Listed(Name, u64, u64, Result<Vec<ListedVolume>, Failure>),
+    Listed(Name, u64, u64, Result<Vec<ListedVolume>, CallError>),
     /// The term is over.
     Over,
 }
@@ -87,9 +87,9 @@ impl Volumes {
                 writer,
             },
             index: Index::new(self.store.keys.clone()),
-            plugins: Plugins::new(metrics.clone()),
-            lines: HashMap::new(),
-            cases: HashMap::new(),
+            csi_plugins: Plugins::new(metrics.clone()),
+            plugins: HashMap::new(),
+            unsettled: HashMap::new(),
             due: BTreeSet::new(),
             woken: VecDeque::new(),
             under_way: FuturesUnordered::new(),
@@ -108,10 +108,10 @@ struct Work<'v> {
     volumes: &'v Volumes,
     env: Env,
     index: Index,
-    plugins: Plugins,
-    lines: HashMap<Name, Line>,
+    csi_plugins: Plugins,
+    plugins: HashMap<Name, PluginState>,
     /// The volumes that are not settled.
-    cases: HashMap<Name, Case>,
+    unsettled: HashMap<Name, RetryState>,
     due: BTreeSet<(Instant, Name)>,
     /// To be looked at, the longest waiting first.
     woken: VecDeque<Name>,
@@ -134,7 +134,7 @@ impl Work<'_> {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             self.look_at_woken();
-            self.gauges.set_depth(&self.lines);
+            self.gauges.set_depth(&self.plugins);
             let first_due = self.due.first().map(|(at, _)| *at);
             let rested = async {
                 match first_due {
@@ -151,7 +151,7 @@ impl Work<'_> {
             tokio::select! {
                 Some((part, update)) = updates.next() => self.take_in(part, update),
                 Some(event) = self.under_way.next() => {
-                    if !self.on(event) {
+                    if !self.on_event(event) {
                         return;
                     }
                 }
@@ -182,7 +182,7 @@ impl Work<'_> {
             }
             let mut names = self.index.names();
             debug!(volumes = names.len(), "everything is examined");
-            let unsettled = self.cases.keys().filter(|name| !self.index.has(name));
+            let unsettled = self.unsettled.keys().filter(|name| !self.index.has(name));
             names.extend(unsettled.cloned());
             names.into_iter().for_each(|name| self.wake(name, None));
             return;
@@ -203,7 +203,10 @@ impl Work<'_> {
 
     /// Volumes that a change of the plugin may concern: its own, and all whose records are gone, which are few.
     fn of_plugin(&self, plugin: &Name) -> BTreeSet<Name> {
-        let leftovers = self.cases.iter().filter(|(_, case)| !case.undo.is_empty());
+        let leftovers = self
+            .unsettled
+            .iter()
+            .filter(|(_, retry)| !retry.compensations.is_empty());
         let leftovers = leftovers.map(|(name, _)| name.clone());
         self.index
             .of_plugin(plugin)
@@ -215,30 +218,30 @@ impl Work<'_> {
     /// Takes over the record of a plugin.
     fn configure(&mut self, plugin: &Name) {
         let compare_at = Instant::now() + self.volumes.times.compare_every;
-        let line = self
-            .lines
+        let plugin_state = self
+            .plugins
             .entry(plugin.clone())
-            .or_insert_with(|| Line::new(compare_at));
-        line.configure(plugin, self.index.plugin(plugin), &self.plugins);
-        if line.plugin().is_none() {
-            self.plugins.retain(|name| name != plugin.as_str());
+            .or_insert_with(|| PluginState::new(compare_at));
+        plugin_state.configure(plugin, self.index.plugin(plugin), &self.csi_plugins);
+        if plugin_state.plugin().is_none() {
+            self.csi_plugins.retain(|name| name != plugin.as_str());
         }
     }
 
     /// Something changed: what failed may be tried again at once. During a step the change waits for its end.
     fn wake(&mut self, name: Name, written: Option<crate::etcd::Revision>) {
-        if let Some(case) = self.cases.get_mut(&name) {
-            if case.is_busy {
+        if let Some(retry) = self.unsettled.get_mut(&name) {
+            if retry.is_busy {
                 match written {
-                    Some(revision) => case.heard(revision),
-                    None => case.grow_stale(),
+                    Some(revision) => retry.on_record_written(revision),
+                    None => retry.mark_stale(),
                 }
                 return;
             }
-            if let Some(at) = case.due {
+            if let Some(at) = retry.due {
                 self.due.remove(&(at, name.clone()));
             }
-            case.reset();
+            retry.reset();
         }
         self.woken.push_back(name);
     }
@@ -249,8 +252,8 @@ impl Work<'_> {
             && *at <= now
             && let Some((_, name)) = self.due.pop_first()
         {
-            if let Some(case) = self.cases.get_mut(&name) {
-                case.begin_pass();
+            if let Some(retry) = self.unsettled.get_mut(&name) {
+                retry.begin_pass();
                 self.gauges.0.volume_retries.inc();
                 self.woken.push_back(name);
             }
@@ -270,7 +273,7 @@ impl Work<'_> {
     }
 
     /// False if the term is over.
-    fn on(&mut self, event: Event) -> bool {
+    fn on_event(&mut self, event: Event) -> bool {
         match event {
             Event::Over => return false,
             Event::Ended(ended) => return self.on_ended(*ended),
@@ -296,30 +299,30 @@ impl Work<'_> {
             let now = record.now.as_ref().map_err(|deleted| *deleted);
             is_news |= self.index.note(&record.key, now) && !record.own;
         }
-        let case = self.cases.entry(name.clone()).or_default();
-        is_news |= case.end_step(&known);
+        let retry = self.unsettled.entry(name.clone()).or_default();
+        is_news |= retry.end_step(&known);
         let target = match &task {
             Task::Step(step) => step.target(),
-            Task::Note(_) => Target::Volume,
-            Task::Undo(_) => Target::Leftover,
+            Task::SetConditions(_) => Target::Volume,
+            Task::Compensate(_) => Target::Orphaned,
         };
         match outcome {
-            Outcome::Lost => return false,
+            Outcome::LostLeadership => return false,
             Outcome::Done => self.on_done(&name, &task, &target),
-            Outcome::Look => {
-                let case = self.cases.entry(name.clone()).or_default();
-                if !case.look() {
-                    case.fail(target, Trouble::restless());
+            Outcome::Stale => {
+                let retry = self.unsettled.entry(name.clone()).or_default();
+                if !retry.observed_stale() {
+                    retry.fail(target, Failure::restless());
                 }
             }
-            Outcome::Undo(undo) => case.undo.push(*undo),
-            Outcome::Failed(trouble) => self.on_failed(&name, target, trouble),
+            Outcome::Orphaned(compensation) => retry.compensations.push(*compensation),
+            Outcome::Failed(failure) => self.on_failed(&name, target, failure),
         }
-        if is_news && let Some(case) = self.cases.get_mut(&name) {
-            case.reset();
+        if is_news && let Some(retry) = self.unsettled.get_mut(&name) {
+            retry.reset();
         }
-        if let Some(line) = self.lines.get_mut(&driver) {
-            line.running = line.running.saturating_sub(1);
+        if let Some(plugin_state) = self.plugins.get_mut(&driver) {
+            plugin_state.running = plugin_state.running.saturating_sub(1);
         }
         self.advance(&name);
         self.serve_queue(&driver);
@@ -327,44 +330,44 @@ impl Work<'_> {
     }
 
     fn on_done(&mut self, name: &Name, task: &Task, target: &Target) {
-        let Some(case) = self.cases.get_mut(name) else {
+        let Some(retry) = self.unsettled.get_mut(name) else {
             return;
         };
         match task {
-            Task::Note(_) => {}
-            Task::Undo(_) => {
-                case.undo.remove(0);
+            Task::SetConditions(_) => {}
+            Task::Compensate(_) => {
+                retry.compensations.remove(0);
             }
             Task::Step(step) => {
                 match step {
                     Step::Publish { node, .. } => {
-                        case.drift.lost.remove(node);
+                        retry.drift.lost.remove(node);
                     }
                     Step::UnpublishStray { csi_node_id } => {
-                        case.drift.strays.remove(csi_node_id);
+                        retry.drift.strays.remove(csi_node_id);
                     }
                     _ => {}
                 }
-                case.succeed(target);
+                retry.succeed(target);
                 info!(volume = %name, "done: {step}");
             }
         }
     }
 
-    fn on_failed(&mut self, name: &Name, target: Target, trouble: Trouble) {
+    fn on_failed(&mut self, name: &Name, target: Target, failure: Failure) {
         let place = match &target {
             Target::Volume => String::new(),
             Target::Node(node) => format!(" on node {node}"),
             Target::Stray(id) => format!(" on node id {id}"),
-            Target::Leftover => ", whose record is gone".to_owned(),
+            Target::Orphaned => ", whose record is gone".to_owned(),
         };
         let note = format!(
             "volume {name}{place}: {}: {}",
-            trouble.why.reason, trouble.why.message
+            failure.why.reason, failure.why.message
         );
-        let case = self.cases.entry(name.clone()).or_default();
+        let retry = self.unsettled.entry(name.clone()).or_default();
         // Once; the repetitions are in the metrics.
-        if case.fail(target, trouble) {
+        if retry.fail(target, failure) {
             warn!("{note}");
             if let Some(notices) = &self.volumes.notices {
                 // Full: the log has it.
@@ -385,8 +388,11 @@ impl Work<'_> {
 struct Gauges(Metrics);
 
 impl Gauges {
-    fn set_depth(&self, lines: &HashMap<Name, Line>) {
-        let depth: usize = lines.values().map(|line| line.queue.len()).sum();
+    fn set_depth(&self, plugins: &HashMap<Name, PluginState>) {
+        let depth: usize = plugins
+            .values()
+            .map(|plugin_state| plugin_state.queue.len())
+            .sum();
         self.0
             .volume_queue_depth
             .set(i64::try_from(depth).unwrap_or(i64::MAX));

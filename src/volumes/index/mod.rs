@@ -125,7 +125,7 @@ impl State {
 
 /// One volume, read.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct VolumeSnapshot {
     /// The record.
     pub volume: Volume,
     /// Its revision.
@@ -246,12 +246,12 @@ impl Index {
     }
 
     /// One volume, read. `None` if there is none, or its record cannot be read.
-    pub fn observe(&self, name: &Name) -> Option<Seen> {
+    pub fn observe(&self, name: &Name) -> Option<VolumeSnapshot> {
         let entry = self.volumes.get(name)?;
         let stored = entry.volume.as_ref()?;
         let volume = decode::<Volume>(name.as_str(), &stored.value).ok()?;
         let plugin = driver(&volume);
-        let mut seen = Seen {
+        let mut seen = VolumeSnapshot {
             revision: stored.mod_revision,
             publications: BTreeMap::new(),
             revisions: BTreeMap::new(),

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
-use super::index::Seen;
+use super::index::VolumeSnapshot;
 use super::plan::{Lost, Step, Target};
 use super::record::{self, Blocked};
 use crate::csi::Session;
@@ -14,12 +14,12 @@ use crate::store::writer::{Proof, Unit, Writer};
 use crate::store::{Name, Store};
 
 mod calls;
+mod compensate;
+mod failure;
 mod records;
 mod secrets;
-mod trouble;
-mod undo;
 
-pub use trouble::Trouble;
+pub use failure::Failure;
 
 /// What every step needs.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Job {
     /// Its plugin.
     pub driver: Name,
     /// As it was seen.
-    pub seen: Seen,
+    pub seen: VolumeSnapshot,
     /// What to do.
     pub task: Task,
     /// The plugin, where one was needed to decide.
@@ -55,14 +55,14 @@ pub enum Task {
     /// The next step.
     Step(Step),
     /// Says in the records what blocks, or that nothing does any more.
-    Note(Vec<(Target, Option<Blocked>)>),
+    SetConditions(Vec<(Target, Option<Blocked>)>),
     /// Undoes a result whose record is gone.
-    Undo(Box<Undo>),
+    Compensate(Box<Compensation>),
 }
 
 /// A result at the backend that no record stands for (INV-6: no backend volume is forgotten).
 #[derive(Clone, Debug)]
-pub struct Undo {
+pub struct Compensation {
     /// The record as it was.
     pub volume: Volume,
     /// The volume at the backend, whole or at one node.
@@ -71,7 +71,7 @@ pub struct Undo {
 
 /// A record as it is known to be.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct RecordSnapshot {
     /// Its key.
     pub key: Vec<u8>,
     /// What stands there, or when it was deleted.
@@ -80,7 +80,7 @@ pub struct Known {
     pub own: bool,
 }
 
-impl Known {
+impl RecordSnapshot {
     /// When it came to be so.
     pub fn revision(&self) -> Revision {
         self.now
@@ -95,13 +95,13 @@ pub enum Outcome {
     /// Done.
     Done,
     /// What it was decided from is not the case any more.
-    Look,
+    Stale,
     /// It failed.
-    Failed(Trouble),
+    Failed(Failure),
     /// It happened at the backend, and its record is gone.
-    Undo(Box<Undo>),
+    Orphaned(Box<Compensation>),
     /// The term is over.
-    Lost,
+    LostLeadership,
 }
 
 /// A job that ended.
@@ -116,26 +116,26 @@ pub struct Ended {
     /// How it went.
     pub outcome: Outcome,
     /// The records that it wrote or read.
-    pub known: Vec<Known>,
+    pub known: Vec<RecordSnapshot>,
 }
 
 /// Reasons to stop, inside of a job.
-enum Stop {
-    Look,
-    Failed(Trouble),
-    Undo(Box<Undo>),
-    Lost,
+enum Interrupted {
+    Stale,
+    Failed(Failure),
+    Orphaned(Box<Compensation>),
+    LostLeadership,
 }
 
-impl From<Trouble> for Stop {
-    fn from(trouble: Trouble) -> Self {
-        Self::Failed(trouble)
+impl From<Failure> for Interrupted {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
 }
 
-impl From<crate::csi::Empty> for Stop {
+impl From<crate::csi::Empty> for Interrupted {
     fn from(empty: crate::csi::Empty) -> Self {
-        Self::Failed(Trouble {
+        Self::Failed(Failure {
             why: Blocked {
                 reason: "RecordIncomplete".to_owned(),
                 message: empty.to_string(),
@@ -155,8 +155,8 @@ pub async fn act(env: Env, job: Job) -> Ended {
     };
     let result = match &job.task {
         Task::Step(step) => acting.step(step).await,
-        Task::Note(notes) => acting.note(notes).await,
-        Task::Undo(undo) => acting.undo(undo).await,
+        Task::SetConditions(changes) => acting.set_conditions(changes).await,
+        Task::Compensate(compensation) => acting.compensate(compensation).await,
     };
     let known = acting.known;
     let Job {
@@ -164,10 +164,10 @@ pub async fn act(env: Env, job: Job) -> Ended {
     } = job;
     let outcome = match result {
         Ok(()) => Outcome::Done,
-        Err(Stop::Look) => Outcome::Look,
-        Err(Stop::Failed(trouble)) => Outcome::Failed(trouble),
-        Err(Stop::Undo(undo)) => Outcome::Undo(undo),
-        Err(Stop::Lost) => Outcome::Lost,
+        Err(Interrupted::Stale) => Outcome::Stale,
+        Err(Interrupted::Failed(failure)) => Outcome::Failed(failure),
+        Err(Interrupted::Orphaned(compensation)) => Outcome::Orphaned(compensation),
+        Err(Interrupted::LostLeadership) => Outcome::LostLeadership,
     };
     Ended {
         name,
@@ -181,14 +181,14 @@ pub async fn act(env: Env, job: Job) -> Ended {
 struct Acting<'a> {
     env: &'a Env,
     job: &'a Job,
-    known: Vec<Known>,
+    known: Vec<RecordSnapshot>,
 }
 
 impl Acting<'_> {
-    async fn step(&mut self, step: &Step) -> Result<(), Stop> {
+    async fn step(&mut self, step: &Step) -> Result<(), Interrupted> {
         match step {
             // The plugin is asked by whoever holds its line.
-            Step::Connect => Err(Stop::Look),
+            Step::Connect => Err(Interrupted::Stale),
             Step::Create => self.create().await,
             Step::TakeName => {
                 let taken = record::name_taken(&self.job.seen.volume, Timestamp::now());
@@ -238,9 +238,9 @@ impl Acting<'_> {
         }
     }
 
-    async fn note(&mut self, notes: &[(Target, Option<Blocked>)]) -> Result<(), Stop> {
+    async fn set_conditions(&mut self, changes: &[(Target, Option<Blocked>)]) -> Result<(), Interrupted> {
         let now = Timestamp::now();
-        for (target, why) in notes {
+        for (target, why) in changes {
             match target {
                 Target::Volume => {
                     if let Some(after) = record::volume_blocked(&self.job.seen.volume, why.as_ref(), now) {
@@ -254,16 +254,16 @@ impl Acting<'_> {
                     }
                 }
                 // No record stands for them.
-                Target::Stray(_) | Target::Leftover => {}
+                Target::Stray(_) | Target::Orphaned => {}
             }
         }
         Ok(())
     }
 
-    fn publication(&self, node: &Name) -> Result<(Publication, Revision), Stop> {
+    fn publication(&self, node: &Name) -> Result<(Publication, Revision), Interrupted> {
         let seen = &self.job.seen;
         let publication = seen.publications.get(node).cloned();
         let revision = seen.revisions.get(node).copied();
-        publication.zip(revision).ok_or(Stop::Look)
+        publication.zip(revision).ok_or(Interrupted::Stale)
     }
 }

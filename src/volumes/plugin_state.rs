@@ -19,7 +19,7 @@ use crate::store::object::{Malformed, plugin};
 const BESIDE_CALLS: usize = 48;
 
 /// What is known of a plugin.
-pub struct Line {
+pub struct PluginState {
     plugin: Result<csi::Plugin, Blocked>,
     concurrency: usize,
     session: Option<Arc<Session>>,
@@ -45,7 +45,7 @@ pub struct Line {
     pub comparing: bool,
 }
 
-impl Line {
+impl PluginState {
     /// Of a plugin that nothing is known of yet.
     pub fn new(compare_at: Instant) -> Self {
         Self {
@@ -204,50 +204,50 @@ mod tests {
     #[tokio::test]
     async fn a_plugin_that_is_missing_is_told_from_one_that_cannot_be_read_and_one_that_was_not_asked() {
         let plugins = Plugins::new(Metrics::new("test"));
-        let mut line = Line::new(Instant::now());
-        line.configure(&name(), None, &plugins);
-        assert_eq!(line.known(), plan::Plugin::Missing);
-        assert_eq!(line.blocked().unwrap().reason, "PluginMissing");
-        line.configure(&name(), Some(&record("nowhere", 1)), &plugins);
-        assert_eq!(line.known(), plan::Plugin::Unknown, "it is there");
-        assert_eq!(line.blocked().unwrap().reason, "PluginMalformed");
-        assert!(line.plugin().is_none());
-        line.configure(&name(), Some(&record("unix:///s", 1)), &plugins);
-        assert_eq!(line.known(), plan::Plugin::Unknown);
-        assert!(line.blocked().is_none() && line.plugin().is_some());
+        let mut state = PluginState::new(Instant::now());
+        state.configure(&name(), None, &plugins);
+        assert_eq!(state.known(), plan::Plugin::Missing);
+        assert_eq!(state.blocked().unwrap().reason, "PluginMissing");
+        state.configure(&name(), Some(&record("nowhere", 1)), &plugins);
+        assert_eq!(state.known(), plan::Plugin::Unknown, "it is there");
+        assert_eq!(state.blocked().unwrap().reason, "PluginMalformed");
+        assert!(state.plugin().is_none());
+        state.configure(&name(), Some(&record("unix:///s", 1)), &plugins);
+        assert_eq!(state.known(), plan::Plugin::Unknown);
+        assert!(state.blocked().is_none() && state.plugin().is_some());
         let endpoint = "unix:///s".parse().unwrap();
-        line.not_ready = Some(NotReady::Starting { endpoint });
-        assert_eq!(line.blocked().unwrap().reason, "PluginStarting");
+        state.not_ready = Some(NotReady::Starting { endpoint });
+        assert_eq!(state.blocked().unwrap().reason, "PluginStarting");
     }
 
     /// INV-6: as many calls at a time as its record says, also while that is written again.
     #[tokio::test]
     async fn calls_under_way_go_on_counting_when_the_record_changes_in_something_else() {
         let plugins = Plugins::new(Metrics::new("test"));
-        let mut line = Line::new(Instant::now());
-        line.configure(&name(), Some(&record("unix:///s", 2)), &plugins);
-        let _under_way = line.permits.clone().acquire_owned().await.unwrap();
-        line.parked.insert(name());
-        let before = line.generation;
-        line.configure(&name(), Some(&record("unix:///other", 2)), &plugins);
-        assert_eq!(line.permits.available_permits(), 1);
-        assert!(line.generation > before && line.parked.is_empty());
-        line.configure(&name(), Some(&record("unix:///other", 5)), &plugins);
-        assert_eq!(line.permits.available_permits(), 5);
+        let mut state = PluginState::new(Instant::now());
+        state.configure(&name(), Some(&record("unix:///s", 2)), &plugins);
+        let _under_way = state.permits.clone().acquire_owned().await.unwrap();
+        state.parked.insert(name());
+        let before = state.generation;
+        state.configure(&name(), Some(&record("unix:///other", 2)), &plugins);
+        assert_eq!(state.permits.available_permits(), 1);
+        assert!(state.generation > before && state.parked.is_empty());
+        state.configure(&name(), Some(&record("unix:///other", 5)), &plugins);
+        assert_eq!(state.permits.available_permits(), 5);
     }
 
     #[tokio::test]
     async fn there_is_room_for_the_calls_and_for_what_is_written_beside_them() {
         let plugins = Plugins::new(Metrics::new("test"));
-        let mut line = Line::new(Instant::now());
-        line.configure(&name(), Some(&record("unix:///s", 3)), &plugins);
-        assert!(line.is_idle());
-        line.running = 3 + BESIDE_CALLS - 1;
-        assert!(line.has_room() && !line.is_idle());
-        line.running += 1;
-        assert!(!line.has_room());
-        line.running = 0;
-        line.queue.push_back(name());
-        assert!(!line.is_idle(), "somebody waits");
+        let mut state = PluginState::new(Instant::now());
+        state.configure(&name(), Some(&record("unix:///s", 3)), &plugins);
+        assert!(state.is_idle());
+        state.running = 3 + BESIDE_CALLS - 1;
+        assert!(state.has_room() && !state.is_idle());
+        state.running += 1;
+        assert!(!state.has_room());
+        state.running = 0;
+        state.queue.push_back(name());
+        assert!(!state.is_idle(), "somebody waits");
     }
 }

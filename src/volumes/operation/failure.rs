@@ -1,12 +1,12 @@
 //! Why a step failed, and when it may be tried again.
 
-use crate::csi::{Class, Failure};
+use crate::csi::{CallError, Class};
 use crate::volumes::record::Blocked;
 use crate::volumes::retry::Pace;
 
 /// Why a step failed, and when it may be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Failure {
     /// For the condition.
     pub why: Blocked,
     /// `None`: not before something has changed.
@@ -15,7 +15,7 @@ pub struct Trouble {
     pub is_quiet: bool,
 }
 
-impl Trouble {
+impl Failure {
     /// A read or a write failed.
     pub fn etcd(error: &crate::etcd::Error) -> Self {
         Self {
@@ -41,8 +41,8 @@ impl Trouble {
     }
 
     /// What follows from a call that failed, by the table of its codes.
-    pub fn of_call(failure: &Failure) -> Self {
-        let pace = match failure.class() {
+    pub fn of_call(error: &CallError) -> Self {
+        let pace = match error.class() {
             // The table calls it done only where the call is taken for a success.
             Class::Done | Class::Retry | Class::InProgress => Some(Pace::Quick),
             Class::RetrySlowly | Class::WaitForOther => Some(Pace::Slow),
@@ -50,8 +50,8 @@ impl Trouble {
         };
         Self {
             why: Blocked {
-                reason: failure.code_name().to_owned(),
-                message: failure.to_string(),
+                reason: error.code_name().to_owned(),
+                message: error.to_string(),
             },
             pace,
             is_quiet: false,
@@ -70,20 +70,20 @@ mod tests {
     fn what_follows_from_every_code_of_every_call_is_what_the_table_says() {
         for method in Method::ALL {
             for code in (1..=16).map(Code::from_i32) {
-                let failure = Failure {
+                let error = CallError {
                     method,
                     code,
                     message: "no".to_owned(),
                 };
-                let trouble = Trouble::of_call(&failure);
+                let failure = Failure::of_call(&error);
                 let expected = match classify(method, code) {
                     Class::Final => None,
                     Class::RetrySlowly | Class::WaitForOther => Some(Pace::Slow),
                     Class::Done | Class::Retry | Class::InProgress => Some(Pace::Quick),
                 };
-                assert_eq!(trouble.pace, expected, "{method} {code:?}");
-                assert!(trouble.why.message.contains("no") && !trouble.is_quiet);
-                assert_eq!(trouble.why.reason, failure.code_name());
+                assert_eq!(failure.pace, expected, "{method} {code:?}");
+                assert!(failure.why.message.contains("no") && !failure.is_quiet);
+                assert_eq!(failure.why.reason, error.code_name());
             }
         }
         // A volume that may be there is never taken for refused.

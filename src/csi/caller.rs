@@ -8,14 +8,14 @@ use tracing::debug;
 
 use super::class::Method;
 use super::endpoint::Endpoint;
-use super::failure::Failure;
+use super::error::CallError;
 use super::secret::Secrets;
 use crate::grpc_code;
 use crate::metrics::{CsiOperation, Metrics};
 
 /// What every call on a plugin needs, before and after its handshake.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct Caller {
     /// The name that the plugin must have; also the label of the metrics.
     pub driver: Arc<str>,
     pub endpoint: Endpoint,
@@ -24,7 +24,7 @@ pub(super) struct Line {
     pub metrics: Metrics,
 }
 
-impl Line {
+impl Caller {
     /// A message with the limit in its header, so that the plugin can give up in time as well.
     pub fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
@@ -33,11 +33,11 @@ impl Line {
     }
 
     /// A call without secrets.
-    pub async fn bare<T>(
+    pub async fn call_without_secrets<T>(
         &self,
         method: Method,
         answer: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CallError> {
         self.call(method, &Secrets::none(), answer).await
     }
 
@@ -48,7 +48,7 @@ impl Line {
         method: Method,
         secrets: &Secrets,
         answer: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CallError> {
         let started = Instant::now();
         let result = match tokio::time::timeout(self.limit, answer).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
@@ -56,7 +56,7 @@ impl Line {
             Ok(Err(status)) if status.code() == Code::Cancelled && started.elapsed() >= self.limit => {
                 Err(self.timed_out(method))
             }
-            Ok(Err(status)) => Err(Failure::from_status(method, &status, secrets)),
+            Ok(Err(status)) => Err(CallError::from_status(method, &status, secrets)),
             Err(_) => Err(self.timed_out(method)),
         };
         let code = result.as_ref().map_or_else(|failure| failure.code, |_| Code::Ok);
@@ -76,8 +76,8 @@ impl Line {
         result
     }
 
-    fn timed_out(&self, method: Method) -> Failure {
-        Failure::new(
+    fn timed_out(&self, method: Method) -> CallError {
+        CallError::new(
             method,
             Code::DeadlineExceeded,
             format!("no answer within {:?}", self.limit),

@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use super::{Acting, Known, Stop, Trouble, Undo};
+use super::{Acting, Compensation, Failure, Interrupted, RecordSnapshot};
 use crate::etcd::{FencedError, KeyValue, Revision};
 use crate::proto::{Publication, Volume};
 use crate::store::Name;
@@ -18,7 +18,7 @@ impl Acting<'_> {
         &mut self,
         volume: &Volume,
         proof: Option<Proof>,
-    ) -> Result<Revision, Stop> {
+    ) -> Result<Revision, Interrupted> {
         self.put_volume_at(volume, self.job.seen.revision, proof).await
     }
 
@@ -27,7 +27,7 @@ impl Acting<'_> {
         volume: &Volume,
         revision: Revision,
         proof: Option<Proof>,
-    ) -> Result<Revision, Stop> {
+    ) -> Result<Revision, Interrupted> {
         let key = self.env.store.keys.volume(&self.job.name);
         let put = Unit::new().put(key, revision, volume.encode_to_vec());
         self.write(proof.into_iter().fold(put, Unit::proving)).await
@@ -39,14 +39,14 @@ impl Acting<'_> {
         publication: &Publication,
         revision: Revision,
         proof: Option<Proof>,
-    ) -> Result<Revision, Stop> {
+    ) -> Result<Revision, Interrupted> {
         let key = self.env.store.keys.publication(&self.job.name, node);
         let put = Unit::new().put(key, revision, publication.encode_to_vec());
         self.write(proof.into_iter().fold(put, Unit::proving)).await
     }
 
     /// Writes a unit and remembers what its records are afterwards.
-    pub(super) async fn write(&mut self, unit: Unit) -> Result<Revision, Stop> {
+    pub(super) async fn write(&mut self, unit: Unit) -> Result<Revision, Interrupted> {
         let writes = unit.writes().to_vec();
         let outcome = self.env.writer.write(unit).await;
         for write in writes {
@@ -59,7 +59,7 @@ impl Acting<'_> {
                         mod_revision: *revision,
                         lease: None,
                     });
-                    self.known.push(Known {
+                    self.known.push(RecordSnapshot {
                         key: write.key,
                         now: now.ok_or(*revision),
                         own: true,
@@ -81,16 +81,16 @@ impl Acting<'_> {
             }
         }
         outcome.map_err(|error| match error {
-            FencedError::Conflict => Stop::Look,
-            FencedError::LostLeadership(_) => Stop::Lost,
-            FencedError::Failed(error) | FencedError::Unknown(error) => Trouble::etcd(&error).into(),
+            FencedError::Conflict => Interrupted::Stale,
+            FencedError::LostLeadership(_) => Interrupted::LostLeadership,
+            FencedError::Failed(error) | FencedError::Unknown(error) => Failure::etcd(&error).into(),
         })
     }
 
-    pub(super) async fn read(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Stop> {
+    pub(super) async fn read(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Interrupted> {
         let read = self.env.store.etcd.get(key).await;
-        let (stored, revision) = read.map_err(|error| Trouble::etcd(&error))?;
-        self.known.push(Known {
+        let (stored, revision) = read.map_err(|error| Failure::etcd(&error))?;
+        self.known.push(RecordSnapshot {
             key: key.to_vec(),
             now: stored.clone().ok_or(revision),
             own: false,
@@ -99,7 +99,7 @@ impl Acting<'_> {
     }
 
     /// The record of the volume as it is now, if it is still that of the same volume. It was just read.
-    pub(super) async fn same_volume(&mut self) -> Result<Option<(Volume, Revision)>, Stop> {
+    pub(super) async fn same_volume(&mut self) -> Result<Option<(Volume, Revision)>, Interrupted> {
         let key = self.env.store.keys.volume(&self.job.name);
         let uid = |volume: &Volume| volume.metadata.clone().unwrap_or_default().uid;
         let now = self.read(&key).await?.and_then(|kv| {
@@ -113,7 +113,7 @@ impl Acting<'_> {
         &mut self,
         node: &Name,
         before: &Publication,
-    ) -> Result<Option<(Publication, Revision)>, Stop> {
+    ) -> Result<Option<(Publication, Revision)>, Interrupted> {
         let key = self.env.store.keys.publication(&self.job.name, node);
         let id = format!("{}/{node}", self.job.name);
         let uid = |publication: &Publication| publication.metadata.clone().unwrap_or_default().uid;
@@ -129,19 +129,19 @@ impl Acting<'_> {
         &mut self,
         mut volume: Volume,
         mut revision: Revision,
-        undo: Undo,
+        compensation: Compensation,
         result: impl Fn(&Volume) -> Volume,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Interrupted> {
         for _ in 0..RESULT_ATTEMPTS {
             match self.put_volume_at(&result(&volume), revision, None).await {
-                Err(Stop::Look) => match self.same_volume().await? {
+                Err(Interrupted::Stale) => match self.same_volume().await? {
                     Some((now, at)) => (volume, revision) = (now, at),
-                    None => return Err(Stop::Undo(Box::new(undo))),
+                    None => return Err(Interrupted::Orphaned(Box::new(compensation))),
                 },
                 other => return other.map(drop),
             }
         }
-        Err(Stop::Look)
+        Err(Interrupted::Stale)
     }
 
     /// The same for a result that needs no undoing where the record is gone.
@@ -150,13 +150,13 @@ impl Acting<'_> {
         volume: Volume,
         revision: Revision,
         result: impl Fn(&Volume) -> Volume,
-    ) -> Result<(), Stop> {
-        let undo = Undo {
+    ) -> Result<(), Interrupted> {
+        let compensation = Compensation {
             volume: volume.clone(),
             from: None,
         };
-        match self.settle_volume(volume, revision, undo, result).await {
-            Err(Stop::Undo(_)) => Err(Stop::Look),
+        match self.settle_volume(volume, revision, compensation, result).await {
+            Err(Interrupted::Orphaned(_)) => Err(Interrupted::Stale),
             other => other,
         }
     }
@@ -166,28 +166,28 @@ impl Acting<'_> {
         node: &Name,
         mut publication: Publication,
         mut revision: Revision,
-        undo: Undo,
+        compensation: Compensation,
         result: impl Fn(&Publication) -> Publication,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Interrupted> {
         for _ in 0..RESULT_ATTEMPTS {
             let after = result(&publication);
             match self.put_publication(node, &after, revision, None).await {
-                Err(Stop::Look) => match self.same_publication(node, &publication).await? {
+                Err(Interrupted::Stale) => match self.same_publication(node, &publication).await? {
                     Some((now, at)) => (publication, revision) = (now, at),
-                    None => return Err(Stop::Undo(Box::new(undo))),
+                    None => return Err(Interrupted::Orphaned(Box::new(compensation))),
                 },
                 other => return other.map(drop),
             }
         }
-        Err(Stop::Look)
+        Err(Interrupted::Stale)
     }
 
     /// The record of a volume that is deleted at the backend goes, whatever was written to it meanwhile.
-    pub(super) async fn forget_volume(&mut self, mut revision: Revision) -> Result<(), Stop> {
+    pub(super) async fn forget_volume(&mut self, mut revision: Revision) -> Result<(), Interrupted> {
         let key = self.env.store.keys.volume(&self.job.name);
         for _ in 0..RESULT_ATTEMPTS {
             match self.write(Unit::new().delete(key.clone(), revision)).await {
-                Err(Stop::Look) => match self.same_volume().await? {
+                Err(Interrupted::Stale) => match self.same_volume().await? {
                     Some((_, now)) => revision = now,
                     // Forgotten by force meanwhile, with a tombstone for what is now gone.
                     None => return self.remove_tombstone(&self.job.seen.volume).await,
@@ -195,11 +195,11 @@ impl Acting<'_> {
                 other => return other.map(drop),
             }
         }
-        Err(Stop::Look)
+        Err(Interrupted::Stale)
     }
 
     /// The record of a publication goes, or begins anew.
-    pub(super) async fn end_publication(&mut self, node: &Name) -> Result<(), Stop> {
+    pub(super) async fn end_publication(&mut self, node: &Name) -> Result<(), Interrupted> {
         let (mut publication, mut revision) = self.publication(node)?;
         let here = self.job.seen.nodes.get(node);
         let here = here.filter(|node| !node.out_of_service && !node.uid.is_empty());
@@ -212,13 +212,13 @@ impl Acting<'_> {
                 None => Unit::new().delete(key.clone(), revision),
             };
             match self.write(write).await {
-                Err(Stop::Look) => match self.same_publication(node, &publication).await? {
+                Err(Interrupted::Stale) => match self.same_publication(node, &publication).await? {
                     Some((now, at)) => (publication, revision) = (now, at),
                     None => return Ok(()),
                 },
                 other => return other.map(drop),
             }
         }
-        Err(Stop::Look)
+        Err(Interrupted::Stale)
     }
 }

@@ -1,27 +1,27 @@
 //! What the conditions of a volume and its publications are to say. Pure.
 
-use super::case::Case;
-use super::index::Seen;
+use super::index::VolumeSnapshot;
 use super::plan::{Decision, Step, Target, Wait};
 use super::record::{self, Blocked};
+use super::retry_state::RetryState;
 use crate::proto::Condition;
 
 /// Where the conditions do not say what is the case, and what they are to say: what failed, else what is waited for.
 /// `unready` is why its plugin is not ready.
-pub fn notes(
-    case: Option<&Case>,
-    seen: &Seen,
+pub fn condition_changes(
+    retry: Option<&RetryState>,
+    seen: &VolumeSnapshot,
     decision: &Decision,
     unready: Option<&Blocked>,
 ) -> Vec<(Target, Option<Blocked>)> {
     let is_unknown = decision.step == Some(Step::Connect);
     let say = |target: Target, conditions: Option<&Vec<Condition>>| {
-        if case.is_some_and(|case| case.is_quiet(&target)) {
+        if retry.is_some_and(|retry| retry.is_quiet(&target)) {
             return None;
         }
         let mut waits = decision.waits.iter();
         let wait = waits.find(|wait| wait.is_fault && wait.target == target);
-        let failed = case.and_then(|case| case.blocked(&target));
+        let failed = retry.and_then(|retry| retry.blocked(&target));
         let unready = unready.filter(|_| is_unknown && target == Target::Volume);
         let now = failed.or(unready).cloned().or_else(|| wait.map(blocked_by));
         // As long as the plugin was not asked, what stands may still be so.
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::etcd::Revision;
     use crate::proto::{Publication, PublicationStatus, Volume, VolumeStatus};
-    use crate::volumes::act::Trouble;
+    use crate::volumes::operation::Failure;
     use crate::volumes::retry::Pace;
 
     fn node() -> Target {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     /// A volume on the node n1, with these reasons in their conditions.
-    fn seen(of_volume: Option<&str>, of_node: Option<&str>) -> Seen {
+    fn seen(of_volume: Option<&str>, of_node: Option<&str>) -> VolumeSnapshot {
         let volume = Volume {
             status: Some(VolumeStatus {
                 conditions: conditions(of_volume),
@@ -93,7 +93,7 @@ mod tests {
             }),
             ..Publication::default()
         };
-        Seen {
+        VolumeSnapshot {
             volume,
             revision: Revision(1),
             publications: [("n1".parse().unwrap(), publication)].into(),
@@ -103,15 +103,15 @@ mod tests {
         }
     }
 
-    fn failing(target: Target) -> Case {
-        let mut case = Case::default();
-        let trouble = Trouble {
+    fn failing(target: Target) -> RetryState {
+        let mut retry = RetryState::default();
+        let failure = Failure {
             why: why("Internal"),
             pace: Some(Pace::Quick),
             is_quiet: false,
         };
-        case.fail(target, trouble);
-        case
+        retry.fail(target, failure);
+        retry
     }
 
     fn waiting(is_fault: bool) -> Decision {
@@ -136,47 +136,63 @@ mod tests {
 
     #[test]
     fn what_failed_is_said_where_it_failed_and_only_once() {
-        let case = failing(node());
+        let retry = failing(node());
         let settled = Decision::default();
         let note = (node(), Some(why("Internal")));
-        assert_eq!(notes(Some(&case), &seen(None, None), &settled, None), [note]);
+        assert_eq!(
+            condition_changes(Some(&retry), &seen(None, None), &settled, None),
+            [note]
+        );
         let said = seen(None, Some("Internal"));
-        assert_eq!(notes(Some(&case), &said, &settled, None), []);
+        assert_eq!(condition_changes(Some(&retry), &said, &settled, None), []);
     }
 
     #[test]
     fn what_is_over_is_taken_back() {
         let stands = seen(Some("Internal"), Some("Internal"));
-        let over = notes(None, &stands, &Decision::default(), None);
+        let over = condition_changes(None, &stands, &Decision::default(), None);
         assert_eq!(over, [(Target::Volume, None), (node(), None)]);
     }
 
     #[test]
     fn a_wait_is_said_if_somebody_has_to_do_something_about_it() {
         let note = (node(), Some(why("NodeIDMissing")));
-        assert_eq!(notes(None, &seen(None, None), &waiting(true), None), [note]);
-        assert_eq!(notes(None, &seen(None, None), &waiting(false), None), []);
-        let case = failing(node());
-        let both = notes(Some(&case), &seen(None, None), &waiting(true), None);
+        assert_eq!(
+            condition_changes(None, &seen(None, None), &waiting(true), None),
+            [note]
+        );
+        assert_eq!(
+            condition_changes(None, &seen(None, None), &waiting(false), None),
+            []
+        );
+        let retry = failing(node());
+        let both = condition_changes(Some(&retry), &seen(None, None), &waiting(true), None);
         assert_eq!(both, [(node(), Some(why("Internal")))], "what failed says more");
     }
 
     #[test]
     fn a_plugin_that_is_not_ready_is_said_of_the_volume_and_takes_nothing_back() {
         let starting = why("PluginStarting");
-        let said = notes(None, &seen(None, Some("NotFound")), &unknown(), Some(&starting));
+        let said = condition_changes(None, &seen(None, Some("NotFound")), &unknown(), Some(&starting));
         assert_eq!(said, [(Target::Volume, Some(starting.clone()))]);
         let stands = seen(Some("Internal"), Some("NotFound"));
-        assert_eq!(notes(None, &stands, &unknown(), None), [], "it was not asked yet");
-        let over = notes(None, &stands, &Decision::default(), Some(&starting));
+        assert_eq!(
+            condition_changes(None, &stands, &unknown(), None),
+            [],
+            "it was not asked yet"
+        );
+        let over = condition_changes(None, &stands, &Decision::default(), Some(&starting));
         assert_eq!(over, [(Target::Volume, None), (node(), None)], "nothing needs it");
     }
 
     #[test]
     fn a_quiet_failure_says_nothing_and_takes_nothing_back() {
-        let mut case = Case::default();
-        case.fail(Target::Volume, Trouble::restless());
+        let mut retry = RetryState::default();
+        retry.fail(Target::Volume, Failure::restless());
         let stands = seen(Some("Internal"), None);
-        assert_eq!(notes(Some(&case), &stands, &Decision::default(), None), []);
+        assert_eq!(
+            condition_changes(Some(&retry), &stands, &Decision::default(), None),
+            []
+        );
     }
 }

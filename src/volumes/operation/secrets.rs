@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Acting, Stop, Trouble};
+use super::{Acting, Failure, Interrupted};
 use crate::csi::{SecretValue, Secrets};
 use crate::proto::{Secret, Volume};
 use crate::store::Name;
@@ -11,7 +11,7 @@ use crate::volumes::record::Blocked;
 
 impl Acting<'_> {
     /// Those that the volume names, as they are now. All that is missing is told, and no call is made then.
-    pub(super) async fn secrets(&self, volume: &Volume) -> Result<Secrets, Stop> {
+    pub(super) async fn secrets(&self, volume: &Volume) -> Result<Secrets, Interrupted> {
         let entries = volume.spec.as_ref().map_or(&[][..], |spec| &spec.secrets);
         let mut read: BTreeMap<&str, Option<Secret>> = BTreeMap::new();
         let (mut values, mut faults) = (Vec::new(), Vec::new());
@@ -43,7 +43,7 @@ impl Acting<'_> {
         if faults.is_empty() {
             return Ok(values.into_iter().collect());
         }
-        Err(Stop::Failed(Trouble {
+        Err(Interrupted::Failed(Failure {
             why: Blocked {
                 reason: "SecretMissing".to_owned(),
                 message: faults.join("; "),
@@ -54,13 +54,13 @@ impl Acting<'_> {
         }))
     }
 
-    async fn secret(&self, name: &str) -> Result<Option<Secret>, Stop> {
+    async fn secret(&self, name: &str) -> Result<Option<Secret>, Interrupted> {
         let Ok(parsed) = name.parse::<Name>() else {
             return Ok(None);
         };
         let key = self.env.store.keys.secret(&parsed);
         let read = self.env.store.etcd.get(&key).await;
-        let (stored, _) = read.map_err(|error| Trouble::etcd(&error))?;
+        let (stored, _) = read.map_err(|error| Failure::etcd(&error))?;
         Ok(stored.and_then(|kv| decode::<Secret>(name, &kv.value).ok()))
     }
 }
