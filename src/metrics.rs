@@ -37,7 +37,7 @@ pub struct CsiOperation {
 /// A single label `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
-    /// From a fixed set of words.
+    /// `canceled`, `closed`, `compacted`, `error`, `silent`, `too_large`
     pub reason: &'static str,
 }
 
@@ -51,7 +51,7 @@ pub struct Outcome {
 /// A single label `kind`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Kind {
-    /// From a fixed set of words.
+    /// `service`, `network`
     pub kind: &'static str,
 }
 
@@ -78,7 +78,7 @@ pub struct MemberKind {
 /// A single label `state`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct State {
-    /// From a fixed set of words.
+    /// `creating`, `created`, `deleting`, `malformed`
     pub state: &'static str,
 }
 

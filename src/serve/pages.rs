@@ -1,4 +1,4 @@
-//! The pages: which probe each shows, and how a report reads.
+//! The pages: which probe each one shows, and how a report is written.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
 }
 
 fn page(status: StatusCode, content_type: &'static str, body: String) -> Response {
-    // An answer holds for the moment of the question.
+    // An answer holds only for the moment of the request.
     let headers: [(HeaderName, &str); 2] = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")];
     (status, headers, body).into_response()
 }
@@ -52,7 +52,7 @@ fn probe(name: &str, report: &Report, query: Option<&str>) -> Response {
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    // Whoever is refused wants to know why, whether they asked or not.
+    // A failed probe always says why: the kubelet records the body in its Event.
     let body = if report.ok() && !asks_for_verbose(query) {
         "ok".to_owned()
     } else {
@@ -69,14 +69,14 @@ fn asks_for_verbose(query: Option<&str>) -> bool {
         .any(|part| part.split('=').next() == Some("verbose"))
 }
 
-/// A line per check and a verdict, as kube-apiserver writes them.
+/// A line for each check and a verdict, in kube-apiserver's format.
 fn verbose(name: &str, report: &Report) -> String {
     let mut text = String::new();
     for check in &report.checks {
         let (sign, verdict) = if check.ok { ('+', "ok") } else { ('-', "failed") };
         let _ = write!(text, "[{sign}]{} {verdict}", check.name);
         if !check.detail.is_empty() {
-            // One line a check, whatever an error text of another program contains.
+            // An error text of another program may hold line breaks; a check is one line.
             let _ = write!(text, ": {}", check.detail.replace(['\n', '\r'], " "));
         }
         text.push('\n');

@@ -205,7 +205,7 @@ async fn a_newer_release_ends_the_term_and_the_candidacies_of_the_older_until_it
     for replica in &mut replicas.0 {
         assert!(!replica.leads().await);
         replica
-            .wait_for_log("a controller of release 999.0.0 is there")
+            .wait_for_log("a controller of release 999.0.0 is running")
             .await;
         replica.wait_ready().await;
     }

@@ -112,7 +112,7 @@ async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_
     // Before anything is there: an init container that waits, and an operator who watches.
     let shown = quorate_deployment.shown().await;
     assert!(
-        shown.contains("none yet: nothing was reconciled, nobody is admitted"),
+        shown.contains("none yet: nothing is reconciled, no replica is admitted"),
         "{shown}"
     );
     let mut initializing = JoinSet::new();
