@@ -363,3 +363,30 @@ where
         tasks.spawn(volumes.run());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    async fn ended(part: BoxFuture<'static, ()>, stop: &CancellationToken) -> Result<(), String> {
+        let parts = [("other", stop.clone().cancelled_owned().boxed()), ("part", part)];
+        run_parts(parts, stop).await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_part_that_ends_before_the_stop_fails_the_replica_and_stops_the_others() {
+        let stop = CancellationToken::new();
+        let failed = ended(ready(()).boxed(), &stop).await;
+        assert_eq!(failed, Err("part ended unexpectedly".to_owned()));
+        assert!(stop.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_part_that_panics_fails_the_replica() {
+        let stop = CancellationToken::new();
+        let failed = ended(async { panic!("on purpose") }.boxed(), &stop).await;
+        assert!(failed.unwrap_err().contains("panicked"));
+    }
+}

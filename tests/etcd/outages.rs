@@ -8,7 +8,7 @@ use tonic::Code;
 
 use super::following;
 use crate::support::client::{
-    commit, config, connect, connect_to, connect_with, lead, pulse, put, requests, store,
+    commit, config, connect, connect_to, connect_with, lead, pulse, put, requests_so_far, store,
 };
 use crate::support::etcd::{READS_BEGUN, TestEtcd};
 use crate::support::proxy::{Network, Proxy};
@@ -69,7 +69,7 @@ async fn a_learner_is_no_endpoint() {
         "--learner",
         "--peer-urls=http://127.0.0.1:1",
     ]);
-    let looks = || requests(&client, "member_list", Code::Ok);
+    let looks = || requests_so_far(&client, "member_list", Code::Ok);
     let before = looks();
     eventually(SOON, "the member list is looked at again", async || {
         // The second of them began after the learner was there; the third after that was acted upon.

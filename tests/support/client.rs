@@ -95,6 +95,11 @@ pub fn requests(etcd: &Etcd, operation: &str, code: Code) -> f64 {
     metrics::requests(&etcd.metrics().encode(), operation, code)
 }
 
+/// The same for an operation that may not have been requested yet ([`metrics::requests_so_far`]).
+pub fn requests_so_far(etcd: &Etcd, operation: &str, code: Code) -> f64 {
+    metrics::requests_so_far(&etcd.metrics().encode(), operation, code)
+}
+
 /// The keys below a prefix that were written or deleted after this revision, as often as they were.
 pub async fn written_since(etcd: &Etcd, prefix: &str, revision: i64) -> Vec<String> {
     let mut history = Watcher::new(etcd, KeyRange::prefix(prefix), Revision(revision + 1));
