@@ -1,4 +1,4 @@
-//! Replicas that are asked to stop: in which order they do, and within which time (INV-10).
+//! Replicas that stop: in which order, and within which time (INV-10).
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::support::hold::Hold;
 use crate::support::quorate::Replicas;
 use crate::support::wait::{SOON, eventually, same};
 
-/// The order of serving (INV-4), the other way round.
+/// The order of serving (INV-4) in reverse.
 #[tokio::test]
 async fn a_replica_that_is_asked_to_stop_is_unready_before_its_record_goes() {
     let etcd = TestEtcd::start().await;
@@ -31,19 +31,19 @@ async fn a_replica_that_is_asked_to_stop_is_unready_before_its_record_goes() {
         same(replica.status_of("/readyz").await, Some(503))
     })
     .await;
-    // It goes no further for as long as it is held: the record stands.
+    // The replica is paused here: its record still stands.
     assert!(client.get(&record).await.unwrap().0.is_some());
     between.release();
     let status = replica.ended().await;
     assert!(status.success(), "{status}");
-    eventually(SOON, "its record goes with it", async || {
+    eventually(SOON, "its record is deleted", async || {
         same(client.get(&record).await.unwrap().0.is_none(), true)
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_standby_that_is_asked_to_stop_starts_nothing_and_goes() {
+async fn a_standby_that_is_asked_to_stop_begins_no_term() {
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three(&etcd).await;
     let standby = (leader + 1) % 3;
@@ -63,7 +63,7 @@ async fn a_standby_that_is_asked_to_stop_starts_nothing_and_goes() {
 }
 
 #[tokio::test]
-async fn a_replica_stops_in_time_although_etcd_is_silent_and_at_once_when_asked_twice() {
+async fn while_etcd_is_silent_a_replica_stops_in_time_and_at_once_when_asked_twice() {
     use std::os::unix::process::ExitStatusExt;
     let mut etcd = TestEtcd::start().await;
     let patient = launch(&etcd).start("patient");
@@ -79,7 +79,7 @@ async fn a_replica_stops_in_time_although_etcd_is_silent_and_at_once_when_asked_
         replica.terminate();
         replica.wait_for_log("asked to stop").await;
     }
-    // The lease cannot be revoked now: it waits for that, within its limit.
+    // The lease cannot be revoked now: the replica tries until its limit.
     replicas.0[1].terminate();
     let status = replicas.0[1].ended().await;
     assert_eq!(
@@ -121,6 +121,6 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
         };
         let (ended, ()) = tokio::join!(replica, stopping);
         assert!(ended.is_ok(), "round {round}: {ended:?}");
-        assert_eq!(etcd.keys("/q/"), [""; 0], "and nothing is left behind");
+        assert_eq!(etcd.keys("/q/"), [""; 0], "round {round} left keys");
     }
 }

@@ -8,7 +8,7 @@ use tonic::Code;
 
 use super::following;
 use crate::support::client::{
-    commit, config, connect, connect_to, connect_with, lead, pulse, put, requests_so_far, store,
+    TTL, commit, config, connect, connect_to, connect_with, lead_for, pulse, put, requests_so_far, store,
 };
 use crate::support::etcd::{READS_BEGUN, TestEtcd};
 use crate::support::proxy::{Network, Proxy};
@@ -156,7 +156,9 @@ async fn a_paused_member_costs_one_of_three_no_more_than_a_few_requests() {
     let client = connect(&etcd).await;
     let _following = following(&client);
     let mut beating = JoinSet::new();
-    let leader = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
+    let leader = lead_for(&client, "leader", TTL, &pulse(&mut beating))
+        .await
+        .unwrap();
     let follower = (raft_leader(&etcd).await + 1) % 3;
     etcd.members[follower].pause();
     let rest: Vec<String> = (0..3)

@@ -15,8 +15,11 @@ use super::etcd::TestEtcd;
 use super::metrics;
 use super::wait::{SOON, eventually};
 
-/// The least TTL that one etcd member grants as asked, in every release.
+/// The least TTL that one etcd member grants as requested, in every release. For tests of the end of a lease.
 pub const TTL: Duration = Duration::from_secs(2);
+
+/// No machine is busy enough for a lease of this TTL to expire during a test.
+pub const LONG_TTL: Duration = Duration::from_secs(60);
 
 /// Limits short enough for tests of what happens when they are over.
 pub fn config(endpoints: Vec<String>) -> Config {
@@ -77,10 +80,20 @@ pub fn pulse(tasks: &mut JoinSet<()>) -> Pulse {
     pulse
 }
 
-/// Campaigns below the election prefix of [`store`], without an end.
+/// Campaigns below the election prefix of [`store`], on a lease that outlasts the test.
 pub async fn lead(etcd: &Etcd, name: &str, pulse: &Pulse) -> Result<Leadership, CampaignError> {
+    lead_for(etcd, name, LONG_TTL, pulse).await
+}
+
+/// Campaigns below the election prefix of [`store`], on a lease of this TTL.
+pub async fn lead_for(
+    etcd: &Etcd,
+    name: &str,
+    ttl: Duration,
+    pulse: &Pulse,
+) -> Result<Leadership, CampaignError> {
     let election = store(etcd).keys.election();
-    campaign(etcd, &election, name, TTL, pulse, &CancellationToken::new()).await
+    campaign(etcd, &election, name, ttl, pulse, &CancellationToken::new()).await
 }
 
 /// A series of the connection's metrics ([`metrics::value`]).
