@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use quorate::dev::etcd::Member;
 use quorate::etcd::members::{ChangeError, ChangeFault, ListedMember, MemberList, MemberReport, raft_leader};
 use quorate::etcd::{Etcd, MemberId};
+use quorate_dev::etcd::Member;
 use tonic::Code;
 
 use super::members::{LIMIT, list, named};
