@@ -305,9 +305,7 @@ where
         let etcd = &self.store.etcd;
         let election = self.store.keys.election();
         let leadership = campaign(etcd, &election, node.as_str(), *lease_ttl, pulse, withdraw).await?;
-        let metrics = etcd.metrics();
-        metrics.leader_transitions.inc();
-        metrics.leader.set(1);
+        etcd.metrics().leader_transitions.inc();
         let fence = leadership.fence().clone();
         self.status.leading.send_replace(Some(fence));
         // The margin of the requested TTL: never more than that of the granted one.
@@ -316,7 +314,6 @@ where
             self.start_term(fence, tasks)
         })
         .await;
-        metrics.leader.set(0);
         self.status.leading.send_replace(None);
         Ok(end)
     }

@@ -19,7 +19,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 
 /// All pages; axum answers other methods than GET and HEAD with 405 and other paths with the fallback.
 pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
-    let (live, ready, leader) = (Arc::clone(&probes), Arc::clone(&probes), probes);
+    let (live, ready, leader, scraped) = (probes.clone(), probes.clone(), probes.clone(), probes);
     Router::new()
         .route(
             "/livez",
@@ -32,7 +32,11 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
         .route("/leaderz", get(async move || leader_page(&(leader.leader)())))
         .route(
             "/metrics",
-            get(async move || page(StatusCode::OK, OPENMETRICS, metrics.encode())),
+            get(async move || {
+                // At each scrape, from the source of /leaderz: the two never disagree.
+                metrics.leader.set((scraped.leader)().leading.into());
+                page(StatusCode::OK, OPENMETRICS, metrics.encode())
+            }),
         )
         .fallback(async || {
             let text = "not found: there are /livez, /readyz, /leaderz and /metrics\n";

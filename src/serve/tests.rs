@@ -121,13 +121,30 @@ fn leaderz_names_the_leader_and_answers_200_only_there() {
 fn metrics_are_openmetrics_text_with_the_current_values() {
     let metrics = Metrics::new("1.0.0");
     let server = serve_answers(&Arc::default(), metrics.clone());
-    metrics.leader.set(1);
+    metrics.quorum_blocked.set(1);
     let answer = request(&server, "GET", "/metrics");
     assert_eq!(answer.status, 200);
     let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert!(answer.head.contains(content_type), "{}", answer.head);
-    assert!(answer.body.contains("\nquorate_leader 1\n"), "{}", answer.body);
+    assert!(
+        answer.body.contains("\nquorate_quorum_blocked 1\n"),
+        "{}",
+        answer.body
+    );
     assert!(answer.body.ends_with("# EOF\n"), "{}", answer.body);
+    server.stop();
+}
+
+#[test]
+fn the_metric_of_leadership_agrees_with_leaderz_at_every_scrape() {
+    let answers = Arc::new(Mutex::new(Answers::default()));
+    let server = serve_answers(&answers, Metrics::new("1.0.0"));
+    for leading in [true, false] {
+        answers.lock().unwrap().leader.leading = leading;
+        let body = request(&server, "GET", "/metrics").body;
+        let line = format!("\nquorate_leader {}\n", i32::from(leading));
+        assert!(body.contains(&line), "{body}");
+    }
     server.stop();
 }
 

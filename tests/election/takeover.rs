@@ -271,6 +271,8 @@ async fn a_replica_cut_off_is_unready_before_its_record_expires_and_recovers() {
         same(replica.leads().await, false)
     })
     .await;
+    // Its lease cannot be revoked now, and it tries for a second; but its window is closed.
+    assert_eq!(replica.metric("quorate_leader").await, 0.0);
     assert_eq!(replica.status_of("/livez").await, Some(200));
     eventually(SOON, "its record expires", async || {
         same(client.get(&record).await.unwrap().0.is_none(), true)
