@@ -1,14 +1,19 @@
 //! Replicas that stop: in which order, and within which time (INV-10).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate::etcd::Fence;
 use quorate::replica::{self, ReplicaStatus, Settings};
+use quorate::term;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{ELECTION, TTL, launch, store_of_replicas, three, wait_for_candidates};
 use crate::gate::term::{Recorder, TIMES, bundle};
-use crate::support::client::{connect, store};
+use crate::support::client::{connect, lead, pulse, store};
 use crate::support::etcd::TestEtcd;
 use crate::support::hold::Hold;
 use crate::support::quorate::Replicas;
@@ -91,6 +96,56 @@ async fn while_etcd_is_silent_a_replica_stops_in_time_and_at_once_when_asked_twi
     assert!(status.success(), "{status}");
     assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
     etcd.members[0].resume();
+}
+
+/// Calls its function when it is dropped.
+struct AtEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tasks_of_a_term_have_ended_before_its_lease_is_revoked() {
+    let etcd = Arc::new(TestEtcd::start().await);
+    let client = connect(&etcd).await;
+    let mut beating = JoinSet::new();
+    let leadership = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
+    let (stop, ended) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+    stop.cancel();
+    let end = term::run(leadership, TTL, &stop, |fence, tasks| {
+        let (fence, etcd, ended) = (fence.clone(), etcd.clone(), ended.clone());
+        tasks.spawn(async move {
+            let _at_end = AtEnd(|| {
+                // Longer than it takes to revoke a lease.
+                std::thread::sleep(Duration::from_millis(300));
+                assert_eq!(etcd.keys("/q/kubernetes/reconciler/leader/").len(), 1);
+                assert!(!fence.window().is_open());
+                ended.store(true, Ordering::Relaxed);
+            });
+            std::future::pending::<()>().await;
+        });
+    })
+    .await;
+    assert_eq!(end, term::End::Stopped);
+    assert!(ended.load(Ordering::Relaxed));
+    assert_eq!(etcd.keys("/q/"), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_ends_by_itself_ends_the_term() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let mut beating = JoinSet::new();
+    let leadership = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
+    let never = CancellationToken::new();
+    let running = term::run(leadership, TTL, &never, |_, tasks| {
+        tasks.spawn(std::future::ready(()));
+    });
+    assert_eq!(timeout(SOON, running).await.unwrap(), term::End::Lost);
+    assert_eq!(etcd.keys("/q/"), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
