@@ -1,6 +1,6 @@
 //! The names of gRPC codes, in metrics and messages.
 
-use tonic::Code;
+pub use tonic::Code;
 
 /// The code's name in Go's gRPC library, which the usual dashboards of etcd and of CSI expect.
 pub fn name(code: Code) -> &'static str {

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use quorate::etcd::election::{CampaignError, Candidate, Leadership, campaign, candidates};
 use quorate::etcd::{Etcd, Pulse};
+use quorate::grpc_code::Code;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tonic::Code;
 
 use crate::support::client::{
     LONG_TTL, TTL, connect, connect_to, lead, lead_for, metric, pulse, put, requests, store,

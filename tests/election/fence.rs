@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use quorate::etcd::election::Leadership;
 use quorate::etcd::{Etcd, FencedError, Revision, Txn};
+use quorate::grpc_code::Code;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tonic::Code;
 
 use super::SHORT_TTL;
 use crate::support::client::{

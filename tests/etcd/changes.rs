@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use quorate::etcd::members::{ChangeError, ChangeFault, ListedMember, MemberList, MemberReport, raft_leader};
 use quorate::etcd::{Etcd, MemberId};
+use quorate::grpc_code::Code;
 use quorate_dev::etcd::Member;
-use tonic::Code;
 
 use super::members::{LIMIT, list, named};
 use crate::support::client::{config, connect, connect_to, connect_with, put, requests};

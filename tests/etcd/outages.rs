@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quorate::etcd::{Etcd, Session, Txn};
+use quorate::grpc_code::Code;
 use tokio::task::JoinSet;
-use tonic::Code;
 
 use super::following;
 use crate::support::client::{

@@ -5,10 +5,10 @@ use std::time::Duration;
 use quorate::etcd::Txn;
 use quorate::gate::controller::{GateController, Times};
 use quorate::gate::status::{State, Status};
+use quorate::grpc_code::Code;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tonic::Code;
 
 use super::term::{Cluster, TIMES, bundle, only, read_status, release, status};
 use crate::support::client::{commit, config, connect_with, lead, requests, store};

@@ -11,6 +11,7 @@ use quorate::gate::plan::BundleVersions;
 use quorate::gate::releases::Releases;
 use quorate::gate::status::{State, Status};
 use quorate::gate::watch_nodes::watch_nodes;
+use quorate::grpc_code::Code;
 use quorate::proto::{Metadata, Node, NodeStatus, Registration};
 use quorate::release::{Release, Version};
 use quorate::store::Store;
@@ -18,7 +19,6 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::Code;
 
 use crate::support::client::{commit, connect, lead, put, requests, store};
 use crate::support::etcd::TestEtcd;

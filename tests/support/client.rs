@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use quorate::etcd::election::{CampaignError, Leadership, campaign};
 use quorate::etcd::{Committed, Config, Etcd, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher};
+use quorate::grpc_code::Code;
 use quorate::metrics::Metrics;
 use quorate::store::{Keys, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tonic::Code;
 
 use super::etcd::TestEtcd;
 use super::metrics;

@@ -1,9 +1,8 @@
 //! Metrics as a scraper reads them. A series that does not exist is an error: a misspelt label would read as 0 for ever,
 //! and an assertion on it could not fail.
 
-use quorate::grpc_code;
+use quorate::grpc_code::{self, Code};
 use quorate::metrics::sample;
-use tonic::Code;
 
 /// The value of a series, by its name with labels as in OpenMetrics text. Panics if no series has that name.
 #[track_caller]
