@@ -114,9 +114,8 @@ async fn the_tasks_of_a_term_have_ended_before_its_lease_is_revoked() {
     let mut beating = JoinSet::new();
     let leadership = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
     let (stop, ended) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-    stop.cancel();
     let end = term::run(leadership, TTL, &stop, |fence, tasks| {
-        let (fence, etcd, ended) = (fence.clone(), etcd.clone(), ended.clone());
+        let (fence, etcd, ended, stop) = (fence.clone(), etcd.clone(), ended.clone(), stop.clone());
         tasks.spawn(async move {
             let _at_end = AtEnd(|| {
                 // Longer than it takes to revoke a lease.
@@ -125,6 +124,7 @@ async fn the_tasks_of_a_term_have_ended_before_its_lease_is_revoked() {
                 assert!(!fence.window().is_open());
                 ended.store(true, Ordering::Relaxed);
             });
+            stop.cancel();
             std::future::pending::<()>().await;
         });
     })
