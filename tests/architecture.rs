@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use quorate_dev::workspace::root;
+
 /// Every source file below `src`, by its path from the root.
 pub fn sources() -> Vec<(PathBuf, String)> {
     fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
@@ -11,15 +13,12 @@ pub fn sources() -> Vec<(PathBuf, String)> {
                 walk(&path, found);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
-                found.push((
-                    path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_owned(),
-                    text,
-                ));
+                found.push((path.strip_prefix(root()).unwrap().to_owned(), text));
             }
         }
     }
     let mut found = Vec::new();
-    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    walk(&root().join("src"), &mut found);
     assert!(found.len() > 40, "only {} source files were found", found.len());
     found
 }

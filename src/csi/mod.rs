@@ -40,7 +40,7 @@ pub use secret::{SecretValue, Secrets};
 pub use session::Session;
 pub use tonic::Code;
 
-/// The messages of `proto/csi/v1`, as they travel: for this module and for the test plugin.
+/// The messages of `proto/csi/v1`, as they travel.
 #[allow(
     missing_docs,
     clippy::all,

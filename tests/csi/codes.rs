@@ -4,8 +4,8 @@ use quorate::csi::class::classify;
 use quorate::csi::{
     CallError, Class, Code, CsiNodeId, ExpandVolume, Method, NotReady, Secrets, Session, VolumeId,
 };
-use quorate::dev::csi_plugin::faults::Happening;
 use quorate::grpc_code;
+use quorate_dev::csi_plugin::faults::Happening;
 
 use crate::support::csi::{LONG, TestPlugin, answer, bytes, create, mount, publish};
 

@@ -5,9 +5,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use quorate::csi::{CallError, Code, CsiNodeId, ExpandVolume, Plugin, VolumeId};
-use quorate::dev::csi_plugin::control::Order;
-use quorate::dev::csi_plugin::faults::Happening;
 use quorate::metrics::Metrics;
+use quorate_dev::csi_plugin::control::Order;
+use quorate_dev::csi_plugin::faults::Happening;
 use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 

@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
-use quorate::dev::process::{Program, Supervised, find_on_path};
-use quorate::dev::{http, ports};
+use quorate::cli::companion::find_on_path;
+use quorate_dev::process::{Program, Supervised};
+use quorate_dev::{http, ports};
 use serde_json::Value;
 
 use super::kustomize::{Deploy, run};

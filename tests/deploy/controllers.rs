@@ -8,8 +8,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Secret;
-use quorate::dev::process::{Program, Supervised};
-use quorate::dev::{http, ports};
+use quorate_dev::process::{Program, Supervised};
+use quorate_dev::{http, ports, workspace};
 use serde_json::{Value, json};
 
 use super::apiserver::apply;
@@ -247,7 +247,7 @@ fn mount(objects: &[Value], volume: &Value, directory: &Path) {
 /// A next release of the built-in bundle: it drops a file, and changes immutable fields of two objects. No replica of the
 /// present release may serve once it has reconciled.
 fn next_release(directory: &Path) {
-    let builtin = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/resources/builtin");
+    let builtin = workspace::root().join("src/resources/builtin");
     fs::create_dir(directory).unwrap();
     let description =
         "name: builtin\nrelease: 99.0.0\nminReconcilerRelease: 0.1.0\nminApiserverRelease: 99.0.0\n";

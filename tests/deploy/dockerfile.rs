@@ -1,8 +1,9 @@
 //! The Dockerfile. No test builds an image; the tests check everything that the Dockerfile names.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
+
+use quorate_dev::workspace;
 
 use super::kustomize::{Deploy, pod_specs, run, shipped};
 
@@ -37,7 +38,7 @@ fn copies() -> Vec<(Option<String>, Vec<String>, String)> {
 
 #[test]
 fn every_file_that_the_dockerfile_copies_exists_and_is_in_the_build_context() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = workspace::root();
     let context = fs::read_to_string(shipped().join("Dockerfile.dockerignore")).unwrap();
     let (mut own, mut stages) = (0, Vec::new());
     for words in instructions() {
@@ -63,7 +64,7 @@ fn every_file_that_the_dockerfile_copies_exists_and_is_in_the_build_context() {
 
 #[test]
 fn the_copied_files_are_a_complete_package_for_cargo() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = workspace::root();
     let context = tempfile::tempdir().unwrap();
     for (from, sources, _) in copies() {
         if from.is_none() {

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorate::dev::pki::Authority;
+use quorate_dev::pki::Authority;
+use quorate_dev::workspace;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -18,7 +19,7 @@ pub const OVERLAYS: [&str; 4] = [
 
 /// `deploy/` of this repository.
 pub fn shipped() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
+    workspace::root().join("deploy")
 }
 
 /// A copy of `deploy/` with certificates, in a directory of its own.

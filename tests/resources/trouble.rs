@@ -198,7 +198,7 @@ async fn a_watch_that_breaks_continues_when_the_server_is_back() {
 
 #[tokio::test]
 async fn a_missing_permission_is_named() {
-    let user = quorate::dev::apiserver::User {
+    let user = quorate_dev::apiserver::User {
         name: "reader".to_owned(),
         token: "reader-token".to_owned(),
         groups: Vec::new(),

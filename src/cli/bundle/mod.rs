@@ -43,7 +43,10 @@ pub async fn run(args: BundleArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 }
 
 /// Loads the bundle of `--bundle`, or the built-in one without the flag.
-pub(super) fn of_flag(directory: Option<&Path>) -> Result<Bundle, Failure> {
+///
+/// # Errors
+/// A usage failure that says what is wrong with the bundle.
+pub fn of_flag(directory: Option<&Path>) -> Result<Bundle, Failure> {
     match directory {
         Some(directory) => {
             Bundle::load(directory).map_err(|error| Failure::usage(format!("--bundle: {error}")))
