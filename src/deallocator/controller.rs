@@ -147,7 +147,7 @@ impl<'d> Work<'d> {
                 Outcome::Done(_) if matches!(action, Action::Orphan(_)) => orphaned.push(action),
                 Outcome::Done(_) => deleted.push(action),
                 Outcome::Refused => {
-                    self.gauges.metrics.deallocator_refused.inc();
+                    self.gauges.metrics.deallocator_refused_transactions.inc();
                     debug!("refused, as something changed meanwhile: {}", Summary(&[action]));
                 }
                 Outcome::Failed(error) => {
@@ -209,7 +209,7 @@ impl<'d> Work<'d> {
         }
         self.gauges
             .metrics
-            .deallocator_orphaned
+            .deallocator_orphaned_tasks
             .inc_by(orphaned.len() as u64);
         let note = format!("orphaned {}", Summary(orphaned));
         info!("{note}");
