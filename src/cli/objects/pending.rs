@@ -211,10 +211,10 @@ fn node(view: &View, name: &Name, driver: &str) -> Option<plan::Node> {
 }
 
 /// The stored conditions that block the volume or its publications: their messages, and a sentence about each.
-fn blocked_sentences(
-    volume: &Volume,
-    publications: &BTreeMap<Name, Publication>,
-) -> impl Iterator<Item = (String, String)> {
+fn blocked_sentences<'a>(
+    volume: &'a Volume,
+    publications: &'a BTreeMap<Name, Publication>,
+) -> impl Iterator<Item = (String, String)> + use<'a> {
     let own = volume
         .status
         .as_ref()
