@@ -80,8 +80,11 @@ fn columns(cell: &str) -> usize {
     cell.chars().count()
 }
 
-/// What stands in a cell that has no value.
+/// Shown in the place of an empty value.
 pub const NONE: &str = "<none>";
+
+/// Shown in the place of a value that could not be learnt.
+pub const UNKNOWN: &str = "<unknown>";
 
 /// The text, or [`NONE`] if it is empty.
 pub fn or_none(text: &str) -> &str {

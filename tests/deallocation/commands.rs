@@ -281,7 +281,7 @@ async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
     let error = world.run(&wait).await.expect_code(2);
     assert!(
         error.contains(
-            "not gone after 300ms\n  service/web: held back by 2 objects: task web/1 (running) and 1 more"
+            "not done after 300ms\n  service/web: held back by 2 objects: task web/1 (running) and 1 more"
         ),
         "{error}"
     );
@@ -290,12 +290,12 @@ async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
     let mut next = async || timeout(SOON, told.next_line()).await.unwrap().unwrap();
     assert_eq!(
         next().await.as_deref(),
-        Some("service/web: held back by 2 objects: task web/1 (running) and 1 more")
+        Some("waiting: service/web: held back by 2 objects: task web/1 (running) and 1 more")
     );
     world.remove("/tasks/web/1").await;
     assert_eq!(
         next().await.as_deref(),
-        Some("service/web: held back by task web/2 (running)")
+        Some("waiting: service/web: held back by task web/2 (running)")
     );
     world.remove("/tasks/web/2").await;
     let output = timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();

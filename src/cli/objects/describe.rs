@@ -35,15 +35,11 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, ids) = args.target.resolve(&args.names).map_err(Failure::usage)?;
     let store = connect(etcd).await?;
     let view = kind.read(&store, &ids).await?;
-    let (found, missing) = kind.select(&view, &ids);
+    let (found, missing) = kind.select(&view, &ids, Timestamp::now());
     if found.is_empty() && missing.is_empty() {
-        eprintln!("no {} found below {}", kind.words().plural, store.keys.prefix());
+        eprintln!("no {} found below {}", kind.words.plural, store.keys.prefix());
     }
-    let now = Timestamp::now();
-    let texts: Vec<String> = found
-        .iter()
-        .map(|(name, kv)| kind.describe(&view, name, kv, now))
-        .collect();
+    let texts: Vec<String> = found.iter().map(|item| kind.describe(item)).collect();
     if print(&texts.join("\n"))? == Reader::Gone || missing.is_empty() {
         return Ok(());
     }

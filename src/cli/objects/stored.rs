@@ -53,5 +53,5 @@ pub fn malformed<O: Object>(name: &str, why: &Malformed) -> Failure {
     let kind = O::KIND.to_lowercase();
     let message = format!("refused by rule Malformed: {kind}/{name} cannot be read: {why}");
     Failure::new(Exit::Refused, message)
-        .hint(by_kind(O::KIND).map_or("only its writer can mend it", |kind| kind.mending()))
+        .hint(by_kind(O::KIND).map_or("only its writer can repair it", |kind| kind.repair()))
 }

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use futures::future::select_all;
+use jiff::Timestamp;
 
 use crate::cli::exit::Failure;
 use crate::cli::roles::facts;
 use crate::etcd::members::{MemberList, MemberReport};
 use crate::etcd::{Etcd, KeyRange, KeyValue, Revision};
+use crate::store::object::{Malformed, Object, decode};
 use crate::store::{Cache, Keys, Store};
 
 /// The keys of some ranges.
@@ -131,6 +133,34 @@ impl View {
             Some(kv) => self.entries.insert(key.to_vec(), kv.clone()),
             None => self.entries.remove(key),
         };
+    }
+}
+
+/// One object of a view.
+#[derive(Clone, Copy)]
+pub struct Item<'v> {
+    /// Everything that was read with it.
+    pub view: &'v View,
+    /// Its name, or `OWNER/NAME`.
+    pub name: &'v str,
+    /// Its key and value.
+    pub stored: &'v KeyValue,
+    /// The time that ages are counted to.
+    pub now: Timestamp,
+}
+
+impl Item<'_> {
+    /// The stored object.
+    ///
+    /// # Errors
+    /// Why the value cannot be read.
+    pub fn object<O: Object>(&self) -> Result<O, Malformed> {
+        decode(self.name, &self.stored.value)
+    }
+
+    /// When it was last written.
+    pub fn revision(&self) -> Revision {
+        self.stored.mod_revision
     }
 }
 

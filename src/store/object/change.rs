@@ -163,17 +163,9 @@ pub trait Codec: Sync {
 #[derive(Debug)]
 pub struct Of<O>(PhantomData<fn() -> O>);
 
-impl<O> Of<O> {
-    /// There is one of each kind.
-    pub const fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<O> Default for Of<O> {
-    fn default() -> Self {
-        Self::new()
-    }
+impl<O: Appliable> Of<O> {
+    /// The codec of the kind.
+    pub const CODEC: &'static dyn Codec = &Self(PhantomData);
 }
 
 fn read<O: Appliable>(document: &Value, faults: &mut Vec<Fault>) -> Option<(Header, O::Manifest)> {

@@ -16,9 +16,8 @@ pub trait Marked: Object {
     /// Where the mark is.
     fn mark_mut(&mut self) -> &mut Option<Stored>;
 
-    /// An object of this name that uses nothing and is marked: what replaces one whose value cannot be read and that
-    /// is to go all the same.
-    fn empty_and_marked(name: &str, uid: String, now: Timestamp) -> Self {
+    /// A new object that uses nothing. It replaces one whose value cannot be read, so that this one can be deleted.
+    fn empty(name: &str, uid: String, now: Timestamp) -> Self {
         let mut object = Self::default();
         *object.metadata_mut() = Metadata {
             name: name.to_owned(),
@@ -27,7 +26,6 @@ pub trait Marked: Object {
             generation: 1,
             ..Metadata::default()
         };
-        *object.mark_mut() = Some(time::to_proto(now));
         object
     }
 }

@@ -153,7 +153,7 @@ mod tests {
             now: jiff::Timestamp::UNIX_EPOCH,
             uid: "u".to_owned(),
         };
-        match Of::<Secret>::new().plan(&document, None, &request) {
+        match Of::<Secret>::CODEC.plan(&document, None, &request) {
             Ok(Step::Create(value)) => Ok(decode("token", &value).unwrap()),
             Ok(other) => panic!("{other:?}"),
             Err(rejection) => Err(rejection.to_string()),

@@ -177,7 +177,7 @@ mod tests {
             value,
             mod_revision: Revision(7),
         });
-        Of::<Service>::new().plan(document, stored, &request)
+        Of::<Service>::CODEC.plan(document, stored, &request)
     }
 
     fn document_of(spec: Value) -> Value {
@@ -208,7 +208,7 @@ mod tests {
         ) else {
             panic!("it is not written");
         };
-        let new = Of::<Service>::new().new_references("web", Some(&before.encode_to_vec()), &after);
+        let new = Of::<Service>::CODEC.new_references("web", Some(&before.encode_to_vec()), &after);
         let front = Reference {
             kind: "Network",
             name: "front".parse().unwrap(),

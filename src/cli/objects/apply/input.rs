@@ -21,7 +21,7 @@ const STDIN: &str = "standard input";
 /// A document without a fault of its own.
 pub struct Manifest {
     /// What kind of object it is.
-    pub kind: &'static dyn Kind,
+    pub kind: &'static Kind,
     /// How that is read and written.
     pub codec: &'static dyn Codec,
     /// What the object is called.
@@ -35,7 +35,7 @@ pub struct Manifest {
 impl Manifest {
     /// `node/n1`
     pub fn id(&self) -> String {
-        format!("{}/{}", self.kind.words().singular, self.name)
+        format!("{}/{}", self.kind.words.singular, self.name)
     }
 }
 
@@ -159,10 +159,10 @@ fn check(source: &str, place: &str, document: Value) -> Result<Manifest, Vec<Str
     };
     let told = |faults: Vec<Fault>| faults.iter().map(|fault| format!("{origin}: {fault}")).collect();
     let kind = kind_of(&document, kind_word.as_deref()).map_err(|fault| told(vec![fault]))?;
-    let Some(codec) = kind.applied() else {
+    let Some(codec) = kind.applied else {
         let message = format!(
             "{} objects are written by Quorate alone and cannot be applied",
-            kind.words().kind
+            kind.words.kind
         );
         return Err(told(vec![Fault::new("kind", message)]));
     };
@@ -180,9 +180,9 @@ fn check(source: &str, place: &str, document: Value) -> Result<Manifest, Vec<Str
     }
 }
 
-fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static dyn Kind, Fault> {
-    let applied = || KINDS.iter().filter(|kind| kind.applied().is_some());
-    let names = || applied().map(|kind| kind.words().kind);
+fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static Kind, Fault> {
+    let applied = || KINDS.iter().filter(|kind| kind.applied.is_some());
+    let names = || applied().map(|kind| kind.words.kind);
     let all = names().collect::<Vec<_>>().join(", ");
     let Some(word) = word else {
         return Err(match document {

@@ -42,16 +42,15 @@ pub async fn check(
     let id = manifest.name.to_string();
     let mut found = Vec::new();
     for reference in manifest.codec.new_references(&id, before, after) {
-        let Some((kind, codec)) = by_kind(reference.kind).and_then(|kind| Some((kind, kind.applied()?)))
-        else {
+        let Some((kind, codec)) = by_kind(reference.kind).and_then(|kind| Some((kind, kind.applied?))) else {
             return Err(Failure::failed(format!(
                 "{} objects cannot be referred to",
                 reference.kind
             )));
         };
-        let name = format!("{} {}", kind.words().singular, reference.name);
+        let name = format!("{} {}", kind.words.singular, reference.name);
         let text = reference.name.to_string();
-        let key = kind.key(&store.keys, &Id::from(reference.name));
+        let key = (kind.space.key)(&store.keys, &Id::from(reference.name));
         let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
         let state = match stored {
             None => State::Missing,

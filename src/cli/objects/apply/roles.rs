@@ -45,7 +45,7 @@ fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Optio
     let (Step::Configure(after), Some(stored)) = (step, stored) else {
         return None;
     };
-    if manifest.kind.words().kind != Node::KIND {
+    if manifest.kind.words.kind != Node::KIND {
         return None;
     }
     let name = &manifest.name.name;

@@ -9,7 +9,7 @@ use crate::store::{Id, Name};
 /// The first argument of the object commands: `KIND` or `KIND/NAME`.
 #[derive(Clone, Debug)]
 pub struct Target {
-    kind: &'static dyn Kind,
+    kind: &'static Kind,
     id: Option<Id>,
 }
 
@@ -18,16 +18,16 @@ impl Target {
     ///
     /// # Errors
     /// A sentence about the first argument that does not fit.
-    pub fn resolve(&self, others: &[String]) -> Result<(&'static dyn Kind, Vec<Id>), String> {
+    pub fn resolve(&self, others: &[String]) -> Result<(&'static Kind, Vec<Id>), String> {
         let mut ids: Vec<Id> = self.id.iter().cloned().collect();
         for other in others {
             // As many slashes as the kind's own names have, or one more after the kind.
-            let bare = other.matches('/').count() == usize::from(self.kind.is_owned());
+            let bare = other.matches('/').count() == usize::from(self.kind.is_owned);
             let id = if bare || !other.contains('/') {
                 Some(parse_id(self.kind, other)?)
             } else {
                 let target = parse(other)?;
-                let (expected, found) = (self.kind.words().kind, target.kind.words().kind);
+                let (expected, found) = (self.kind.words.kind, target.kind.words.kind);
                 if expected != found {
                     return Err(format!(
                         "\"{other}\" is a {found}; one command takes one kind ({expected})"
@@ -53,9 +53,9 @@ fn parse(text: &str) -> Result<Target, String> {
     })
 }
 
-fn parse_id(kind: &dyn Kind, text: &str) -> Result<Id, String> {
+fn parse_id(kind: &Kind, text: &str) -> Result<Id, String> {
     let name = |text: &str| text.parse::<Name>().map_err(|error| error.to_string());
-    match (kind.is_owned(), text.split_once('/')) {
+    match (kind.is_owned, text.split_once('/')) {
         (true, Some((owner, own))) => Ok(Id {
             owner: Some(name(owner)?),
             name: name(own)?,
@@ -63,7 +63,7 @@ fn parse_id(kind: &dyn Kind, text: &str) -> Result<Id, String> {
         (true, None) => Err(format!(
             "\"{}\" is no {}: expected OWNER/NAME",
             text.escape_debug(),
-            kind.words().singular
+            kind.words.singular
         )),
         (false, _) => name(text).map(Id::from),
     }
@@ -73,7 +73,7 @@ fn parse_id(kind: &dyn Kind, text: &str) -> Result<Id, String> {
 #[derive(Clone, Copy)]
 pub struct TargetParser {
     /// Those that help and completions name. The others are read, too, for an answer of the command's own.
-    named: fn(&dyn Kind) -> bool,
+    named: fn(&Kind) -> bool,
 }
 
 impl TargetParser {
@@ -82,7 +82,7 @@ impl TargetParser {
 
     /// For `delete`.
     pub const DELETED: Self = Self {
-        named: |kind| kind.deleted().is_some(),
+        named: |kind| kind.deleted.is_ok(),
     };
 }
 
@@ -101,7 +101,7 @@ impl TypedValueParser for TargetParser {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let named = KINDS.iter().filter(|kind| (self.named)(**kind));
         Some(Box::new(named.map(|kind| {
-            let words = kind.words();
+            let words = &kind.words;
             PossibleValue::new(words.plural)
                 .alias(words.singular)
                 .aliases(words.short)

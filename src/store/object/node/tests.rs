@@ -4,7 +4,7 @@ use super::super::change::{Codec, Of, Part, Request, Step, Stored};
 use super::super::{decode, text};
 use super::*;
 
-const NODES: Of<Node> = Of::new();
+const NODES: &dyn Codec = Of::<Node>::CODEC;
 const UID: &str = "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11";
 
 fn request(part: Part) -> Request {

@@ -31,7 +31,7 @@ fn plan(document: &Value, stored: Option<&Volume>) -> Result<Step, Rejection> {
         value,
         mod_revision: Revision(7),
     });
-    Of::<Volume>::new().plan(document, stored, &request)
+    Of::<Volume>::CODEC.plan(document, stored, &request)
 }
 
 fn full() -> Value {

@@ -7,6 +7,7 @@ use super::KIND;
 use super::seen::{Seen, bytes, known};
 use crate::cli::output::{Description, NONE, or_none};
 use crate::etcd::Revision;
+use crate::etcd::members::Status;
 use crate::roles::plan::cause_words;
 use crate::store::object::{condition, time, with_header};
 
@@ -63,70 +64,63 @@ pub(super) fn document(seen: &Seen<'_>, revision: Revision) -> Value {
 }
 
 pub(super) fn describe(description: &mut Description, seen: &Seen<'_>, now: Timestamp) {
-    let urls = |urls: &[String]| or_none(&urls.join(", ")).to_owned();
-    match &seen.record {
-        Some(record) => {
-            description.field(
-                0,
-                "Node",
-                format!("{} (uid {})", record.node, or_none(&record.node_uid)),
-            );
-            if let Some(joined) = time::from_proto(record.joined_at.as_ref()) {
-                description.field(0, "Joined", time::since(joined, now));
-            }
-        }
-        None => _ = description.field(0, "Node", NONE),
-    }
-    match seen.listed {
-        Some(listed) => {
-            description
-                .field(0, "Etcd Name", or_none(&listed.name))
-                .field(0, "Role", seen.role())
-                .field(0, "Peer URLs", urls(&listed.peer_urls))
-                .field(0, "Client URLs", urls(&listed.client_urls));
-        }
-        None => _ = description.field(0, "Role", "none: it is not in etcd's member list"),
-    }
+    describe_node(description, seen, now);
+    describe_listing(description, seen);
     let health = match seen.illness() {
         Some(illness) => format!("{}: {illness}", seen.health()),
         None => seen.health().to_owned(),
     };
     description.field(0, "Health", health);
     if let Some(status) = seen.status() {
-        let leader = match (seen.leads, status.raft_leader) {
-            (true, _) => "yes".to_owned(),
-            (false, Some(leader)) => format!("no, it follows {leader}"),
-            (false, None) => "no, and it sees none".to_owned(),
-        };
-        description
-            .field(0, "Raft Leader", leader)
-            .field(0, "Raft Term", status.raft_term.to_string())
-            .field(
-                0,
-                "Applied",
-                format!("{} of {} known to be committed", status.applied, status.committed),
-            )
-            .field(0, "Lag", known(seen.lag))
-            .field(0, "Version", status.version.as_str())
-            .field(
-                0,
-                "Database",
-                format!("{}, {} in use", bytes(status.db_size), bytes(status.db_in_use)),
-            );
+        describe_status(description, seen, status);
     }
     description.field(0, "Alarms", or_none(&seen.alarms.join(", ")));
     if let Some(removal) = seen.record.as_ref().and_then(|record| record.removal.as_ref()) {
         let since = time::from_proto(removal.decided_at.as_ref());
         let since = since.map_or_else(String::new, |at| format!(", since {}", time::since(at, now)));
-        description.field(
-            0,
-            "Removal",
-            format!(
-                "decided on in term {}, {}{since}",
-                removal.term,
-                cause_words(removal.cause())
-            ),
-        );
+        let (term, cause) = (removal.term, cause_words(removal.cause()));
+        description.field(0, "Removal", format!("decided on in term {term}, {cause}{since}"));
     }
     description.conditions(&seen.conditions(), now);
+}
+
+fn describe_node(description: &mut Description, seen: &Seen<'_>, now: Timestamp) {
+    let Some(record) = &seen.record else {
+        description.field(0, "Node", NONE);
+        return;
+    };
+    let uid = or_none(&record.node_uid);
+    description.field(0, "Node", format!("{} (uid {uid})", record.node));
+    if let Some(joined) = time::from_proto(record.joined_at.as_ref()) {
+        description.field(0, "Joined", time::since(joined, now));
+    }
+}
+
+fn describe_listing(description: &mut Description, seen: &Seen<'_>) {
+    let Some(listed) = seen.listed else {
+        description.field(0, "Role", "none: it is not in etcd's member list");
+        return;
+    };
+    description
+        .field(0, "Etcd Name", or_none(&listed.name))
+        .field(0, "Role", seen.role())
+        .field(0, "Peer URLs", or_none(&listed.peer_urls.join(", ")))
+        .field(0, "Client URLs", or_none(&listed.client_urls.join(", ")));
+}
+
+fn describe_status(description: &mut Description, seen: &Seen<'_>, status: &Status) {
+    let leader = match (seen.leads, status.raft_leader) {
+        (true, _) => "yes".to_owned(),
+        (false, Some(leader)) => format!("no, it follows {leader}"),
+        (false, None) => "no, and it sees none".to_owned(),
+    };
+    let applied = format!("{} of {} known to be committed", status.applied, status.committed);
+    let database = format!("{}, {} in use", bytes(status.db_size), bytes(status.db_in_use));
+    description
+        .field(0, "Raft Leader", leader)
+        .field(0, "Raft Term", status.raft_term.to_string())
+        .field(0, "Applied", applied)
+        .field(0, "Lag", known(seen.lag))
+        .field(0, "Version", status.version.as_str())
+        .field(0, "Database", database);
 }
