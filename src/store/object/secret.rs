@@ -136,7 +136,7 @@ pub fn to_document(secret: &Secret, mod_revision: Revision) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::object::change::{Codec, Of, Part, Request, Step};
+    use crate::store::object::change::{Of, Part, Request, Step};
     use crate::store::object::decode;
 
     const SENTINEL: &str = "xyzzy-s3cr3t";

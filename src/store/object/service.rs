@@ -163,7 +163,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::store::object::change::{Codec, Of, Part, Request, Step, Stored};
+    use crate::store::object::change::{Of, Part, Request, Step, Stored};
     use crate::store::object::decode;
 
     fn plan(document: &Value, stored: Option<&Service>) -> Result<Step, Rejection> {

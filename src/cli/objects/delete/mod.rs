@@ -62,7 +62,7 @@ pub struct Ending {
 
 impl Ending {
     /// The end of an object that is deleted once nothing holds it back.
-    const fn of_marked(blockers: fn(&View, &Id) -> Vec<String>) -> Self {
+    pub const fn of_marked(blockers: fn(&View, &Id) -> Vec<String>) -> Self {
         Self {
             created: |view, key, _| view.get(key).map(|kv| kv.create_revision),
             blockers,

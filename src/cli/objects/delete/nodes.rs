@@ -160,6 +160,7 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::Revision;
     use crate::proto::{Metadata, NodeSpec, Role};
     use crate::roles::checks::{Known, Managed};
     use crate::roles::quorum::Standing;

@@ -1,7 +1,7 @@
 use prost::Message;
 use serde_json::{Value, json};
 
-use super::super::change::{Codec, Of, Part, Request, Step, Stored};
+use super::super::change::{Of, Part, Request, Step, Stored};
 use super::super::{decode, text};
 use super::*;
 use crate::etcd::Revision;
