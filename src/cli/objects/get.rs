@@ -13,9 +13,9 @@ use super::view::{Item, LiveView, View};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Format, Reader, Table, one_line, print, warn};
+use crate::store::object::document::with_header;
 use crate::store::object::label::Selector;
 use crate::store::object::text::{to_json, to_yaml};
-use crate::store::object::with_header;
 use crate::store::{Id, Store};
 
 /// How often `--watch` asks members how they are.
@@ -297,7 +297,7 @@ impl Printer {
 }
 
 fn list_document<'a>(documents: impl Iterator<Item = &'a Value>, revision: i64) -> Value {
-    let metadata = serde_json::Map::from_iter([("resourceVersion".to_owned(), json!(revision.to_string()))]);
-    let items = serde_json::Map::from_iter([("items".to_owned(), documents.cloned().collect())]);
-    with_header("List", metadata, items)
+    let items: Vec<&Value> = documents.collect();
+    let metadata = json!({"resourceVersion": revision.to_string()});
+    with_header("List", metadata, json!({"items": items}))
 }

@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use prost_types::Timestamp as Stored;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::document::present;
 use super::fields::Fields;
 use super::{Object, time};
 use crate::proto::{Metadata, Network, Service, Volume};
@@ -62,13 +63,11 @@ impl Marked for Volume {
 
 /// The status of a document: whether it is marked, since when, and what holds it back.
 pub fn status(mark: Option<&Stored>, blockers: &[String]) -> Value {
-    let mut status = Map::new();
-    status.insert("deleting".to_owned(), json!(mark.is_some()));
-    if let Some(since) = time::from_proto(mark) {
-        status.insert("deletingSince".to_owned(), json!(time::rfc3339(since)));
-    }
-    status.insert("blockers".to_owned(), json!(blockers));
-    Value::Object(status)
+    present(json!({
+        "deleting": mark.is_some(),
+        "deletingSince": time::document(mark),
+        "blockers": blockers,
+    }))
 }
 
 /// Checks the status of a document. Nobody can set it; it stands in what `get -o yaml` printed.

@@ -6,14 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
-
-use crate::etcd::Revision;
 use crate::proto::Metadata;
 use crate::store::keys::{BadName, Id, Name};
 
 pub mod change;
 pub mod condition;
+pub mod document;
 pub mod fields;
 pub mod label;
 pub mod mark;
@@ -30,6 +28,7 @@ pub mod text;
 pub mod time;
 pub mod tombstone;
 pub mod volume;
+pub mod words;
 
 use fields::{Fault, Fields};
 
@@ -211,60 +210,10 @@ impl Header {
     }
 }
 
-/// The document of an object: `apiVersion`, `kind` and `metadata` as stored, then `parts` (spec, status). Keys come
-/// out in alphabetical order, which is the order in which Kubernetes writes them, too.
-pub fn document(
-    kind: &str,
-    metadata: Option<&Metadata>,
-    mod_revision: Revision,
-    parts: Map<String, Value>,
-) -> Value {
-    let mut shown = Map::new();
-    let empty = Metadata::default();
-    let metadata = metadata.unwrap_or(&empty);
-    shown.insert("name".to_owned(), json!(metadata.name));
-    if !metadata.uid.is_empty() {
-        shown.insert("uid".to_owned(), json!(metadata.uid));
-    }
-    if !metadata.labels.is_empty() {
-        shown.insert("labels".to_owned(), json!(metadata.labels));
-    }
-    if let Some(time) = time::from_proto(metadata.creation_time.as_ref()) {
-        shown.insert("creationTimestamp".to_owned(), json!(time::rfc3339(time)));
-    }
-    if metadata.generation != 0 {
-        shown.insert("generation".to_owned(), json!(metadata.generation));
-    }
-    // A string, as in Kubernetes: it is compared, not counted with.
-    shown.insert("resourceVersion".to_owned(), json!(mod_revision.to_string()));
-    with_header(kind, shown, parts)
-}
-
-/// What is shown in the place of an object whose value is malformed: a condition says why.
-pub fn malformed_document(kind: &str, name: &str, mod_revision: Revision, malformed: &Malformed) -> Value {
-    let metadata = Metadata {
-        name: name.to_owned(),
-        ..Metadata::default()
-    };
-    let condition = json!({
-        "type": "Malformed", "status": "True", "reason": "Unreadable", "message": malformed.to_string(),
-    });
-    let parts = Map::from_iter([("status".to_owned(), json!({"conditions": [condition]}))]);
-    document(kind, Some(&metadata), mod_revision, parts)
-}
-
-/// A document of `kind` with this metadata and these parts.
-pub fn with_header(kind: &str, metadata: Map<String, Value>, parts: Map<String, Value>) -> Value {
-    let mut document = Map::new();
-    document.insert("apiVersion".to_owned(), json!(API_VERSION));
-    document.insert("kind".to_owned(), json!(kind));
-    document.insert("metadata".to_owned(), Value::Object(metadata));
-    document.extend(parts);
-    Value::Object(document)
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::proto::Node;
 

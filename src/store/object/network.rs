@@ -1,11 +1,12 @@
 //! The Network kind: nothing but a name that services refer to.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Rejection};
+use super::document::document;
 use super::fields::{Fault, Fields};
 use super::mark::{self, Marked};
-use super::{Object, document};
 use crate::etcd::Revision;
 use crate::proto::{Metadata, Network, NetworkSpec, NetworkStatus};
 
@@ -62,9 +63,6 @@ impl Appliable for Network {
 
 /// The document of a network. `blockers` are what holds it back, if it is marked.
 pub fn to_document(network: &Network, mod_revision: Revision, blockers: &[String]) -> Value {
-    let parts = Map::from_iter([
-        ("spec".to_owned(), json!({})),
-        ("status".to_owned(), mark::status(network.mark(), blockers)),
-    ]);
+    let parts = json!({"spec": {}, "status": mark::status(network.mark(), blockers)});
     document(Network::KIND, network.metadata.as_ref(), mod_revision, parts)
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Rejection};
+use super::document::document;
 use super::fields::{Fault, Fields};
-use super::{Object, document};
 use crate::csi::Endpoint;
 use crate::etcd::Revision;
 use crate::proto::{Metadata, Plugin, PluginSpec};
@@ -164,7 +165,7 @@ pub fn to_document(plugin: &Plugin, mod_revision: Revision) -> Value {
     let spec = json!({
         "endpoint": endpoint(plugin), "concurrency": concurrency(plugin), "timeout": timeout_text(plugin),
     });
-    let parts = Map::from_iter([("spec".to_owned(), spec)]);
+    let parts = json!({"spec": spec});
     document(Plugin::KIND, plugin.metadata.as_ref(), mod_revision, parts)
 }
 

@@ -5,11 +5,12 @@ use std::fmt;
 
 use k8s_openapi::ByteString;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Rejection};
+use super::document::document;
 use super::fields::{Fault, Fields};
-use super::{Object, document};
 use crate::etcd::Revision;
 use crate::proto::{Metadata, Secret};
 
@@ -129,7 +130,7 @@ fn read_values(
 /// The document of a secret: the keys in the place of the values.
 pub fn to_document(secret: &Secret, mod_revision: Revision) -> Value {
     let keys: Vec<&String> = secret.data.keys().collect();
-    let parts = Map::from_iter([("keys".to_owned(), json!(keys))]);
+    let parts = json!({"keys": keys});
     document(Secret::KIND, secret.metadata.as_ref(), mod_revision, parts)
 }
 

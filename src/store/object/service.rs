@@ -1,11 +1,12 @@
 //! The Service kind: what its document says, and which networks it uses.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Reference, Rejection};
+use super::document::document;
 use super::fields::{Fault, Fields};
 use super::mark::{self, Marked};
-use super::{Object, document};
 use crate::etcd::Revision;
 use crate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus};
 use crate::store::keys::Name;
@@ -148,13 +149,10 @@ fn texts(names: Option<&[Name]>) -> Vec<String> {
 /// The document of a service. `blockers` are what holds it back, if it is marked.
 pub fn to_document(service: &Service, mod_revision: Revision, blockers: &[String]) -> Value {
     let spec = service.spec.clone().unwrap_or_default();
-    let parts = Map::from_iter([
-        (
-            "spec".to_owned(),
-            json!({"networks": spec.networks, "taskNetworks": spec.task_networks}),
-        ),
-        ("status".to_owned(), mark::status(service.mark(), blockers)),
-    ]);
+    let parts = json!({
+        "spec": {"networks": spec.networks, "taskNetworks": spec.task_networks},
+        "status": mark::status(service.mark(), blockers),
+    });
     document(Service::KIND, service.metadata.as_ref(), mod_revision, parts)
 }
 

@@ -1,10 +1,12 @@
 //! The Task kind: what runs for a service, on which node, and how far it is.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Reference, Rejection};
+use super::document::{document, given, present};
 use super::fields::{Fault, Fields};
-use super::{Object, document};
+use super::words::word_of_number;
 use crate::etcd::Revision;
 use crate::proto::task_status::State;
 use crate::proto::{Metadata, Node, Service, Task, TaskSpec, TaskStatus};
@@ -58,15 +60,7 @@ pub fn is_finished(task: &Task) -> bool {
 
 /// `running` and so on, empty if unset, or the number of a state that only a later release knows.
 pub fn state_word(task: &Task) -> String {
-    let number = task.status.unwrap_or_default().state;
-    match State::try_from(number) {
-        Ok(state) => STATES
-            .iter()
-            .find(|(_, candidate)| *candidate == state)
-            .map(|(word, _)| (*word).to_owned())
-            .unwrap_or_default(),
-        Err(_) => format!("unknown ({number})"),
-    }
+    word_of_number(STATES, task.status.unwrap_or_default().state)
 }
 
 impl Object for Task {
@@ -191,20 +185,11 @@ fn text(name: Option<&Name>) -> String {
 
 /// The document of a task.
 pub fn to_document(task: &Task, mod_revision: Revision) -> Value {
-    let stored = task.spec.clone().unwrap_or_default();
-    let mut spec = Map::from_iter([("service".to_owned(), json!(stored.service))]);
-    if !stored.node.is_empty() {
-        spec.insert("node".to_owned(), json!(stored.node));
-    }
-    let mut status = Map::new();
-    let state = state_word(task);
-    if !state.is_empty() {
-        status.insert("state".to_owned(), json!(state));
-    }
-    let parts = Map::from_iter([
-        ("spec".to_owned(), Value::Object(spec)),
-        ("status".to_owned(), Value::Object(status)),
-    ]);
+    let spec = task.spec.clone().unwrap_or_default();
+    let parts = json!({
+        "spec": present(json!({"service": spec.service, "node": given(&spec.node)})),
+        "status": present(json!({"state": given(&state_word(task))})),
+    });
     document(Task::KIND, task.metadata.as_ref(), mod_revision, parts)
 }
 

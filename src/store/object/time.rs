@@ -23,6 +23,11 @@ pub fn rfc3339(time: Timestamp) -> String {
         .to_string()
 }
 
+/// A stored time in a document.
+pub fn document(stored: Option<&prost_types::Timestamp>) -> Option<String> {
+    from_proto(stored).map(rfc3339)
+}
+
 /// How long ago `then` was, with as much detail as matters: `45s`, `5m20s`, `47m`, `3h15m`, `30h`, `3d4h`, `90d`,
 /// `2y100d`, `9y`. A time in the future (clocks differ) is `0s`.
 pub fn age(then: Timestamp, now: Timestamp) -> String {

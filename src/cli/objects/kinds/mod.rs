@@ -14,7 +14,7 @@ use crate::cli::output::{Column, Description, UNKNOWN, one_line, or_none, pairs}
 use crate::etcd::KeyRange;
 use crate::proto::Metadata;
 use crate::store::object::change::Codec;
-use crate::store::object::{Malformed, Object, malformed_document, time};
+use crate::store::object::{Malformed, Object, document, time};
 use crate::store::{Id, Keys, Name, Store};
 
 mod members;
@@ -219,7 +219,7 @@ impl Kind {
                 cells.resize(self.columns.len(), String::new());
                 Shown {
                     labels: BTreeMap::new(),
-                    document: malformed_document(
+                    document: document::malformed(
                         self.words.kind,
                         item.name,
                         item.stored.mod_revision,

@@ -1,7 +1,7 @@
 //! A member in full: as a document and in words.
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::KIND;
 use super::seen::{Seen, bytes, known};
@@ -9,58 +9,40 @@ use crate::cli::output::{Description, NONE, or_none};
 use crate::etcd::Revision;
 use crate::etcd::members::Status;
 use crate::roles::plan::cause_words;
-use crate::store::object::{condition, time, with_header};
+use crate::store::object::document::{given, present, with_header};
+use crate::store::object::{condition, time};
 
 pub(super) fn document(seen: &Seen<'_>, revision: Revision) -> Value {
-    let mut metadata = Map::from_iter([("name".to_owned(), json!(seen.id.to_string()))]);
-    if revision != Revision::ABSENT {
-        metadata.insert("resourceVersion".to_owned(), json!(revision.to_string()));
-    }
-    let mut status = Map::new();
-    let mut set = |name: &str, value: Value| _ = status.insert(name.to_owned(), value);
-    if let Some(record) = &seen.record {
-        set("node", json!(record.node));
-        set("nodeUID", json!(record.node_uid));
-        if let Some(joined) = time::from_proto(record.joined_at.as_ref()) {
-            set("joinedAt", json!(time::rfc3339(joined)));
-        }
-        if let Some(removal) = &record.removal {
-            set("removal", json!(cause_words(removal.cause())));
-        }
-    }
-    set("listed", json!(seen.listed.is_some()));
-    if let Some(listed) = seen.listed {
-        set("etcdName", json!(listed.name));
-        set("role", json!(seen.role()));
-        set("peerURLs", json!(listed.peer_urls));
-        set("clientURLs", json!(listed.client_urls));
-    }
-    set("leader", json!(seen.leads));
-    set(
-        "healthy",
-        json!(seen.survey.is_some_and(|survey| survey.is_healthy())),
-    );
-    if let Some(illness) = seen.illness() {
-        set("message", json!(illness));
-    }
-    if let Some(answered) = seen.status() {
-        set("version", json!(answered.version));
-        set("dbSizeBytes", json!(answered.db_size));
-        set("dbInUseBytes", json!(answered.db_in_use));
-        set("raftTerm", json!(answered.raft_term));
-    }
-    if let Some(lag) = seen.lag {
-        set("lag", json!(lag));
-    }
-    if !seen.alarms.is_empty() {
-        set("alarms", json!(seen.alarms));
-    }
-    let conditions = seen.conditions();
-    if !conditions.is_empty() {
-        set("conditions", condition::documents(&conditions));
-    }
-    let parts = Map::from_iter([("status".to_owned(), Value::Object(status))]);
-    with_header(KIND, metadata, parts)
+    let record = seen.record.as_ref();
+    let removal = record.and_then(|record| record.removal.as_ref());
+    let listed = seen.listed;
+    let answered = seen.status();
+    let status = json!({
+        "node": record.map(|record| &record.node),
+        "nodeUID": record.map(|record| &record.node_uid),
+        "joinedAt": record.and_then(|record| time::document(record.joined_at.as_ref())),
+        "removal": removal.map(|removal| cause_words(removal.cause())),
+        "listed": listed.is_some(),
+        "etcdName": listed.map(|listed| &listed.name),
+        "role": listed.map(|_| seen.role()),
+        "peerURLs": listed.map(|listed| &listed.peer_urls),
+        "clientURLs": listed.map(|listed| &listed.client_urls),
+        "leader": seen.leads,
+        "healthy": seen.survey.is_some_and(|survey| survey.is_healthy()),
+        "message": seen.illness(),
+        "version": answered.map(|status| &status.version),
+        "dbSizeBytes": answered.map(|status| status.db_size),
+        "dbInUseBytes": answered.map(|status| status.db_in_use),
+        "raftTerm": answered.map(|status| status.raft_term),
+        "lag": seen.lag,
+        "alarms": given(&seen.alarms),
+        "conditions": condition::documents(&seen.conditions()),
+    });
+    let metadata = json!({
+        "name": seen.id.to_string(),
+        "resourceVersion": (revision != Revision::ABSENT).then(|| revision.to_string()),
+    });
+    with_header(KIND, present(metadata), json!({"status": present(status)}))
 }
 
 pub(super) fn describe(description: &mut Description, seen: &Seen<'_>, now: Timestamp) {
