@@ -315,7 +315,10 @@ async fn a_wait_is_over_when_another_object_has_taken_the_name() {
     world.apply(&service("web", "{}")).await;
     let (child, mut told) = delete_and_wait(&world, "service/web");
     let first = timeout(SOON, told.next_line()).await.unwrap().unwrap();
-    assert_eq!(first.as_deref(), Some("waiting: service/web: nothing holds it back"));
+    assert_eq!(
+        first.as_deref(),
+        Some("waiting: service/web: nothing holds it back")
+    );
 
     // It sees neither come nor go: only that there is another one now.
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();

@@ -1,5 +1,7 @@
 use prost::Message;
 
+use std::collections::BTreeMap;
+
 use super::super::change::{Codec, Of, Part, Request, Step, Stored};
 use super::super::{decode, text};
 use super::*;
