@@ -22,6 +22,7 @@ fn main() -> std::io::Result<()> {
             &["proto"],
         )?;
     tonic_prost_build::configure()
+        .build_server(false)
         .btree_map(".")
         // Messages with secret values cannot be printed, by type.
         .skip_debug(SECRET_BEARERS.map(|message| format!("csi.v1.{message}")))

@@ -11,14 +11,13 @@
 //! | store | [`store`]: keys, objects, transactions, caches | |
 //! | CSI | [`csi`]: connections to plugins, capabilities, calls | clients of `tonic`, alone |
 //! | Kubernetes | [`kube`]: client, discovery, apply, events | `kube`, alone |
-//! | subjects | [`gate`], [`resources`], [`roles`], [`deallocator`]: a pure `plan` each, a controller around it | |
+//! | subjects | [`gate`], [`resources`], [`roles`], [`volumes`], [`deallocator`]: a pure `plan` each, a controller around it | |
 //! | a process | [`term`], [`replica`], [`serve`] | |
-//! | people | [`cli`], [`dev`] | |
+//! | people | [`cli`] | |
 
 pub mod cli;
 pub mod csi;
 pub mod deallocator;
-pub mod dev;
 pub mod etcd;
 pub mod failpoint;
 pub mod gate;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use quorate::csi::Session;
 use quorate::store::writer::{Writer, writer};
-use quorate::volumes::act::{Env, Job, Outcome, Task, act};
-use quorate::volumes::index::Seen;
+use quorate::volumes::index::VolumeSnapshot;
+use quorate::volumes::operation::{Env, Job, Outcome, Task, act};
 use quorate::volumes::plan::{Lost, Step};
 use tokio::sync::Semaphore;
 
@@ -22,11 +22,11 @@ async fn told(world: &World) -> (Leader, Writer) {
 }
 
 /// A volume as it is, without anything that is known around it.
-async fn seen(world: &World, name: &str) -> Seen {
+async fn seen(world: &World, name: &str) -> VolumeSnapshot {
     let key = world.store.keys.volume(&parsed(name));
     let (stored, _) = world.store.etcd.get(&key).await.unwrap();
     let stored = stored.unwrap();
-    Seen {
+    VolumeSnapshot {
         volume: Volume::decode(&*stored.value).unwrap(),
         revision: stored.mod_revision,
         publications: Default::default(),
@@ -36,7 +36,7 @@ async fn seen(world: &World, name: &str) -> Seen {
     }
 }
 
-fn job(name: &str, seen: &Seen, step: Step, session: &Arc<Session>) -> Job {
+fn job(name: &str, seen: &VolumeSnapshot, step: Step, session: &Arc<Session>) -> Job {
     Job {
         name: parsed(name),
         driver: parsed(DRIVER),
@@ -98,7 +98,7 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
         ("other", &published, detach(Lost::Unchanged(before))),
     ] {
         let ended = act(env.clone(), job(name, seen, step.clone(), &session)).await;
-        assert!(matches!(ended.outcome, Outcome::Look), "{step:?}: {ended:?}");
+        assert!(matches!(ended.outcome, Outcome::Stale), "{step:?}: {ended:?}");
         assert_eq!(world.records().await, at, "{step:?}: nothing was written");
     }
     assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
