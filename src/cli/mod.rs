@@ -1,4 +1,5 @@
-//! The command line: a file a command family, one connection vocabulary, one table of exit codes.
+//! The command line: a module for each family of commands. All share one vocabulary for connections and one table of
+//! exit codes.
 
 use std::process::ExitCode;
 
@@ -33,12 +34,12 @@ pub struct Cli {
     /// How to reach etcd.
     #[command(flatten)]
     pub etcd: EtcdArgs,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Every command.
+/// The commands, in the order of `--help`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a replica of the controller
@@ -134,7 +135,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Command::Completions(args) => completions::run(args),
         }
     });
-    // Not dropped: that would wait for the threads that block, such as one in a name server's hands, for ever (INV-10).
+    // A drop would wait for ever for a blocked thread, such as one that waits for a name server (INV-10).
     runtime.shutdown_background();
     done
 }

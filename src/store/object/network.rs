@@ -1,4 +1,4 @@
-//! The Network kind: nothing but a name that services refer to.
+//! The Network kind: a name that services refer to.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ impl Appliable for Network {
     }
 }
 
-/// The document of a network. `blockers` are what holds it back, if it is marked.
+/// The document of a network. `blockers` hold it back if it is marked.
 pub fn to_document(network: &Network, mod_revision: Revision, blockers: &[String]) -> Value {
     let parts = json!({"spec": {}, "status": mark::status(network.mark(), blockers)});
     document(Network::KIND, network.metadata.as_ref(), mod_revision, parts)

@@ -20,7 +20,7 @@ const KIND: &str = "Member";
 
 /// The kind.
 pub static MEMBERS: Kind = Kind {
-    looks_at_members: true,
+    shows_members: true,
     // By the name that etcd knows.
     alias: |view, id| {
         let list = &view.members()?.list;

@@ -167,7 +167,7 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
     description.conditions(&status.conditions, now);
 }
 
-/// Its member of etcd, and how far its join is.
+/// The node's member of etcd, and the progress of its join.
 fn describe_membership(description: &mut Description, view: &View, metadata: &Metadata, now: Timestamp) {
     let member = match member_of(view, &metadata.name, &metadata.uid) {
         None => NONE.to_owned(),
@@ -186,9 +186,9 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
     let Some(join) = stored.and_then(|kv| member::decode_join(&kv.value).ok()) else {
         return;
     };
-    let asked = join.request.clone().unwrap_or_default();
-    // Of an earlier node of this name it is of no interest.
-    if asked.node_uid != metadata.uid {
+    let request = join.request.clone().unwrap_or_default();
+    // The join of an earlier node with this name is not this node's.
+    if request.node_uid != metadata.uid {
         return;
     }
     let progress = match member::is_answered(&join) {
@@ -199,7 +199,7 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
         ("", "") => String::new(),
         (reason, message) => format!(" ({reason}: {message})"),
     };
-    let urls = asked.peer_urls.join(", ");
+    let urls = request.peer_urls.join(", ");
     description.field(0, "Join", format!("{progress} at {urls}{why}"));
 }
 
