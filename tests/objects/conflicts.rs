@@ -1,4 +1,4 @@
-//! Somebody else writes at the same moment: between what `apply` read and what it writes.
+//! Another writer comes between what `apply` read and what it writes.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use quorate::proto::node_spec::Availability;
 use super::{Cluster, keys, node};
 use crate::support::quorate::Finished;
 
-/// How many objects are written before the one at stake: time enough to come in between.
+/// How many objects are written before `n1`, so that another writer has time to change it.
 const BEFORE: usize = 200;
 
-/// Applies a document to `n1` after many others. As soon as the first of these is written (so all are read and
-/// planned), somebody else changes `n1`.
+/// Applies a document to `n1` after many others. Another writer changes `n1` once the first of them is written, when all
+/// are read and planned.
 async fn overtaken(
     cluster: &Cluster,
     args: &[&str],
@@ -42,7 +42,7 @@ async fn overtaken(
 const APPLY: &[&str] = &["apply", "-f", "-"];
 
 #[tokio::test]
-async fn a_spec_that_somebody_else_changed_is_a_conflict_and_theirs_stays() {
+async fn a_spec_that_another_writer_changed_is_a_conflict_and_theirs_stays() {
     let cluster = Cluster::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");
@@ -54,7 +54,7 @@ async fn a_spec_that_somebody_else_changed_is_a_conflict_and_theirs_stays() {
     );
     let error = outcome.expect_code(5);
     assert!(
-        error.contains("node/n1: somebody else changed it at the same moment"),
+        error.contains("node/n1: another writer changed it at the same moment"),
         "{error}"
     );
     assert_eq!(
@@ -84,7 +84,7 @@ async fn force_conflicts_overrules_it() {
 }
 
 #[tokio::test]
-async fn a_status_that_somebody_else_wrote_is_no_conflict_and_both_stay() {
+async fn a_status_that_another_writer_reported_is_no_conflict_and_both_stay() {
     let cluster = Cluster::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");
@@ -97,7 +97,7 @@ async fn a_status_that_somebody_else_wrote_is_no_conflict_and_both_stay() {
 }
 
 #[tokio::test]
-async fn a_node_that_somebody_else_replaced_is_a_conflict() {
+async fn a_node_that_another_writer_replaced_is_a_conflict() {
     let cluster = Cluster::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");

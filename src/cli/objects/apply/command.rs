@@ -31,7 +31,7 @@ volume) must exist or be among the documents, and must not be marked for deletio
 document checks that again. Objects that others refer to are written first.
 
 All documents are checked first. If one is faulty, refused or in conflict, nothing is written and every reason is \
-printed. Then each object is written by itself: one that somebody else changes at the same moment fails with exit code \
+printed. Then each object is written by itself: one that another writer changes at the same moment fails with exit code \
 5, and the others are still written.
 
 Examples:
@@ -51,7 +51,7 @@ pub struct ApplyArgs {
     #[arg(long, value_enum, value_name = "PART")]
     subresource: Option<Subresource>,
 
-    /// Overrule what somebody else changed at the same moment
+    /// Overrule another writer that changed the same at the same moment
     #[arg(long)]
     force_conflicts: bool,
 }
@@ -185,7 +185,7 @@ impl Planned {
         if !same && !force {
             return Err(Failure::new(
                 Exit::Conflict,
-                "somebody else changed it at the same moment; get it again and look at what changed, or overrule that \
+                "another writer changed it at the same moment; get it again and look at what changed, or overrule that \
                  with --force-conflicts",
             ));
         }

@@ -65,7 +65,7 @@ pub struct DeleteArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for an object that does not exist, 4 for one that must not be deleted, 5 for one that somebody else changed
+/// 3 for an object that does not exist, 4 for one that must not be deleted, 5 for one that another writer changed
 /// meanwhile, 64 if no confirmation can be asked for.
 pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, ids) = args.target.resolve(&args.names).map_err(Failure::usage)?;
