@@ -303,7 +303,10 @@ async fn a_completion_script_that_cannot_be_written_is_an_error_and_a_closed_pip
         let ended = ended.spawn().unwrap().wait_with_output().unwrap();
         let stderr = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(code), "{stderr}");
-        assert!(stderr.starts_with(error) && !stderr.contains("panicked"), "{stderr}");
+        assert!(
+            stderr.starts_with(error) && !stderr.contains("panicked"),
+            "{stderr}"
+        );
     }
 }
 

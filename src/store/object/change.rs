@@ -42,14 +42,16 @@ pub trait Appliable: Object {
     /// The fields that cannot be changed or left out.
     fn update(&mut self, name: &str, manifest: &Self::Manifest) -> Result<(), Rejection>;
 
-    /// Writes the reporter's part of the status, as far as the manifest contains it.
-    fn report(&mut self, manifest: &Self::Manifest);
+    /// Writes the reporter's part of the status, as far as the manifest contains it. Most kinds have no reporter.
+    fn report(&mut self, _manifest: &Self::Manifest) {}
 
     /// Whether both have the same spec. The generation grows with each other spec.
     fn same_spec(&self, other: &Self) -> bool;
 
     /// Whether both have the same reporter's part of the status.
-    fn same_report(&self, other: &Self) -> bool;
+    fn same_report(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 /// An object that another one uses.

@@ -32,35 +32,21 @@ pub trait Marked: Object {
     }
 }
 
-impl Marked for Service {
-    fn mark(&self) -> Option<&StoredTime> {
-        self.status.as_ref()?.delete_requested.as_ref()
-    }
+macro_rules! marked {
+    ($($kind:ty),+) => {$(
+        impl Marked for $kind {
+            fn mark(&self) -> Option<&StoredTime> {
+                self.status.as_ref()?.delete_requested.as_ref()
+            }
 
-    fn mark_mut(&mut self) -> &mut Option<StoredTime> {
-        &mut self.status.get_or_insert_default().delete_requested
-    }
+            fn mark_mut(&mut self) -> &mut Option<StoredTime> {
+                &mut self.status.get_or_insert_default().delete_requested
+            }
+        }
+    )+};
 }
 
-impl Marked for Network {
-    fn mark(&self) -> Option<&StoredTime> {
-        self.status.as_ref()?.delete_requested.as_ref()
-    }
-
-    fn mark_mut(&mut self) -> &mut Option<StoredTime> {
-        &mut self.status.get_or_insert_default().delete_requested
-    }
-}
-
-impl Marked for Volume {
-    fn mark(&self) -> Option<&StoredTime> {
-        self.status.as_ref()?.delete_requested.as_ref()
-    }
-
-    fn mark_mut(&mut self) -> &mut Option<StoredTime> {
-        &mut self.status.get_or_insert_default().delete_requested
-    }
-}
+marked!(Service, Network, Volume);
 
 /// The status part of a document: whether the object is marked, since when, and what holds it back.
 pub fn status(mark: Option<&StoredTime>, blockers: &[String]) -> Value {

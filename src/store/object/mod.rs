@@ -9,6 +9,21 @@ use std::collections::BTreeMap;
 use crate::proto::Metadata;
 use crate::store::keys::{BadName, Id, Name};
 
+/// The name of a kind, and the accessors of the metadata that each of its messages has.
+macro_rules! kind_with_metadata {
+    ($kind:literal) => {
+        const KIND: &'static str = $kind;
+
+        fn metadata(&self) -> Option<&$crate::proto::Metadata> {
+            self.metadata.as_ref()
+        }
+
+        fn metadata_mut(&mut self) -> &mut $crate::proto::Metadata {
+            self.metadata.get_or_insert_default()
+        }
+    };
+}
+
 pub mod change;
 pub mod condition;
 pub mod document;
@@ -66,7 +81,9 @@ pub trait Object: prost::Message + Default + Clone + PartialEq + 'static {
     ///
     /// # Errors
     /// The first faulty field.
-    fn check(&self) -> Result<(), Fault>;
+    fn check(&self) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 /// Why a stored value cannot be read as an object.

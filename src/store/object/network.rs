@@ -5,28 +5,16 @@ use serde_json::{Value, json};
 use super::Object;
 use super::change::{Appliable, Rejection};
 use super::document::document;
-use super::fields::{Fault, Fields};
+use super::fields::Fields;
 use super::mark::{self, Marked};
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Network, NetworkSpec, NetworkStatus};
+use crate::proto::{Network, NetworkSpec, NetworkStatus};
 
 impl Object for Network {
-    const KIND: &'static str = "Network";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Network");
 
     fn is_marked(&self) -> bool {
         self.mark().is_some()
-    }
-
-    fn check(&self) -> Result<(), Fault> {
-        Ok(())
     }
 }
 
@@ -54,10 +42,6 @@ impl Appliable for Network {
 
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
-    }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
     }
 }
 

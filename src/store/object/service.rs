@@ -8,7 +8,7 @@ use super::document::document;
 use super::fields::{Fault, Fields};
 use super::mark::{self, Marked};
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus};
+use crate::proto::{Network, Service, ServiceSpec, ServiceStatus};
 use crate::store::keys::Name;
 
 /// The most networks in one list. One transaction compares and deletes a service together with its networks, and etcd
@@ -32,15 +32,7 @@ pub fn networks_in_force(service: &Service) -> &[String] {
 }
 
 impl Object for Service {
-    const KIND: &'static str = "Service";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Service");
 
     fn is_marked(&self) -> bool {
         self.mark().is_some()
@@ -131,14 +123,8 @@ impl Appliable for Service {
         }
     }
 
-    fn report(&mut self, _manifest: &Manifest) {}
-
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
-    }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
     }
 }
 

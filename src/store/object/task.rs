@@ -9,7 +9,7 @@ use super::fields::{Fault, Fields};
 use super::words::word_of_number;
 use crate::etcd::Revision;
 use crate::proto::task_status::State;
-use crate::proto::{Metadata, Node, Service, Task, TaskSpec, TaskStatus};
+use crate::proto::{Node, Service, Task, TaskSpec, TaskStatus};
 use crate::store::keys::Name;
 
 const STATES: &[(&str, State)] = &[
@@ -64,15 +64,7 @@ pub fn state_word(task: &Task) -> String {
 }
 
 impl Object for Task {
-    const KIND: &'static str = "Task";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Task");
 
     fn owner(&self) -> Option<&str> {
         Some(self.spec.as_ref().map_or("", |spec| spec.service.as_str()))

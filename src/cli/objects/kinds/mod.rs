@@ -44,6 +44,22 @@ pub struct Words {
     pub short: &'static [&'static str],
 }
 
+impl Words {
+    const fn new(
+        kind: &'static str,
+        singular: &'static str,
+        plural: &'static str,
+        short: &'static [&'static str],
+    ) -> Self {
+        Self {
+            kind,
+            singular,
+            plural,
+            short,
+        }
+    }
+}
+
 /// Where the objects of a kind are stored.
 pub struct KeySpace {
     /// The key of an object.
@@ -53,6 +69,22 @@ pub struct KeySpace {
     /// The name in the key of an object, `OWNER/NAME` if the kind is owned; `None` for any other key.
     pub name: for<'k> fn(&Keys, &'k [u8]) -> Option<&'k str>,
 }
+
+impl KeySpace {
+    const fn new(
+        key: fn(&Keys, &Id) -> Vec<u8>,
+        all: fn(&Keys) -> KeyRange,
+        name: for<'k> fn(&Keys, &'k [u8]) -> Option<&'k str>,
+    ) -> Self {
+        Self { key, all, name }
+    }
+}
+
+/// The columns that most kinds have.
+const NAME: Column = Column::new("NAME");
+const AGE: Column = Column::new("AGE");
+const UID: Column = Column::wide("UID");
+const LABELS: Column = Column::wide("LABELS");
 
 /// A kind of object, as the commands see it.
 pub struct Kind {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Affected, KeySpace, Kind, Shown, Words, age, identity};
+use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
 use crate::cli::objects::delete::nodes;
 use crate::cli::objects::view::{Item, View};
 use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
@@ -38,31 +38,26 @@ pub static NODES: Kind = Kind {
         alive.map_or(Affected::Nothing, |name| Affected::One(keys.node(&name)))
     },
     ..Kind::new(
-        Words {
-            kind: Node::KIND,
-            singular: "node",
-            plural: "nodes",
-            short: &["no"],
-        },
-        KeySpace {
-            key: |keys, id| keys.node(&id.name),
-            all: Keys::nodes,
-            name: |keys, key| match keys.parse_node(key) {
+        Words::new(Node::KIND, "node", "nodes", &["no"]),
+        KeySpace::new(
+            |keys, id| keys.node(&id.name),
+            Keys::nodes,
+            |keys, key| match keys.parse_node(key) {
                 NodeKey::Node(name) => Some(name),
                 NodeKey::Registration(_) | NodeKey::Other => None,
             },
-        },
+        ),
         &[
-            Column::new("NAME"),
+            NAME,
             Column::new("ROLE"),
             Column::new("DESIRED"),
             Column::new("READY"),
             Column::new("AVAILABILITY"),
             Column::new("RELEASE"),
             Column::new("CONTROLLER"),
-            Column::new("AGE"),
-            Column::wide("UID"),
-            Column::wide("LABELS"),
+            AGE,
+            UID,
+            LABELS,
             Column::wide("CSI"),
         ],
         show,
