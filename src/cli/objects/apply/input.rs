@@ -47,16 +47,15 @@ pub fn read(sources: &[String]) -> Result<Vec<Manifest>, Failure> {
     let mut faults = Vec::new();
     let mut manifests = Vec::new();
     for (source, text) in texts(sources)? {
-        match text::parse(&text) {
-            Ok(documents) => {
-                for (place, document) in numbered(documents) {
-                    match check(&source, &place, document) {
-                        Ok(manifest) => manifests.push(manifest),
-                        Err(mut found) => faults.append(&mut found),
-                    }
-                }
+        let documents = text::parse(&text).unwrap_or_else(|error| {
+            faults.push(format!("{source}: {error}"));
+            Vec::new()
+        });
+        for (place, document) in numbered(documents) {
+            match check(&source, &place, document) {
+                Ok(manifest) => manifests.push(manifest),
+                Err(found) => faults.extend(found),
             }
-            Err(error) => faults.push(format!("{source}: {error}")),
         }
     }
     faults.extend(repeated(&manifests));

@@ -99,7 +99,7 @@ impl TypedValueParser for TargetParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let named = KINDS.iter().filter(|kind| (self.named)(**kind));
+        let named = KINDS.iter().filter(|kind| (self.named)(kind));
         Some(Box::new(named.map(|kind| {
             let words = &kind.words;
             PossibleValue::new(words.plural)
