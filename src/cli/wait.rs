@@ -66,12 +66,7 @@ pub async fn until<T>(
             }
             tokio::select! {
                 _ = live.changes() => {}
-                _ = tick.tick() => {
-                    for reason in reasons.iter().filter(|reason| !reported.contains(reason)) {
-                        eprintln!("waiting: {}", one_line(reason));
-                    }
-                    reported.clone_from(&reasons);
-                }
+                _ = tick.tick() => reported = report(&reasons, &reported),
             }
         }
     };
@@ -86,6 +81,14 @@ pub async fn until<T>(
         false => reasons.join("\n  "),
     };
     Err(Failure::new(Exit::TimedOut, format!("not done after {limit:?}\n  {reasons}")).hint(hint))
+}
+
+/// Prints the reasons that were not printed the last time, and returns all of them.
+fn report(reasons: &[String], reported: &[String]) -> Vec<String> {
+    for reason in reasons.iter().filter(|reason| !reported.contains(reason)) {
+        eprintln!("waiting: {}", one_line(reason));
+    }
+    reasons.to_vec()
 }
 
 /// [`until`] for several objects: `observe` returns why one is not done yet, or `None` once it is.

@@ -1,4 +1,4 @@
-//! `quorate get`: objects as a table or as documents, now or as they change.
+//! `quorate get`: prints objects as a table or as documents, once or as they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,14 +31,14 @@ Examples:
   quorate get replicas --watch
   quorate get members -o wide           # etcd's own, asked one by one
 
-A stored value that cannot be read is listed as <malformed>, with a warning on standard error; asked for by name, it \
-also makes the exit code 1.")]
+A stored value that cannot be read is listed as <malformed>, with a warning on standard error. If the object was named, \
+the exit code is 1.")]
 pub struct GetArgs {
     /// What to list; KIND/NAME names one object
     #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser::ALL)]
     target: Target,
 
-    /// Names of the objects; all of the kind if there is none
+    /// Names of the objects; all of the kind if none is given
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
@@ -50,11 +50,11 @@ pub struct GetArgs {
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names", value_parser = str::parse::<Selector>)]
     selector: Option<Selector>,
 
-    /// Leave the line of column titles out
+    /// Leave out the line of column titles
     #[arg(long)]
     no_headers: bool,
 
-    /// Go on showing what is added, modified and deleted, until interrupted
+    /// Keep printing objects that are added, modified and deleted, until interrupted
     #[arg(short, long)]
     watch: bool,
 }
@@ -146,12 +146,12 @@ async fn watch(store: &Store, selection: &Selection, printer: &mut Printer) -> R
     let mut live = LiveView::new(&store.etcd, store.keys.clone(), ranges);
     let mut last: BTreeMap<Vec<u8>, Named> = BTreeMap::new();
     loop {
-        let (mut all, changes) = match kind.looks_at_members {
+        let (mut all, changes) = match kind.shows_members {
             false => (false, live.changes().await),
             // etcd does not report that a member falls ill: every member is asked again and again.
             true => {
                 let changes = tokio::time::timeout(MEMBERS_INTERVAL, live.changes()).await;
-                if let Err(failure) = live.view.look_at_members(store).await {
+                if let Err(failure) = live.view.observe_members(store).await {
                     warn(&format!("showing what was seen last: {failure}"));
                 }
                 (true, changes.unwrap_or_default())
@@ -191,7 +191,7 @@ async fn watch(store: &Store, selection: &Selection, printer: &mut Printer) -> R
     }
 }
 
-/// Shows objects in the format asked for.
+/// Prints objects in the requested format.
 struct Printer {
     kind: &'static Kind,
     format: Format,
@@ -273,7 +273,7 @@ impl Printer {
         shown.map(|(_, cell)| cell.clone()).collect()
     }
 
-    /// The rows, below the titles if these were not printed before.
+    /// The rows, below the titles unless those are printed already.
     fn rows(&mut self, first_title: Option<&str>, mut rows: Vec<Vec<String>>) -> String {
         if rows.is_empty() {
             return String::new();

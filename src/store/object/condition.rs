@@ -1,4 +1,4 @@
-//! Conditions: what a part of the system found out about an object, as in Kubernetes.
+//! Conditions, as in Kubernetes: what a part of the system found out about an object.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn document(condition: &Condition) -> Value {
     }))
 }
 
-/// Checks a `conditions` list of a document. Nobody can set conditions; they stand in what `get -o yaml` printed.
+/// Checks the `conditions` of a document. `get -o yaml` prints them; `apply` does not write them.
 pub fn check(status: &mut Fields<'_, '_>) {
     status.objects("conditions", |condition| {
         condition.string("type");

@@ -1,32 +1,20 @@
-//! The Network kind: nothing but a name that services refer to.
+//! The Network kind: a name that services refer to.
 
 use serde_json::{Value, json};
 
 use super::Object;
 use super::change::{Appliable, Rejection};
 use super::document::document;
-use super::fields::{Fault, Fields};
+use super::fields::Fields;
 use super::mark::{self, Marked};
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Network, NetworkSpec, NetworkStatus};
+use crate::proto::{Network, NetworkSpec, NetworkStatus};
 
 impl Object for Network {
-    const KIND: &'static str = "Network";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Network");
 
     fn is_marked(&self) -> bool {
         self.mark().is_some()
-    }
-
-    fn check(&self) -> Result<(), Fault> {
-        Ok(())
     }
 }
 
@@ -55,13 +43,9 @@ impl Appliable for Network {
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
     }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
-    }
 }
 
-/// The document of a network. `blockers` are what holds it back, if it is marked.
+/// The document of a network. `blockers` hold it back if it is marked.
 pub fn to_document(network: &Network, mod_revision: Revision, blockers: &[String]) -> Value {
     let parts = json!({"spec": {}, "status": mark::status(network.mark(), blockers)});
     document(Network::KIND, network.metadata.as_ref(), mod_revision, parts)

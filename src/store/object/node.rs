@@ -11,7 +11,7 @@ use super::words::word_of_number;
 use super::{Object, condition};
 use crate::etcd::{MemberId, Revision};
 use crate::proto::node_spec::Availability;
-use crate::proto::{CsiNode, Metadata, Node, NodeSpec, NodeStatus, Role};
+use crate::proto::{CsiNode, Node, NodeSpec, NodeStatus, Role};
 use crate::release::Release;
 
 const ROLES: &[(&str, Role)] = &[("worker", Role::Worker), ("manager", Role::Manager)];
@@ -53,15 +53,7 @@ impl<T> Given<T> {
 }
 
 impl Object for Node {
-    const KIND: &'static str = "Node";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Node");
 
     fn check(&self) -> Result<(), Fault> {
         let release = self.status.as_ref().and_then(|status| status.release.as_ref());

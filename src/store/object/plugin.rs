@@ -10,7 +10,7 @@ use super::document::document;
 use super::fields::{Fault, Fields};
 use crate::csi::Endpoint;
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Plugin, PluginSpec};
+use crate::proto::{Plugin, PluginSpec};
 
 /// Calls at a time where a plugin's spec does not say.
 pub const DEFAULT_CONCURRENCY: u32 = 16;
@@ -61,15 +61,7 @@ fn check_endpoint(text: &str) -> Result<(), String> {
 }
 
 impl Object for Plugin {
-    const KIND: &'static str = "Plugin";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Plugin");
 
     fn check(&self) -> Result<(), Fault> {
         check_endpoint(endpoint(self)).map_err(|why| Fault::new("spec.endpoint", why))
@@ -116,14 +108,8 @@ impl Appliable for Plugin {
         Ok(())
     }
 
-    fn report(&mut self, _manifest: &Manifest) {}
-
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
-    }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
     }
 }
 

@@ -7,8 +7,8 @@ use super::fields::Fault;
 use super::words::word;
 use super::{Object, condition};
 use crate::etcd::Revision;
+use crate::proto::Publication;
 use crate::proto::publication_status::State;
-use crate::proto::{Metadata, Publication};
 use crate::store::keys::Name;
 
 const STATES: &[(&str, State)] = &[
@@ -19,15 +19,7 @@ const STATES: &[(&str, State)] = &[
 ];
 
 impl Object for Publication {
-    const KIND: &'static str = "Publication";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Publication");
 
     fn owner(&self) -> Option<&str> {
         Some(self.spec.as_ref().map_or("", |spec| spec.volume.as_str()))

@@ -1,4 +1,4 @@
-//! The Replica kind: a running controller, as its registration shows it. Read-only.
+//! The Replica kind: a running controller, read from its registration. It has no stored object of its own.
 
 use serde_json::{Value, json};
 
@@ -12,14 +12,14 @@ use crate::release::Version;
 /// `Replica`, as in a document's `kind`.
 pub const KIND: &str = "Replica";
 
-/// A registration that makes sense.
+/// A registration that can be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replica {
-    /// The replica's id, from the key.
+    /// The replica's node id, from the key.
     pub name: String,
-    /// What it runs.
+    /// The version that it runs.
     pub version: Version,
-    /// Tells two starts of one replica apart.
+    /// The id of the process: another one after each start.
     pub process: String,
     /// When it registered.
     pub registered_at: Option<jiff::Timestamp>,

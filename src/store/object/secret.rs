@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::Object;
 use super::change::{Appliable, Rejection};
 use super::document::document;
-use super::fields::{Fault, Fields};
+use super::fields::Fields;
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Secret};
+use crate::proto::Secret;
 
 /// What a document says about a secret.
 #[derive(Default)]
@@ -30,19 +30,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Object for Secret {
-    const KIND: &'static str = "Secret";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
-
-    fn check(&self) -> Result<(), Fault> {
-        Ok(())
-    }
+    kind_with_metadata!("Secret");
 }
 
 impl Appliable for Secret {
@@ -87,14 +75,8 @@ impl Appliable for Secret {
         Ok(())
     }
 
-    fn report(&mut self, _manifest: &Manifest) {}
-
     fn same_spec(&self, other: &Self) -> bool {
         self.data == other.data
-    }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
     }
 }
 

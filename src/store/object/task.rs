@@ -1,4 +1,4 @@
-//! The Task kind: what runs for a service, on which node, and how far it is.
+//! The Task kind: something that runs for a service on a node, and its state.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::fields::{Fault, Fields};
 use super::words::word_of_number;
 use crate::etcd::Revision;
 use crate::proto::task_status::State;
-use crate::proto::{Metadata, Node, Service, Task, TaskSpec, TaskStatus};
+use crate::proto::{Node, Service, Task, TaskSpec, TaskStatus};
 use crate::store::keys::Name;
 
 const STATES: &[(&str, State)] = &[
@@ -29,7 +29,7 @@ const STATES: &[(&str, State)] = &[
     ("removed", State::Removed),
 ];
 
-/// What a document says about a task.
+/// The spec and the reported state in a document of a task.
 #[derive(Debug, Default)]
 pub struct Manifest {
     service: Option<Name>,
@@ -37,7 +37,7 @@ pub struct Manifest {
     state: Option<State>,
 }
 
-/// Whether nothing runs any more: whoever runs the task, or the leader, said so.
+/// Whether the task no longer runs: its runner or, for an orphaned one, the leader reported that.
 pub fn is_finished(task: &Task) -> bool {
     match task.status.unwrap_or_default().state() {
         State::Complete
@@ -58,21 +58,13 @@ pub fn is_finished(task: &Task) -> bool {
     }
 }
 
-/// `running` and so on, empty if unset, or the number of a state that only a later release knows.
+/// The state as a word such as `running`: empty if unset, or the number of a state that only a later release knows.
 pub fn state_word(task: &Task) -> String {
     word_of_number(STATES, task.status.unwrap_or_default().state)
 }
 
 impl Object for Task {
-    const KIND: &'static str = "Task";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Task");
 
     fn owner(&self) -> Option<&str> {
         Some(self.spec.as_ref().map_or("", |spec| spec.service.as_str()))
@@ -120,7 +112,7 @@ impl Appliable for Task {
                 spec.fault("service", "missing: a task is addressed as SERVICE/NAME");
             }
             manifest.node = match spec.string("node") {
-                // As `get -o yaml` prints a task without one.
+                // `get -o yaml` prints a task without a node so.
                 Some("") => None,
                 _ => spec.parsed("node", str::parse::<Name>),
             };
@@ -144,7 +136,7 @@ impl Appliable for Task {
                 service: text(manifest.service.as_ref()),
                 node: text(manifest.node.as_ref()),
             }),
-            // How far it is says whoever runs it.
+            // The program that runs tasks reports every later state.
             status: Some(TaskStatus {
                 state: State::New.into(),
             }),

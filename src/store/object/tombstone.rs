@@ -3,25 +3,12 @@
 use serde_json::{Value, json};
 
 use super::document::{document, given, present};
-use super::fields::Fault;
 use super::{Object, publication, time, volume};
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Tombstone};
+use crate::proto::Tombstone;
 
 impl Object for Tombstone {
-    const KIND: &'static str = "Tombstone";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
-
-    fn check(&self) -> Result<(), Fault> {
-        Ok(())
-    }
+    kind_with_metadata!("Tombstone");
 }
 
 /// The name that the volume had.
@@ -87,7 +74,7 @@ pub fn to_document(tombstone: &Tombstone, mod_revision: Revision) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::{Publication, PublicationStatus};
+    use crate::proto::{Metadata, Publication, PublicationStatus};
 
     /// INV-6: what could not be read may be a publication, and is not forgotten.
     #[test]

@@ -10,7 +10,7 @@ use super::{Object, condition};
 use crate::proto::access_mode::{Block, Kind, Mount, Scope, Sharing};
 use crate::proto::volume_spec::{Availability, Driver};
 use crate::proto::{
-    AccessMode, Capacity, Metadata, Secret, Topology, TopologyRequirement, Volume, VolumeSecret, VolumeSpec,
+    AccessMode, Capacity, Secret, Topology, TopologyRequirement, Volume, VolumeSecret, VolumeSpec,
     VolumeStatus,
 };
 use crate::store::keys::Name;
@@ -67,15 +67,7 @@ pub fn required_bytes(volume: &Volume) -> i64 {
 }
 
 impl Object for Volume {
-    const KIND: &'static str = "Volume";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Volume");
 
     fn is_marked(&self) -> bool {
         self.mark().is_some()
@@ -203,14 +195,8 @@ impl Appliable for Volume {
         })
     }
 
-    fn report(&mut self, _manifest: &Manifest) {}
-
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
-    }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
     }
 }
 

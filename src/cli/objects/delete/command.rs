@@ -1,5 +1,4 @@
-//! `quorate delete`: what may go, goes; what may not is refused by name. All objects are looked at before one is
-//! deleted.
+//! `quorate delete`: deletes or marks objects. All objects are checked before the first one is deleted.
 
 use clap::Args;
 
@@ -18,20 +17,21 @@ use crate::store::{Id, Store};
 /// Arguments of `quorate delete`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A node is not deleted while it is ready, unless --force is given, not while it is a desired manager and in the \
-member list of etcd (demote it first), and not if its member is the last voter. Its uid is recorded as removed: no node \
-of that uid is ever admitted again. A member that it still has is removed from etcd by the leader; --wait waits for that.
+A node is deleted only while it is down, unless --force is given. A desired manager in etcd's member list (demote it \
+first) and the node of the last voter are never deleted. The node's uid is recorded as removed: no node with that uid is \
+admitted again. The leader removes a member that the node still has from etcd; --wait waits for that.
 
-A service or a network is marked, which cannot be taken back, and the command returns, telling what still holds it \
-back: a service goes once it has no task, a network once no service uses it. --wait waits for that. A marked network \
-cannot be newly referred to.
+A service or a network is marked for deletion, which cannot be taken back, and the command prints what still holds it \
+back: a service is deleted once it has no task, a network once no service uses it. --wait waits for that. No service can \
+newly refer to a marked network.
 
-A task is deleted at once, whatever its state: whoever deletes it says that it runs no more.
+A task is deleted at once, whatever its state: deleting it says that it no longer runs.
 
-A volume is marked, too, unless it is published; the leader deletes it at its backend. --force forgets the records of a \
-volume at once, published or not, does nothing at the backend, and leaves a tombstone: quorate get tombstones lists \
-what is to be cleaned up by hand. A plugin or a secret is deleted at once, unless volumes use it; --force deletes it all \
-the same, and they wait until it is there again. A tombstone is deleted at once, and nothing reminds of it any more.
+A volume is marked, too, if it is not published; the leader deletes it at its backend. --force deletes the records of a \
+volume at once, published or not. It does nothing at the backend and leaves a tombstone: quorate get tombstones lists \
+what has to be cleaned up by hand. A plugin or a secret is deleted at once, if no volume uses it; with --force it is \
+deleted anyway, and its volumes wait until it exists again. A tombstone is deleted at once; what it lists stays at the \
+backend.
 
 If one of the objects is refused or does not exist, none is deleted.
 
@@ -50,11 +50,11 @@ pub struct DeleteArgs {
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// Delete also a node that is ready, a volume that is published, what volumes use, and what cannot be read
+    /// Delete even a ready node, a published volume, what volumes use, and what cannot be read
     #[arg(long)]
     force: bool,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 
@@ -65,7 +65,7 @@ pub struct DeleteArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for an object that does not exist, 4 for one that must not be deleted, 5 for one that somebody else changed
+/// 3 for an object that does not exist, 4 for one that must not be deleted, 5 for one that another writer changed
 /// meanwhile, 64 if no confirmation can be asked for.
 pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, ids) = args.target.resolve(&args.names).map_err(Failure::usage)?;

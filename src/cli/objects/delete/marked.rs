@@ -1,4 +1,4 @@
-//! Deleting services and networks: the command sets a mark. The leader alone deletes them, once nothing uses them (INV-7).
+//! Deleting services and networks: the command marks them. Only the leader deletes them, once nothing uses them (INV-7).
 
 use jiff::Timestamp;
 

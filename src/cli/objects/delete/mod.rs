@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::view::View;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::store::object::mark::Marked;
 use crate::store::object::{Malformed, Object, decode, time};
@@ -116,6 +116,9 @@ impl Request<'_> {
 
 /// The refusal of an object whose stored value cannot be read.
 fn malformed(malformed: &Malformed) -> Failure {
-    let why = format!("refused by rule Malformed: the stored value cannot be read ({malformed})");
-    Failure::new(Exit::Refused, why).hint("--force deletes it all the same")
+    Failure::refused(
+        "Malformed",
+        format!("the stored value cannot be read ({malformed})"),
+    )
+    .hint("--force deletes it all the same")
 }

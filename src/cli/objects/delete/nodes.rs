@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use prost::Message;
 
 use super::{Deletable, Deletion, Ending, Request};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::view::View;
 use crate::cli::output::one_line;
 use crate::cli::roles::facts::Facts;
@@ -72,45 +72,36 @@ fn blockers(view: &View, id: &Id) -> Vec<String> {
     }]
 }
 
-/// What decides whether a node may go, beside the members.
+/// What decides whether a node can be deleted, besides the members.
 struct State<'a> {
     node: Result<&'a Node, &'a Malformed>,
     ready: bool,
 }
 
-/// The rules for removing a node, each with its name.
+/// The rules for deleting a node, each with its name.
 fn check(name: &Name, state: &State<'_>, managers: &Managers, force: bool) -> Result<(), Failure> {
-    let refuse = |rule: &str, why: String, hint: &str| {
-        Err(Failure::new(Exit::Refused, format!("refused by rule {rule}: {why}")).hint(hint))
-    };
-    let desired = state
-        .node
-        .ok()
-        .map(|node| node.spec.unwrap_or_default().desired_role());
     if let Err(malformed) = state.node
         && !force
     {
-        return refuse(
-            "Malformed",
-            format!("the stored value cannot be read ({malformed}), so its role cannot be checked"),
-            "--force deletes it all the same",
-        );
+        let why = format!("the stored value cannot be read ({malformed}), so its role cannot be checked");
+        return Err(Failure::refused("Malformed", why).hint("--force deletes it all the same"));
     }
+    let node = state.node.ok();
+    let desired = node.map(|node| node.spec.unwrap_or_default().desired_role());
     managers
         .check_removal(name.as_str(), desired)
         .map_err(|refusal| refused(&refusal))?;
     if state.ready && !force {
-        return refuse(
-            "Ready",
-            format!("node {name} is ready: it still runs"),
-            "stop it first, or delete it all the same with --force",
+        let why = format!("node {name} is ready: it still runs");
+        return Err(
+            Failure::refused("Ready", why).hint("stop it first, or delete it all the same with --force")
         );
     }
     Ok(())
 }
 
-/// One transaction: the node goes, and its uid is recorded as removed. It compares what the rules looked at in etcd's
-/// keys; the member list is etcd's own and cannot be compared.
+/// Deletes the node and records its uid as removed, in one transaction. It compares the keys that the rules looked at;
+/// etcd's own member list cannot be compared.
 fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion {
     let (store, name) = (request.store, &request.id.name);
     let mut txn = request.when_unchanged().delete(&request.stored.key);
@@ -123,7 +114,7 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
         .ok()
         .and_then(|node| node.metadata.as_ref())
         .map_or("", |metadata| metadata.uid.as_str());
-    // A uid that is no element of a key was given by nobody and is on record nowhere.
+    // No node was created with a uid that cannot be a part of a key, so there is nothing to record.
     let recorded = !uid.is_empty() && !uid.contains('/');
     if recorded {
         let removed = RemovedNode {
@@ -160,6 +151,7 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::exit::Exit;
     use crate::etcd::Revision;
     use crate::proto::{Metadata, NodeSpec, Role};
     use crate::roles::checks::{Known, Managed};
@@ -229,10 +221,10 @@ mod tests {
             (Err(&garbage), false, none, Some("Malformed"), None),
             (Err(&garbage), true, both, Some("Malformed"), member),
         ] {
-            let told = rule(node, ready, members, false);
-            assert_eq!(told.as_deref(), plainly, "{node:?} {ready} {members:?}");
-            let told = rule(node, ready, members, true);
-            assert_eq!(told.as_deref(), forced, "{node:?} {ready} {members:?} --force");
+            let refused = rule(node, ready, members, false);
+            assert_eq!(refused.as_deref(), plainly, "{node:?} {ready} {members:?}");
+            let refused = rule(node, ready, members, true);
+            assert_eq!(refused.as_deref(), forced, "{node:?} {ready} {members:?} --force");
         }
     }
 }

@@ -3,7 +3,7 @@
 use futures::FutureExt;
 
 use super::{Deletable, Deletion, Request};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::pending;
 use crate::proto::Volume;
 use crate::store::object::{decode, volume};
@@ -43,8 +43,8 @@ async fn plan(
         .collect();
     if !users.is_empty() && !force {
         let users = pending::cell(&users);
-        let why = format!("refused by rule InUse: {singular} {id} is used by {users}");
-        return Err(Failure::new(Exit::Refused, why).hint(
+        let why = format!("{singular} {id} is used by {users}");
+        return Err(Failure::refused("InUse", why).hint(
             "nothing can be done to these volumes without it; --force deletes it all the same, and they wait until it \
              exists again",
         ));

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use prost::Message;
 
 use super::{Deletable, Deletion, Ending, Request};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::pending;
 use crate::cli::objects::view::View;
 use crate::etcd::{KeyValue, Revision};
@@ -72,11 +72,8 @@ fn published(keys: &Keys, id: &Id, publications: &[KeyValue]) -> Failure {
             }
         })
         .collect();
-    let why = format!(
-        "refused by rule Published: it is published to {}",
-        nodes.join(", ")
-    );
-    Failure::new(Exit::Refused, why).hint(format!(
+    let why = format!("it is published to {}", nodes.join(", "));
+    Failure::refused("Published", why).hint(format!(
         "quorate unpublish {id} NODE first, or --force: that deletes the record alone, and leaves a tombstone"
     ))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{KeySpace, Kind, Shown, Words};
+use super::{KeySpace, Kind, NAME, Shown, Words};
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, UNKNOWN, yes_no};
 use crate::cli::roles::adopt;
@@ -20,7 +20,7 @@ const KIND: &str = "Member";
 
 /// The kind.
 pub static MEMBERS: Kind = Kind {
-    looks_at_members: true,
+    shows_members: true,
     // By the name that etcd knows.
     alias: |view, id| {
         let list = &view.members()?.list;
@@ -28,24 +28,19 @@ pub static MEMBERS: Kind = Kind {
         named.map(|member| view.keys.member(member.id))
     },
     ..Kind::new(
-        Words {
-            kind: KIND,
-            singular: "member",
-            plural: "members",
-            short: &["mem"],
-        },
-        KeySpace {
-            // A name that is not an id stands for member 0, which does not exist.
-            key: |keys, id| keys.member(MemberId(u64::from_str_radix(id.name.as_str(), 16).unwrap_or(0))),
-            all: Keys::members,
-            name: |keys, key| {
+        Words::new(KIND, "member", "members", &["mem"]),
+        // A name that is not an id stands for member 0, which does not exist.
+        KeySpace::new(
+            |keys, id| keys.member(MemberId(u64::from_str_radix(id.name.as_str(), 16).unwrap_or(0))),
+            Keys::members,
+            |keys, key| {
                 parse(keys, key)?;
                 let (_, id) = std::str::from_utf8(key).ok()?.rsplit_once('/')?;
                 Some(id)
             },
-        },
+        ),
         &[
-            Column::new("NAME"),
+            NAME,
             Column::new("ETCD NAME"),
             Column::new("NODE"),
             Column::new("ROLE"),

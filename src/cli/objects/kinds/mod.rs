@@ -44,6 +44,22 @@ pub struct Words {
     pub short: &'static [&'static str],
 }
 
+impl Words {
+    const fn new(
+        kind: &'static str,
+        singular: &'static str,
+        plural: &'static str,
+        short: &'static [&'static str],
+    ) -> Self {
+        Self {
+            kind,
+            singular,
+            plural,
+            short,
+        }
+    }
+}
+
 /// Where the objects of a kind are stored.
 pub struct KeySpace {
     /// The key of an object.
@@ -53,6 +69,22 @@ pub struct KeySpace {
     /// The name in the key of an object, `OWNER/NAME` if the kind is owned; `None` for any other key.
     pub name: for<'k> fn(&Keys, &'k [u8]) -> Option<&'k str>,
 }
+
+impl KeySpace {
+    const fn new(
+        key: fn(&Keys, &Id) -> Vec<u8>,
+        all: fn(&Keys) -> KeyRange,
+        name: for<'k> fn(&Keys, &'k [u8]) -> Option<&'k str>,
+    ) -> Self {
+        Self { key, all, name }
+    }
+}
+
+/// The columns that most kinds have.
+const NAME: Column = Column::new("NAME");
+const AGE: Column = Column::new("AGE");
+const UID: Column = Column::wide("UID");
+const LABELS: Column = Column::wide("LABELS");
 
 /// A kind of object, as the commands see it.
 pub struct Kind {
@@ -72,8 +104,8 @@ pub struct Kind {
     pub applied: Option<&'static dyn Codec>,
     /// Whether objects are addressed as `OWNER/NAME`.
     pub is_owned: bool,
-    /// Whether objects are shown with what etcd reports of its members: see [`View::members`].
-    pub looks_at_members: bool,
+    /// Whether its objects are shown with what etcd reports of its members: see [`View::members`].
+    pub shows_members: bool,
     /// The ranges that showing one object, or all, needs besides the objects themselves.
     pub beside: fn(&Keys, Option<&Name>) -> Vec<KeyRange>,
     /// Which objects a change of a key in the ranges beside affects.
@@ -112,7 +144,7 @@ impl Kind {
             deleted,
             applied: None,
             is_owned: false,
-            looks_at_members: false,
+            shows_members: false,
             beside: |_, _| Vec::new(),
             affected: |_, _| Affected::Nothing,
             alias: |_, _| None,
@@ -136,7 +168,7 @@ impl Kind {
     /// The ranges that show these objects, or all of the kind if none is named.
     pub fn ranges(&self, keys: &Keys, ids: &[Id]) -> Vec<KeyRange> {
         // How far a member lags is seen beside the others.
-        if ids.is_empty() || self.looks_at_members {
+        if ids.is_empty() || self.shows_members {
             return [vec![(self.space.all)(keys)], (self.beside)(keys, None)].concat();
         }
         let mut ranges = Vec::new();
@@ -166,8 +198,8 @@ impl Kind {
     /// 1 if etcd did not answer.
     pub async fn read(&self, store: &Store, ids: &[Id]) -> Result<View, Failure> {
         let mut view = View::read(store, &self.ranges(&store.keys, ids)).await?;
-        if self.looks_at_members {
-            view.look_at_members(store).await?;
+        if self.shows_members {
+            view.observe_members(store).await?;
         }
         Ok(view)
     }

@@ -2,7 +2,7 @@
 
 use futures::FutureExt;
 
-use super::{Affected, KeySpace, Kind, Shown, Words};
+use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::{Deletable, Ending, marked};
 use crate::cli::objects::pending::{self, NetworkUsers};
 use crate::cli::objects::view::Item;
@@ -23,25 +23,20 @@ pub static NETWORKS: Kind = Kind {
         None => Affected::Nothing,
     },
     ..Kind::new(
-        Words {
-            kind: Network::KIND,
-            singular: "network",
-            plural: "networks",
-            short: &["net"],
-        },
-        KeySpace {
-            key: |keys, id| keys.network(&id.name),
-            all: Keys::networks,
-            name: Keys::parse_network,
-        },
+        Words::new(Network::KIND, "network", "networks", &["net"]),
+        KeySpace::new(
+            |keys, id| keys.network(&id.name),
+            Keys::networks,
+            Keys::parse_network,
+        ),
         &[
-            Column::new("NAME"),
+            NAME,
             Column::new("SERVICES"),
             Column::new("DELETING"),
             Column::new("BLOCKERS"),
-            Column::new("AGE"),
-            Column::wide("UID"),
-            Column::wide("LABELS"),
+            AGE,
+            UID,
+            LABELS,
         ],
         show,
         describe,

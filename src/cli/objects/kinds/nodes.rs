@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Affected, KeySpace, Kind, Shown, Words, age, identity};
+use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
 use crate::cli::objects::delete::nodes;
 use crate::cli::objects::view::{Item, View};
 use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
@@ -38,31 +38,26 @@ pub static NODES: Kind = Kind {
         alive.map_or(Affected::Nothing, |name| Affected::One(keys.node(&name)))
     },
     ..Kind::new(
-        Words {
-            kind: Node::KIND,
-            singular: "node",
-            plural: "nodes",
-            short: &["no"],
-        },
-        KeySpace {
-            key: |keys, id| keys.node(&id.name),
-            all: Keys::nodes,
-            name: |keys, key| match keys.parse_node(key) {
+        Words::new(Node::KIND, "node", "nodes", &["no"]),
+        KeySpace::new(
+            |keys, id| keys.node(&id.name),
+            Keys::nodes,
+            |keys, key| match keys.parse_node(key) {
                 NodeKey::Node(name) => Some(name),
                 NodeKey::Registration(_) | NodeKey::Other => None,
             },
-        },
+        ),
         &[
-            Column::new("NAME"),
+            NAME,
             Column::new("ROLE"),
             Column::new("DESIRED"),
             Column::new("READY"),
             Column::new("AVAILABILITY"),
             Column::new("RELEASE"),
             Column::new("CONTROLLER"),
-            Column::new("AGE"),
-            Column::wide("UID"),
-            Column::wide("LABELS"),
+            AGE,
+            UID,
+            LABELS,
             Column::wide("CSI"),
         ],
         show,
@@ -167,7 +162,7 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
     description.conditions(&status.conditions, now);
 }
 
-/// Its member of etcd, and how far its join is.
+/// The node's member of etcd, and the progress of its join.
 fn describe_membership(description: &mut Description, view: &View, metadata: &Metadata, now: Timestamp) {
     let member = match member_of(view, &metadata.name, &metadata.uid) {
         None => NONE.to_owned(),
@@ -186,9 +181,9 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
     let Some(join) = stored.and_then(|kv| member::decode_join(&kv.value).ok()) else {
         return;
     };
-    let asked = join.request.clone().unwrap_or_default();
-    // Of an earlier node of this name it is of no interest.
-    if asked.node_uid != metadata.uid {
+    let request = join.request.clone().unwrap_or_default();
+    // The join of an earlier node with this name is not this node's.
+    if request.node_uid != metadata.uid {
         return;
     }
     let progress = match member::is_answered(&join) {
@@ -199,7 +194,7 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
         ("", "") => String::new(),
         (reason, message) => format!(" ({reason}: {message})"),
     };
-    let urls = asked.peer_urls.join(", ");
+    let urls = request.peer_urls.join(", ");
     description.field(0, "Join", format!("{progress} at {urls}{why}"));
 }
 

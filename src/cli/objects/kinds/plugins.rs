@@ -1,6 +1,6 @@
 //! The Plugin kind for commands.
 
-use super::{KeySpace, Kind, Shown, Words};
+use super::{AGE, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::used_by_volumes;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description};
@@ -13,25 +13,20 @@ use crate::store::object::{Malformed, Object, plugin};
 pub static PLUGINS: Kind = Kind {
     applied: Some(Of::<Plugin>::CODEC),
     ..Kind::new(
-        Words {
-            kind: Plugin::KIND,
-            singular: "plugin",
-            plural: "plugins",
-            short: &[],
-        },
-        KeySpace {
-            key: |keys, id| keys.plugin(&id.name),
-            all: Keys::plugins,
-            name: Keys::parse_plugin,
-        },
+        Words::new(Plugin::KIND, "plugin", "plugins", &[]),
+        KeySpace::new(
+            |keys, id| keys.plugin(&id.name),
+            Keys::plugins,
+            Keys::parse_plugin,
+        ),
         &[
-            Column::new("NAME"),
+            NAME,
             Column::new("ENDPOINT"),
             Column::new("CONCURRENCY"),
             Column::new("TIMEOUT"),
-            Column::new("AGE"),
-            Column::wide("UID"),
-            Column::wide("LABELS"),
+            AGE,
+            UID,
+            LABELS,
         ],
         show,
         describe,

@@ -1,6 +1,6 @@
 //! The Publication kind for commands: on which nodes volumes are or will be.
 
-use super::{KeySpace, Kind, Shown, Words, age};
+use super::{AGE, KeySpace, Kind, NAME, Shown, Words, age};
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, or_none, pairs, yes_no};
 use crate::proto::Publication;
@@ -13,24 +13,19 @@ use crate::volumes::record::blocked;
 pub static PUBLICATIONS: Kind = Kind {
     is_owned: true,
     ..Kind::new(
-        Words {
-            kind: Publication::KIND,
-            singular: "publication",
-            plural: "publications",
-            short: &["pub"],
-        },
-        KeySpace {
-            // Every id of this kind was parsed with an owner.
-            key: |keys, id| keys.publication(id.owner.as_ref().unwrap_or(&id.name), &id.name),
-            all: Keys::publications,
-            name: Keys::parse_publication,
-        },
+        Words::new(Publication::KIND, "publication", "publications", &["pub"]),
+        // Every id of this kind was parsed with an owner.
+        KeySpace::new(
+            |keys, id| keys.publication(id.owner.as_ref().unwrap_or(&id.name), &id.name),
+            Keys::publications,
+            Keys::parse_publication,
+        ),
         &[
-            Column::new("NAME"),
+            NAME,
             Column::new("STATE"),
             Column::new("READ ONLY"),
             Column::new("BLOCKED"),
-            Column::new("AGE"),
+            AGE,
             Column::wide("NODE ID"),
         ],
         show,

@@ -1,4 +1,4 @@
-//! Every kind, and the words that a person may use for it.
+//! All kinds, and the words that a person may use for them.
 
 use super::{
     Kind, Words, members, networks, nodes, plugins, publications, replicas, secrets, services, tasks,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::store::object::fields::nearest;
 
-/// Every kind.
+/// Every kind, in the order of help and messages.
 pub static KINDS: &[&Kind] = &[
     &nodes::NODES,
     &members::MEMBERS,
@@ -21,7 +21,7 @@ pub static KINDS: &[&Kind] = &[
     &tombstones::TOMBSTONES,
 ];
 
-/// The kind that a person means: `node`, `nodes`, `Node`, `no`.
+/// The kind that a person calls so: `node`, `nodes`, `Node`, `no`.
 ///
 /// # Errors
 /// A sentence that names all kinds.
@@ -45,7 +45,7 @@ pub fn find(word: &str) -> Result<&'static Kind, String> {
     ))
 }
 
-/// The kind of an object or document with this `kind`.
+/// The kind of documents with this `kind`.
 pub fn by_kind(kind: &str) -> Option<&'static Kind> {
     KINDS.iter().copied().find(|known| known.words.kind == kind)
 }

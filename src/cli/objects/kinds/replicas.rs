@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Affected, KeySpace, Kind, Shown, Words};
+use super::{Affected, KeySpace, Kind, NAME, Shown, Words};
 use crate::cli::objects::view::{Item, View};
 use crate::cli::output::{Column, Description, NONE, UNKNOWN, or_none, yes_no};
 use crate::store::Keys;
@@ -19,22 +19,17 @@ pub static REPLICAS: Kind = Kind {
         NodeKey::Other => Affected::All,
     },
     ..Kind::new(
-        Words {
-            kind: replica::KIND,
-            singular: "replica",
-            plural: "replicas",
-            short: &["rep"],
-        },
-        KeySpace {
-            key: |keys, id| keys.registration(&id.name),
-            all: Keys::nodes,
-            name: |keys, key| match keys.parse_node(key) {
+        Words::new(replica::KIND, "replica", "replicas", &["rep"]),
+        KeySpace::new(
+            |keys, id| keys.registration(&id.name),
+            Keys::nodes,
+            |keys, key| match keys.parse_node(key) {
                 NodeKey::Registration(name) => Some(name),
                 NodeKey::Node(_) | NodeKey::Other => None,
             },
-        },
+        ),
         &[
-            Column::new("NAME"),
+            NAME,
             Column::new("RELEASE"),
             Column::new("LEADER"),
             Column::new("PROCESS"),

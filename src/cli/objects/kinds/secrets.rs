@@ -1,6 +1,6 @@
 //! The Secret kind for commands: shown by name and keys. Its values are never printed.
 
-use super::{KeySpace, Kind, Shown, Words};
+use super::{AGE, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::used_by_volumes;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, or_none};
@@ -13,24 +13,13 @@ use crate::store::object::{Malformed, Object, secret};
 pub static SECRETS: Kind = Kind {
     applied: Some(Of::<Secret>::CODEC),
     ..Kind::new(
-        Words {
-            kind: Secret::KIND,
-            singular: "secret",
-            plural: "secrets",
-            short: &[],
-        },
-        KeySpace {
-            key: |keys, id| keys.secret(&id.name),
-            all: Keys::secrets,
-            name: Keys::parse_secret,
-        },
-        &[
-            Column::new("NAME"),
-            Column::new("KEYS"),
-            Column::new("AGE"),
-            Column::wide("UID"),
-            Column::wide("LABELS"),
-        ],
+        Words::new(Secret::KIND, "secret", "secrets", &[]),
+        KeySpace::new(
+            |keys, id| keys.secret(&id.name),
+            Keys::secrets,
+            Keys::parse_secret,
+        ),
+        &[NAME, Column::new("KEYS"), AGE, UID, LABELS],
         show,
         describe,
         Ok(&used_by_volumes::SECRET),

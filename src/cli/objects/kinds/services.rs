@@ -2,7 +2,7 @@
 
 use futures::FutureExt;
 
-use super::{Affected, KeySpace, Kind, Shown, Words};
+use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::{Deletable, Ending, marked};
 use crate::cli::objects::pending;
 use crate::cli::objects::view::Item;
@@ -23,26 +23,21 @@ pub static SERVICES: Kind = Kind {
         service.map_or(Affected::Nothing, |name| Affected::One(keys.service(&name)))
     },
     ..Kind::new(
-        Words {
-            kind: Service::KIND,
-            singular: "service",
-            plural: "services",
-            short: &["svc"],
-        },
-        KeySpace {
-            key: |keys, id| keys.service(&id.name),
-            all: Keys::services,
-            name: Keys::parse_service,
-        },
+        Words::new(Service::KIND, "service", "services", &["svc"]),
+        KeySpace::new(
+            |keys, id| keys.service(&id.name),
+            Keys::services,
+            Keys::parse_service,
+        ),
         &[
-            Column::new("NAME"),
+            NAME,
             Column::new("NETWORKS"),
             Column::new("TASKS"),
             Column::new("DELETING"),
             Column::new("BLOCKERS"),
-            Column::new("AGE"),
-            Column::wide("UID"),
-            Column::wide("LABELS"),
+            AGE,
+            UID,
+            LABELS,
         ],
         show,
         describe,

@@ -1,4 +1,4 @@
-//! What the object commands are about: `KIND`, `KIND/NAME`, and names.
+//! The arguments that name objects: `KIND`, `KIND/NAME`, and names.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 
@@ -14,14 +14,14 @@ pub struct Target {
 }
 
 impl Target {
-    /// The kind, and all names: this argument's own and the others', each of which may be `KIND/NAME` again.
+    /// The kind, and the ids in this argument and the others, each of which may be `KIND/NAME` again.
     ///
     /// # Errors
     /// A sentence about the first argument that does not fit.
     pub fn resolve(&self, others: &[String]) -> Result<(&'static Kind, Vec<Id>), String> {
         let mut ids: Vec<Id> = self.id.iter().cloned().collect();
         for other in others {
-            // As many slashes as the kind's own names have, or one more after the kind.
+            // A bare name has as many slashes as the kind's ids have; `KIND/NAME` has one more.
             let bare = other.matches('/').count() == usize::from(self.kind.is_owned);
             let id = if bare || !other.contains('/') {
                 Some(parse_id(self.kind, other)?)
@@ -69,15 +69,15 @@ fn parse_id(kind: &Kind, text: &str) -> Result<Id, String> {
     }
 }
 
-/// Reads a [`Target`] from the command line, and tells help and completions the kinds.
+/// Parses a [`Target`], and lists the kinds for help and completions.
 #[derive(Clone, Copy)]
 pub struct TargetParser {
-    /// Those that help and completions name. The others are read, too, for an answer of the command's own.
+    /// The kinds that help and completions list. The command accepts every kind, so that it can refuse in its own words.
     named: fn(&Kind) -> bool,
 }
 
 impl TargetParser {
-    /// For a command that all kinds are for.
+    /// For a command that serves all kinds.
     pub const ALL: Self = Self { named: |_| true };
 
     /// For `delete`.
@@ -99,7 +99,7 @@ impl TypedValueParser for TargetParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let named = KINDS.iter().filter(|kind| (self.named)(**kind));
+        let named = KINDS.iter().filter(|kind| (self.named)(kind));
         Some(Box::new(named.map(|kind| {
             let words = &kind.words;
             PossibleValue::new(words.plural)

@@ -1,6 +1,6 @@
 //! The Task kind for commands.
 
-use super::{KeySpace, Kind, Shown, Words};
+use super::{AGE, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::tasks;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, or_none};
@@ -14,26 +14,14 @@ pub static TASKS: Kind = Kind {
     applied: Some(Of::<Task>::CODEC),
     is_owned: true,
     ..Kind::new(
-        Words {
-            kind: Task::KIND,
-            singular: "task",
-            plural: "tasks",
-            short: &[],
-        },
-        KeySpace {
-            // Every id of this kind was parsed with an owner.
-            key: |keys, id| keys.task(id.owner.as_ref().unwrap_or(&id.name), &id.name),
-            all: Keys::tasks,
-            name: Keys::parse_task,
-        },
-        &[
-            Column::new("NAME"),
-            Column::new("NODE"),
-            Column::new("STATE"),
-            Column::new("AGE"),
-            Column::wide("UID"),
-            Column::wide("LABELS"),
-        ],
+        Words::new(Task::KIND, "task", "tasks", &[]),
+        // Every id of this kind was parsed with an owner.
+        KeySpace::new(
+            |keys, id| keys.task(id.owner.as_ref().unwrap_or(&id.name), &id.name),
+            Keys::tasks,
+            Keys::parse_task,
+        ),
+        &[NAME, Column::new("NODE"), Column::new("STATE"), AGE, UID, LABELS],
         show,
         describe,
         Ok(&tasks::TASK),

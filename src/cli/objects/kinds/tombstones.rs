@@ -1,6 +1,6 @@
 //! The Tombstone kind for commands: what forced deletions may have left at a backend.
 
-use super::{KeySpace, Kind, Shown, Words, age};
+use super::{AGE, KeySpace, Kind, LABELS, NAME, Shown, Words, age};
 use crate::cli::objects::delete::tombstones;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, NONE, UNKNOWN, or_none, pairs};
@@ -10,25 +10,20 @@ use crate::store::object::{Malformed, Object, time, tombstone, volume};
 
 /// The kind.
 pub static TOMBSTONES: Kind = Kind::new(
-    Words {
-        kind: Tombstone::KIND,
-        singular: "tombstone",
-        plural: "tombstones",
-        short: &[],
-    },
-    KeySpace {
-        key: |keys, id| keys.tombstone(&id.name),
-        all: Keys::tombstones,
-        name: Keys::parse_tombstone,
-    },
+    Words::new(Tombstone::KIND, "tombstone", "tombstones", &[]),
+    KeySpace::new(
+        |keys, id| keys.tombstone(&id.name),
+        Keys::tombstones,
+        Keys::parse_tombstone,
+    ),
     &[
-        Column::new("NAME"),
+        NAME,
         Column::new("VOLUME"),
         Column::new("DRIVER"),
         Column::new("VOLUME ID"),
         Column::new("NODES"),
-        Column::new("AGE"),
-        Column::wide("LABELS"),
+        AGE,
+        LABELS,
     ],
     show,
     describe,

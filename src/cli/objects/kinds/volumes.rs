@@ -1,6 +1,6 @@
 //! The Volume kind for commands.
 
-use super::{Affected, KeySpace, Kind, Shown, Words, age, identity};
+use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
 use crate::cli::objects::delete::volumes;
 use crate::cli::objects::pending;
 use crate::cli::objects::view::Item;
@@ -27,30 +27,25 @@ pub static VOLUMES: Kind = Kind {
         volume.map_or(Affected::Nothing, |name| Affected::One(keys.volume(&name)))
     },
     ..Kind::new(
-        Words {
-            kind: Volume::KIND,
-            singular: "volume",
-            plural: "volumes",
-            short: &["vol"],
-        },
-        KeySpace {
-            key: |keys, id| keys.volume(&id.name),
-            all: Keys::volumes,
-            name: Keys::parse_volume,
-        },
+        Words::new(Volume::KIND, "volume", "volumes", &["vol"]),
+        KeySpace::new(
+            |keys, id| keys.volume(&id.name),
+            Keys::volumes,
+            Keys::parse_volume,
+        ),
         &[
-            Column::new("NAME"),
+            NAME,
             Column::new("DRIVER"),
             Column::new("STATE"),
             Column::new("CAPACITY"),
             Column::new("NODES"),
             Column::new("BLOCKED"),
-            Column::new("AGE"),
+            AGE,
             Column::wide("ACCESS"),
             Column::wide("AVAILABILITY"),
             Column::wide("VOLUME ID"),
-            Column::wide("UID"),
-            Column::wide("LABELS"),
+            UID,
+            LABELS,
         ],
         show,
         describe,

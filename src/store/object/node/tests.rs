@@ -1,8 +1,8 @@
-use prost::Message;
-
 use std::collections::BTreeMap;
 
-use super::super::change::{Codec, Of, Part, Request, Step, Stored};
+use prost::Message;
+
+use super::super::change::{Codec, Of, Part, Request, Step, StoredValue};
 use super::super::{decode, text};
 use super::*;
 
@@ -29,7 +29,7 @@ fn manifest(rest: &str) -> Value {
 
 fn plan(document: &Value, stored: Option<&Node>, part: Part) -> Result<Step, Rejection> {
     let bytes = stored.map(Message::encode_to_vec);
-    let stored = bytes.as_ref().map(|value| Stored {
+    let stored = bytes.as_ref().map(|value| StoredValue {
         value,
         mod_revision: Revision(17),
     });
@@ -236,7 +236,7 @@ fn what_get_prints_applies_again_without_a_change() {
 
 #[test]
 fn a_malformed_stored_value_is_not_changed_in_part() {
-    let stored = Stored {
+    let stored = StoredValue {
         value: &[0xff, 0xff],
         mod_revision: Revision(17),
     };
