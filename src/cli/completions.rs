@@ -1,4 +1,4 @@
-//! `quorate completions`: prints the completion script of a shell.
+//! `quorate completions`: the completion script of a shell, on stdout.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -14,12 +14,12 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Runs the command.
+/// Writes the script to stdout.
 ///
 /// # Errors
-/// 1 if the script cannot be written.
+/// A failure if it cannot be written.
 pub fn run(args: CompletionsArgs) -> Result<(), Failure> {
-    // The generator panics if a write fails, so it writes to memory, where none does.
+    // In memory first, where writing cannot fail: the generator panics if it does.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "quorate", &mut script);
     let _: Reader = print(&String::from_utf8_lossy(&script))?;

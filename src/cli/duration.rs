@@ -1,11 +1,11 @@
-//! Durations in flags.
+//! Durations, as flags take them.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// Parses a duration as Kubernetes writes it: `30s`, `5m`, `1h30m`.
+/// Parses a duration as Kubernetes writes it.
 ///
 /// # Errors
 /// A sentence that says what is expected.
@@ -16,7 +16,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(span).map_err(|_| format!("\"{text}\" is negative"))
 }
 
-/// A parser of whole seconds in this range, given as a duration or as a plain number. For what etcd counts in seconds.
+/// A parser of whole seconds in this range, for what etcd or a person counts in seconds: a duration, or a plain number
+/// of them.
 pub fn whole_seconds(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {

@@ -3,26 +3,26 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// The exit codes, as the end of `--help` lists them.
+/// Shown at the end of `--help`.
 pub const TABLE: &str = "Exit codes: 0 done, 1 failed, 2 timed out, 3 not found, 4 refused (the reason says by which rule), \
                          5 conflict, 64 usage.";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The command did what was asked.
+    /// It did what was asked.
     Done = 0,
-    /// A server, a file or the network failed.
+    /// Something did not work: a server, a file, the network.
     Failed = 1,
-    /// The time given with `--timeout` is over.
+    /// It did not happen within the given time.
     TimedOut = 2,
-    /// A named object does not exist.
+    /// The named thing does not exist.
     NotFound = 3,
-    /// A rule forbids it. The message names the rule.
+    /// A rule forbids it; the message names the rule.
     Refused = 4,
-    /// Someone else changed the object meanwhile.
+    /// Someone else changed it meanwhile.
     Conflict = 5,
-    /// The command line or a given file is wrong (`EX_USAGE` of sysexits.h).
+    /// The command line or a file given to it is wrong (`EX_USAGE` of sysexits.h).
     Usage = 64,
 }
 
@@ -32,10 +32,10 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command failed: what was tried on which object, and a hint at what to do about it.
+/// Why a command failed: what was tried, on what, and what to do about it.
 #[derive(Debug)]
 pub struct Failure {
-    /// The exit code of the command.
+    /// The exit code that this failure means.
     pub exit: Exit,
     message: String,
     hint: Option<String>,
@@ -54,11 +54,6 @@ impl Failure {
     /// Exit code 1.
     pub fn failed(message: impl fmt::Display) -> Self {
         Self::new(Exit::Failed, message)
-    }
-
-    /// Exit code 4, by the named rule.
-    pub fn refused(rule: impl fmt::Display, why: impl fmt::Display) -> Self {
-        Self::new(Exit::Refused, format!("refused by rule {rule}: {why}"))
     }
 
     /// Exit code 64.
@@ -90,7 +85,7 @@ impl Failure {
         self
     }
 
-    /// Adds a hint at what the reader can do about it.
+    /// Adds what the reader can do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(hint.to_string());

@@ -1,5 +1,4 @@
-//! The command line: a module for each family of commands. All share one vocabulary for connections and one table of
-//! exit codes.
+//! The command line: a file a command family, one connection vocabulary, one table of exit codes.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -35,12 +34,12 @@ pub struct Cli {
     /// How to reach etcd.
     #[command(flatten)]
     pub etcd: EtcdArgs,
-    /// The command.
+    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands, in the order of `--help`.
+/// Every command.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a replica of the controller

@@ -1,5 +1,4 @@
-//! Tables, descriptions and documents: `-o table|wide|json|yaml|name`, and a standard output that its reader may close
-//! early.
+//! Tables and documents: `-o table|wide|json|yaml|name`, and standard output that may be closed early.
 
 use std::io::{self, Write};
 
@@ -26,35 +25,35 @@ pub enum Format {
 /// A column of a kind's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// The title, in capitals.
+    /// Its title, in capitals.
     pub title: &'static str,
-    /// Whether only `-o wide` shows it.
+    /// Shown with `-o wide` only.
     pub wide: bool,
 }
 
 impl Column {
-    /// A column that is always shown.
+    /// Always shown.
     pub const fn new(title: &'static str) -> Self {
         Self { title, wide: false }
     }
 
-    /// A column that only `-o wide` shows.
+    /// Shown with `-o wide` only.
     pub const fn wide(title: &'static str) -> Self {
         Self { title, wide: true }
     }
 }
 
-/// Spaces between two columns.
+/// Between two columns.
 const GAP: usize = 3;
 
-/// Lays out rows in columns. Later rows keep the widths of the earlier ones, unless a cell does not fit.
+/// Lays out rows in columns. Rows that come later keep to the widths that the earlier ones needed, where they fit.
 #[derive(Debug, Default)]
 pub struct Table {
     widths: Vec<usize>,
 }
 
 impl Table {
-    /// The rows as text, one line each, without spaces at the end of a line.
+    /// The rows as text, a line each, no spaces at the end of a line.
     pub fn lay_out(&mut self, rows: &[Vec<String>]) -> String {
         for row in rows {
             self.widths.resize(self.widths.len().max(row.len()), 0);
@@ -76,16 +75,13 @@ impl Table {
     }
 }
 
-/// The width of a cell in characters.
+/// Columns of the terminal that a cell takes.
 fn columns(cell: &str) -> usize {
     cell.chars().count()
 }
 
-/// Shown in the place of an empty value.
+/// What stands in a cell that has no value.
 pub const NONE: &str = "<none>";
-
-/// Shown in the place of a value that could not be learnt.
-pub const UNKNOWN: &str = "<unknown>";
 
 /// The text, or [`NONE`] if it is empty.
 pub fn or_none(text: &str) -> &str {
@@ -106,8 +102,8 @@ pub fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String)>) -> S
     or_none(&pairs.join(",")).to_owned()
 }
 
-/// A stored text for one line of a terminal. Control characters are escaped, so that no stored value can move the
-/// cursor or forge a line.
+/// A stored text that goes to a terminal on one line: control characters are made visible, so that no stored value
+/// can move the cursor or forge a line.
 pub fn one_line(text: &str) -> String {
     text.chars()
         .flat_map(|c| match c {
@@ -117,19 +113,19 @@ pub fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// Whether standard output still has a reader.
+/// Whether anybody still reads what is written to standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// It has.
+    /// Go on.
     Listening,
-    /// Its reader, `head` for example, has read enough. That is no failure.
+    /// Whatever read it, `head` for example, has enough: done, and no failure.
     Gone,
 }
 
-/// Writes a text to standard output and flushes it.
+/// Writes text to standard output at once.
 ///
 /// # Errors
-/// 1 if it cannot be written for another reason than that its reader is gone.
+/// A failure if it cannot be written, except because nobody reads it any more.
 pub fn print(text: &str) -> Result<Reader, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -141,7 +137,7 @@ pub fn print(text: &str) -> Result<Reader, Failure> {
     }
 }
 
-/// Writes a warning to standard error.
+/// A warning on standard error.
 pub fn warn(text: &str) {
     eprintln!("warning: {text}");
 }
@@ -176,7 +172,7 @@ impl Description {
         self
     }
 
-    /// A line of text at this depth of indentation.
+    /// A line of text.
     pub fn text(&mut self, depth: usize, text: impl Into<String>) -> &mut Self {
         self.lines.push(Line::Text {
             depth,
@@ -210,7 +206,7 @@ impl Description {
         self.list(name, pairs, NONE)
     }
 
-    /// All lines, with the values of one depth in one column.
+    /// All lines, the values of one depth below each other.
     pub fn render(&self) -> String {
         let width = |depth: usize| {
             let names = self.lines.iter().filter_map(|line| match line {
@@ -264,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn later_rows_keep_the_widths_of_earlier_ones() {
+    fn rows_that_come_later_keep_to_the_columns() {
         let mut table = Table::default();
         table.lay_out(&[row(&["NAME", "AGE"]), row(&["long-name", "1s"])]);
         assert_eq!(table.lay_out(&[row(&["n", "2s"])]), "n           2s\n");
@@ -276,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_of_a_stored_text_are_escaped() {
+    fn control_characters_of_a_stored_text_are_made_visible() {
         assert_eq!(one_line("a\x1b[2J\nb\tä"), "a\\u{1b}[2J\\nb\\tä");
     }
 

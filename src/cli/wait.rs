@@ -1,9 +1,10 @@
-//! Waiting until the leader has carried out a request, and reporting what holds it up.
+//! Waiting until the leader has carried out what was asked for, telling what holds it up.
 
 use std::time::Duration;
 
 use clap::Args;
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 use super::duration::duration;
 use super::exit::{Exit, Failure};
@@ -12,13 +13,13 @@ use super::output::one_line;
 use crate::etcd::KeyRange;
 use crate::store::Store;
 
-/// Between two reports of what holds a request up: thousands of tasks may end at once.
-const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Between two lines about what holds it up.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether to wait, and how long.
 #[derive(Args, Debug)]
 pub struct WaitArgs {
-    /// Wait until it is done, and report what holds it up
+    /// Wait until it is done, telling what holds it up
     #[arg(long)]
     pub wait: bool,
 
@@ -27,95 +28,73 @@ pub struct WaitArgs {
     pub timeout: Option<Duration>,
 }
 
-/// How far a request is.
-pub enum Progress<T> {
-    /// It is carried out.
+/// What a look showed.
+pub enum Look<T> {
+    /// It is done.
     Done(T),
-    /// It is not yet, for these reasons.
-    Waiting(Vec<String>),
+    /// It is not, for these reasons.
+    Waits(Vec<String>),
 }
 
-/// Observes these ranges whenever a key in them or the leader changes, until the request is carried out.
+/// Looks at these ranges, and at who leads, whenever they change, until it is done.
 ///
 /// # Errors
-/// A failure of `observe`; 2 after `limit`, with `hint`, which says what becomes of the request.
+/// What a look ended with; 2 if the time is over, `hint` says what becomes of the request then.
 pub async fn until<T>(
     store: &Store,
     mut ranges: Vec<KeyRange>,
     limit: Option<Duration>,
     hint: &str,
-    mut observe: impl FnMut(&View) -> Result<Progress<T>, Failure>,
+    mut look: impl FnMut(&View) -> Result<Look<T>, Failure>,
 ) -> Result<T, Failure> {
     ranges.push(store.keys.candidates());
     let mut live = LiveView::new(&store.etcd, store.keys.clone(), ranges);
-    let mut reasons: Vec<String> = Vec::new();
-    let done = async {
+    let mut seen: Vec<String> = Vec::new();
+    let followed = async {
         live.changes().await;
-        let mut tick = tokio::time::interval(REPORT_EVERY);
+        let mut tick = tokio::time::interval(TELL_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        // The first tick comes at once: a request that takes an instant is not reported.
+        // The first comes at once: what is over in an instant needs no words.
         tick.tick().await;
-        let mut reported: Vec<String> = Vec::new();
+        let mut told: Vec<String> = Vec::new();
         loop {
-            match observe(&live.view)? {
-                Progress::Done(done) => return Ok(done),
-                Progress::Waiting(now) => reasons = now,
-            }
-            if live.view.below(&store.keys.candidates()).next().is_none() {
-                reasons.push("no Quorate leader is elected; the request stays queued".to_owned());
+            match look(&live.view)? {
+                Look::Done(done) => return Ok(done),
+                Look::Waits(lines) => {
+                    seen = lines;
+                    if live.view.below(&store.keys.candidates()).next().is_none() {
+                        seen.push("no replica of Quorate leads, so nobody carries it out".to_owned());
+                    }
+                }
             }
             tokio::select! {
                 _ = live.changes() => {}
-                _ = tick.tick() => reported = report(&reasons, &reported),
+                _ = tick.tick() => {
+                    for line in seen.iter().filter(|line| !told.contains(line)) {
+                        eprintln!("waiting: {}", one_line(line));
+                    }
+                    told.clone_from(&seen);
+                }
             }
         }
     };
-    // A wait can outlive members of etcd: the endpoints follow the member list meanwhile.
-    let done = store.etcd.following(done);
-    let Some(limit) = limit else { return done.await };
-    if let Ok(done) = timeout(limit, done).await {
-        return done;
-    }
-    let reasons = match reasons.is_empty() {
-        true => "etcd did not answer".to_owned(),
-        false => reasons.join("\n  "),
-    };
-    Err(Failure::new(Exit::TimedOut, format!("not done after {limit:?}\n  {reasons}")).hint(hint))
-}
-
-/// Prints the reasons that were not printed the last time, and returns all of them.
-fn report(reasons: &[String], reported: &[String]) -> Vec<String> {
-    for reason in reasons.iter().filter(|reason| !reported.contains(reason)) {
-        eprintln!("waiting: {}", one_line(reason));
-    }
-    reasons.to_vec()
-}
-
-/// [`until`] for several objects: `observe` returns why one is not done yet, or `None` once it is.
-///
-/// # Errors
-/// As [`until`].
-pub async fn until_all<T: Copy>(
-    store: &Store,
-    ranges: Vec<KeyRange>,
-    limit: Option<Duration>,
-    hint: &str,
-    objects: &[T],
-    mut observe: impl FnMut(&View, T) -> Result<Option<String>, Failure>,
-) -> Result<(), Failure> {
-    let mut left = objects.to_vec();
-    until(store, ranges, limit, hint, |view| {
-        let mut reasons = Vec::new();
-        for object in std::mem::take(&mut left) {
-            if let Some(reason) = observe(view, object)? {
-                left.push(object);
-                reasons.push(reason);
-            }
+    // A wait outlives members: the endpoints follow the member list meanwhile, until this future is dropped.
+    let endpoints = store.etcd.follow_endpoints(CancellationToken::new());
+    let limit_over = async {
+        match limit {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
         }
-        Ok(match reasons.is_empty() {
-            true => Progress::Done(()),
-            false => Progress::Waiting(reasons),
-        })
-    })
-    .await
+    };
+    tokio::select! {
+        done = followed => return done,
+        () = limit_over => {}
+        () = endpoints => {}
+    }
+    let what = match seen.is_empty() {
+        true => "nothing was heard of it".to_owned(),
+        false => seen.join("\n  "),
+    };
+    let limit = limit.unwrap_or_default();
+    Err(Failure::new(Exit::TimedOut, format!("not done after {limit:?}\n  {what}")).hint(hint))
 }

@@ -1,7 +1,6 @@
 //! `get`, `describe`, `apply` and `delete` with the real program on a real etcd.
 
 mod apply;
-mod commit;
 mod conflicts;
 mod delete;
 mod get;
@@ -15,7 +14,7 @@ use quorate::store::Keys;
 use crate::support::etcd::TestEtcd;
 use crate::support::quorate::{Finished, quorate_on};
 
-/// An empty etcd, and the program on it.
+/// An etcd with nothing in it, and the program on it.
 struct Cluster {
     etcd: TestEtcd,
 }
@@ -35,7 +34,7 @@ impl Cluster {
         quorate_on(&self.etcd, args, stdin).await
     }
 
-    /// Applies a text and returns the output. Panics if that fails.
+    /// Applies a text and returns what was printed. Panics where that fails.
     async fn apply(&self, text: &str) -> String {
         self.run_with(&["apply", "-f", "-"], text).await.expect_done()
     }
@@ -51,7 +50,7 @@ impl Cluster {
             .unwrap()
     }
 
-    /// The stored node. Panics if it does not exist.
+    /// The stored node; panics if it is not there.
     async fn node(&self, name: &str) -> Node {
         let key = keys().node(&name.parse().unwrap());
         let (stored, _) = self.client().await.get(&key).await.unwrap();
