@@ -12,8 +12,8 @@ use quorate::store::{Follower, Store, Update};
 use quorate::term::Notices;
 use quorate::volumes::controller::{Times, Volumes};
 use quorate::volumes::index::{Index, Part};
+use quorate_dev::csi_plugin::options::Options as PluginOptions;
 use quorate_dev::csi_plugin::process::PluginProcess;
-use quorate_dev::csi_plugin::server;
 use quorate_dev::etcd::{self, Options};
 use quorate_dev::workspace::programs;
 use tokio::task::JoinSet;
@@ -152,7 +152,7 @@ async fn measure(scale: Scale) -> Result<()> {
 }
 
 async fn start_plugin(directory: &std::path::Path, name: &str, latency: Duration) -> Result<PluginProcess> {
-    let mut options = server::Options::in_directory(&directory.join(name), DRIVER);
+    let mut options = PluginOptions::in_directory(&directory.join(name), DRIVER);
     options.latency = latency;
     Ok(PluginProcess::start(&programs()?.quorate_dev, options).await?)
 }
