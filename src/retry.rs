@@ -1,16 +1,16 @@
-//! Delays between attempts: capped, jittered, saturating (INV-9). The only module that names the `backoff` crate.
+//! Delays between attempts: capped, jittered, saturating (INV-9). Only this module names the `backoff` crate.
 
 use std::time::Duration;
 
 use backoff::ExponentialBackoff;
 use backoff::backoff::Backoff as _;
 
-/// The growing delay of one retry loop. Doubles from `first` to `most`, each ±25 % at random; never gives up.
+/// The growing delay of one retry loop. It doubles from `first` to `most`, each ±25 % at random, and never gives up.
 #[derive(Debug)]
 pub struct Delays(ExponentialBackoff);
 
 impl Delays {
-    /// The first delay is about `first`, none is longer than `most` and a quarter.
+    /// Delays of which the first is about `first`, and none longer than `most` and a quarter.
     pub fn new(first: Duration, most: Duration) -> Self {
         Self(ExponentialBackoff {
             current_interval: first,
@@ -23,24 +23,24 @@ impl Delays {
         })
     }
 
-    /// For calls to etcd: 100 ms to 5 s, quick after a leader change, calm in an outage.
+    /// Delays for calls to etcd, 100 ms to 5 s: short after a leader change, long in an outage.
     pub fn etcd() -> Self {
         Self::new(Duration::from_millis(100), Duration::from_secs(5))
     }
 
-    /// How long to wait before the next attempt.
+    /// The delay before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
-        // `max_elapsed_time` is None, so the crate never answers None; its cap stands in all the same.
+        // The crate returns None only after `max_elapsed_time`, which is not set.
         self.0.next_backoff().unwrap_or(self.0.max_interval)
     }
 
-    /// Waits before the next attempt.
+    /// Waits for the delay before the next attempt.
     pub async fn wait(&mut self) {
         tokio::time::sleep(self.next_delay()).await;
     }
 
-    /// Between two runs of what is to go on and on: nothing after one that lasted longer than `calm`, which was a success,
-    /// else a delay, so that what ends as soon as it begins does not make its loop hot.
+    /// Waits before the next run of something that runs again and again. A run that lasted longer than `calm` was a success:
+    /// the next follows at once. After a shorter one comes a delay, so that runs which end at once make no hot loop.
     pub async fn rest_after(&mut self, lasted: Duration, calm: Duration) {
         if lasted > calm {
             self.reset();
@@ -49,7 +49,7 @@ impl Delays {
         }
     }
 
-    /// After a success: the next delay is the first again.
+    /// Starts again from the first delay, after a success.
     pub fn reset(&mut self) {
         self.0.reset();
     }
