@@ -11,7 +11,8 @@ help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 run: prepare ## Run etcd, a kube-apiserver and the controller on this machine (ARGS="--members 3" passes options on)
-	@exec cargo run --locked -- dev $(ARGS)
+	@cargo build --locked --workspace --bins
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/quorate" dev $(ARGS)
 
 test: prepare ## Check format and lints, run all tests (ARGS="--lib gate" selects some)
 	@exec .ci/test $(ARGS)

@@ -22,6 +22,7 @@ fn main() -> std::io::Result<()> {
             &["proto"],
         )?;
     tonic_prost_build::configure()
+        .build_server(false)
         .btree_map(".")
         // Without `Debug` a message with secret values cannot be printed.
         .skip_debug(SECRET_BEARERS.map(|message| format!("csi.v1.{message}")))

@@ -15,11 +15,11 @@ use prost::Message as _;
 use prost_types::Timestamp;
 use quorate::deallocator::controller::Deallocator;
 use quorate::deallocator::index::Index;
-use quorate::dev::etcd::{self, Options};
 use quorate::proto::{
     Metadata, Network, NetworkStatus, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus,
 };
 use quorate::store::{Follower, Store};
+use quorate_dev::etcd::{self, Options};
 use tokio::task::JoinSet;
 
 #[path = "shared/leader.rs"]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use quorate::etcd::Revision;
-use quorate::gate::plan::{Own, may_restrict, plan};
+use quorate::gate::plan::{BundleVersions, may_restrict, plan};
 use quorate::gate::releases::{Reported, Tally};
 use quorate::gate::status::{State, Status};
 use quorate::release::{Release, Version};
@@ -54,19 +54,19 @@ fn one_event(c: &mut Criterion) {
 }
 
 fn decisions(c: &mut Criterion) {
-    let own = Own {
+    let bundle = BundleVersions {
         version: version(2, 0),
         min_reconciler: Release::new(1, 0, 0),
         min_apiserver: Release::new(1, 5, 0),
     };
     let stored = Status::new(State::Done, version(1, 4), Release::new(1, 0, 0));
     c.bench_function("gate/plan: restrict", |b| {
-        b.iter(|| plan(black_box(Some(&stored)), black_box(&own)));
+        b.iter(|| plan(black_box(Some(&stored)), black_box(&bundle)));
     });
     let (tally, _) = tally(Release::new(1, 0, 0), 100_000, 2);
     let releases = tally.sum(Revision(1));
     c.bench_function("gate/may restrict", |b| {
-        b.iter(|| may_restrict(black_box(&releases), black_box(&own)));
+        b.iter(|| may_restrict(black_box(&releases), black_box(&bundle)));
     });
 }
 

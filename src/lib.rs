@@ -13,12 +13,11 @@
 //! | Kubernetes | [`kube`]: client, discovery, apply, events | `kube`, alone |
 //! | subjects | [`gate`], [`resources`], [`roles`], [`volumes`], [`deallocator`]: a pure `plan` each, a controller around it | |
 //! | a process | [`term`], [`replica`], [`serve`] | |
-//! | people | [`cli`], [`dev`] | |
+//! | people | [`cli`] | |
 
 pub mod cli;
 pub mod csi;
 pub mod deallocator;
-pub mod dev;
 pub mod etcd;
 pub mod failpoint;
 pub mod gate;

@@ -23,9 +23,9 @@ use tracing::warn;
 use crate::deallocator::controller::{self as deallocator, Deallocator};
 use crate::etcd::election::{CampaignError, campaign, range_of};
 use crate::etcd::{Fence, LeaseTimes, Pulse, Revision};
+use crate::gate::Requirements;
 use crate::gate::controller::{GateController, Reconcile, Times};
-use crate::gate::judge::Waiter;
-use crate::gate::plan::Own;
+use crate::gate::plan::BundleVersions;
 use crate::gate::readiness::Readiness;
 use crate::gate::registration::{Registrant, keep_registered};
 use crate::gate::releases::Releases;
@@ -37,9 +37,9 @@ use crate::store::{Cache, Name, Store};
 use crate::term;
 use crate::volumes::controller::{self as volumes, Volumes};
 
-mod entitlement;
+mod eligibility;
 
-use entitlement::Entitlement;
+use eligibility::Eligibility;
 
 /// For all tasks to end after a stop; what is left then ends with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(2500);
@@ -50,7 +50,7 @@ pub struct Settings {
     /// Unique among the replicas.
     pub node: Name,
     /// What it runs.
-    pub own: Own,
+    pub bundle: BundleVersions,
     /// TTL of the election's and the registration's lease.
     pub lease_ttl: Duration,
     /// The waits of the gate.
@@ -63,7 +63,7 @@ pub struct Settings {
 
 /// What the probes ask. All clones see the same replica.
 #[derive(Clone, Debug, Default)]
-pub struct Vitals {
+pub struct ReplicaStatus {
     /// Whether the work runtime lives.
     pub pulse: Pulse,
     /// Whether it may serve.
@@ -72,7 +72,7 @@ pub struct Vitals {
     leader: Arc<watch::Sender<Option<String>>>,
 }
 
-impl Vitals {
+impl ReplicaStatus {
     /// Whether this replica leads at this instant.
     pub fn leads(&self) -> bool {
         self.leading
@@ -113,7 +113,7 @@ pub async fn run<R, M>(
     settings: Settings,
     resources: Option<M>,
     events: Option<MakeEvents>,
-    vitals: Vitals,
+    status: ReplicaStatus,
     stop: CancellationToken,
 ) -> Result<(), PartFailed>
 where
@@ -124,7 +124,7 @@ where
     let (registered_sender, registered) = watch::channel(None);
     let (releases_sender, releases) = watch::channel(None);
 
-    let (beating, metrics, stopped) = (vitals.clone(), store.etcd.metrics().clone(), stop.clone());
+    let (beating, metrics, stopped) = (status.clone(), store.etcd.metrics().clone(), stop.clone());
     parts.spawn(async move {
         while !stopped.is_cancelled() {
             beating.pulse.beat();
@@ -147,36 +147,38 @@ where
 
     let registrant = Registrant {
         node: settings.node.clone(),
-        version: settings.own.version.clone(),
+        version: settings.bundle.version.clone(),
         process: uuid::Uuid::new_v4().to_string(),
         ttl: settings.lease_ttl,
     };
-    let (registering, pulse, stopped) = (store.clone(), vitals.pulse.clone(), stop.clone());
+    let (registering, pulse, stopped) = (store.clone(), status.pulse.clone(), stop.clone());
     parts.spawn(async move {
         keep_registered(&registering, &registrant, &pulse, &registered_sender, stopped).await;
         "registration"
     });
 
-    let (watching, own, stopped) = (store.clone(), settings.own.clone(), stop.clone());
+    let (watching, bundle, stopped) = (store.clone(), settings.bundle.clone(), stop.clone());
     parts.spawn(async move {
-        watch_nodes(&watching, &own, releases_sender, stopped).await;
+        watch_nodes(&watching, &bundle, releases_sender, stopped).await;
         "watch-nodes"
     });
 
-    let (watching, leader, stopped) = (store.clone(), vitals.leader.clone(), stop.clone());
+    let (watching, leader, stopped) = (store.clone(), status.leader.clone(), stop.clone());
     parts.spawn(async move {
         watch_leader(&watching, &leader, stopped).await;
         "watch-leader"
     });
 
-    let waiter = resources.is_some().then_some(Waiter {
-        release: settings.own.version.release,
-        min_reconciler: settings.own.min_reconciler,
+    let requirements = resources.is_some().then_some(Requirements {
+        release: settings.bundle.version.release,
+        min_reconciler: settings.bundle.min_reconciler,
     });
-    let (judging, readiness) = (store.clone(), vitals.readiness.clone());
+    let (judging, readiness) = (store.clone(), status.readiness.clone());
     let (registrations, stopped) = (registered.clone(), stop.clone());
     parts.spawn(async move {
-        readiness.keep(&judging, waiter, registrations, stopped).await;
+        readiness
+            .keep(&judging, requirements, registrations, stopped)
+            .await;
         "readiness"
     });
 
@@ -185,13 +187,13 @@ where
         settings,
         resources,
         events,
-        vitals,
+        status,
         releases: releases.clone(),
         stop: stop.clone(),
     };
     parts.spawn(async move {
-        let entitlement = Entitlement::new(candidate.settings.own.version.release, registered, releases);
-        candidate.stand(entitlement).await;
+        let eligibility = Eligibility::new(candidate.settings.bundle.version.release, registered, releases);
+        candidate.stand(eligibility).await;
         "campaign"
     });
 
@@ -243,7 +245,7 @@ struct Candidate<M> {
     settings: Settings,
     resources: Option<M>,
     events: Option<MakeEvents>,
-    vitals: Vitals,
+    status: ReplicaStatus,
     releases: watch::Receiver<Option<Releases>>,
     stop: CancellationToken,
 }
@@ -254,14 +256,14 @@ where
     M: Fn(&Fence) -> R + Send + Sync + 'static,
 {
     /// Stands for election while it is entitled to, until stopped.
-    async fn stand(self, mut entitlement: Entitlement) {
+    async fn stand(self, mut eligibility: Eligibility) {
         let mut delays = Delays::etcd();
         loop {
             tokio::select! {
                 // First, so that nothing begins anew on the way out (INV-10).
                 biased;
                 () = self.stop.cancelled() => return,
-                () = entitlement.given() => {}
+                () = eligibility.granted() => {}
             }
             let began = Instant::now();
             // Ends the candidacy, and the term.
@@ -269,7 +271,7 @@ where
             let ended = tokio::select! {
                 ended = self.stand_once(&withdraw) => ended,
                 never = async {
-                    entitlement.taken_away().await;
+                    eligibility.revoked().await;
                     withdraw.cancel();
                     std::future::pending().await
                 } => never,
@@ -288,7 +290,7 @@ where
 
     async fn stand_once(&self, withdraw: &CancellationToken) -> Result<term::End, CampaignError> {
         let Settings { node, lease_ttl, .. } = &self.settings;
-        let pulse = &self.vitals.pulse;
+        let pulse = &self.status.pulse;
         let etcd = &self.store.etcd;
         let election = self.store.keys.election();
         let leadership = campaign(etcd, &election, node.as_str(), *lease_ttl, pulse, withdraw).await?;
@@ -296,15 +298,15 @@ where
         let metrics = etcd.metrics();
         metrics.leader_transitions.inc();
         metrics.leader.set(1);
-        self.vitals.leading.send_replace(Some(fence));
+        self.status.leading.send_replace(Some(fence));
         // The margin of the TTL asked for: never more than that of the one granted.
         let margin = LeaseTimes::for_granted(*lease_ttl).map_or(Duration::from_secs(1), |times| times.margin);
-        let end = term::hold(leadership, margin, withdraw, |fence, tasks| {
+        let end = term::run(leadership, margin, withdraw, |fence, tasks| {
             self.start_term(fence, tasks)
         })
         .await;
         metrics.leader.set(0);
-        self.vitals.leading.send_replace(None);
+        self.status.leading.send_replace(None);
         Ok(end)
     }
 
@@ -315,7 +317,7 @@ where
                 store: self.store.clone(),
                 fence: fence.clone(),
                 node: self.settings.node.to_string(),
-                own: self.settings.own.clone(),
+                bundle: self.settings.bundle.clone(),
                 releases: self.releases.clone(),
                 resources: resources(fence),
                 times: self.settings.times,

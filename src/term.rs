@@ -27,7 +27,7 @@ pub enum End {
 ///
 /// Tasks that do not end in time: after a lost lease the process aborts, as a successor may be at work (INV-2). The
 /// time counts from the cancellation, so that a process that was paused does not abort for having been paused.
-pub async fn hold(
+pub async fn run(
     leadership: Leadership,
     margin: Duration,
     stop: &CancellationToken,

@@ -18,6 +18,7 @@ mod members;
 mod objects;
 mod resources;
 mod roles;
+mod store;
 mod support;
 mod upgrade;
 mod volumes;

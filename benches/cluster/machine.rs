@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use quorate::dev::{apiserver, process};
+use quorate::cli::companion::find_on_path;
+use quorate_dev::apiserver;
 
 /// The machine, the commit and the servers, as a list in Markdown.
 pub fn describe() -> String {
@@ -22,13 +23,9 @@ pub fn describe() -> String {
     format!(
         "- machine: {cores} cores ({model}), {memory} of memory, load {load} before\n- commit: {}\n- servers: {}, {}; {}\n",
         commit(),
-        version(process::find_on_path("etcd"), &["--version"], "etcd"),
+        version(find_on_path("etcd"), &["--version"], "etcd"),
         version(apiserver::find(), &["--version"], "kube-apiserver"),
-        version(
-            process::find_on_path("kubectl"),
-            &["version", "--client"],
-            "kubectl"
-        ),
+        version(find_on_path("kubectl"), &["version", "--client"], "kubectl"),
     )
 }
 

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use etcd_client::Client;
-use quorate::dev::apiserver::{self, ApiServer, User};
-use quorate::dev::etcd::{Etcd, Options};
-use quorate::dev::http;
-use quorate::dev::replica::{self, Replica};
+use quorate_dev::apiserver::{self, ApiServer, User};
+use quorate_dev::etcd::{Etcd, Options};
+use quorate_dev::http;
+use quorate_dev::replica::{self, Replica};
+use quorate_dev::workspace::programs;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -122,7 +123,7 @@ impl TestReplica {
     pub fn start(node_id: &str, endpoint: &str, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
         let directory = directory()?;
         let options = replica::Options {
-            binary: PathBuf::from(env!("CARGO_BIN_EXE_quorate")),
+            binary: programs()?.quorate,
             node_id: node_id.to_owned(),
             etcd_endpoints: vec![endpoint.to_owned()],
             kubeconfig: Some(kubeconfig.to_owned()),
@@ -176,7 +177,7 @@ impl TestReplica {
         )
     }
 
-    pub fn process(&mut self) -> Result<&mut quorate::dev::process::Supervised> {
+    pub fn process(&mut self) -> Result<&mut quorate_dev::process::Supervised> {
         self.replica.process().context("the replica was stopped")
     }
 }

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use prost::Message as _;
 use quorate::etcd::{Config, Etcd};
-use quorate::gate::plan::Own;
+use quorate::gate::plan::BundleVersions;
 use quorate::gate::releases::Releases;
 use quorate::gate::watch_nodes::watch_nodes;
 use quorate::metrics::Metrics;
@@ -205,7 +205,7 @@ struct Watching {
 
 fn start(store: &Store) -> Watching {
     // All nodes lie between the minimum and the own release, as in a healthy cluster.
-    let own = Own {
+    let bundle = BundleVersions {
         version: RELEASE.into(),
         min_reconciler: Release::default(),
         min_apiserver: Release::default(),
@@ -213,7 +213,7 @@ fn start(store: &Store) -> Watching {
     let (sender, published) = watch::channel(None);
     let mut task = JoinSet::new();
     let store = store.clone();
-    task.spawn(async move { watch_nodes(&store, &own, sender, CancellationToken::new()).await });
+    task.spawn(async move { watch_nodes(&store, &bundle, sender, CancellationToken::new()).await });
     Watching {
         published,
         _task: task,

@@ -7,8 +7,8 @@ use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
 use futures::StreamExt as _;
 use futures::stream;
 use prost::Message;
-use quorate::dev::etcd::{Etcd as Server, Options};
 use quorate::proto::{Node, Role};
+use quorate_dev::etcd::{Etcd as Server, Options};
 
 use super::leader::Leader;
 use super::measure::{Samples, Table, Unit};

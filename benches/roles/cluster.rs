@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use etcd_client::{Client, MemberAddOptions};
 use prost::Message;
-use quorate::dev::etcd::{Etcd as Server, Options};
 use quorate::proto::join::Progress;
 use quorate::proto::{Join, JoinRequest, Member, Role};
+use quorate_dev::etcd::{Etcd as Server, Options};
 
 use super::seen::Seen;
 use super::{LIMIT, node, uid};

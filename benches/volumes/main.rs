@@ -8,12 +8,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use quorate::dev::csi_plugin::process::PluginProcess;
-use quorate::dev::csi_plugin::server;
-use quorate::dev::etcd::{self, Options};
 use quorate::store::{Follower, Store, Update};
 use quorate::volumes::controller::{Times, Volumes};
 use quorate::volumes::index::{Index, Part};
+use quorate_dev::csi_plugin::process::PluginProcess;
+use quorate_dev::csi_plugin::server;
+use quorate_dev::etcd::{self, Options};
+use quorate_dev::workspace::programs;
 use tokio::task::JoinSet;
 
 #[path = "../shared/leader.rs"]
@@ -152,8 +153,7 @@ async fn measure(scale: Scale) -> Result<()> {
 async fn start_plugin(directory: &std::path::Path, name: &str, latency: Duration) -> Result<PluginProcess> {
     let mut options = server::Options::in_directory(&directory.join(name), DRIVER);
     options.latency = latency;
-    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_quorate"));
-    Ok(PluginProcess::start(binary, options).await?)
+    Ok(PluginProcess::start(&programs()?.quorate_dev, options).await?)
 }
 
 /// Nothing was forgotten at the backend.

@@ -10,8 +10,8 @@ use quorate::csi::{
     AccessMode, AccessType, CapacityRange, Context, CreateVolume, CsiNodeId, Plugin, PublishVolume, Secrets,
     Session, Topology, VolumeCapability, VolumeName,
 };
-use quorate::dev::csi_plugin::process::PluginProcess;
 use quorate::metrics::Metrics;
+use quorate_dev::csi_plugin::process::PluginProcess;
 
 use super::leader::Leader;
 use super::records::{DRIVER, Records};

@@ -1,31 +1,28 @@
-//! Asking before something is destroyed, and the writes of operators.
+//! Asking before something is destroyed.
 
 use std::io::{IsTerminal, Write};
 
-use super::exit::{Exit, Failure};
-use crate::etcd::{Etcd, Txn, TxnError};
+pub use super::commit::{ATTEMPTS, commit, overtaken};
+use super::exit::Failure;
 
-/// How often what others overtook is decided anew.
-pub const ATTEMPTS: u32 = 10;
-
-/// Refuses to go on where nobody can be asked and nobody said yes.
+/// Refuses to go on without `--yes` where no person can be asked: nothing has happened yet.
 ///
 /// # Errors
-/// A usage failure.
+/// 64 if standard input is not a terminal.
 pub fn require(yes: bool, what: &str) -> Result<(), Failure> {
     if yes || std::io::stdin().is_terminal() {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "nobody can be asked whether to {what}: standard input is no terminal"
+        "cannot ask whether to {what}: standard input is not a terminal"
     ))
     .hint(format!("add --yes to {what} without being asked")))
 }
 
-/// Says what will happen to what, and asks.
+/// Prints what will happen to each object, and asks for confirmation.
 ///
 /// # Errors
-/// A failure where the answer is not yes; `undone` says that nothing happened.
+/// 1 if the answer is not yes; `undone` says that nothing happened.
 pub fn ask(statements: &[&str], undone: &str) -> Result<(), Failure> {
     let mut err = std::io::stderr();
     let _ = write!(err, "{}\nGo on? [y/N] ", statements.join("\n"));
@@ -38,32 +35,4 @@ pub fn ask(statements: &[&str], undone: &str) -> Result<(), Failure> {
         "y" | "yes" => Ok(()),
         _ => Err(Failure::failed(format!("not confirmed, {undone}"))),
     }
-}
-
-/// Makes an operator's write; `false` if something that it compares has changed, so that nothing was written.
-///
-/// # Errors
-/// A failure if etcd refused it, or did not answer; `done` is what then may or may not have happened.
-pub async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<bool, Failure> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "an operator's write, which no leadership guards; it compares what it was decided from"
-    )]
-    let outcome = etcd.unfenced(txn).await;
-    match outcome {
-        Ok(_) => Ok(true),
-        Err(TxnError::Conflict { .. }) => Ok(false),
-        Err(TxnError::Failed(error)) => Err(Failure::failed(error)),
-        Err(TxnError::Unknown(error)) => Err(Failure::failed(format!(
-            "it may or may not be {done} yet, look again: {error}"
-        ))),
-    }
-}
-
-/// The failure of a write that others overtook again and again.
-pub fn overtaken() -> Failure {
-    Failure::new(
-        Exit::Conflict,
-        format!("others changed it {ATTEMPTS} times in a row; try again"),
-    )
 }

@@ -61,6 +61,30 @@ impl Failure {
         Self::new(Exit::Usage, message)
     }
 
+    /// One failure that lists several under a headline, with the exit code of the first.
+    ///
+    /// # Errors
+    /// That failure, unless there is none to list.
+    pub fn all(headline: &str, failures: &[Self]) -> Result<(), Self> {
+        let Some(first) = failures.first() else {
+            return Ok(());
+        };
+        let lines = failures
+            .iter()
+            .map(|failure| format!("\n{failure}").replace('\n', "\n  "));
+        Err(Self::new(
+            first.exit,
+            format!("{headline}{}", lines.collect::<String>()),
+        ))
+    }
+
+    /// Puts before the message which object or document it concerns.
+    #[must_use]
+    pub fn on(mut self, subject: impl fmt::Display) -> Self {
+        self.message = format!("{subject}: {}", self.message);
+        self
+    }
+
     /// Adds what the reader can do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
@@ -80,3 +104,25 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_failures_are_listed_with_their_hints_and_end_with_the_code_of_the_first() {
+        assert!(Failure::all("nothing was written", &[]).is_ok());
+        let failures = [
+            Failure::new(Exit::Conflict, "changed")
+                .hint("get it again")
+                .on("node/n1"),
+            Failure::failed("no answer").on("node/n2"),
+        ];
+        let all = Failure::all("nothing was written", &failures).unwrap_err();
+        assert_eq!(all.exit, Exit::Conflict);
+        assert_eq!(
+            all.to_string(),
+            "nothing was written\n  node/n1: changed\n    get it again\n  node/n2: no answer"
+        );
+    }
+}

@@ -1,14 +1,16 @@
 //! The command line: a file a command family, one connection vocabulary, one table of exit codes.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 pub mod bundle;
+pub mod commit;
+pub mod companion;
 pub mod completions;
 pub mod confirm;
 pub mod connection;
-pub mod csi_plugin;
 pub mod dev;
 pub mod duration;
 pub mod exit;
@@ -43,7 +45,12 @@ pub enum Command {
     /// Run a replica of the controller
     Run(Box<run::RunArgs>),
     /// Run etcd, a kube-apiserver and the controller on this machine, to try things out
-    Dev(dev::DevArgs),
+    #[command(disable_help_flag = true)]
+    Dev {
+        /// Read by quorate-dev, the program that does this
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Block until the reconciled state admits a release
     WaitReady(wait_ready::WaitReadyArgs),
     /// Show the leader, the gate and the replicas
@@ -53,9 +60,9 @@ pub enum Command {
     /// Show objects in full
     Describe(objects::describe::DescribeArgs),
     /// Create or change objects from YAML or JSON
-    Apply(objects::apply::ApplyArgs),
+    Apply(objects::apply::command::ApplyArgs),
     /// Delete objects
-    Delete(objects::delete::DeleteArgs),
+    Delete(objects::delete::command::DeleteArgs),
     /// Make managers of nodes, which may then join etcd
     Promote(roles::promote::PromoteArgs),
     /// Make a worker of a node: its member is removed from etcd
@@ -74,17 +81,38 @@ pub enum Command {
     Drain(volumes::drain::DrainArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
-    /// Serve a CSI plugin to try things out on
-    #[command(hide = true)]
-    CsiPlugin(csi_plugin::CsiPluginArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
 
 /// Parses the command line, runs the command and turns its outcome into an exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    execute(async |Cli { etcd, command }: Cli| match command {
+        Command::Run(args) => run::run(*args, &etcd).await,
+        Command::Dev { .. } => dev::run(),
+        Command::WaitReady(args) => wait_ready::run(args, &etcd).await,
+        Command::Status(args) => status::run(args, &etcd).await,
+        Command::Get(args) => objects::get::run(args, &etcd).await,
+        Command::Describe(args) => objects::describe::run(args, &etcd).await,
+        Command::Apply(args) => objects::apply::command::run(args, &etcd).await,
+        Command::Delete(args) => objects::delete::command::run(args, &etcd).await,
+        Command::Promote(args) => roles::promote::run(args, &etcd).await,
+        Command::Demote(args) => roles::demote::run(args, &etcd).await,
+        Command::Join(args) => roles::join::run(args, &etcd).await,
+        Command::Adopt(args) => roles::adopt::run(args, &etcd).await,
+        Command::Publish(args) => volumes::publish::run(args, &etcd).await,
+        Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,
+        Command::Retry(args) => volumes::retry::run(args, &etcd).await,
+        Command::Drain(args) => volumes::drain::run(args, &etcd).await,
+        Command::Bundle(args) => bundle::run(args, &etcd).await,
+        Command::Completions(args) => completions::run(args),
+    })
+}
+
+/// Parses this process's command line, runs `command` with it, and turns the outcome into an exit code.
+pub fn execute<C: Parser>(command: impl AsyncFnOnce(C) -> Result<(), Failure>) -> ExitCode {
+    let arguments = match C::try_parse() {
+        Ok(arguments) => arguments,
         Err(shown) => {
             // Help and version are answers, everything else is a usage error; clap knows which stream.
             let _ = shown.print();
@@ -95,7 +123,7 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    match dispatch(cli) {
+    match block_on(command(arguments)) {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {
             eprintln!("error: {failure}");
@@ -104,36 +132,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn dispatch(cli: Cli) -> Result<(), Failure> {
-    let Cli { etcd, command } = cli;
+fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
-    let done = runtime.block_on(async {
-        match command {
-            Command::Run(args) => run::run(*args, &etcd).await,
-            Command::Dev(args) => dev::run(args, &etcd).await,
-            Command::WaitReady(args) => wait_ready::run(args, &etcd).await,
-            Command::Status(args) => status::run(args, &etcd).await,
-            Command::Get(args) => objects::get::run(args, &etcd).await,
-            Command::Describe(args) => objects::describe::run(args, &etcd).await,
-            Command::Apply(args) => objects::apply::run(args, &etcd).await,
-            Command::Delete(args) => objects::delete::run(args, &etcd).await,
-            Command::Promote(args) => roles::promote::run(args, &etcd).await,
-            Command::Demote(args) => roles::demote::run(args, &etcd).await,
-            Command::Join(args) => roles::join::run(args, &etcd).await,
-            Command::Adopt(args) => roles::adopt::run(args, &etcd).await,
-            Command::Publish(args) => volumes::publish::run(args, &etcd).await,
-            Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,
-            Command::Retry(args) => volumes::retry::run(args, &etcd).await,
-            Command::Drain(args) => volumes::drain::run(args, &etcd).await,
-            Command::Bundle(args) => bundle::run(args, &etcd).await,
-            Command::CsiPlugin(args) => csi_plugin::run(args).await,
-            Command::Completions(args) => completions::run(args),
-        }
-    });
-    // Not dropped: that would wait for the threads that block, such as one in a name server's hands, for ever (INV-10).
+    let done = runtime.block_on(command);
+    // Not dropped: that would wait for ever for threads that block, such as one that resolves a name (INV-10).
     runtime.shutdown_background();
     done
 }

@@ -181,21 +181,29 @@ impl Description {
         self
     }
 
+    /// A name with one line for each value; `none` if there is no value.
+    pub fn list(
+        &mut self,
+        name: &str,
+        values: impl IntoIterator<Item = impl Into<String>>,
+        none: &str,
+    ) -> &mut Self {
+        let mut values = values.into_iter().map(Into::into);
+        self.field(0, name, values.next().unwrap_or_else(|| none.to_owned()));
+        for value in values {
+            self.field(0, "", value);
+        }
+        self
+    }
+
     /// A name with one line for each pair, or [`NONE`].
     pub fn pairs<'a>(
         &mut self,
         name: &str,
         pairs: impl IntoIterator<Item = (&'a String, &'a String)>,
     ) -> &mut Self {
-        let mut title = name;
-        for (key, value) in pairs {
-            self.field(0, title, format!("{key}={value}"));
-            title = "";
-        }
-        if title == name {
-            self.field(0, name, NONE);
-        }
-        self
+        let pairs = pairs.into_iter().map(|(key, value)| format!("{key}={value}"));
+        self.list(name, pairs, NONE)
     }
 
     /// All lines, the values of one depth below each other.

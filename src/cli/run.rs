@@ -11,11 +11,11 @@ use super::exit::Failure;
 use super::signals::{INTERRUPT, Signals, TERMINATE};
 use crate::etcd::{Config, Etcd, Pulse};
 use crate::failpoint;
-use crate::gate::plan::Own;
+use crate::gate::plan::BundleVersions;
 use crate::kube::KubeClient;
 use crate::kube::events::Events;
 use crate::metrics::Metrics;
-use crate::replica::{self, MakeEvents, Vitals};
+use crate::replica::{self, MakeEvents, ReplicaStatus};
 use crate::resources::{self, TermReconciler};
 use crate::retry::Delays;
 use crate::serve::{self, Check, LeaderReport, Probes, Report};
@@ -57,25 +57,25 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                 })?,
         ),
     };
-    let own = Own {
+    let versions = BundleVersions {
         version: bundle.version.clone(),
         min_reconciler: bundle.min_reconciler_release,
         min_apiserver: bundle.min_apiserver_release,
     };
-    let metrics = Metrics::new(&own.version.to_string());
-    info!(%node, "quorate {} starts, bundle {} at release {}", env!("CARGO_PKG_VERSION"), bundle.name, own.version);
+    let metrics = Metrics::new(&versions.version.to_string());
+    info!(%node, "quorate {} starts, bundle {} at release {}", env!("CARGO_PKG_VERSION"), bundle.name, versions.version);
 
-    let vitals = Vitals::default();
+    let status = ReplicaStatus::default();
     let stop = CancellationToken::new();
-    let server = serve::start(args.listen, probes(&vitals), metrics.clone())
+    let server = serve::start(args.listen, probes(&status), metrics.clone())
         .map_err(|error| Failure::failed(error).hint("give another address with --listen"))?;
     info!("health and metrics on http://{}", server.address());
 
-    let (config, settings) = (args.etcd_config(etcd), args.settings(node, own));
+    let (config, settings) = (args.etcd_config(etcd), args.settings(node, versions));
     let replica = async {
         let etcd = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = vitals.pulse.clone().beat_forever() => return Ok(()),
+            () = status.pulse.clone().beat_forever() => return Ok(()),
             etcd = connect(config, &metrics, args.start_limit()) => etcd?,
         };
         let store = Store { etcd, keys };
@@ -94,7 +94,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                 replica: settings.node.to_string(),
             })
         });
-        replica::run(store, settings, resources, events, vitals.clone(), stop.clone())
+        replica::run(store, settings, resources, events, status.clone(), stop.clone())
             .await
             .map_err(Failure::failed)
     };
@@ -154,8 +154,8 @@ fn start_log(format: LogFormat) {
     };
 }
 
-fn probes(vitals: &Vitals) -> Probes {
-    let (live, ready, leader) = (vitals.clone(), vitals.clone(), vitals.clone());
+fn probes(status: &ReplicaStatus) -> Probes {
+    let (live, ready, leader) = (status.clone(), status.clone(), status.clone());
     Probes {
         live: Box::new(move || Report {
             checks: vec![pulse_check(&live.pulse)],

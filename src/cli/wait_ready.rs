@@ -8,7 +8,7 @@ use super::connection::{self, EtcdArgs};
 use super::duration::duration;
 use super::exit::{Exit, Failure};
 use super::output::print;
-use crate::gate::judge::{Waiter, wait_ready};
+use crate::gate::{Requirements, wait_ready};
 use crate::release::Release;
 use crate::resources::Bundle;
 
@@ -40,27 +40,29 @@ pub struct WaitReadyArgs {
 /// A failure if etcd cannot be reached at the start, or the time is over.
 pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let builtin = Bundle::builtin();
-    let waiter = Waiter {
+    let requirements = Requirements {
         release: args.release.unwrap_or(builtin.release()),
         min_reconciler: args
             .min_reconciler_release
             .unwrap_or(builtin.min_reconciler_release),
     };
-    if waiter.min_reconciler > waiter.release {
+    if requirements.min_reconciler > requirements.release {
         return Err(Failure::usage(format!(
             "--min-reconciler-release {} is above --release {}: no state could ever admit it",
-            waiter.min_reconciler, waiter.release
+            requirements.min_reconciler, requirements.release
         )));
     }
     let ready = async {
         let store = connection::connect(etcd).await?;
         // Whether anybody reads it or not: the exit code is the answer.
         let tell = |line: String| drop(print(&line));
-        let waiting = wait_ready(&store, waiter, |reason| tell(format!("waiting: {reason}\n")));
+        let waiting = wait_ready(&store, requirements, |reason| {
+            tell(format!("waiting: {reason}\n"))
+        });
         store.etcd.following(waiting).await;
         tell(format!(
             "ready: the reconciled state admits release {}\n",
-            waiter.release
+            requirements.release
         ));
         Ok(())
     };
@@ -69,7 +71,7 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         Some(limit) => tokio::time::timeout(limit, ready).await.unwrap_or_else(|_| {
             Err(Failure::new(
                 Exit::TimedOut,
-                format!("release {} is not admitted after {limit:?}", waiter.release),
+                format!("release {} is not admitted after {limit:?}", requirements.release),
             )
             .hint("quorate status shows what the state is waiting for"))
         }),

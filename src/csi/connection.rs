@@ -20,7 +20,7 @@ use tonic::codegen::Service;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
 
 use super::endpoint::Endpoint;
-use super::failure::with_sources;
+use super::error::with_sources;
 
 /// From the first packet to the end of the TLS handshake. A plugin is on this machine or in this cluster.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);

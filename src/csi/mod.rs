@@ -13,14 +13,14 @@
 //! Nothing here writes to etcd, and nothing is repeated here but the question whether a plugin is ready: the caller
 //! owns order, retries and the window in which calls may be made (INV-3). A call that is dropped is cancelled.
 
+mod caller;
 mod capabilities;
 pub mod class;
 mod connection;
 mod convert;
 mod endpoint;
-mod failure;
+mod error;
 mod id;
-mod line;
 mod plugin;
 mod request;
 mod secret;
@@ -29,7 +29,7 @@ mod session;
 pub use capabilities::{Capabilities, Capability};
 pub use class::{Class, Effect, Method};
 pub use endpoint::{Endpoint, EndpointError};
-pub use failure::{Failure, NotReady};
+pub use error::{CallError, NotReady};
 pub use id::{CsiNodeId, Empty, VolumeId, VolumeName};
 pub use plugin::{Plugin, Plugins};
 pub use request::{
@@ -40,7 +40,7 @@ pub use secret::{SecretValue, Secrets};
 pub use session::Session;
 pub use tonic::Code;
 
-/// The messages of `proto/csi/v1`, as they travel: for this module and for the test plugin.
+/// The messages of `proto/csi/v1`, as they travel.
 #[allow(
     missing_docs,
     clippy::all,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
+use super::caller::Caller;
 use super::endpoint::Endpoint;
-use super::failure::NotReady;
-use super::line::Line;
+use super::error::NotReady;
 use super::session::Session;
 use crate::metrics::Metrics;
 use crate::retry::Delays;
@@ -29,7 +29,7 @@ pub struct Plugin(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    line: Line,
+    caller: Caller,
     /// Held during a handshake: whoever else wants a session waits for its outcome instead of asking as well.
     state: tokio::sync::Mutex<State>,
 }
@@ -52,7 +52,7 @@ impl Plugin {
     /// Nothing is connected yet. `limit` bounds every call.
     pub fn new(driver: &str, endpoint: Endpoint, limit: Duration, metrics: Metrics) -> Self {
         Self(Arc::new(Shared {
-            line: Line {
+            caller: Caller {
                 driver: driver.into(),
                 endpoint,
                 limit,
@@ -71,12 +71,12 @@ impl Plugin {
 
     /// The driver's name.
     pub fn driver(&self) -> &str {
-        &self.0.line.driver
+        &self.0.caller.driver
     }
 
     /// Where it listens.
     pub fn endpoint(&self) -> &Endpoint {
-        &self.0.line.endpoint
+        &self.0.caller.endpoint
     }
 
     /// The session in use; without one, or after its connection has ended, connects and asks everything anew. Callers
@@ -111,7 +111,7 @@ impl Plugin {
     }
 
     async fn session_of(&self, state: &mut State) -> Result<Arc<Session>, NotReady> {
-        let Line { driver, endpoint, .. } = &self.0.line;
+        let Caller { driver, endpoint, .. } = &self.0.caller;
         if let Some(session) = &state.session {
             if !session.has_ended() {
                 return Ok(session.clone());
@@ -129,7 +129,7 @@ impl Plugin {
         {
             return Err(failure.clone());
         }
-        match Session::open(self.0.line.clone(), state.sessions + 1).await {
+        match Session::open(self.0.caller.clone(), state.sessions + 1).await {
             Ok(session) => {
                 let capabilities: Vec<_> = session.capabilities().iter().map(|one| one.name()).collect();
                 let version = session.version();
@@ -194,8 +194,8 @@ impl Plugins {
         // A panic while the lock was held left a whole map behind.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugin) = known.get(driver)
-            && plugin.0.line.endpoint == *endpoint
-            && plugin.0.line.limit == limit
+            && plugin.0.caller.endpoint == *endpoint
+            && plugin.0.caller.limit == limit
         {
             return plugin.clone();
         }

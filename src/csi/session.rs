@@ -2,13 +2,13 @@
 
 use tonic::Code;
 
+use super::caller::Caller;
 use super::capabilities::{Capabilities, Capability};
 use super::class::{Class, Method};
 use super::connection::Connection;
 use super::convert;
-use super::failure::{Failure, NotReady, presentable};
+use super::error::{CallError, NotReady, presentable};
 use super::id::{CsiNodeId, VolumeId};
-use super::line::Line;
 use super::request::{
     Context, CreateVolume, CreatedVolume, ExpandVolume, ExpandedVolume, ListedVolume, PublishVolume,
 };
@@ -31,7 +31,7 @@ const LARGEST_ANSWER: usize = 16 << 20;
 /// fail with `Unavailable`: it never connects again.
 #[derive(Debug)]
 pub struct Session {
-    line: Line,
+    caller: Caller,
     connection: Connection,
     capabilities: Capabilities,
     version: String,
@@ -40,48 +40,49 @@ pub struct Session {
 
 impl Session {
     /// Connects and asks everything that must be known. Dropped in between, nothing has happened.
-    pub(super) async fn open(line: Line, number: u64) -> Result<Self, NotReady> {
-        let connection = Connection::open(&line.endpoint)
-            .await
-            .map_err(|message| NotReady::Unreachable {
-                endpoint: line.endpoint.clone(),
-                message,
-            })?;
+    pub(super) async fn open(caller: Caller, number: u64) -> Result<Self, NotReady> {
+        let connection =
+            Connection::open(&caller.endpoint)
+                .await
+                .map_err(|message| NotReady::Unreachable {
+                    endpoint: caller.endpoint.clone(),
+                    message,
+                })?;
         let mut identity = IdentityClient::new(connection.channel.clone());
         let handshake = |failure| NotReady::Handshake {
-            endpoint: line.endpoint.clone(),
+            endpoint: caller.endpoint.clone(),
             failure,
         };
 
-        let question = line.request(wire::ProbeRequest {});
-        let probe = line
-            .bare(Method::Probe, identity.probe(question))
+        let question = caller.request(wire::ProbeRequest {});
+        let probe = caller
+            .call_without_secrets(Method::Probe, identity.probe(question))
             .await
             .map_err(handshake)?;
         if probe.ready == Some(false) {
             return Err(NotReady::Starting {
-                endpoint: line.endpoint,
+                endpoint: caller.endpoint,
             });
         }
 
-        let question = line.request(wire::GetPluginInfoRequest {});
-        let info = line
-            .bare(Method::GetPluginInfo, identity.get_plugin_info(question))
+        let question = caller.request(wire::GetPluginInfoRequest {});
+        let info = caller
+            .call_without_secrets(Method::GetPluginInfo, identity.get_plugin_info(question))
             .await
             .map_err(handshake)?;
         // A socket that was mixed up must not be given another driver's volumes. Objects here have names in lower
         // case, and drivers need not.
-        if !info.name.eq_ignore_ascii_case(&line.driver) {
+        if !info.name.eq_ignore_ascii_case(&caller.driver) {
             return Err(NotReady::OtherDriver {
                 answered: presentable(&info.name),
-                expected: line.driver.to_string(),
-                endpoint: line.endpoint,
+                expected: caller.driver.to_string(),
+                endpoint: caller.endpoint,
             });
         }
 
-        let question = line.request(wire::GetPluginCapabilitiesRequest {});
-        let answer = line
-            .bare(
+        let question = caller.request(wire::GetPluginCapabilitiesRequest {});
+        let answer = caller
+            .call_without_secrets(
                 Method::GetPluginCapabilities,
                 identity.get_plugin_capabilities(question),
             )
@@ -89,10 +90,10 @@ impl Session {
             .map_err(handshake)?;
         let mut capabilities = Capabilities::of_plugin(&answer.capabilities);
         if capabilities.offers(Capability::ControllerService) {
-            let question = line.request(wire::ControllerGetCapabilitiesRequest {});
+            let question = caller.request(wire::ControllerGetCapabilitiesRequest {});
             let mut controller = ControllerClient::new(connection.channel.clone());
-            let answer = line
-                .bare(
+            let answer = caller
+                .call_without_secrets(
                     Method::ControllerGetCapabilities,
                     controller.controller_get_capabilities(question),
                 )
@@ -101,7 +102,7 @@ impl Session {
             capabilities = capabilities.with_controller(&answer.capabilities);
         }
         Ok(Self {
-            line,
+            caller,
             connection,
             capabilities,
             version: presentable(&info.vendor_version),
@@ -143,22 +144,22 @@ impl Session {
     /// Makes a volume, or finds the one that an earlier call under the same name made.
     ///
     /// # Errors
-    /// [`Failure`]; without a call where the plugin does not offer to create volumes, or where the volume asks for a
+    /// [`CallError`]; without a call where the plugin does not offer to create volumes, or where the volume asks for a
     /// topology that means nothing to the plugin.
     pub async fn create_volume(
         &self,
         create: &CreateVolume,
         secrets: &Secrets,
-    ) -> Result<CreatedVolume, Failure> {
+    ) -> Result<CreatedVolume, CallError> {
         let method = Method::CreateVolume;
         self.require(method, Capability::CreateDeleteVolume)?;
         let topology = convert::topology(&create.topology);
         if topology.is_some() && !self.offers(Capability::AccessibilityConstraints) {
             let text = "the volume asks for a topology, and the plugin does not offer \
                         VOLUME_ACCESSIBILITY_CONSTRAINTS";
-            return Err(Failure::new(method, Code::InvalidArgument, text));
+            return Err(CallError::new(method, Code::InvalidArgument, text));
         }
-        let request = self.line.request(wire::CreateVolumeRequest {
+        let request = self.caller.request(wire::CreateVolumeRequest {
             name: create.name.as_str().to_owned(),
             capacity_range: convert::range(create.capacity),
             volume_capabilities: vec![(&create.capability).into()],
@@ -167,11 +168,11 @@ impl Session {
             accessibility_requirements: topology,
         });
         let answer = self
-            .line
+            .caller
             .call(method, secrets, self.controller().create_volume(request))
             .await?;
         convert::created(answer.volume).ok_or_else(|| {
-            Failure::new(
+            CallError::new(
                 method,
                 Code::Internal,
                 "the plugin answered OK without the id of a volume",
@@ -182,16 +183,16 @@ impl Session {
     /// Deletes a volume. One that is not there is deleted.
     ///
     /// # Errors
-    /// [`Failure`]; without a call where the plugin does not offer to delete volumes.
-    pub async fn delete_volume(&self, volume: &VolumeId, secrets: &Secrets) -> Result<(), Failure> {
+    /// [`CallError`]; without a call where the plugin does not offer to delete volumes.
+    pub async fn delete_volume(&self, volume: &VolumeId, secrets: &Secrets) -> Result<(), CallError> {
         let method = Method::DeleteVolume;
         self.require(method, Capability::CreateDeleteVolume)?;
-        let request = self.line.request(wire::DeleteVolumeRequest {
+        let request = self.caller.request(wire::DeleteVolumeRequest {
             volume_id: volume.as_str().to_owned(),
             secrets: secrets.to_wire(),
         });
         let answer = self
-            .line
+            .caller
             .call(method, secrets, self.controller().delete_volume(request))
             .await;
         done_or(answer.map(|_| ()))
@@ -200,15 +201,15 @@ impl Session {
     /// Publishes a volume to a node; what it answers is for the node's part of the plugin.
     ///
     /// # Errors
-    /// [`Failure`]; without a call where the plugin does not offer to publish volumes.
+    /// [`CallError`]; without a call where the plugin does not offer to publish volumes.
     pub async fn publish_volume(
         &self,
         publish: &PublishVolume,
         secrets: &Secrets,
-    ) -> Result<Context, Failure> {
+    ) -> Result<Context, CallError> {
         let method = Method::ControllerPublishVolume;
         self.require(method, Capability::PublishUnpublishVolume)?;
-        let request = self.line.request(wire::ControllerPublishVolumeRequest {
+        let request = self.caller.request(wire::ControllerPublishVolumeRequest {
             volume_id: publish.volume.as_str().to_owned(),
             node_id: publish.node.as_str().to_owned(),
             volume_capability: Some((&publish.capability).into()),
@@ -217,7 +218,7 @@ impl Session {
             volume_context: publish.context.clone(),
         });
         let answer = self
-            .line
+            .caller
             .call(
                 method,
                 secrets,
@@ -230,22 +231,22 @@ impl Session {
     /// Unpublishes a volume from one node.
     ///
     /// # Errors
-    /// [`Failure`]; without a call where the plugin does not offer to unpublish volumes.
+    /// [`CallError`]; without a call where the plugin does not offer to unpublish volumes.
     pub async fn unpublish_volume(
         &self,
         volume: &VolumeId,
         node: &CsiNodeId,
         secrets: &Secrets,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CallError> {
         let method = Method::ControllerUnpublishVolume;
         self.require(method, Capability::PublishUnpublishVolume)?;
-        let request = self.line.request(wire::ControllerUnpublishVolumeRequest {
+        let request = self.caller.request(wire::ControllerUnpublishVolumeRequest {
             volume_id: volume.as_str().to_owned(),
             node_id: node.as_str().to_owned(),
             secrets: secrets.to_wire(),
         });
         let answer = self
-            .line
+            .caller
             .call(
                 method,
                 secrets,
@@ -258,22 +259,22 @@ impl Session {
     /// Makes a volume larger.
     ///
     /// # Errors
-    /// [`Failure`]; without a call where the plugin does not offer to expand volumes.
+    /// [`CallError`]; without a call where the plugin does not offer to expand volumes.
     pub async fn expand_volume(
         &self,
         expand: &ExpandVolume,
         secrets: &Secrets,
-    ) -> Result<ExpandedVolume, Failure> {
+    ) -> Result<ExpandedVolume, CallError> {
         let method = Method::ControllerExpandVolume;
         self.require(method, Capability::ExpandVolume)?;
-        let request = self.line.request(wire::ControllerExpandVolumeRequest {
+        let request = self.caller.request(wire::ControllerExpandVolumeRequest {
             volume_id: expand.volume.as_str().to_owned(),
             capacity_range: convert::range(expand.capacity),
             secrets: secrets.to_wire(),
             volume_capability: Some((&expand.capability).into()),
         });
         let answer = self
-            .line
+            .caller
             .call(
                 method,
                 secrets,
@@ -289,18 +290,18 @@ impl Session {
     /// Every volume that the plugin knows. Each page has the limit of a call of its own.
     ///
     /// # Errors
-    /// [`Failure`]; without a call where the plugin does not offer to list volumes.
-    pub async fn list_volumes(&self) -> Result<Vec<ListedVolume>, Failure> {
+    /// [`CallError`]; without a call where the plugin does not offer to list volumes.
+    pub async fn list_volumes(&self) -> Result<Vec<ListedVolume>, CallError> {
         let method = Method::ListVolumes;
         self.require(method, Capability::ListVolumes)?;
         let (mut volumes, mut token) = (Vec::new(), String::new());
         for _ in 0..MOST_PAGES {
-            let request = self.line.request(wire::ListVolumesRequest {
+            let request = self.caller.request(wire::ListVolumesRequest {
                 max_entries: PAGE,
                 starting_token: token.clone(),
             });
             let answer = self
-                .line
+                .caller
                 .call(method, &Secrets::none(), self.controller().list_volumes(request))
                 .await?;
             volumes.extend(answer.entries.into_iter().filter_map(convert::listed));
@@ -313,7 +314,7 @@ impl Session {
             token = answer.next_token;
         }
         let text = "the plugin answers for ever that there is more: its list has no end";
-        Err(Failure::new(method, Code::Internal, text))
+        Err(CallError::new(method, Code::Internal, text))
     }
 
     fn controller(&self) -> ControllerClient<tonic::transport::Channel> {
@@ -321,17 +322,17 @@ impl Session {
     }
 
     /// A call that is not offered is not made: what plugins do then is anyone's guess.
-    fn require(&self, method: Method, capability: Capability) -> Result<(), Failure> {
+    fn require(&self, method: Method, capability: Capability) -> Result<(), CallError> {
         if self.offers(capability) {
             return Ok(());
         }
         let text = format!("the plugin does not offer {}", capability.name());
-        Err(Failure::new(method, Code::Unimplemented, text))
+        Err(CallError::new(method, Code::Unimplemented, text))
     }
 }
 
 /// What the table calls done is no failure.
-fn done_or(result: Result<(), Failure>) -> Result<(), Failure> {
+fn done_or(result: Result<(), CallError>) -> Result<(), CallError> {
     match result {
         Err(failure) if failure.class() == Class::Done => Ok(()),
         result => result,

@@ -32,7 +32,7 @@ impl Fence {
 }
 
 /// Why a fenced transaction did not commit. A different reaction follows from each variant.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum FencedError {
     /// The term is over. Nothing was written, and nothing ever will be under this fence.
     #[error("leadership is lost (term {0})")]

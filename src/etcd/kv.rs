@@ -113,6 +113,12 @@ impl KeyRange {
         &self.start
     }
 
+    /// Whether the range covers this key.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        // One zero byte as the end is the end of the key space.
+        *self.start <= *key && (self.end == [0] || *key < *self.end)
+    }
+
     /// Only this key.
     pub fn key(key: impl Into<Vec<u8>>) -> Self {
         let start = key.into();

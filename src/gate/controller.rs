@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::plan::{self, Own, Plan};
+use super::plan::{self, BundleVersions, Plan};
 use super::releases::Releases;
 use super::status::Status;
 use super::status_key::{Interrupt, StatusKey};
@@ -78,7 +78,7 @@ pub struct GateController<R> {
     /// Node id, shown in `status.json`.
     pub node: String,
     /// What this replica runs.
-    pub own: Own,
+    pub bundle: BundleVersions,
     /// From watch-nodes.
     pub releases: watch::Receiver<Option<Releases>>,
     /// Who reconciles.
@@ -91,17 +91,17 @@ impl<R: Reconcile> GateController<R> {
     /// Holds the gate until leadership is lost.
     pub async fn run(mut self) {
         let mut settled = false;
-        let mut legible = None;
+        let mut status_json = None;
         let mut delays = Delays::new(CALM / 10, CALM);
         loop {
             let began = Instant::now();
-            match StatusKey::read(&self.store, &self.fence, &self.node, legible.take()).await {
+            match StatusKey::read(&self.store, &self.fence, &self.node, status_json.take()).await {
                 Ok(mut key) => {
                     let Err(interrupt) = self.hold(&mut key, &mut settled).await;
                     if interrupt == Interrupt::LostLeadership {
                         return;
                     }
-                    legible = key.into_legible();
+                    status_json = key.into_status_json();
                 }
                 Err(error) => warn!("cannot read the reconciler status, to be tried again: {error}"),
             }
@@ -112,15 +112,15 @@ impl<R: Reconcile> GateController<R> {
     /// From the stored status to DONE, then passes for ever.
     async fn hold(&mut self, key: &mut StatusKey, settled: &mut bool) -> Result<Infallible, Interrupt> {
         let existed = key.exists();
-        let plan = plan::plan(key.status(), &self.own);
+        let plan = plan::plan(key.status(), &self.bundle);
         info!(term = %self.fence.term(), "{plan}");
         failpoint::pause_at("gate.planned").await;
         match &plan {
-            Plan::Create | Plan::Leave => key.write_legible().await?,
+            Plan::Create | Plan::Leave => key.write_status_json().await?,
             Plan::Work(to) => {
                 let already = key.status() == Some(to);
                 if already {
-                    key.write_legible().await?
+                    key.write_status_json().await?
                 } else {
                     key.write(to, Txn::new()).await?
                 }
@@ -143,9 +143,9 @@ impl<R: Reconcile> GateController<R> {
         self.reconcile_until_done(key).await?;
         failpoint::pause_at("gate.reconciled").await;
         if plan == Plan::Leave {
-            key.write_legible().await?;
+            key.write_status_json().await?;
         } else {
-            let done = self.own.final_status().replacing(key.status());
+            let done = self.bundle.final_status().replacing(key.status());
             key.write(&done, Txn::new()).await?;
             info!("reconciler status: {done}");
         }
@@ -170,7 +170,7 @@ impl<R: Reconcile> GateController<R> {
             }
         };
         let nodes = self.store.keys.nodes();
-        let restricting = write_narrower(key, to, &nodes, &mut self.releases, &self.own, &blocked);
+        let restricting = write_narrower(key, to, &nodes, &mut self.releases, &self.bundle, &blocked);
         tokio::select! {
             restricted = restricting => restricted,
             () = announcing => Err(Interrupt::Replan),
@@ -193,7 +193,7 @@ impl<R: Reconcile> GateController<R> {
                 log_after = Instant::now() + LOG_EVERY;
                 warn!("the first reconciliation still fails: {failed}");
                 key.degrade(failed.reason, &failed.message);
-                key.write_legible().await?;
+                key.write_status_json().await?;
             }
             tokio::select! {
                 () = delays.wait() => {}
@@ -240,7 +240,7 @@ impl<R: Reconcile> GateController<R> {
                     }
                 }
             }
-            key.write_legible().await?;
+            key.write_status_json().await?;
         }
     }
 }
@@ -251,12 +251,12 @@ async fn write_narrower(
     to: &Status,
     nodes: &KeyRange,
     releases: &mut watch::Receiver<Option<Releases>>,
-    own: &Own,
+    bundle: &BundleVersions,
     blocked: &Blocked,
 ) -> Result<(), Interrupt> {
     loop {
         let seen = releases.borrow_and_update().clone();
-        let message = match seen.map(|seen| plan::may_restrict(&seen, own)) {
+        let message = match seen.map(|seen| plan::may_restrict(&seen, bundle)) {
             Some(Ok(revision)) => {
                 blocked.by(None);
                 key.mend();
@@ -283,7 +283,7 @@ async fn write_narrower(
         {
             warn!("the reconciler status cannot be restricted yet: {message}");
             key.degrade("WaitingForNodes", &message);
-            key.write_legible().await?;
+            key.write_status_json().await?;
         }
         tokio::select! {
             changed = releases.changed() => {

@@ -30,7 +30,7 @@ pub struct Overview {
 
 /// The one part of `status.json` that is stored nowhere else.
 #[derive(Deserialize)]
-struct Twin {
+struct DegradedOnly {
     degraded: Option<Degraded>,
 }
 
@@ -43,10 +43,10 @@ impl Overview {
         let Store { etcd, keys } = store;
         let candidates = candidates(etcd, &keys.election()).await?;
         let (status, _) = etcd.get(&keys.status()).await?;
-        let (twin, _) = etcd.get(&keys.status_json()).await?;
-        let degraded = twin
-            .and_then(|twin| serde_json::from_slice::<Twin>(&twin.value).ok())
-            .and_then(|twin| twin.degraded);
+        let (status_json, _) = etcd.get(&keys.status_json()).await?;
+        let degraded = status_json
+            .and_then(|json| serde_json::from_slice::<DegradedOnly>(&json.value).ok())
+            .and_then(|json| json.degraded);
         let (inventory, _) = etcd.list(&keys.all_inventory()).await?;
         let applied = inventory
             .iter()

@@ -9,7 +9,7 @@ use crate::release::{Release, Version};
 
 /// What this replica runs: the bundle's version and its two minimums.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Own {
+pub struct BundleVersions {
     /// Written to the status once reconciled.
     pub version: Version,
     /// Before serving, the state must have been reconciled by at least this release.
@@ -18,7 +18,7 @@ pub struct Own {
     pub min_apiserver: Release,
 }
 
-impl Own {
+impl BundleVersions {
     /// The status once everything is reconciled.
     pub fn final_status(&self) -> Status {
         Status::new(State::Done, self.version.clone(), self.min_apiserver)
@@ -52,15 +52,16 @@ impl fmt::Display for Plan {
 }
 
 /// Chooses by the stored status; `None` if it is absent or malformed.
-pub fn plan(stored: Option<&Status>, own: &Own) -> Plan {
+pub fn plan(stored: Option<&Status>, bundle: &BundleVersions) -> Plan {
     let Some(stored) = stored else { return Plan::Create };
-    if stored.says_the_same_as(&own.final_status()) {
+    if stored.says_the_same_as(&bundle.final_status()) {
         Plan::Leave
-    } else if own.version.release >= stored.version.release && stored.minimum_compatible >= own.min_apiserver
+    } else if bundle.version.release >= stored.version.release
+        && stored.minimum_compatible >= bundle.min_apiserver
     {
         Plan::Work(stored.in_state(State::Working))
     } else {
-        Plan::Restrict(stored.intersection(&own.version, own.min_apiserver))
+        Plan::Restrict(stored.intersection(&bundle.version, bundle.min_apiserver))
     }
 }
 
@@ -124,7 +125,7 @@ impl fmt::Display for Blockers {
 ///
 /// # Errors
 /// [`Blockers`], at least one.
-pub fn may_restrict(releases: &Releases, own: &Own) -> Result<Revision, Blockers> {
+pub fn may_restrict(releases: &Releases, bundle: &BundleVersions) -> Result<Revision, Blockers> {
     let Releases {
         outside, unreadable, ..
     } = releases;
@@ -134,11 +135,11 @@ pub fn may_restrict(releases: &Releases, own: &Own) -> Result<Revision, Blockers
     let total = outside.total + unreadable.total;
     let outside = outside.first.iter().map(|(release, node)| {
         let (node, release) = (node.clone(), *release);
-        if release < own.min_apiserver {
+        if release < bundle.min_apiserver {
             Blocker::Below {
                 node,
                 release,
-                needs: own.min_apiserver,
+                needs: bundle.min_apiserver,
             }
         } else {
             Blocker::Above { node, release }
@@ -184,8 +185,8 @@ mod tests {
         Release::new(0, minor, 0)
     }
 
-    fn own(version: u32, min_apiserver: u32) -> Own {
-        Own {
+    fn bundle(version: u32, min_apiserver: u32) -> BundleVersions {
+        BundleVersions {
             version: release(version).into(),
             min_reconciler: release(min_apiserver),
             min_apiserver: release(min_apiserver),
@@ -198,17 +199,17 @@ mod tests {
 
     #[test]
     fn without_a_status_it_is_created_after_reconciling() {
-        assert_eq!(plan(None, &own(5, 3)), Plan::Create);
+        assert_eq!(plan(None, &bundle(5, 3)), Plan::Create);
     }
 
     #[test]
     fn the_final_status_is_left_alone() {
-        assert_eq!(plan(Some(&stored(State::Done, 5, 3)), &own(5, 3)), Plan::Leave);
+        assert_eq!(plan(Some(&stored(State::Done, 5, 3)), &bundle(5, 3)), Plan::Leave);
     }
 
     #[test]
     fn a_compatible_status_becomes_working_and_keeps_its_numbers() {
-        let plan_of = |status: &Status| plan(Some(status), &own(5, 3));
+        let plan_of = |status: &Status| plan(Some(status), &bundle(5, 3));
         assert_eq!(
             plan_of(&stored(State::Done, 4, 3)),
             Plan::Work(stored(State::Working, 4, 3))
@@ -227,9 +228,9 @@ mod tests {
 
     #[test]
     fn a_raised_minimum_and_a_rollback_restrict_to_the_intersection() {
-        let upgrade = plan(Some(&stored(State::Done, 4, 1)), &own(5, 3));
+        let upgrade = plan(Some(&stored(State::Done, 4, 1)), &bundle(5, 3));
         assert_eq!(upgrade, Plan::Restrict(stored(State::Working, 4, 3)));
-        let rollback = plan(Some(&stored(State::Done, 6, 4)), &own(5, 3));
+        let rollback = plan(Some(&stored(State::Done, 6, 4)), &bundle(5, 3));
         assert_eq!(rollback, Plan::Restrict(stored(State::Working, 5, 4)));
     }
 
@@ -237,7 +238,7 @@ mod tests {
     fn an_older_node_that_the_status_already_excludes_blocks_nothing() {
         // minimum 3 is stored; a node at 1 may run, but is not admitted, so nothing has to be restricted.
         assert!(matches!(
-            plan(Some(&stored(State::Done, 4, 3)), &own(5, 3)),
+            plan(Some(&stored(State::Done, 4, 3)), &bundle(5, 3)),
             Plan::Work(_)
         ));
     }
@@ -251,7 +252,7 @@ mod tests {
             unreadable: vec!["x".to_owned()].into(),
             revision: Revision(9),
         };
-        let blockers = may_restrict(&releases, &own(5, 3)).unwrap_err();
+        let blockers = may_restrict(&releases, &bundle(5, 3)).unwrap_err();
         assert_eq!(
             blockers.to_string(),
             "waiting for node c2 at 0.1.0, needs 0.3.0; node b at 0.6.0, which is newer; \
@@ -259,14 +260,14 @@ mod tests {
         );
         let mut many = releases.clone();
         many.outside.total = 100_000;
-        let told = may_restrict(&many, &own(5, 3)).unwrap_err().to_string();
+        let told = may_restrict(&many, &bundle(5, 3)).unwrap_err().to_string();
         assert!(told.ends_with("; and 99998 more"), "{told}");
         let free = Releases {
             outside: Vec::new().into(),
             unreadable: Vec::new().into(),
             ..releases
         };
-        assert_eq!(may_restrict(&free, &own(5, 3)), Ok(Revision(9)));
+        assert_eq!(may_restrict(&free, &bundle(5, 3)), Ok(Revision(9)));
     }
 
     #[test]
@@ -294,10 +295,10 @@ mod tests {
             candidate in 0u32..6, working in any::<bool>(),
         ) {
             prop_assume!(minimum <= version);
-            let own = own(version, minimum);
+            let bundle = bundle(version, minimum);
             let state = if working { State::Working } else { State::Done };
             let before = stored(state, stored_version, stored_minimum);
-            let during = match plan(Some(&before), &own) {
+            let during = match plan(Some(&before), &bundle) {
                 Plan::Create => unreachable!("there is a status"),
                 Plan::Leave => before.clone(),
                 Plan::Work(during) | Plan::Restrict(during) => during,
@@ -305,9 +306,9 @@ mod tests {
             // Any release, with any minimum of its own for the reconciler.
             for min_reconciler in 0..6 {
                 if admits(&during, release(candidate), release(min_reconciler)).is_ok() {
-                    prop_assert!(release(candidate) >= own.min_apiserver);
+                    prop_assert!(release(candidate) >= bundle.min_apiserver);
                     prop_assert!(release(candidate) >= before.minimum_compatible);
-                    prop_assert!(own.version.release >= release(min_reconciler));
+                    prop_assert!(bundle.version.release >= release(min_reconciler));
                     prop_assert!(before.version.release >= release(min_reconciler));
                 }
             }

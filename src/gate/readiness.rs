@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::judge::{Judge, NotReady, Waiter};
 use super::registration::Registered;
+use super::wait_ready::{NotReady, Requirements, WaitReady};
 use crate::etcd::Window;
 use crate::store::Store;
 
@@ -51,26 +51,26 @@ impl Readiness {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Judges anew after every registration and at every change of the status, until cancelled. Without a
-    /// waiter (no Kubernetes) the gate is open.
+    /// Judges anew after every registration and at every change of the status, until cancelled. Without
+    /// requirements (no Kubernetes) the gate is open.
     pub async fn keep(
         &self,
         store: &Store,
-        waiter: Option<Waiter>,
+        requirements: Option<Requirements>,
         mut registrations: watch::Receiver<Option<Registered>>,
         stop: CancellationToken,
     ) {
         loop {
             let registered = registrations.borrow_and_update().clone();
             let judging = async {
-                let (Some(registered), Some(waiter)) = (&registered, waiter) else {
+                let (Some(registered), Some(requirements)) = (&registered, requirements) else {
                     return std::future::pending().await;
                 };
-                // A fresh judge reads linearizably, so at a revision not older than the registration.
-                let mut judge = Judge::new(store, waiter);
+                // A fresh one reads linearizably, so at a revision not older than the registration.
+                let mut waiting = WaitReady::new(store, requirements);
                 let mut told = None;
                 loop {
-                    let verdict = judge.next().await;
+                    let verdict = waiting.next().await;
                     if told.as_ref() != Some(&verdict) {
                         match &verdict {
                             Ok(()) => info!("the reconciled state admits this replica"),
@@ -84,12 +84,12 @@ impl Readiness {
                     });
                 }
             };
-            match (&registered, waiter) {
+            match (&registered, requirements) {
                 (Some(registered), None) => self.with(|state| {
                     state.gate = Ok(());
                     state.registration = Some(registered.window.clone());
                 }),
-                // Registered, but not judged since: unready until the judge has read.
+                // Registered, but not judged since: unready until the status was read.
                 (Some(_), Some(_)) | (None, _) => self.with(|state| *state = State::unjudged()),
             }
             tokio::select! {

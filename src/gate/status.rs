@@ -1,4 +1,4 @@
-//! The status key: decoding with suspicion, encoding with what newer releases put there, and its legible twin.
+//! The status key: decoding with suspicion, encoding with what newer releases put there, and `status.json`.
 
 use std::fmt;
 
@@ -213,7 +213,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 /// `status.json`: the status for people, with who leads and whether a later pass failed. Never decided on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Legible {
+pub struct StatusJson {
     /// `DONE` or `WORKING`; null while there is no status.
     pub state: Option<String>,
     /// Semver.
@@ -239,7 +239,7 @@ pub struct Degraded {
     pub since: String,
 }
 
-impl Legible {
+impl StatusJson {
     /// The status as people see it.
     pub fn new(status: Option<&Status>, leader: &str, term: Revision, degraded: Option<Degraded>) -> Self {
         Self {
@@ -335,8 +335,8 @@ mod tests {
     }
 
     #[test]
-    fn the_legible_status_has_the_published_fields() {
-        let text = Legible::new(Some(&status()), "n1", Revision(42), None).to_json();
+    fn status_json_has_the_published_fields() {
+        let text = StatusJson::new(Some(&status()), "n1", Revision(42), None).to_json();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
             json,

@@ -1,8 +1,8 @@
-//! The status key and its legible twin, as the leader of one term reads, writes and watches them.
+//! The status key and `status.json`, as the leader of one term reads, writes and watches them.
 
 use tracing::warn;
 
-use super::status::{Degraded, Legible, Status};
+use super::status::{Degraded, Status, StatusJson};
 use crate::etcd::{Error, Fence, FencedError, KeyRange, Revision, Txn, Watched, Watcher};
 use crate::store::Store;
 use crate::store::object::time;
@@ -28,16 +28,16 @@ pub(super) struct StatusKey {
     watcher: Watcher,
     degraded: Option<Degraded>,
     /// What `status.json` says; `None` while that is not known.
-    legible: Option<Legible>,
+    status_json: Option<StatusJson>,
 }
 
 impl StatusKey {
-    /// Reads it, and watches it from then on. `legible` is what `status.json` says, if that is known.
+    /// Reads it, and watches it from then on. `status_json` is what `status.json` says, if that is known.
     pub async fn read(
         store: &Store,
         fence: &Fence,
         node: &str,
-        legible: Option<Legible>,
+        status_json: Option<StatusJson>,
     ) -> Result<Self, Error> {
         let name = store.keys.status();
         let (stored, revision) = store.etcd.get(&name).await?;
@@ -56,13 +56,13 @@ impl StatusKey {
             mod_revision: stored.map_or(Revision::ABSENT, |stored| stored.mod_revision),
             watcher,
             degraded: None,
-            legible,
+            status_json,
         })
     }
 
     /// What `status.json` says, if that is known.
-    pub fn into_legible(self) -> Option<Legible> {
-        self.legible
+    pub fn into_status_json(self) -> Option<StatusJson> {
+        self.status_json
     }
 
     /// What it says; `None` if it is absent or malformed.
@@ -75,39 +75,39 @@ impl StatusKey {
         self.mod_revision > Revision::ABSENT
     }
 
-    /// Writes the status and its legible twin, on top of `proof`, if the status is still the one that is known.
+    /// Writes the status and `status.json`, on top of `proof`, if the status is still the one that is known.
     pub async fn write(&mut self, to: &Status, proof: Txn) -> Result<(), Interrupt> {
         let name = self.store.keys.status();
-        let legible = self.legible_with(Some(to));
+        let status_json = self.status_json_with(Some(to));
         let txn = proof
             .when_unchanged(&name, self.mod_revision)
             .put(&name, to.encode());
-        self.mod_revision = self.commit(txn, legible).await?;
+        self.mod_revision = self.commit(txn, status_json).await?;
         self.status = Some(to.clone());
         Ok(())
     }
 
     /// Writes `status.json` alone, if it would change.
-    pub async fn write_legible(&mut self) -> Result<(), Interrupt> {
-        let legible = self.legible_with(self.status.as_ref());
-        if self.legible.as_ref() == Some(&legible) {
+    pub async fn write_status_json(&mut self) -> Result<(), Interrupt> {
+        let status_json = self.status_json_with(self.status.as_ref());
+        if self.status_json.as_ref() == Some(&status_json) {
             return Ok(());
         }
-        self.commit(Txn::new(), legible).await.map(drop)
+        self.commit(Txn::new(), status_json).await.map(drop)
     }
 
-    fn legible_with(&self, status: Option<&Status>) -> Legible {
-        Legible::new(status, &self.node, self.fence.term(), self.degraded.clone())
+    fn status_json_with(&self, status: Option<&Status>) -> StatusJson {
+        StatusJson::new(status, &self.node, self.fence.term(), self.degraded.clone())
     }
 
     /// The only writes of both keys.
-    async fn commit(&mut self, txn: Txn, legible: Legible) -> Result<Revision, Interrupt> {
+    async fn commit(&mut self, txn: Txn, status_json: StatusJson) -> Result<Revision, Interrupt> {
         // Whatever becomes of this, what `status.json` said before is no measure any more.
-        self.legible = None;
-        let txn = txn.put(&self.store.keys.status_json(), legible.to_json());
+        self.status_json = None;
+        let txn = txn.put(&self.store.keys.status_json(), status_json.to_json());
         match self.store.etcd.fenced(&self.fence, txn).await {
             Ok(committed) => {
-                self.legible = Some(legible);
+                self.status_json = Some(status_json);
                 Ok(committed.revision)
             }
             Err(FencedError::LostLeadership(_)) => Err(Interrupt::LostLeadership),

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::plan::Own;
+use super::plan::BundleVersions;
 use super::releases::{Releases, Reported, Tally};
 use crate::etcd::KeyValue;
 use crate::proto;
@@ -16,14 +16,14 @@ use crate::store::{Cache, Keys, Store};
 /// Publishes the releases that run, until cancelled. `None` stands there until the first list is complete.
 pub async fn watch_nodes(
     store: &Store,
-    own: &Own,
+    bundle: &BundleVersions,
     published: watch::Sender<Option<Releases>>,
     stop: CancellationToken,
 ) {
     let keys = store.keys.clone();
     let decoding = keys.clone();
     let mut cache = Cache::new(&store.etcd, keys.nodes(), move |kv| reported(&decoding, kv));
-    let mut tally = Tally::new(own.version.release, own.min_apiserver);
+    let mut tally = Tally::new(bundle.version.release, bundle.min_apiserver);
     loop {
         let changed = cache.next(|change| {
             let (NodeKey::Node(name) | NodeKey::Registration(name)) = keys.parse_node(change.key) else {

@@ -1,4 +1,4 @@
-//! Server-side apply, on conditions: to an object that is there, or where there is none.
+//! Server-side apply with a precondition: update this object, or create it if none has the name.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -11,22 +11,22 @@ use super::error::{Cause, Error};
 use super::object::{Meta, ObjectRef, PartialObject};
 use super::operand::Action;
 
-/// What must be so for an apply to be made.
+/// What must hold for the server to carry out an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition<'a> {
-    /// There is no object of that name.
+    /// No object has the name.
     Absent,
-    /// The object is still this one.
+    /// The object has this uid.
     Uid(&'a str),
 }
 
-/// No object ever has this resource version: etcd counts revisions from 1, which no write has. An apply that carries
-/// it is refused with a conflict if there is an object, and creates it if there is none.
+/// No object ever has this resource version: etcd counts revisions from 1, and the first write makes revision 2. The
+/// server answers an apply that carries it with a conflict if the object exists, and creates the object otherwise.
 const NO_OBJECT_HAS: &str = "1";
 
 impl KubeClient {
-    /// Server-side apply of a manifest, taking over fields that others own. The answer is the object's metadata;
-    /// its resource version is the one before if nothing had to change.
+    /// Server-side apply of a manifest. Takes over fields that other managers own. Returns the object's metadata; its
+    /// resource version is unchanged if the apply changed nothing.
     ///
     /// # Errors
     /// [`Error`]; [`Cause::Conflict`] if the precondition does not hold.
@@ -55,8 +55,9 @@ impl KubeClient {
         }
     }
 
-    /// Creates an object of a kind that takes no condition. It did not exist a moment ago. Should it by now, nothing
-    /// that others own is taken from them, and what of it became ours is given back.
+    /// Creates an object of a kind that accepts no precondition. The object did not exist a moment ago. If it exists by
+    /// now, the unforced apply takes no field from another manager, and a second apply gives back the fields that became
+    /// ours.
     async fn create_unconditionally(
         &self,
         resource: &Resource,
@@ -70,7 +71,7 @@ impl KubeClient {
         if created.metadata.last_manager_besides(FIELD_MANAGER).is_none() {
             return Ok(created.metadata);
         }
-        // Applying none of the fields is to own none.
+        // A manager that applies no field owns none.
         let nothing = json!({
             "apiVersion": manifest["apiVersion"],
             "kind": manifest["kind"],
@@ -84,10 +85,10 @@ impl KubeClient {
         ))))
     }
 
-    /// What [`KubeClient::apply`] would make of the object; writes nothing.
+    /// The object as [`KubeClient::apply`] would leave it. Writes nothing.
     ///
     /// # Errors
-    /// As of [`KubeClient::apply`].
+    /// The same as of [`KubeClient::apply`].
     pub async fn apply_dry_run(
         &self,
         resource: &Resource,
@@ -119,11 +120,11 @@ impl KubeClient {
 /// How an apply is sent.
 #[derive(Clone, Copy)]
 enum ApplyMode<'a> {
-    /// If there is none.
+    /// Forced, only if the object does not exist.
     Absent,
-    /// If it is this one.
+    /// Forced, only if the object has this uid.
     Uid(&'a str),
-    /// Whatever there is, but leaving to others what they own.
+    /// Without a condition; fields of other managers are a conflict.
     Unforced,
 }
 
@@ -165,7 +166,7 @@ fn apply(
             resource.path(object)
         ),
         representation,
-        // JSON is YAML, and what the server takes for server-side apply is called YAML.
+        // The media type of server-side apply is YAML, and JSON is YAML.
         body: Some(("application/apply-patch+yaml", body.to_string().into_bytes())),
     }
 }

@@ -1,4 +1,4 @@
-//! The requests about objects: list, read, apply, delete. Each may be repeated without harm.
+//! The requests about objects: list, get, delete. Repeating any of them is harmless.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -9,32 +9,32 @@ use super::error::{Cause, Error};
 use super::object::{Meta, ObjectRef, PartialList, PartialObject};
 use super::operand::{Action, Operand};
 
-/// The objects of a kind, and where a watch goes on from.
+/// The objects of a kind, and the version from which a watch continues.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectList {
-    /// Their metadata.
+    /// Metadata of the objects, in the server's order.
     pub items: Vec<Meta>,
-    /// Of the list as a whole.
+    /// The version of the list; a watch from here misses nothing.
     pub resource_version: String,
 }
 
-/// How far a deletion went.
+/// The result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// It is gone.
+    /// The object no longer exists.
     Gone,
-    /// It is marked; finalizers, or the kind's own grace period, hold it.
+    /// The object has a deletion timestamp; finalizers or the kind's grace period hold it.
     Pending,
 }
 
-/// Objects a page of a list. Their metadata takes about a kilobyte each.
+/// Objects per page of a list. The metadata of one object takes about a kilobyte.
 const PAGE: u32 = 5_000;
 
 impl KubeClient {
     /// Lists the metadata of the objects of a kind that carry a label, in one namespace or in all.
     ///
     /// # Errors
-    /// [`Error`] if the list could not be read as a whole.
+    /// [`Error`] unless every page was read.
     pub async fn list(
         &self,
         resource: &Resource,
@@ -43,7 +43,7 @@ impl KubeClient {
     ) -> Result<ObjectList, Error> {
         let mut listed = ObjectList::default();
         let mut next: Option<String> = None;
-        let mut anew = false;
+        let mut restarted = false;
         loop {
             let mut uri = format!(
                 "{}?{}&limit={PAGE}",
@@ -64,12 +64,12 @@ impl KubeClient {
             };
             let page: PartialList = match self.call(&call).await {
                 Ok(body) => parse(&call, &body)?,
-                // The pages' common revision was compacted away: from the start, at a newer one. Once, as pages that
-                // are never read in time would be begun without an end (INV-9).
-                Err(error) if next.is_some() && !anew && error.lost_track() => {
+                // The revision that the pages share was compacted: start again at a newer one. Only once, because a list
+                // that always outlives its revision would never end (INV-9).
+                Err(error) if next.is_some() && !restarted && error.lost_track() => {
                     listed.items.clear();
                     next = None;
-                    anew = true;
+                    restarted = true;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -88,7 +88,7 @@ impl KubeClient {
     /// Reads the metadata of one object; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`Error`] if that cannot be known.
+    /// [`Error`] if the server did not say whether it exists.
     pub async fn meta(&self, resource: &Resource, object: &ObjectRef) -> Result<Option<Meta>, Error> {
         let call = get(resource, object, Representation::Metadata);
         match self.call(&call).await {
@@ -101,7 +101,7 @@ impl KubeClient {
     /// Reads one object in full; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`Error`] if that cannot be known.
+    /// [`Error`] if the server did not say whether it exists.
     pub async fn get(&self, resource: &Resource, object: &ObjectRef) -> Result<Option<Value>, Error> {
         let call = get(resource, object, Representation::Full);
         match self.call(&call).await {
@@ -111,10 +111,11 @@ impl KubeClient {
         }
     }
 
-    /// Deletes an object if it is still this one in this state. What depends on it goes in the background.
+    /// Deletes the object if it still has this uid and resource version. The garbage collector deletes its dependants in
+    /// the background.
     ///
     /// # Errors
-    /// [`Error`]; [`Cause::Conflict`] if it is another object by now, or was changed.
+    /// [`Error`]; [`Cause::Conflict`] if the object was changed or replaced.
     pub async fn delete(
         &self,
         resource: &Resource,
@@ -138,7 +139,7 @@ impl KubeClient {
         };
         match self.call(&call).await {
             Ok(body) => {
-                // The object that was, or a Status once nothing is left of it. Only the first has a uid of its own.
+                // The deleted object, or a Status if nothing is left of it. Only an object has a deletion timestamp.
                 let answer: PartialObject = parse(&call, &body)?;
                 let held = answer.metadata.deletion_timestamp.is_some();
                 Ok(if held { Deleted::Pending } else { Deleted::Gone })
@@ -149,11 +150,12 @@ impl KubeClient {
     }
 }
 
-/// `labelSelector=<label>`: the label is there, whatever its value.
+/// `labelSelector=<label>`: objects that have the label, with any value.
 pub(super) fn selector(label: &str) -> String {
     format!("labelSelector={}", super::client::segment(label))
 }
 
+/// A request about all objects of a kind.
 pub(super) fn whole_kind(resource: &Resource, namespace: Option<&str>) -> Operand {
     let shown = match namespace {
         Some(namespace) => format!("{} in namespace {namespace}", resource.qualified()),
@@ -168,6 +170,7 @@ pub(super) fn whole_kind(resource: &Resource, namespace: Option<&str>) -> Operan
     }
 }
 
+/// A request about one object.
 pub(super) fn one(resource: &Resource, object: &ObjectRef, bound_role: Option<(String, String)>) -> Operand {
     Operand {
         shown: object.to_string(),

@@ -1,4 +1,4 @@
-//! One request and its answer: limits, retries, and the sorting of what went wrong.
+//! One request and its response: limits, retries, classification of errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::retry::Delays;
 /// Limits of every request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For a connection to be made, TLS included.
+    /// For connecting, TLS included.
     pub connect: Duration,
-    /// For one attempt of a request to be answered in full.
+    /// For one attempt, up to the end of the response.
     pub request: Duration,
-    /// The longest wait between two attempts, also where the server asks for more (429, `Retry-After`): what takes
-    /// longer is left to the next pass.
+    /// The longest wait between two attempts. If the server asks for a longer one (429, `Retry-After`), the call fails
+    /// and the next pass tries again.
     pub wait: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        // An API server answers within its own --request-timeout, or within 34 s for writes; a healthy one takes
-        // milliseconds. A pass must not hang on one object for longer than a few election terms.
+        // An API server responds within its own --request-timeout, or within 34 s to writes; a healthy one takes
+        // milliseconds. One object must not delay a pass for longer than a few lease TTLs.
         Self {
             connect: Duration::from_secs(5),
             request: Duration::from_secs(15),
@@ -36,8 +36,8 @@ impl Default for Limits {
     }
 }
 
-/// A connection to one API server, as one user; cheap to clone. Connects with the first request, reads a rotated
-/// service account token and CA again by itself.
+/// A client of one API server as one user; cheap to clone. The first request connects. The client reads a rotated
+/// service account token or CA again by itself.
 #[derive(Clone)]
 pub struct KubeClient {
     client: kube::Client,
@@ -53,14 +53,14 @@ impl std::fmt::Debug for KubeClient {
     }
 }
 
-/// What the answer is to hold.
+/// The form of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Representation {
-    /// All of the object.
+    /// The whole object.
     Full,
     /// `PartialObjectMetadata`, served for every kind since Kubernetes 1.15.
     Metadata,
-    /// A list of those.
+    /// `PartialObjectMetadataList`.
     MetadataList,
 }
 
@@ -74,7 +74,7 @@ impl Representation {
     }
 }
 
-/// A request, kept so that it can be sent again.
+/// A request that can be sent several times.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) action: Action,
@@ -107,32 +107,32 @@ impl Call {
         request.body(body).map_err(|error| {
             self.error(Cause::Rejected {
                 code: 400,
-                message: format!("no request can be made of it: {error}"),
+                message: format!("invalid request: {error}"),
             })
         })
     }
 }
 
 impl KubeClient {
-    /// A client for the given kubeconfig, or else for the API server of the pod this runs in, or else for
-    /// `$KUBECONFIG` or `~/.kube/config`. Connects to nothing yet.
+    /// A client for the given kubeconfig; without one, for the API server of the pod that this process runs in, else for
+    /// `$KUBECONFIG`, else for `~/.kube/config`. Opens no connection yet.
     ///
     /// # Errors
-    /// [`ConnectError`], naming what was tried.
+    /// [`ConnectError`] names the place that is unusable, or all places tried.
     pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
         Self::connect_with(kubeconfig, Limits::default()).await
     }
 
-    /// The same with other limits.
+    /// [`KubeClient::connect`] with other limits.
     ///
     /// # Errors
-    /// [`ConnectError`], naming what was tried.
+    /// The same as of [`KubeClient::connect`].
     pub async fn connect_with(kubeconfig: Option<&Path>, limits: Limits) -> Result<Self, ConnectError> {
         let mut config = config::find(kubeconfig).await?;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/');
         config.connect_timeout = Some(limits.connect);
-        // Attempts are counted, delayed and given up here, where a window may close in between.
+        // `call` repeats requests itself: its waits end with the fence's window.
         config.default_retry = false;
         let client = kube::Client::try_from(config).map_err(|error| ConnectError::Client {
             server: server.to_owned(),
@@ -150,7 +150,7 @@ impl KubeClient {
         &self.server
     }
 
-    /// Sends a request that may be repeated without harm, and repeats it while that can help.
+    /// Sends a request, and repeats it while a repetition can help. The request must be idempotent.
     pub(super) async fn call(&self, call: &Call) -> Result<Vec<u8>, Error> {
         let mut delays = Delays::new(FIRST_DELAY, self.limits.wait);
         let mut attempt = 1;
@@ -160,7 +160,7 @@ impl KubeClient {
                 Err(error) => error.cause,
             };
             let delay = delays.next_delay().max(cause.retry_after().unwrap_or_default());
-            // A quarter above it is what the jitter of the longest delay comes to.
+            // Jitter makes the longest delay a quarter longer.
             if attempt >= cause.attempts() || delay > self.limits.wait.mul_f64(1.25) {
                 return Err(call.error(cause));
             }
@@ -201,7 +201,7 @@ impl KubeClient {
         &self.client
     }
 
-    /// Sorts an error of the transport, or of the credentials.
+    /// Classifies an error of the transport or of the credentials.
     pub(super) fn transport(&self, error: &kube::Error) -> Cause {
         match error {
             kube::Error::Auth(error) => Cause::Unauthorized(error.to_string()),
@@ -213,7 +213,7 @@ impl KubeClient {
     }
 }
 
-/// Between the first attempt and the second.
+/// The wait between the first attempt and the second.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
 fn refused(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Cause {
@@ -225,7 +225,7 @@ fn refused(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) ->
     classify(call.action, &call.operand, status, after, body)
 }
 
-/// The end of a chain of sources says what happened: connection refused, an unknown certificate authority.
+/// The last error of the chain of sources. It names the reason: connection refused, an unknown certificate authority.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -234,7 +234,8 @@ fn innermost(error: &dyn std::error::Error) -> String {
     innermost.to_string()
 }
 
-/// One element of a path, so that no name can reach into another. Kubernetes' own names hold at most a colon.
+/// Percent-encodes one element of a path, so that a name cannot address another object. Of the characters that need
+/// care, Kubernetes' own names contain only the colon, which stays.
 pub(super) fn segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_reaches_into_another_path() {
+    fn a_name_cannot_address_another_path() {
         assert_eq!(segment("system:quorate:csi"), "system:quorate:csi");
         assert_eq!(segment("a/../b?c#d e%"), "a%2F..%2Fb%3Fc%23d%20e%25");
     }

@@ -1,49 +1,49 @@
-//! Which API server, and as whom: an explicit kubeconfig, the pod's own service account, or the usual places.
+//! Finds the API server and the credentials: an explicit kubeconfig, the pod's service account, or kubectl's places.
 
 use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// No usable configuration.
+/// Why there is no usable configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The kubeconfig cannot be used.
-    #[error("the kubeconfig {} cannot be used: {why}", path.display())]
+    /// The kubeconfig is missing, malformed or incomplete.
+    #[error("cannot use kubeconfig {}: {why}", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The client library's reason.
         why: String,
     },
-    /// `$KUBECONFIG` is set, but cannot be used.
-    #[error("$KUBECONFIG cannot be used: {0}")]
+    /// `$KUBECONFIG` is set, but a file that it names is missing, malformed or incomplete.
+    #[error("cannot use $KUBECONFIG: {0}")]
     Environment(String),
-    /// In a pod, but its service account cannot be used.
+    /// The process runs in a pod without a usable service account.
     #[error(
-        "in a pod ($KUBERNETES_SERVICE_HOST is set), but its service account in \
-         /var/run/secrets/kubernetes.io/serviceaccount cannot be used: {0}"
+        "cannot use the pod's service account ($KUBERNETES_SERVICE_HOST is set) in \
+         /var/run/secrets/kubernetes.io/serviceaccount: {0}"
     )]
     InCluster(String),
-    /// There is nothing anywhere.
+    /// No place holds a configuration.
     #[error(
         "no Kubernetes API server is configured; tried, in this order: --kubeconfig (not given), the pod's service \
          account ($KUBERNETES_SERVICE_HOST is not set), $KUBECONFIG (not set), {tried}"
     )]
     Nowhere {
-        /// What became of the last place.
+        /// The last place, with the reason why it was not used.
         tried: String,
     },
-    /// The configuration is there, but no client can be made of it.
-    #[error("no client can be made for the API server {server}: {why}")]
+    /// The client library rejects the configuration.
+    #[error("cannot create a client for API server {server}: {why}")]
     Client {
-        /// Its URL.
+        /// URL of the server.
         server: String,
-        /// Why.
+        /// The client library's reason.
         why: String,
     },
 }
 
-/// Finds the configuration. Reads files, but connects to nothing: a server that is down is no error here.
+/// Finds the configuration. Reads files but opens no connection, so a server that is down is no error here.
 pub(super) async fn find(kubeconfig: Option<&Path>) -> Result<kube::Config, ConnectError> {
     if let Some(path) = kubeconfig {
         return from_file(path).await;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_cannot_be_used_is_named_with_the_reason() {
+    async fn an_unusable_kubeconfig_is_named_with_the_reason() {
         let missing = error_for(None).await;
         assert!(missing.contains("No such file"), "{missing}");
         let garbage = error_for(Some("][")).await;

@@ -1,4 +1,4 @@
-//! Which kinds the API server serves, and under what names.
+//! Discovery: the kinds that the API server serves, and their plurals.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -21,12 +21,12 @@ pub struct Resource {
     pub kind: String,
     /// `clusterroles`
     pub plural: String,
-    /// Whether its objects lie in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
 }
 
 impl Resource {
-    /// Plural with group, as RBAC messages name it: `clusterroles.rbac.authorization.k8s.io`.
+    /// Plural with group, as in RBAC messages: `clusterroles.rbac.authorization.k8s.io`.
     pub(super) fn qualified(&self) -> String {
         match self.group.as_str() {
             "" => self.plural.clone(),
@@ -34,7 +34,7 @@ impl Resource {
         }
     }
 
-    /// Path of all objects, of one namespace or of all.
+    /// Path of the collection, in one namespace or in all.
     pub(super) fn collection(&self, namespace: Option<&str>) -> String {
         let root = root(&self.group, &self.version);
         match namespace {
@@ -64,7 +64,7 @@ fn root(group: &str, version: &str) -> String {
     }
 }
 
-/// What was learned of the server so far. Each group version is asked for once, until it is forgotten.
+/// The group versions that were read from the server so far. Each is read once, until it is forgotten.
 #[derive(Debug, Default)]
 pub struct Discovery {
     versions: HashMap<(String, String), BTreeMap<String, Resource>>,
@@ -97,13 +97,14 @@ struct GroupVersion {
 }
 
 impl Discovery {
-    /// A kind in the given version, if it is known already; the inner `None` is a kind that is not served.
+    /// The kind in this version. `None`: the group version was not read yet. `Some(None)`: the server does not serve the
+    /// kind.
     pub fn known(&self, group: &str, version: &str, kind: &str) -> Option<Option<&Resource>> {
         let key = (group.to_owned(), version.to_owned());
         self.versions.get(&key).map(|kinds| kinds.get(kind))
     }
 
-    /// Takes up what [`KubeClient::served`] answered.
+    /// Stores the result of [`KubeClient::served`].
     pub fn learn(&mut self, group: &str, version: &str, resources: Vec<Resource>) {
         let kinds = resources
             .into_iter()
@@ -113,13 +114,13 @@ impl Discovery {
             .insert((group.to_owned(), version.to_owned()), kinds);
     }
 
-    /// Marks a group as one to be asked for again: something of it was not served, or no longer. What is known of it
-    /// stays good for the look under way.
+    /// Marks a group to be read again, because a kind of it is not served, or no longer. The group stays known until
+    /// [`Discovery::forget_doubted`], so that one pass sees one state of it.
     pub fn doubt(&mut self, group: &str) {
         self.doubted.insert(group.to_owned());
     }
 
-    /// Forgets the groups in doubt. For the start of a new look.
+    /// Forgets the groups in doubt. Called at the start of a pass.
     pub fn forget_doubted(&mut self) {
         let Self { versions, doubted } = self;
         versions.retain(|(group, _), _| !doubted.contains(group));
@@ -128,10 +129,10 @@ impl Discovery {
 }
 
 impl KubeClient {
-    /// The kinds of one group version; none if the server does not serve it.
+    /// The kinds of one group version; empty if the server does not serve it.
     ///
     /// # Errors
-    /// [`Error`] if that cannot be known: a failed look is never an absent kind.
+    /// [`Error`] if the server did not say. A failed request never counts as an absent kind.
     pub async fn served(&self, group: &str, version: &str) -> Result<Vec<Resource>, Error> {
         let call = discovery_call(root(group, version), &api_version(group, version));
         let body = match self.call(&call).await {
@@ -143,7 +144,7 @@ impl KubeClient {
         Ok(list
             .resources
             .into_iter()
-            // Subresources (`pods/status`) carry the kind of their parent, or another.
+            // A subresource (`pods/status`) has the kind of its parent or another one.
             .filter(|served| !served.name.contains('/'))
             .map(|served| Resource {
                 group: group.to_owned(),
@@ -155,10 +156,10 @@ impl KubeClient {
             .collect())
     }
 
-    /// The versions of a group, the one that the server prefers first; none if it does not serve the group.
+    /// The versions of a group, the preferred one first; empty if the server does not serve the group.
     ///
     /// # Errors
-    /// [`Error`] if that cannot be known.
+    /// [`Error`] if the server did not say.
     pub async fn versions(&self, group: &str) -> Result<Vec<String>, Error> {
         if group.is_empty() {
             return Ok(vec!["v1".to_owned()]);
@@ -198,7 +199,7 @@ fn discovery_call(uri: String, shown: &str) -> Call {
     }
 }
 
-/// Reads an answer.
+/// Parses the body of a response.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(call: &Call, body: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(body).map_err(|error| call.error(Cause::Malformed(error.to_string())))
 }
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_those_of_the_api_conventions() {
+    fn paths_follow_the_api_conventions() {
         let config_maps = resource("", "ConfigMap", "configmaps");
         let object = ObjectRef {
             group: String::new(),
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_asked_for_again_and_what_is_not_served_is_known() {
+    fn a_doubted_group_stays_known_until_it_is_forgotten() {
         let mut discovery = Discovery::default();
         assert_eq!(discovery.known("example.com", "v1", "Toy"), None);
         discovery.learn(

@@ -1,4 +1,4 @@
-//! Requests to the API server that failed, sorted by what follows from it.
+//! Failed requests to the API server, classified by what a caller can do about them.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::refusal;
 
 /// A request to the API server that failed.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{action} {operand}: {cause}")]
+#[error("failed to {action} {operand}: {cause}")]
 pub struct Error {
-    /// What was being done.
+    /// The operation.
     pub action: Action,
-    /// To what: an object, a kind, a group version.
+    /// The object, kind or group version that it was about.
     pub operand: String,
-    /// Why it failed.
+    /// The reason, with the consequence.
     pub cause: Cause,
 }
 
 impl Error {
-    /// Whether a watch, or a list in pages, that failed so cannot go on: all has to be listed anew.
+    /// Whether a watch or a paged list cannot continue after this error. The caller lists the kind again.
     pub fn lost_track(&self) -> bool {
         matches!(self.cause, Cause::Gone(_))
     }
@@ -30,94 +30,94 @@ impl Error {
 /// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Cause {
-    /// No connection, or it broke. A write may have been made all the same.
-    #[error("the API server {server} cannot be reached: {why}")]
+    /// The connection failed or broke. The server may have carried out a write.
+    #[error("API server {server} is unreachable: {why}")]
     Unreachable {
-        /// Its URL.
+        /// URL of the server.
         server: String,
-        /// The innermost reason.
+        /// The innermost error of the transport.
         why: String,
     },
-    /// No answer within the limit. A write may have been made all the same.
-    #[error("the API server {server} gave no answer within {limit:?}")]
+    /// No response within the limit. The server may have carried out a write.
+    #[error("API server {server} did not respond within {limit:?}")]
     TimedOut {
-        /// Its URL.
+        /// URL of the server.
         server: String,
         /// The limit of one attempt.
         limit: Duration,
     },
     /// 429: too many requests.
-    #[error("the API server asks to slow down: {message}")]
+    #[error("API server throttled the request (HTTP 429): {message}")]
     Throttled {
-        /// What it said.
+        /// The server's message.
         message: String,
-        /// `Retry-After`, if it said so.
+        /// `Retry-After`, if the response has one.
         after: Option<Duration>,
     },
-    /// 5xx: it failed, or something behind it did.
-    #[error("the API server failed (HTTP {code}): {message}")]
+    /// 5xx: the server, a webhook or an aggregated API server failed.
+    #[error("API server error (HTTP {code}): {message}")]
     Server {
         /// HTTP status.
         code: u16,
-        /// What it said.
+        /// The server's message.
         message: String,
-        /// `Retry-After`, if it said so.
+        /// `Retry-After`, if the response has one.
         after: Option<Duration>,
     },
-    /// 401, or the client's own credentials cannot be loaded.
-    #[error("the API server does not accept these credentials: {0}")]
+    /// 401, or the client cannot load its credentials.
+    #[error("API server rejected the credentials: {0}")]
     Unauthorized(String),
     /// 403.
     #[error("missing permission: {permission} ({message})")]
     Forbidden {
-        /// Which.
+        /// The permission that the request needs.
         permission: Box<Permission>,
-        /// What the server said.
+        /// The server's message.
         message: String,
     },
     /// 404.
     #[error("not found: {0}")]
     NotFound(String),
-    /// 409, or another object of that name: what was read is no longer so.
-    #[error("changed meanwhile: {0}")]
+    /// 409, or another object has the name: the object is no longer as it was read.
+    #[error("conflict: {0}")]
     Conflict(String),
-    /// 410: the resource version is too old to go on from.
-    #[error("too old to continue from: {0}")]
+    /// 410: the server no longer has the changes since this resource version.
+    #[error("resource version expired: {0}")]
     Gone(String),
-    /// 422 in which every cause is a field that cannot change.
-    #[error("fields that cannot change: {0}")]
+    /// 422, and every cause is an immutable field.
+    #[error("immutable fields: {0}")]
     Immutable(String),
     /// Any other refusal: 400, 422, …
     #[error("rejected (HTTP {code}): {message}")]
     Rejected {
         /// HTTP status.
         code: u16,
-        /// What the server said.
+        /// The server's message.
         message: String,
     },
-    /// The object does not exist, and the server does not create it with a resource version in the manifest.
-    #[error("no creation with a resource version: {0}")]
+    /// The object does not exist, and the server creates none of this kind if the manifest has a resource version.
+    #[error("cannot create the object with a resource version: {0}")]
     NoPrecondition(String),
-    /// The answer cannot be read.
-    #[error("the answer cannot be read: {0}")]
+    /// The response is not what the API promises.
+    #[error("cannot parse the response: {0}")]
     Malformed(String),
 }
 
 impl Cause {
-    /// How often a request is sent in all, within one call. What is not repeated there may be all the same in the next
-    /// pass, which looks at the cluster anew.
+    /// How many times one call sends the request in total. A request that is not repeated here may be sent again by the
+    /// next pass, which observes the cluster first.
     pub(super) fn attempts(&self) -> u32 {
         match self {
-            // A server that sheds load takes the request soon.
+            // A server that sheds load accepts the request soon.
             Self::Throttled { .. } => 6,
             Self::Server { .. } => 4,
-            // A connection that broke is made anew; a server that is down stays so for longer than is waited for here.
+            // The second attempt opens a new connection. A server that is down stays down for longer than these delays.
             Self::Unreachable { .. } => 2,
-            // What hung for so long has had its time.
+            // The request has used its time.
             Self::TimedOut { .. } => 1,
-            // What was read is no longer so: it has to be read again first.
+            // The caller has to read the object first.
             Self::Conflict(_) | Self::Gone(_) => 1,
-            // A refusal stays one.
+            // The server would refuse again.
             Self::Unauthorized(_)
             | Self::Forbidden { .. }
             | Self::NotFound(_)
@@ -128,7 +128,7 @@ impl Cause {
         }
     }
 
-    /// How long the server asked to wait.
+    /// The wait that the server asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Throttled { after, .. } | Self::Server { after, .. } => *after,
@@ -136,13 +136,13 @@ impl Cause {
         }
     }
 
-    /// Whether it concerns the server as a whole, so that asking it for something else is of no use now.
+    /// Whether the server as a whole is unusable, so that a request for another object would fail too.
     pub fn is_the_server(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Unauthorized(_))
     }
 
-    /// Whether it may concern the server as a whole: if everything that was asked for ended so, it does. One kind may
-    /// hang or fail alone, behind a webhook or an aggregated API server.
+    /// Whether the server as a whole may be unusable. It is if every request ended this way; a single kind can hang or
+    /// fail alone, behind a webhook or an aggregated API server.
     pub fn may_be_the_server(&self) -> bool {
         self.is_the_server()
             || matches!(
@@ -152,7 +152,7 @@ impl Cause {
     }
 }
 
-/// The `Status` object that comes with a refusal; whatever it lacks stays empty.
+/// The `Status` object in the body of a refusal. Missing fields stay empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -168,7 +168,7 @@ struct Details {
     retry_after_seconds: Option<u64>,
 }
 
-/// Sorts an answer that is not a success.
+/// Classifies a response that is not a success.
 pub(super) fn classify(
     action: Action,
     operand: &Operand,
@@ -176,7 +176,7 @@ pub(super) fn classify(
     retry_after: Option<Duration>,
     body: &[u8],
 ) -> Cause {
-    // Filters in front of the API (overload, authentication) answer in plain text.
+    // Filters in front of the API (overload, authentication) respond in plain text.
     let status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
         message: String::from_utf8_lossy(body).trim().to_owned(),
         ..Status::default()
@@ -202,7 +202,7 @@ pub(super) fn classify(
         422 if refusal::is_other_object(&details.causes) => Cause::Conflict(message),
         422 if refusal::is_immutable(&details.causes) => Cause::Immutable(message),
         429 => Cause::Throttled { message, after },
-        // An expired continue token comes as 410 from current servers, as this reason from others.
+        // Current servers report an expired continue token as 410, older ones with this reason.
         400 if reason == "Expired" => Cause::Gone(message),
         500 if refusal::is_creation_with_version(&message) => Cause::NoPrecondition(message),
         500 if refusal::is_bad_manifest(&message) => Cause::Rejected { code: 500, message },
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_code_has_its_consequence() {
+    fn every_status_code_has_its_class_and_its_number_of_attempts() {
         assert!(matches!(cause(401, "Unauthorized"), Cause::Unauthorized(_)));
         assert!(matches!(cause(404, "{}"), Cause::NotFound(_)));
         assert!(matches!(cause(409, "{}"), Cause::Conflict(_)));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_that_the_server_asks_for_is_kept_from_header_and_body() {
+    fn retry_after_is_read_from_the_header_and_else_from_the_body() {
         let body = r#"{"message":"later","details":{"retryAfterSeconds":7}}"#;
         assert_eq!(cause(429, body).retry_after(), Some(Duration::from_secs(7)));
         let code = StatusCode::TOO_MANY_REQUESTS;
@@ -263,19 +263,19 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_words_still_says_something() {
+    fn a_refusal_without_a_status_object_has_a_message() {
         assert_eq!(
             cause(503, "").to_string(),
-            "the API server failed (HTTP 503): Service Unavailable"
+            "API server error (HTTP 503): Service Unavailable"
         );
         assert_eq!(
             cause(429, "Too many requests, please try again later.\n").to_string(),
-            "the API server asks to slow down: Too many requests, please try again later."
+            "API server throttled the request (HTTP 429): Too many requests, please try again later."
         );
     }
 
     #[test]
-    fn a_500_about_the_manifest_is_no_failure_of_the_server() {
+    fn a_500_about_the_manifest_is_a_rejection_and_not_a_server_error() {
         let version = r#"{"message":"resourceVersion should not be set on objects to be created"}"#;
         assert!(matches!(cause(500, version), Cause::NoPrecondition(_)));
         let schema = r#"{"message":"failed to create typed patch object: .spec.ports: element 0: …"}"#;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_of_uids_is_a_conflict_and_nothing_that_is_recreated() {
+    fn an_immutable_uid_is_a_conflict_and_not_a_reason_to_recreate() {
         let body = r#"{"reason":"Invalid","message":"m","details":{"causes":[
             {"reason":"FieldValueInvalid","message":"Invalid value: \"x\": field is immutable","field":"metadata.uid"}]}}"#;
         assert!(matches!(cause(422, body), Cause::Conflict(_)));

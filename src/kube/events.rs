@@ -1,5 +1,5 @@
-//! Kubernetes Events: what an operator should see with `kubectl events`. Aggregated, rate limited, and never in the way:
-//! a publication that fails is logged and takes seconds at most.
+//! Kubernetes Events, for `kubectl events`. Repeated Events are counted on one, and all are rate limited. Publishing an
+//! Event takes at most a few seconds and never fails: errors are logged.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use super::operand::{Action, Operand};
 
 mod series;
 
-use series::{Series, Step};
+use series::{Decision, Series};
 
-/// The pod this process runs in, from the downward API.
+/// The pod that this process runs in, from the downward API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     /// `metadata.name`
@@ -25,29 +25,29 @@ pub struct Pod {
     pub uid: String,
 }
 
-/// How grave it is; Kubernetes knows these two.
+/// The type of an Event; Kubernetes has these two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
     /// For information.
     Normal,
-    /// Something that someone may have to act on.
+    /// An operator may have to act.
     Warning,
 }
 
-/// Something that happened.
+/// The content of an Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Notice {
-    /// How grave it is.
+    /// The type of the Event.
     pub severity: Severity,
-    /// Why, as one word for machines: `GateBlocked`.
+    /// The reason as one word for machines: `GateBlocked`.
     pub reason: &'static str,
-    /// What was being done, as one word: `Reconcile`.
+    /// The operation as one word: `Reconcile`.
     pub action: &'static str,
-    /// For people; cut at 1,024 bytes, as Kubernetes demands.
+    /// The message for people; cut at 1,024 bytes, Kubernetes' limit.
     pub note: String,
 }
 
-/// Publishes notices of one replica.
+/// Publishes the Events of one replica.
 #[derive(Debug)]
 pub struct Events {
     kube: KubeClient,
@@ -57,12 +57,12 @@ pub struct Events {
     series: Series,
 }
 
-/// For one Event to be published: whoever reports goes on after that, come what may.
+/// The limit for publishing one Event. The caller continues after it.
 const LIMIT: Duration = Duration::from_secs(3);
 
 impl Events {
-    /// `instance` is this replica's id. The Events regard the pod; outside of one the Namespace `kube-system`: it exists
-    /// in every cluster, and Events about objects without a namespace have to lie in it (1.20 takes no other).
+    /// `instance` is this replica's id. The Events regard the pod. Outside a pod they regard the Namespace
+    /// `kube-system`, which every cluster has; Kubernetes 1.20 accepts Events about cluster-scoped objects only in it.
     pub fn new(kube: KubeClient, pod: Option<Pod>, instance: &str) -> Self {
         let (regarding, namespace) = match pod {
             Some(Pod { name, namespace, uid }) => (
@@ -78,37 +78,37 @@ impl Events {
             kube,
             regarding,
             namespace,
-            // The longest that Kubernetes takes.
+            // 128 bytes is Kubernetes' limit.
             instance: cut(instance, 128).to_owned(),
             series: Series::default(),
         }
     }
 
-    /// Publishes a notice, counts it on the Event before, or holds it back. Takes seconds at most and never fails:
-    /// what does not work is logged.
+    /// Publishes a new Event, raises the count of the existing one, or drops the notice. Returns within seconds and
+    /// never fails; errors are logged.
     ///
-    /// Cancel safe: one that is cut off was not sent, and the next of its kind goes out in its place.
+    /// Cancel safe: a cancelled notice counts as not sent, and the next one with the same content is sent instead.
     pub async fn publish(&mut self, notice: &Notice) {
         let publishing = match self.series.take(notice, Instant::now()) {
-            Step::Send { on, count } => self.send(notice, on, count),
-            Step::Hold => return,
+            Decision::Send { on, count } => self.send(notice, on, count),
+            Decision::Hold => return,
         };
         let Notice { reason, note, .. } = notice;
         match tokio::time::timeout(LIMIT, publishing).await {
             Ok(Ok(name)) => self.series.sent(notice, name, Instant::now()),
-            Ok(Err(error)) => tracing::warn!(reason, note, %error, "an Event could not be published"),
-            Err(_) => tracing::warn!(reason, note, "an Event could not be published within {LIMIT:?}"),
+            Ok(Err(error)) => tracing::warn!(reason, note, %error, "failed to publish an Event"),
+            Err(_) => tracing::warn!(reason, note, "failed to publish an Event within {LIMIT:?}"),
         }
     }
 
-    /// The name of the Event that says it by now.
+    /// Sends the notice. Returns the name of the Event that now carries it.
     async fn send(&self, notice: &Notice, on: Option<String>, count: u32) -> Result<String, Error> {
         let Some(name) = on else {
             return self.create(notice, count).await;
         };
         match self.count(&name, notice, count).await {
             Ok(()) => Ok(name),
-            // Events live for an hour by default.
+            // The API server deletes Events after an hour by default.
             Err(error) if matches!(error.cause, Cause::NotFound(_)) => self.create(notice, count).await,
             Err(error) => Err(error),
         }
@@ -190,21 +190,21 @@ impl Events {
             representation: Representation::Metadata,
             body: Some((content_type, body.to_string().into_bytes())),
         };
-        // Once: an Event is not worth a second request to a server that has trouble with the first.
+        // One attempt: an Event is not worth another request to a server in trouble.
         self.kube.attempt(&call).await.map(drop)
     }
 }
 
-/// RFC 3339 with microseconds, as Kubernetes' `MicroTime` wants it.
+/// The time as Kubernetes' `MicroTime`: RFC 3339 with microseconds.
 fn now() -> String {
     jiff::Timestamp::now()
         .strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
         .to_string()
 }
 
-/// At most so many bytes of it, whole characters.
-fn cut(text: &str, most: usize) -> &str {
-    let mut end = most.min(text.len());
+/// The longest prefix of whole characters that has at most `limit` bytes.
+fn cut(text: &str, limit: usize) -> &str {
+    let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }

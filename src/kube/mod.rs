@@ -1,7 +1,7 @@
 //! The Kubernetes API: client, discovery, server-side apply, watches, events. The only place that names `kube`.
 //!
-//! Objects are looked at through their metadata alone ([`Meta`]): what is in them is the server's business, which
-//! merges and compares them in server-side apply. Nothing here knows the bundle; [`crate::resources`] decides.
+//! Objects are read by metadata alone ([`Meta`]); the server merges and compares their contents in server-side apply.
+//! Nothing here knows the bundle: [`crate::resources`] decides.
 
 mod apply;
 mod calls;
@@ -25,9 +25,8 @@ pub use object::{ManagedFields, Meta, ObjectRef};
 pub use operand::{Action, Permission};
 pub use watch::{ObjectEvent, Watch};
 
-/// The field manager of every write, and half of what makes an object ours.
+/// The field manager of every write. An object is ours if this manager owns fields of it and it has the bundle's label.
 pub const FIELD_MANAGER: &str = "quorate";
 
-/// A directive for the log that silences the client library: what fails between here and the API server is reported
-/// once, by whoever asked, with the object concerned.
+/// A log directive that silences the client library. The caller reports a failed request once, with the object.
 pub const QUIET: &str = "kube_client=off";

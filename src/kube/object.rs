@@ -1,11 +1,11 @@
-//! How objects are named, and what is read of them.
+//! Names of objects, and their metadata.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 
-/// Names one object, whatever API version it is read through. Orders by group, kind, namespace, name.
+/// Names one object, independent of the API version. Orders by group, kind, namespace, name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
     /// API group; empty for the core group.
@@ -19,7 +19,7 @@ pub struct ObjectRef {
 }
 
 impl fmt::Display for ObjectRef {
-    /// `ClusterRole system:x`, `ConfigMap kube-system/y`; other people's kinds with their group.
+    /// `ClusterRole system:x`, `ConfigMap kube-system/y`; custom kinds with their group.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind)?;
         if self.group.contains('.') && !self.group.ends_with(".k8s.io") {
@@ -32,7 +32,7 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// The metadata of an object as the server holds it, and nothing else of it.
+/// The metadata of an object as the server holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
@@ -40,39 +40,39 @@ pub struct Meta {
     pub name: String,
     /// `None` for a cluster-scoped object.
     pub namespace: Option<String>,
-    /// Tells an object from a later one of the same name.
+    /// Distinguishes an object from a later one of the same name.
     pub uid: String,
     /// Opaque; changes with every write of the object.
     pub resource_version: String,
-    /// All labels.
+    /// Ours is `quorate.dev/bundle`.
     pub labels: BTreeMap<String, String>,
-    /// All annotations.
+    /// As the server holds them, not as the manifest says.
     pub annotations: BTreeMap<String, String>,
-    /// Set while finalizers hold an object that is being deleted.
+    /// Set while an object is being deleted.
     pub deletion_timestamp: Option<String>,
-    /// Who must let go before it is gone.
+    /// The finalizers that must be removed before the object is gone.
     pub finalizers: Vec<String>,
-    /// Who owns fields of it.
+    /// The owners of its fields.
     pub managed_fields: Vec<ManagedFields>,
 }
 
-/// One owner of fields.
+/// One field manager of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedFields {
     /// The field manager's name.
     pub manager: String,
-    /// RFC 3339, in seconds; orders as text.
+    /// Time of the last write, RFC 3339 in seconds; orders as text.
     pub time: Option<String>,
 }
 
 impl Meta {
-    /// Whether this field manager owns fields of it.
+    /// Whether this field manager owns fields of the object.
     pub fn is_managed_by(&self, manager: &str) -> bool {
         self.managed_fields.iter().any(|fields| fields.manager == manager)
     }
 
-    /// The field manager, other than the given one, that wrote last.
+    /// The field manager that wrote last, other than `own`.
     pub fn last_manager_besides(&self, own: &str) -> Option<&str> {
         self.managed_fields
             .iter()
@@ -82,23 +82,23 @@ impl Meta {
     }
 }
 
-/// An object of which only the metadata is read.
+/// An object reduced to its metadata.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PartialObject {
     pub(super) metadata: Meta,
 }
 
-/// A list of them.
+/// One page of a list of objects, each reduced to its metadata.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PartialList {
     pub(super) metadata: ListMeta,
-    /// `null` where there are none.
+    /// `null` in an empty list.
     pub(super) items: Option<Vec<PartialObject>>,
 }
 
-/// A list's own metadata.
+/// The metadata of a list.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ListMeta {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_other_manager_is_the_one_that_wrote_last() {
+    fn the_other_manager_is_the_one_that_wrote_last() {
         let fields = |manager: &str, time: &str| ManagedFields {
             manager: manager.to_owned(),
             time: Some(time.to_owned()),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_shown_with_the_group_only_where_the_kind_is_not_kubernetes_own() {
+    fn an_object_is_shown_with_its_group_only_if_the_kind_is_a_custom_one() {
         let object = |group: &str, namespace: Option<&str>| ObjectRef {
             group: group.to_owned(),
             kind: "Role".to_owned(),

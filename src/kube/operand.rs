@@ -1,11 +1,11 @@
-//! What a request does, and to what: the words of errors, and the permission that a refusal names.
+//! What a request does and to what. Error messages, and the permission that a 403 names, are made of it.
 
 use std::fmt;
 
-/// What was being done.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Asking which kinds are served.
+    /// Reading which kinds a group version serves.
     Discover,
     /// Listing objects of a kind.
     List,
@@ -22,7 +22,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The RBAC verb that it needs.
+    /// The RBAC verb that the operation needs.
     pub fn verb(self) -> &'static str {
         match self {
             Self::Discover | Self::Get => "get",
@@ -38,38 +38,41 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Discover => "discovering",
-            Self::List => "listing",
-            Self::Watch => "watching",
-            Self::Get => "reading",
-            Self::Apply => "applying",
-            Self::Delete => "deleting",
-            Self::Report => "publishing",
+            Self::Discover => "discover",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Get => "get",
+            Self::Apply => "apply",
+            Self::Delete => "delete",
+            Self::Report => "publish",
         })
     }
 }
 
-/// What a request was about, for the permission that a 403 means.
+/// The object, kind or group version of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Operand {
+    /// For messages: `ClusterRole a`, `configmaps in namespace n`.
     pub(super) shown: String,
+    /// Plural with group, as in [`Permission::resource`].
     pub(super) resource: String,
+    /// Empty if the request is not about one object.
     pub(super) name: String,
     pub(super) namespace: Option<String>,
-    /// Resource and name of the role that a binding refers to.
+    /// For a binding: resource and name of the role that it refers to.
     pub(super) bound_role: Option<(String, String)>,
 }
 
-/// A permission that is missing, as RBAC names it.
+/// A missing permission in RBAC's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
     /// `patch`, `list`, `escalate`, …
     pub verb: String,
-    /// Plural, with its group: `clusterroles.rbac.authorization.k8s.io`.
+    /// Plural with group: `clusterroles.rbac.authorization.k8s.io`.
     pub resource: String,
-    /// Empty where the verb takes no name.
+    /// The object's name; empty for `list` and `watch`, which take none.
     pub name: String,
-    /// `None` at the cluster scope.
+    /// `None` for the cluster scope.
     pub namespace: Option<String>,
 }
 

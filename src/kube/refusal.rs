@@ -1,12 +1,12 @@
-//! What a refusal says between the lines, in one table: fields that cannot change, permissions that are missing.
+//! What follows from the text of a refusal: immutable fields, missing permissions.
 //!
-//! Kubernetes says these things in words only; every phrase below was taken from a server's answer.
+//! Kubernetes reports these in words only. Every phrase below was taken from a server's response.
 
 use serde::Deserialize;
 
 use super::operand::{Action, Operand, Permission};
 
-/// One cause of a 422, as the server details it.
+/// One entry of `details.causes` of a 422.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FieldCause {
@@ -14,8 +14,8 @@ pub(super) struct FieldCause {
     field: String,
 }
 
-/// How a cause's message shows that the field cannot be changed in place. The message is
-/// `<type>: <value>: <detail>`, and the value is whatever the manifest says, so only its ends are looked at.
+/// How the message of a cause shows that the field is immutable. The message is `<type>: <value>: <detail>`. The value
+/// comes from the manifest and may contain any text, so each test looks only at the start and the end of the message.
 const IMMUTABLE: &[fn(&str) -> bool] = &[
     // Most kinds: RuntimeClass handler, CSIDriver spec, selectors, immutable ConfigMaps.
     |message| message.ends_with(": field is immutable"),
@@ -31,36 +31,38 @@ const IMMUTABLE: &[fn(&str) -> bool] = &[
     },
 ];
 
-/// Whether every cause is a field that cannot change: then, and only then, another object of that name helps.
+/// Whether every cause is an immutable field. Only then would deleting and creating the object help.
 pub(super) fn is_immutable(causes: &[FieldCause]) -> bool {
     let immutable = |cause: &FieldCause| {
-        // Of these no new object would differ.
+        // A new object would have the same metadata.
         !cause.field.starts_with("metadata.") && IMMUTABLE.iter().any(|says_so| says_so(&cause.message))
     };
     !causes.is_empty() && causes.iter().all(immutable)
 }
 
-/// Whether the refusal says that the object is not the one that was read: its uid is another.
+/// Whether the refusal says that another object, with another uid, has the name.
 pub(super) fn is_other_object(causes: &[FieldCause]) -> bool {
     !causes.is_empty() && causes.iter().all(|cause| cause.field == "metadata.uid")
 }
 
-/// Whether a 500 says that there is no object, and that none is created from a manifest with a resource version: Services
-/// up to 1.21 or so, which are stored by code of their own.
+/// Whether a 500 means: the object does not exist, and the server does not create it from a manifest with a resource
+/// version. Services up to about 1.21 respond so; the server stores them by code of their own.
 pub(super) fn is_creation_with_version(message: &str) -> bool {
     message == "resourceVersion should not be set on objects to be created"
 }
 
-/// Whether a 500 is about the manifest, so that repeating it is of no use: 1.20 says so of what does not fit the schema.
+/// Whether a 500 is about the manifest, so that a repetition cannot succeed. Kubernetes 1.20 reports a manifest that
+/// does not match the schema this way.
 pub(super) fn is_bad_manifest(message: &str) -> bool {
     message.starts_with("failed to create typed patch object")
 }
 
-/// The permission that a 403 means.
+/// The permission whose absence a 403 reports.
 ///
-/// A role that grants more than its writer holds needs `escalate` on that role, a binding `bind` on the role that it
-/// refers to; the server words both as "attempting to grant RBAC permissions not currently held". Otherwise it says
-/// `cannot <verb> resource …`, where the verb may be another than the request's (an apply of an absent object creates).
+/// Writing a role that grants more than the writer holds needs `escalate` on that role; writing such a binding needs
+/// `bind` on the role that it refers to. The server words both as "attempting to grant RBAC permissions not currently
+/// held". Any other message is `cannot <verb> resource …`; its verb can differ from the request's, because an apply of
+/// an absent object is a `create`.
 pub(super) fn missing_permission(action: Action, operand: &Operand, message: &str) -> Permission {
     let mut permission = Permission {
         verb: action.verb().to_owned(),
@@ -73,7 +75,7 @@ pub(super) fn missing_permission(action: Action, operand: &Operand, message: &st
     }
     if message.contains("attempting to grant RBAC permissions not currently held") {
         permission.verb = match &operand.bound_role {
-            // Which role it is stands in the manifest; the server names the binding only.
+            // The server names only the binding; the manifest names the role.
             Some((resource, name)) => {
                 permission.resource.clone_from(resource);
                 permission.name.clone_from(name);
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_phrase_of_a_field_that_cannot_change_is_recognised() {
+    fn every_known_phrase_for_an_immutable_field_is_recognised() {
         for (field, message) in [
             ("handler", "Invalid value: \"runc\": field is immutable"),
             ("spec.attachRequired", "Invalid value: false: field is immutable"),
@@ -126,16 +128,16 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_of_another_sort_means_that_a_new_object_would_be_rejected_too() {
+    fn one_other_cause_means_that_a_new_object_would_be_rejected_too() {
         let immutable = cause("parameters", "Forbidden: updates to parameters are forbidden.");
         let invalid = cause("volumeBindingMode", "Unsupported value: \"Never\"");
         assert!(is_immutable(std::slice::from_ref(&immutable)));
         assert!(!is_immutable(&[immutable, invalid]));
-        assert!(!is_immutable(&[]), "a refusal without causes says nothing");
+        assert!(!is_immutable(&[]), "a refusal without causes proves nothing");
     }
 
     #[test]
-    fn a_value_that_quotes_the_phrase_fools_nobody() {
+    fn a_value_that_quotes_the_phrase_is_not_taken_for_it() {
         for message in [
             "Invalid value: \"field is immutable\": must be a number",
             "Invalid value: \"cannot change roleRef\": a lowercase RFC 1123 label is needed",
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn another_uid_is_another_object_and_not_a_field_to_recreate_for() {
+    fn another_uid_means_another_object_and_not_an_immutable_field() {
         let uid = cause("metadata.uid", "Invalid value: \"x\": field is immutable");
         assert!(is_other_object(std::slice::from_ref(&uid)));
         assert!(!is_immutable(&[uid]));

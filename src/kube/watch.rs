@@ -1,4 +1,4 @@
-//! Watches of a kind: changes as they happen, by metadata alone.
+//! Watches of a kind: changes of its objects, by metadata alone.
 
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -14,40 +14,41 @@ use super::error::{Cause, Error, classify};
 use super::object::{Meta, PartialObject};
 use super::operand::Action;
 
-/// After this time the server ends a watch, and it is opened again: one that broke without a word lasts no longer.
+/// The server ends a watch after this time, and the client opens it again. So a watch that broke silently lasts no
+/// longer than this.
 const LIFETIME: Duration = Duration::from_secs(240);
 
-/// The server keeps its own time; a little later than it, silence is a broken connection.
+/// The server's clock may differ a little. A watch that is silent for this much longer than its lifetime is broken.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A change.
+/// One change of an object.
 #[derive(Clone, Debug)]
 pub struct ObjectEvent {
-    /// The object as it is now; as it was last, if it is gone.
+    /// The object after the change; the last state of a deleted object.
     pub meta: Meta,
-    /// Whether it is gone.
+    /// Whether the object was deleted.
     pub deleted: bool,
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent<PartialObject>, kube::Error>> + Send>>;
 
-/// A watch as the server serves it, until it ends it.
-struct Open {
+/// One open response to a watch request.
+struct OpenStream {
     events: Events,
     since: Instant,
 }
 
-/// Changes of the objects of one kind that carry a label. Opens itself again where it left off.
+/// Changes of the objects of one kind that have a label. The watch opens itself again from the last version seen.
 pub struct Watch {
     kube: KubeClient,
     call: Call,
     path: String,
     resource_version: String,
-    open: Option<Open>,
+    open: Option<OpenStream>,
 }
 
 impl KubeClient {
-    /// Watches from the resource version of a list. Nothing is sent before [`Watch::next`] is called.
+    /// Watches from the resource version of a list. The first call of [`Watch::next`] sends the request.
     pub fn watch(
         &self,
         resource: &Resource,
@@ -79,11 +80,11 @@ impl KubeClient {
 }
 
 impl Watch {
-    /// The next change. Dropping the future loses none.
+    /// The next change. Cancel safe: dropping the future loses no change.
     ///
     /// # Errors
-    /// [`Error`]: [`Cause::Gone`] means that changes were missed and the kind has to be listed anew; after any other,
-    /// calling again, after a while, goes on from where it was.
+    /// [`Error`]. After [`Cause::Gone`] changes were missed, and the caller has to list the kind again. After any other
+    /// error the caller waits and calls again; the watch continues where it was.
     pub async fn next(&mut self) -> Result<ObjectEvent, Error> {
         loop {
             let open = match &mut self.open {
@@ -96,13 +97,14 @@ impl Watch {
             let event = match tokio::time::timeout(LIFETIME + GRACE, open.events.try_next()).await {
                 Ok(Ok(Some(event))) => event,
                 Ok(Ok(None)) if open.since.elapsed() < LIFETIME - GRACE => {
-                    // An error, so that it is opened again with a delay: a server may end each one at once (INV-9).
+                    // An error makes the caller wait before it opens the next watch: a server may end each one at once
+                    // (INV-9).
                     self.open = None;
                     let server = self.kube.server().to_owned();
-                    let why = "the watch was ended before its time".to_owned();
+                    let why = "the server ended the watch early".to_owned();
                     return Err(self.call.error(Cause::Unreachable { server, why }));
                 }
-                // The server ended it, as it was asked to; or nothing at all came for too long.
+                // The server ended the watch after its lifetime, or the connection was silent for too long.
                 Ok(Ok(None)) | Err(_) => {
                     self.open = None;
                     continue;
@@ -114,9 +116,9 @@ impl Watch {
             };
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    return Ok(self.seen(object.metadata, false));
+                    return Ok(self.event(object.metadata, false));
                 }
-                WatchEvent::Deleted(object) => return Ok(self.seen(object.metadata, true)),
+                WatchEvent::Deleted(object) => return Ok(self.event(object.metadata, true)),
                 WatchEvent::Bookmark(bookmark) => {
                     self.resource_version = bookmark.metadata.resource_version;
                 }
@@ -128,12 +130,12 @@ impl Watch {
         }
     }
 
-    fn seen(&mut self, meta: Meta, deleted: bool) -> ObjectEvent {
+    fn event(&mut self, meta: Meta, deleted: bool) -> ObjectEvent {
         self.resource_version.clone_from(&meta.resource_version);
         ObjectEvent { meta, deleted }
     }
 
-    async fn reopen(&mut self) -> Result<Open, Error> {
+    async fn reopen(&mut self) -> Result<OpenStream, Error> {
         self.call.uri = format!("{}&resourceVersion={}", self.path, self.resource_version);
         let request = self.call.request()?;
         let opening = self.kube.client().request_events::<PartialObject>(request);
@@ -143,7 +145,7 @@ impl Watch {
             return Err(self.call.error(Cause::TimedOut { server, limit }));
         };
         match opened {
-            Ok(events) => Ok(Open {
+            Ok(events) => Ok(OpenStream {
                 events: Box::pin(events),
                 since: Instant::now(),
             }),
@@ -153,7 +155,7 @@ impl Watch {
     }
 
     fn refused(&self, status: &kube::core::Status) -> Error {
-        // A status without a code of HTTP is none that a caller could act on: it counts as the server's failure.
+        // A status without an HTTP code gives the caller nothing to act on; it counts as a server error.
         let code = http::StatusCode::from_u16(status.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(status).unwrap_or_default();
         self.call

@@ -1,12 +1,15 @@
-//! Carries out a step for one object: the calls, and what follows from their refusals. Runs only as a part of a pass,
-//! which stands before each of its steps and ends it with the window (INV-3).
+//! Carries out the step for one object: the calls, and what follows from their errors. Runs only as part of a pass, which
+//! checks the window before each call and drops the calls when the window closes (INV-3).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bundle::{Bundle, Manifest, RECREATE};
-use super::plan::{ApplyReason, ObjectVersion, Prune, Remembered, Step, Wanted, plan, plan_prune};
+use super::bundle::{Bundle, Manifest};
+use super::plan::{
+    ApplyReason, Next, ObjectVersion, Prune, Remembered, Step, Wanted, next_after, plan, plan_prune,
+    replanned,
+};
 use super::report::Outcome;
 use crate::failpoint;
 use crate::kube::{
@@ -14,28 +17,39 @@ use crate::kube::{
 };
 use crate::retry::Delays;
 
-/// How often an object that changes while it is written is looked at within one pass. One change in between is chance;
-/// what changes each time is someone's work, and better left to the next pass.
-const LOOKS: u32 = 4;
+/// Attempts at an object that changes while it is written, within one pass. One change is chance. An object that changes
+/// every time has another writer at work; the next pass looks again.
+const ATTEMPTS: u32 = 4;
 
-/// With what an object is written.
+/// Writes and deletes objects.
 pub(super) struct Actor {
     pub(super) kube: KubeClient,
     pub(super) bundle: Arc<Bundle>,
-    /// For a deleted object to be gone.
+    /// The limit for a deleted object to disappear.
     pub(super) gone_within: Duration,
 }
 
-/// What became of an object.
+/// An object to write, as it was observed and planned.
+pub(super) struct Write<'a> {
+    pub(super) manifest: &'a Manifest,
+    pub(super) resource: Resource,
+    pub(super) observed: Option<Meta>,
+    /// The uid in the inventory; empty if the inventory has none.
+    pub(super) inventory_uid: String,
+    pub(super) step: Step,
+}
+
+/// The result of a write.
 pub(super) struct WriteResult {
     pub(super) outcome: Outcome,
-    /// The object as it was left, if it is in place.
+    /// The version in which the object was left, if it is in place.
     pub(super) in_sync: Option<ObjectVersion>,
-    /// It had been in place and was put in place again; who changed it, if known.
+    /// Set if the write restored an object that had been in place. The inner value is the field manager that changed it,
+    /// if known.
     pub(super) mended: Option<Option<String>>,
-    /// How long the server asked to wait.
+    /// The wait that the server asked for.
     pub(super) at_least: Duration,
-    /// The server as a whole does not answer: the pass ends.
+    /// Set if the server as a whole is unusable: the pass ends.
     pub(super) server: Option<ApiError>,
 }
 
@@ -54,124 +68,31 @@ impl WriteResult {
         Self::new(Outcome::Failed(why.into()))
     }
 
-    fn because(error: ApiError) -> Self {
-        Self {
-            at_least: error.cause.retry_after().unwrap_or_default(),
-            server: error.cause.is_the_server().then(|| error.clone()),
-            ..Self::failed(error.to_string())
-        }
-    }
-
-    fn done(outcome: Outcome, meta: &Meta) -> Self {
+    fn in_place(outcome: Outcome, meta: &Meta) -> Self {
         Self {
             in_sync: Some(ObjectVersion::of(meta)),
             ..Self::new(outcome)
         }
     }
-}
 
-/// What was found out about an object that is to be pruned.
-pub(super) enum PruneResult {
-    /// Nothing of ours is left: out of the inventory with it.
-    Gone(Outcome),
-    /// It is still there, or on its way out.
-    Stays(Outcome),
-    /// The server as a whole does not answer.
-    Server(ApiError),
-}
-
-/// The object to be written, as far as it was looked at.
-pub(super) struct Subject<'a> {
-    pub(super) manifest: &'a Manifest,
-    pub(super) resource: &'a Resource,
-    pub(super) observed: Option<&'a Meta>,
-    pub(super) inventory_uid: &'a str,
-}
-
-impl Actor {
-    /// Carries out [`Step::Create`] or [`Step::Apply`]. If the object turns out to be another than was looked at, it
-    /// is looked at and decided on anew.
-    pub(super) async fn put_in_place(&self, subject: &Subject<'_>, mut step: Step) -> WriteResult {
-        let Subject {
-            manifest, resource, ..
-        } = subject;
-        let object = &manifest.object;
-        let mut observed = subject.observed.cloned();
-        for _ in 0..LOOKS {
-            let precondition = match &step {
-                Step::Create { .. } => Precondition::Absent,
-                Step::Apply { uid, .. } => Precondition::Uid(uid),
-                other => return Self::no_longer(other, observed.as_ref()),
-            };
-            match self
-                .kube
-                .apply(resource, object, &manifest.body, precondition)
-                .await
-            {
-                Ok(meta) => return Self::applied(&step, observed.as_ref(), &meta),
-                Err(error) => match (&error.cause, &step) {
-                    (Cause::Conflict(_), _) => {}
-                    (Cause::Immutable(why), Step::Apply { .. }) => match &observed {
-                        Some(seen) if manifest.recreate => match self.recreate(subject, seen).await {
-                            Ok(Some(acted)) => return acted,
-                            Ok(None) => {}
-                            Err(error) => return WriteResult::because(error),
-                        },
-                        _ => {
-                            return WriteResult::failed(format!(
-                                "{why}; it is not deleted and created anew for that, unless its manifest is \
-                                 annotated with {RECREATE}: \"true\""
-                            ));
-                        }
-                    },
-                    _ => return WriteResult::because(error),
-                },
-            }
-            observed = match self.kube.meta(resource, object).await {
-                Ok(observed) => observed,
-                Err(error) => return WriteResult::because(error),
-            };
-            let wanted = Wanted {
-                bundle: &self.bundle.name,
-                adopt: manifest.adopt,
-            };
-            let again = plan(
-                wanted,
-                observed.as_ref(),
-                subject.inventory_uid,
-                Remembered::default(),
-                Instant::now(),
-            );
-            // What it was for stays what it was for.
-            step = match (again, &step) {
-                (
-                    Step::Apply {
-                        uid,
-                        why: ApplyReason::FirstLook,
-                    },
-                    Step::Apply {
-                        why: ApplyReason::Changed,
-                        ..
-                    },
-                ) => Step::Apply {
-                    uid,
-                    why: ApplyReason::Changed,
-                },
-                (Step::Create { .. }, Step::Create { mends }) => Step::Create { mends: *mends },
-                (again, _) => again,
-            };
+    /// The result of a step that writes nothing.
+    pub(super) fn not_written(step: &Step, observed: Option<&Meta>) -> Self {
+        match step {
+            Step::Refuse(foreign) => Self::failed(foreign.to_string()),
+            Step::AwaitDeletion => Self::failed(being_deleted(observed)),
+            _ => Self::failed("changed during the apply"),
         }
-        WriteResult::failed(format!("it changed {LOOKS} times while it was being written"))
     }
 
-    fn applied(step: &Step, observed: Option<&Meta>, meta: &Meta) -> WriteResult {
+    /// The result of an apply that the server carried out and that left the object as `meta`.
+    fn applied(step: &Step, observed: Option<&Meta>, meta: &Meta) -> Self {
         let changed = observed.is_none_or(|seen| seen.resource_version != meta.resource_version);
-        let mut acted = match step {
-            Step::Create { .. } => WriteResult::done(Outcome::Created, meta),
-            _ if changed => WriteResult::done(Outcome::Applied, meta),
-            _ => WriteResult::done(Outcome::Unchanged, meta),
+        let outcome = match step {
+            Step::Create { .. } => Outcome::Created,
+            _ if changed => Outcome::Applied,
+            _ => Outcome::Unchanged,
         };
-        acted.mended = match step {
+        let mended = match step {
             Step::Create { mends: true } => Some(None),
             Step::Apply {
                 why: ApplyReason::Changed,
@@ -182,55 +103,116 @@ impl Actor {
             }
             _ => None,
         };
-        acted
-    }
-
-    /// A step that turned out not to be a write.
-    pub(super) fn no_longer(step: &Step, observed: Option<&Meta>) -> WriteResult {
-        match step {
-            Step::Refuse(foreign) => WriteResult::failed(foreign.to_string()),
-            Step::AwaitDeletion => WriteResult::failed(held_back(observed)),
-            _ => WriteResult::failed("it was changed in between"),
+        Self {
+            mended,
+            ..Self::in_place(outcome, meta)
         }
     }
+}
 
-    /// Deletes an object whose fields cannot change, waits until it is gone and creates it. `None` if it is no longer
-    /// what was looked at.
-    ///
-    /// A process that dies after the deletion leaves an inventory entry without an object: the next pass, of whichever
-    /// leader, creates it (INV-3).
-    async fn recreate(&self, subject: &Subject<'_>, seen: &Meta) -> Result<Option<WriteResult>, ApiError> {
-        let Subject {
-            manifest, resource, ..
-        } = subject;
+impl From<ApiError> for WriteResult {
+    fn from(error: ApiError) -> Self {
+        Self {
+            at_least: error.cause.retry_after().unwrap_or_default(),
+            server: error.cause.is_the_server().then(|| error.clone()),
+            ..Self::failed(error.to_string())
+        }
+    }
+}
+
+/// The result of pruning an object.
+pub(super) enum PruneResult {
+    /// Nothing of ours is left. The caller removes the object from the inventory.
+    Gone(Outcome),
+    /// The object still exists, or its deletion is under way.
+    Stays(Outcome),
+}
+
+impl Actor {
+    /// Carries out [`Step::Create`] or [`Step::Apply`]. If the object is not as it was observed, reads it and plans again.
+    pub(super) async fn put_in_place(&self, write: &Write<'_>) -> WriteResult {
+        self.try_put(write).await.unwrap_or_else(WriteResult::from)
+    }
+
+    async fn try_put(&self, write: &Write<'_>) -> Result<WriteResult, ApiError> {
+        let (manifest, resource) = (write.manifest, &write.resource);
         let object = &manifest.object;
-        let deleted = self
+        let mut observed = write.observed.clone();
+        let mut step = write.step.clone();
+        for _ in 0..ATTEMPTS {
+            let Some(precondition) = step.precondition() else {
+                return Ok(WriteResult::not_written(&step, observed.as_ref()));
+            };
+            let applied = self.kube.apply(resource, object, &manifest.body, precondition);
+            let error = match applied.await {
+                Ok(meta) => return Ok(WriteResult::applied(&step, observed.as_ref(), &meta)),
+                Err(error) => error,
+            };
+            match (next_after(&error.cause, &step, manifest.recreate), &observed) {
+                (Next::Recreate(_), Some(seen)) => {
+                    if let Some(result) = self.recreate(write, seen).await? {
+                        return Ok(result);
+                    }
+                }
+                (Next::LookAgain | Next::Recreate(_), _) => {}
+                (Next::Fail(why), _) => return Ok(WriteResult::failed(why)),
+                (Next::GiveUp, _) => return Err(error),
+            }
+            observed = self.kube.meta(resource, object).await?;
+            step = replanned(&step, self.plan_again(write, observed.as_ref()));
+        }
+        Ok(WriteResult::failed(format!(
+            "changed {ATTEMPTS} times during the apply"
+        )))
+    }
+
+    fn plan_again(&self, write: &Write<'_>, observed: Option<&Meta>) -> Step {
+        let wanted = Wanted {
+            bundle: &self.bundle.name,
+            adopt: write.manifest.adopt,
+        };
+        plan(
+            wanted,
+            observed,
+            &write.inventory_uid,
+            Remembered::default(),
+            Instant::now(),
+        )
+    }
+
+    /// Deletes an object with immutable fields, waits until it is gone and creates it. `None` if the object is no longer
+    /// the one that was observed.
+    ///
+    /// A process that dies after the deletion leaves an inventory entry without an object. The next pass, by any leader,
+    /// creates the object (INV-3).
+    async fn recreate(&self, write: &Write<'_>, seen: &Meta) -> Result<Option<WriteResult>, ApiError> {
+        let (manifest, resource) = (write.manifest, &write.resource);
+        let object = &manifest.object;
+        let deletion = self
             .kube
-            .delete(resource, object, &seen.uid, &seen.resource_version)
-            .await;
-        match deleted {
+            .delete(resource, object, &seen.uid, &seen.resource_version);
+        match deletion.await {
             Ok(Deleted::Gone) => {}
             Ok(Deleted::Pending) => {
                 if let Some(still) = self.wait_until_gone(resource, object, &seen.uid).await? {
-                    return Ok(Some(WriteResult::failed(held_back(Some(&still)))));
+                    return Ok(Some(WriteResult::failed(being_deleted(Some(&still)))));
                 }
             }
             Err(error) if matches!(error.cause, Cause::Conflict(_)) => return Ok(None),
             Err(error) => return Err(error),
         }
         failpoint::abort_at("resources.deleted");
-        match self
+        let creation = self
             .kube
-            .apply(resource, object, &manifest.body, Precondition::Absent)
-            .await
-        {
-            Ok(meta) => Ok(Some(WriteResult::done(Outcome::Recreated, &meta))),
+            .apply(resource, object, &manifest.body, Precondition::Absent);
+        match creation.await {
+            Ok(meta) => Ok(Some(WriteResult::in_place(Outcome::Recreated, &meta))),
             Err(error) if matches!(error.cause, Cause::Conflict(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Waits until the object with this uid is gone; the object, if it is not within the limit.
+    /// Waits until the object with this uid is gone. Returns the object if it still exists after the limit.
     async fn wait_until_gone(
         &self,
         resource: &Resource,
@@ -252,44 +234,42 @@ impl Actor {
         }
     }
 
-    /// Deletes an object that the bundle no longer holds, if it may be.
+    /// Deletes an object that the bundle no longer holds, if the plan allows it.
     pub(super) async fn prune(
         &self,
         resource: &Resource,
         object: &ObjectRef,
         observed: Option<&Meta>,
         inventory_uid: &str,
-    ) -> PruneResult {
+    ) -> Result<PruneResult, ApiError> {
         let mut observed = observed.cloned();
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             let (uid, resource_version) = match plan_prune(object, observed.as_ref(), inventory_uid) {
-                Prune::Forget(_) => return PruneResult::Gone(Outcome::Pruned),
-                Prune::Keep => return PruneResult::Stays(Outcome::Kept),
-                Prune::AwaitDeletion => return PruneResult::Stays(Outcome::Pruned),
+                Prune::Forget(_) => return Ok(PruneResult::Gone(Outcome::Pruned)),
+                Prune::Keep => return Ok(PruneResult::Stays(Outcome::Kept)),
+                Prune::AwaitDeletion => return Ok(PruneResult::Stays(Outcome::Pruned)),
                 Prune::Delete {
                     uid,
                     resource_version,
                 } => (uid, resource_version),
             };
             match self.kube.delete(resource, object, &uid, &resource_version).await {
-                Ok(Deleted::Gone) => return PruneResult::Gone(Outcome::Pruned),
-                Ok(Deleted::Pending) => return PruneResult::Stays(Outcome::Pruned),
+                Ok(Deleted::Gone) => return Ok(PruneResult::Gone(Outcome::Pruned)),
+                Ok(Deleted::Pending) => return Ok(PruneResult::Stays(Outcome::Pruned)),
                 Err(error) if matches!(error.cause, Cause::Conflict(_)) => {}
-                Err(error) if error.cause.is_the_server() => return PruneResult::Server(error),
-                Err(error) => return PruneResult::Stays(Outcome::Failed(error.to_string())),
+                Err(error) => return Err(error),
             }
-            observed = match self.kube.meta(resource, object).await {
-                Ok(observed) => observed,
-                Err(error) if error.cause.is_the_server() => return PruneResult::Server(error),
-                Err(error) => return PruneResult::Stays(Outcome::Failed(error.to_string())),
-            };
+            observed = self.kube.meta(resource, object).await?;
         }
-        PruneResult::Stays(Outcome::Failed(format!(
-            "it changed {LOOKS} times while it was being deleted"
-        )))
+        Ok(PruneResult::Stays(Outcome::Failed(format!(
+            "changed {ATTEMPTS} times during the deletion"
+        ))))
     }
 
-    /// Waits until the server has taken up a CustomResourceDefinition; why not, if it does not within the limit.
+    /// Waits until the server has established a CustomResourceDefinition.
+    ///
+    /// # Errors
+    /// The reason why it is not established within the limit.
     pub(super) async fn wait_established(
         &self,
         resource: &Resource,
@@ -315,7 +295,7 @@ impl Actor {
                 let why = conditions
                     .values()
                     .find(|(status, _)| *status == "False")
-                    .map_or("the server says nothing about it", |(_, message)| message);
+                    .map_or("the server gives no reason", |(_, message)| message);
                 return Err(format!("not established within {within:?}: {why}"));
             }
             delays.wait().await;
@@ -338,14 +318,14 @@ fn conditions(read: Option<&serde_json::Value>) -> BTreeMap<&str, (&str, &str)> 
         .collect()
 }
 
-fn held_back(observed: Option<&Meta>) -> String {
+fn being_deleted(observed: Option<&Meta>) -> String {
     let finalizers = observed
         .map(|meta| meta.finalizers.join(", "))
         .unwrap_or_default();
     match finalizers.is_empty() {
-        true => "is being deleted; it is created anew once it is gone".to_owned(),
-        false => format!(
-            "is being deleted, held by its finalizers ({finalizers}); it is created anew once it is gone"
-        ),
+        true => "is being deleted; will be created once it is gone".to_owned(),
+        false => {
+            format!("is being deleted, held by finalizers {finalizers}; will be created once it is gone")
+        }
     }
 }

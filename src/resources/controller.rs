@@ -1,4 +1,4 @@
-//! Keeps a bundle in place: looks at the cluster, decides object by object, acts with bounded concurrency.
+//! Keeps a bundle in place: observes the cluster, plans each object, and writes with bounded concurrency.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, stream};
 use tracing::debug;
 
-use super::act::{Actor, Subject, WriteResult};
+use super::act::{Actor, Write, WriteResult};
 use super::bundle::{Bundle, Manifest};
 use super::inventory::{Entry, Inventory};
 use super::kinds;
@@ -15,30 +15,30 @@ use super::memory::Memory;
 use super::observe::{ClusterState, Target};
 use super::plan::{Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
-use super::watches::{Change, Watches};
+use super::watches::{Latest, Watches};
 use crate::etcd::{Fence, FencedError};
-use crate::kube::{Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Resource};
+use crate::kube::{Discovery, Error as ApiError, KubeClient, ObjectRef};
 use crate::metrics::Metrics;
 
 /// Limits of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Requests at a time.
+    /// Requests in flight at a time.
     pub in_flight: usize,
-    /// For an object that is created anew to be gone.
+    /// The limit for an object that is recreated to disappear.
     pub gone_within: Duration,
-    /// For a CustomResourceDefinition to be taken up by the server.
+    /// The limit for the server to establish a CustomResourceDefinition and serve its kind.
     pub established_within: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            // An API server on two cores is busy with four; more only queue up in front of it.
+            // Four requests keep an API server on two cores busy; more than eight would only queue in front of it.
             in_flight: 8,
-            // What finalizers take where their controllers run; of others, a later pass creates the object.
+            // Finalizers take this long if their controllers run. Otherwise a later pass creates the object.
             gone_within: Duration::from_secs(30),
-            // A healthy server takes a definition up within a second.
+            // A healthy server establishes a definition within a second.
             established_within: Duration::from_secs(10),
         }
     }
@@ -56,21 +56,12 @@ pub struct Reconciler {
     pub(super) memory: Memory,
     pub(super) established: HashSet<ObjectRef>,
     watches: Watches,
-    /// When the first object that is held back is due.
+    /// The earliest time at which an object that waits may be written again.
     due: Option<Instant>,
 }
 
-/// An object to be written.
-struct Todo<'a> {
-    manifest: &'a Manifest,
-    resource: Resource,
-    observed: Option<Meta>,
-    inventory_uid: String,
-    step: Step,
-}
-
 impl Reconciler {
-    /// Nothing is looked at, and nothing sent, before the first pass.
+    /// Sends nothing before the first pass.
     pub fn new(
         kube: KubeClient,
         bundle: Arc<Bundle>,
@@ -98,15 +89,15 @@ impl Reconciler {
         }
     }
 
-    /// One pass over everything. Never fails as a whole: the report says what became of each object, and what kept
-    /// the pass from coming to all of them. It ends when the fence's window closes, cancelling its calls (INV-3). May be
-    /// cancelled at any time.
+    /// Makes one pass over the bundle and the inventory. The report holds the outcome of each object, and the error that
+    /// ended the pass early, if one did. The pass ends and drops its calls when the fence's window closes (INV-3). Cancel
+    /// safe.
     pub async fn pass(&mut self, fence: &Fence) -> Report {
         let started = Instant::now();
         let mut report = Report::default();
         let window = fence.window().clone();
         let stopped = tokio::select! {
-            // First, and so before every step: what is ready at the same moment as the end must not start another call.
+            // Polled first, before every step: a call must not start at the moment at which the window closes.
             biased;
             () = window.closed() => Err(Stopped::LostLeadership),
             result = self.look_and_act(fence, &mut report) => result,
@@ -124,8 +115,8 @@ impl Reconciler {
         report
     }
 
-    /// Resolves when a managed object changed in a way that this reconciler did not cause, when a watch missed changes,
-    /// or when an object that was held back is due. Safe to cancel.
+    /// Resolves when another writer changed a managed object, when a watch missed changes, or when an object that waits
+    /// may be written again. Cancel safe.
     pub async fn changed(&mut self) {
         loop {
             let changes = self.watches.take();
@@ -134,10 +125,10 @@ impl Reconciler {
             }
             let now = Instant::now();
             let mut changed = changes.objects.iter();
-            if let Some((object, change)) =
-                changed.find(|(object, change)| self.concerns(object, change, now))
+            if let Some((object, latest)) =
+                changed.find(|(object, latest)| self.needs_pass(object, latest, now))
             {
-                debug!(%object, deleted = change.deleted, version = change.now.resource_version, "changed");
+                debug!(%object, deleted = latest.deleted, version = latest.version.resource_version, "changed");
                 return;
             }
             let due = self.due;
@@ -151,22 +142,22 @@ impl Reconciler {
         }
     }
 
-    fn concerns(&self, object: &ObjectRef, change: &Change, now: Instant) -> bool {
+    fn needs_pass(&self, object: &ObjectRef, latest: &Latest, now: Instant) -> bool {
         if !self.wanted.contains(object) {
-            // Of what was kept, an annotation may have changed; what else carries the label is none of our business.
+            // An annotation of a kept object may have changed. Other objects with the label are not ours.
             return self.inventory.get(object).is_some();
         }
-        if self.memory.is_held_back(object, now) {
+        if self.memory.is_waiting(object, now) {
             return false;
         }
-        match change.deleted {
-            true => self.memory.was_in_place(object, &change.now.uid),
-            false => !self.memory.is_in_sync(object, &change.now),
+        match latest.deleted {
+            true => self.memory.was_in_place(object, &latest.version.uid),
+            false => !self.memory.is_in_sync(object, &latest.version),
         }
     }
 
     async fn look_and_act(&mut self, fence: &Fence, report: &mut Report) -> Result<(), Stopped> {
-        let unreadable = |error| Stopped::Etcd(format!("the inventory cannot be read: {error}"));
+        let unreadable = |error| Stopped::Etcd(format!("cannot read the inventory: {error}"));
         self.inventory.load().await.map_err(unreadable)?;
         self.discovery.forget_doubted();
         let obsolete = self.inventory.obsolete(|object| self.wanted.contains(object));
@@ -182,12 +173,12 @@ impl Reconciler {
         let mut cluster = ClusterState::observe(&self.kube, &mut self.discovery, &targets, in_flight)
             .await
             .map_err(api_server)?;
-        // Before anything is written: a server remembers few of the changes that a watch has to be told of afterwards.
+        // The watches start before the first write: a server keeps only a short history for a watch to catch up with.
         self.watches.follow(&self.kube, &cluster);
         self.settle(fence, &foundation, &cluster, report).await?;
         let defined = self.await_definitions(&foundation, &cluster, report).await?;
         let late = self.await_kinds(&rest, &cluster, &defined).await?;
-        // All objects of those kinds, not only the late ones: a kind is listed once, and in all their namespaces.
+        // The list of a kind replaces what was observed of it, so it has to cover all objects of the kind.
         targets.retain(|target| late.contains(&target.kind()));
         if !targets.is_empty() {
             cluster
@@ -208,7 +199,7 @@ impl Reconciler {
         }
     }
 
-    /// Puts these objects in place.
+    /// Puts the objects of these manifests in place.
     async fn settle(
         &mut self,
         fence: &Fence,
@@ -219,43 +210,43 @@ impl Reconciler {
         let mut todo = Vec::new();
         for manifest in manifests {
             match self.decide(manifest, cluster) {
-                Ok(next) => todo.push(next),
+                Ok(write) => todo.push(write),
                 Err(outcome) => report.set(manifest.object.clone(), outcome),
             }
         }
         let unrecorded = todo
             .iter()
-            .filter(|todo| self.inventory.get(&todo.manifest.object).is_none())
-            .map(|todo| (todo.manifest.object.clone(), entry(todo.manifest, "")))
+            .filter(|write| self.inventory.get(&write.manifest.object).is_none())
+            .map(|write| (write.manifest.object.clone(), entry(write.manifest, "")))
             .collect();
         self.inventory.record(fence, unrecorded).await.map_err(etcd)?;
 
         let actor = self.actor();
         let mut writes = Vec::with_capacity(todo.len());
-        for todo in todo {
-            writes.push(put_in_place(&actor, todo));
+        for write in &todo {
+            writes.push(put_in_place(&actor, write));
         }
         let mut acting = stream::iter(writes).buffer_unordered(self.settings.in_flight);
         let mut written = Vec::new();
         let mut down = None;
-        while let Some((manifest, observed, acted)) = acting.next().await {
-            if let Some(error) = acted.server {
+        while let Some((write, result)) = acting.next().await {
+            if let Some(error) = result.server {
                 down = Some(error);
                 break;
             }
-            if let Some(in_sync) = &acted.in_sync {
-                written.push((manifest.object.clone(), entry(manifest, &in_sync.uid)));
+            let object = &write.manifest.object;
+            if let Some(in_sync) = &result.in_sync {
+                written.push((object.clone(), entry(write.manifest, &in_sync.uid)));
             }
-            let outcome = remember(&mut self.memory, &manifest.object, observed.as_ref(), acted);
-            report.set(manifest.object.clone(), outcome);
+            report.set(object.clone(), remember(&mut self.memory, write, result));
         }
         drop(acting);
         self.inventory.record(fence, written).await.map_err(etcd)?;
         down.map_or(Ok(()), |error| Err(api_server(error)))
     }
 
-    /// What there is to write for an object, or why nothing is written.
-    fn decide<'a>(&self, manifest: &'a Manifest, cluster: &ClusterState) -> Result<Todo<'a>, Outcome> {
+    /// Plans an object. `Err` holds the outcome of an object for which nothing is written.
+    fn decide<'a>(&self, manifest: &'a Manifest, cluster: &ClusterState) -> Result<Write<'a>, Outcome> {
         let object = &manifest.object;
         let (resource, observed) = cluster
             .look_up(&self.discovery, object, &manifest.version)
@@ -269,7 +260,7 @@ impl Reconciler {
         let step = plan(wanted, observed, inventory_uid, remembered, Instant::now());
         match step {
             Step::Leave => Err(Outcome::Unchanged),
-            Step::Create { .. } | Step::Apply { .. } => Ok(Todo {
+            Step::Create { .. } | Step::Apply { .. } => Ok(Write {
                 manifest,
                 resource: resource.clone(),
                 observed: observed.cloned(),
@@ -277,13 +268,15 @@ impl Reconciler {
                 step,
             }),
             Step::BackOff { .. } => Err(Outcome::Contended(match self.memory.other_manager(object) {
-                Some(other_manager) => format!("field manager \"{other_manager}\" keeps changing it back"),
-                None => "someone keeps changing it back or deleting it".to_owned(),
+                Some(other_manager) => {
+                    format!("field manager \"{other_manager}\" keeps changing it; backing off")
+                }
+                None => "another client keeps changing or deleting it; backing off".to_owned(),
             })),
             Step::RetryLater { .. } => Err(Outcome::Failed(
                 self.memory.failure(object).unwrap_or("failed before").to_owned(),
             )),
-            Step::AwaitDeletion | Step::Refuse(_) => Err(Actor::no_longer(&step, observed).outcome),
+            Step::AwaitDeletion | Step::Refuse(_) => Err(WriteResult::not_written(&step, observed).outcome),
         }
     }
 }
@@ -295,40 +288,34 @@ fn entry(manifest: &Manifest, uid: &str) -> Entry {
     }
 }
 
-async fn put_in_place<'a>(actor: &Actor, todo: Todo<'a>) -> (&'a Manifest, Option<Meta>, WriteResult) {
-    let subject = Subject {
-        manifest: todo.manifest,
-        resource: &todo.resource,
-        observed: todo.observed.as_ref(),
-        inventory_uid: &todo.inventory_uid,
-    };
-    let acted = actor.put_in_place(&subject, todo.step).await;
-    (todo.manifest, todo.observed, acted)
+async fn put_in_place<'a>(actor: &Actor, write: &'a Write<'a>) -> (&'a Write<'a>, WriteResult) {
+    (write, actor.put_in_place(write).await)
 }
 
-/// Keeps what the next pass has to know of it.
-fn remember(memory: &mut Memory, object: &ObjectRef, observed: Option<&Meta>, acted: WriteResult) -> Outcome {
+/// Updates the memory with the result of a write.
+fn remember(memory: &mut Memory, write: &Write<'_>, result: WriteResult) -> Outcome {
     let now = Instant::now();
-    if let Some(in_sync) = acted.in_sync {
+    let object = &write.manifest.object;
+    if let Some(in_sync) = result.in_sync {
         memory.settled(object, in_sync);
     }
-    if let Some(who) = acted.mended {
-        memory.mended(object, who.as_deref(), now);
+    if let Some(other_manager) = result.mended {
+        memory.mended(object, other_manager.as_deref(), now);
     }
-    if let Outcome::Failed(why) = &acted.outcome {
-        memory.failed(object, observed, why.clone(), acted.at_least, now);
+    if let Outcome::Failed(why) = &result.outcome {
+        memory.failed(object, write.observed.as_ref(), why.clone(), result.at_least, now);
     }
-    acted.outcome
+    result.outcome
 }
 
 pub(super) fn api_server(error: ApiError) -> Stopped {
-    // The cause alone: which of a thousand objects it was asked for first says nothing.
+    // The cause alone: it concerns the server, whichever object the request was about.
     Stopped::ApiServer(error.cause.to_string())
 }
 
 pub(super) fn etcd(error: FencedError) -> Stopped {
     match error {
         FencedError::LostLeadership(_) => Stopped::LostLeadership,
-        error => Stopped::Etcd(format!("the inventory cannot be written: {error}")),
+        error => Stopped::Etcd(format!("cannot write the inventory: {error}")),
     }
 }

@@ -1,5 +1,4 @@
-//! CustomResourceDefinitions and their objects in one bundle, in one pass: waiting for the server to serve what was
-//! defined a moment ago.
+//! CustomResourceDefinitions and their objects in one pass: waits until the server serves the kinds just defined.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::kube::{ObjectRef, Resource};
 use crate::retry::Delays;
 
 impl Reconciler {
-    /// Waits until the server has taken up the definitions of the bundle. Answers the kinds that they define.
+    /// Waits until the server has established the definitions of the bundle. Returns the kinds that they define.
     pub(super) async fn await_definitions(
         &mut self,
         foundation: &[&Manifest],
@@ -35,24 +34,20 @@ impl Reconciler {
             .filter(|manifest| in_place(manifest))
             .collect();
         let actor = self.actor();
+        let within = self.settings.established_within;
         let mut waits = Vec::new();
         for manifest in &definitions {
             if self.established.contains(&manifest.object) {
                 continue;
             }
             if let Ok((resource, _)) = cluster.look_up(&self.discovery, &manifest.object, &manifest.version) {
-                waits.push(await_established(
-                    &actor,
-                    resource,
-                    manifest,
-                    self.settings.established_within,
-                ));
+                waits.push(await_established(&actor, resource, manifest, within));
             }
         }
         let mut waiting = stream::iter(waits).buffer_unordered(self.settings.in_flight);
         let mut newly = Vec::new();
-        while let Some((manifest, taken_up)) = waiting.next().await {
-            match taken_up {
+        while let Some((manifest, established)) = waiting.next().await {
+            match established {
                 Ok(()) => newly.push(manifest),
                 Err(why) => report.set(manifest.object.clone(), Outcome::Failed(why)),
             }
@@ -74,8 +69,8 @@ impl Reconciler {
             .collect())
     }
 
-    /// Kinds of objects whose kind was not served, in their version, when the cluster was looked at, and is defined by now.
-    /// Discovery follows a definition with a delay.
+    /// Waits until discovery shows the kinds in `defined` that were not served when the cluster was observed; discovery
+    /// follows a definition with a delay. Returns the kinds of the objects concerned.
     pub(super) async fn await_kinds(
         &mut self,
         rest: &[&Manifest],
@@ -86,7 +81,7 @@ impl Reconciler {
             .iter()
             .filter(|manifest| {
                 let ObjectRef { group, kind, .. } = &manifest.object;
-                // By its own version: the definition may have had another one before.
+                // In the object's own version: the kind may have been served in another version before.
                 let seen = cluster.look_up(&self.discovery, &manifest.object, &manifest.version);
                 matches!(seen, Err(LookupError::NotServed { .. }))
                     && defined.contains(&(group.clone(), kind.clone()))
@@ -116,7 +111,7 @@ impl Reconciler {
                         }
                     }
                     Err(error) if error.cause.is_the_server() => return Err(api_server(error)),
-                    Err(error) => debug!(%error, "not served yet"),
+                    Err(error) => debug!(%error, "waiting for a group version"),
                 }
                 if tokio::time::Instant::now() >= deadline {
                     break;
@@ -134,6 +129,6 @@ async fn await_established<'a>(
     manifest: &'a Manifest,
     within: Duration,
 ) -> (&'a Manifest, Result<(), String>) {
-    let taken_up = actor.wait_established(resource, &manifest.object, within).await;
-    (manifest, taken_up)
+    let established = actor.wait_established(resource, &manifest.object, within).await;
+    (manifest, established)
 }

@@ -1,4 +1,4 @@
-//! Where two states of an object differ, field by field. Pure.
+//! The differences between two states of an object, field by field. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,16 +12,16 @@ use crate::kube::ObjectRef;
 pub struct Difference {
     /// `rules[0].verbs[1]`
     pub path: String,
-    /// `None` if it is added.
+    /// `None` if the field is added.
     pub before: Option<Value>,
-    /// `None` if it is removed.
+    /// `None` if the field is removed.
     pub after: Option<Value>,
-    /// Its values are not to be shown.
+    /// Whether the values must not be shown.
     pub secret: bool,
 }
 
 impl fmt::Display for Difference {
-    /// As in a unified diff: a line for what goes, a line for what comes.
+    /// As in a unified diff: a `-` line with the old value, a `+` line with the new one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |value: &Value| match self.secret {
             true => "(not shown)".to_owned(),
@@ -40,7 +40,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What the server sets by itself, with every write or at the first.
+/// The fields that the server sets by itself.
 const SERVER_FIELDS: &[&str] = &[
     "metadata.creationTimestamp",
     "metadata.generation",
@@ -51,13 +51,13 @@ const SERVER_FIELDS: &[&str] = &[
     "status",
 ];
 
-/// The differences, in the order of their paths; what the server sets by itself is left out.
+/// The differences in the order of their paths, without the fields that the server sets by itself.
 pub fn differences(object: &ObjectRef, before: &Value, after: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare("", Some(before), Some(after), &mut found);
     if object.group.is_empty() && object.kind == "Secret" {
         for difference in &mut found {
-            // A value may also be quoted in kubectl's annotation.
+            // kubectl's annotation repeats the values.
             difference.secret = !difference.path.starts_with("metadata.labels");
         }
     }
@@ -76,7 +76,7 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, found: &mu
             }
         }
         (Some(Value::Array(before)), Some(Value::Array(after))) => {
-            // What both ends have in common did not change: an item taken out or put in is one difference.
+            // Skip the common start and end, so that one inserted or removed item is one difference.
             let same = |(before, after): &(&Value, &Value)| before == after;
             let first = before.iter().zip(after).take_while(same).count();
             let last = before[first..]
@@ -103,7 +103,7 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, found: &mu
     }
 }
 
-/// `path.key`, or `path[key]` where the key itself has dots or slashes, as labels have.
+/// `path.key`, or `path[key]` if the key has dots or slashes, as keys of labels do.
 fn join_path(path: &str, key: &str) -> String {
     if key.contains(['.', '/']) {
         format!("{path}[{key}]")
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_put_in_front_is_one_difference() {
+    fn an_item_inserted_in_front_is_one_difference() {
         let (before, after) = (json!({"rules": [1, 2, 3]}), json!({"rules": [0, 1, 2, 3]}));
         assert_eq!(shown("ClusterRole", &before, &after), ["+ rules[0]: 0"]);
         assert_eq!(shown("ClusterRole", &after, &before), ["- rules[0]: 0"]);

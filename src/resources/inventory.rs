@@ -1,5 +1,6 @@
-//! What was ever applied, one key an object in etcd. Only what is listed is ever pruned, and it is listed before its
-//! first write: a leader that dies in between leaves an entry, never an object that nobody knows (INV-3).
+//! The inventory: one key in etcd for each object ever applied. Only objects in the inventory are pruned. The entry is
+//! written before the object, so a leader that dies in between leaves an entry without an object, never an object without
+//! an entry (INV-3).
 
 use std::collections::BTreeMap;
 
@@ -14,19 +15,19 @@ use crate::kube::ObjectRef;
 use crate::proto::Applied;
 use crate::store::Store;
 
-/// Keys a transaction: etcd takes 128 operations unless told otherwise.
+/// Keys per transaction. etcd's default limit is 128 operations.
 const BATCH: usize = 100;
 
-/// What is known of an object that was applied.
+/// The entry of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// API version without the group, as last applied.
+    /// API version of the last apply, without the group.
     pub version: String,
-    /// Empty until the first apply was answered.
+    /// Uid of the object; empty until the first apply succeeded.
     pub uid: String,
 }
 
-/// The inventory as the leader of one term knows it: read once, then only written.
+/// The inventory. The leader of a term reads it once, and then only writes.
 #[derive(Debug)]
 pub struct Inventory {
     store: Store,
@@ -34,15 +35,15 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Not read yet.
+    /// An inventory that is not loaded yet.
     pub fn new(store: Store) -> Self {
         Self { store, entries: None }
     }
 
-    /// Reads it, unless that is done.
+    /// Reads the inventory from etcd, unless it is loaded.
     ///
     /// # Errors
-    /// [`etcd::Error`] if it could not be read as a whole: then nothing is known, and nothing may be pruned.
+    /// [`etcd::Error`] unless all of it was read. The inventory then stays empty, and nothing may be pruned.
     pub async fn load(&mut self) -> Result<(), etcd::Error> {
         if self.entries.is_some() {
             return Ok(());
@@ -51,7 +52,7 @@ impl Inventory {
         let mut entries = BTreeMap::new();
         for stored in stored {
             let Some((group, kind, namespace, name)) = self.store.keys.parse_inventory(&stored.key) else {
-                warn!(key = %String::from_utf8_lossy(&stored.key), "a key in the inventory names no object: it is left alone");
+                warn!(key = %String::from_utf8_lossy(&stored.key), "ignoring an inventory key that names no object");
                 continue;
             };
             let object = ObjectRef {
@@ -62,8 +63,8 @@ impl Inventory {
             };
             let entry = Applied::decode(stored.value.as_slice()).map_or_else(
                 |error| {
-                    // The key says that it was ours; who it was is to be seen from the object.
-                    warn!(%object, %error, "an entry of the inventory cannot be read: its uid counts as unknown");
+                    // The key proves that the object was ours; the plan of a prune checks the object itself.
+                    warn!(%object, %error, "cannot decode an inventory entry; treating its uid as unknown");
                     Entry::default()
                 },
                 |Applied { version, uid }| Entry { version, uid },
@@ -74,18 +75,18 @@ impl Inventory {
         Ok(())
     }
 
-    /// The entry of an object.
+    /// The entry of an object; `None` if it has none, or if the inventory is not loaded.
     pub fn get(&self, object: &ObjectRef) -> Option<&Entry> {
         self.entries.as_ref()?.get(object)
     }
 
-    /// Uid of an object as it was applied last; empty where that is not known.
+    /// Uid of an object at its last apply; empty if unknown.
     pub(super) fn uid(&self, object: &ObjectRef) -> &str {
         self.get(object).map_or("", |entry| entry.uid.as_str())
     }
 
-    /// What it holds and the bundle does not, each to be looked at through the version that it was applied with;
-    /// Namespaces and definitions last.
+    /// The objects that the inventory holds and the bundle does not, with the API version of their last apply.
+    /// Namespaces and definitions come last.
     pub(super) fn obsolete(&self, is_wanted: impl Fn(&ObjectRef) -> bool) -> Vec<Target> {
         let entries = self.entries.iter().flatten();
         let mut obsolete: Vec<Target> = entries
@@ -93,7 +94,7 @@ impl Inventory {
             .map(|(object, entry)| Target {
                 object: object.clone(),
                 version: match entry.version.is_empty() {
-                    // An entry that could not be read: the likeliest, for a first look.
+                    // The entry could not be decoded; v1 is the likeliest version to find the object through.
                     true => "v1".to_owned(),
                     false => entry.version.clone(),
                 },
@@ -103,15 +104,15 @@ impl Inventory {
         obsolete
     }
 
-    /// Every object in it; none before it is read.
+    /// All objects in the inventory; none before it is loaded.
     pub fn objects(&self) -> impl Iterator<Item = (&ObjectRef, &Entry)> {
         self.entries.iter().flatten()
     }
 
-    /// Writes entries, those that would not change left out.
+    /// Writes the entries that differ from the stored ones.
     ///
     /// # Errors
-    /// [`FencedError`]; what is known is then read again before anything is decided on it.
+    /// [`FencedError`]; the inventory is then unloaded, because some entries may have been written.
     pub async fn record(
         &mut self,
         fence: &Fence,
@@ -142,10 +143,10 @@ impl Inventory {
         Ok(())
     }
 
-    /// Drops entries.
+    /// Deletes the entries of these objects.
     ///
     /// # Errors
-    /// [`FencedError`]; what is known is then read again before anything is decided on it.
+    /// [`FencedError`]; the inventory is then unloaded, because some entries may have been deleted.
     pub async fn forget(&mut self, fence: &Fence, objects: &[ObjectRef]) -> Result<(), FencedError> {
         let mut batches = Vec::new();
         for batch in objects.chunks(BATCH) {
@@ -176,7 +177,7 @@ impl Inventory {
         self.store.keys.inventory(group, kind, namespace.as_deref(), name)
     }
 
-    /// Commits all of them at once: they have nothing to do with each other, and etcd writes them to disk together.
+    /// Commits the batches concurrently. They are independent, and etcd writes concurrent transactions to disk together.
     async fn commit(&mut self, fence: &Fence, batches: Vec<Txn>) -> Result<(), FencedError> {
         let mut committing = Vec::with_capacity(batches.len());
         for txn in batches {
@@ -184,7 +185,6 @@ impl Inventory {
         }
         let committed = future::try_join_all(committing).await;
         if committed.is_err() {
-            // Some of it may have been written.
             self.entries = None;
         }
         committed.map(drop)

@@ -1,7 +1,6 @@
-//! What is known of Kubernetes' own kinds without asking a server: scope, names, what their loss means, and which of
-//! their fields cannot change.
+//! Facts about Kubernetes' own kinds that need no server: scope, plural, protection from deletion, immutable fields. Pure.
 
-/// Groups whose kinds are all known here.
+/// The groups whose kinds this table knows completely.
 const OWN_GROUPS: &[&str] = &[
     "",
     "admissionregistration.k8s.io",
@@ -23,7 +22,7 @@ const OWN_GROUPS: &[&str] = &[
     "storage.k8s.io",
 ];
 
-/// The kinds of those groups that do not lie in namespaces.
+/// The cluster-scoped kinds of those groups.
 const CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("", "Namespace"),
     ("", "Node"),
@@ -55,17 +54,17 @@ const CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("storage.k8s.io", "VolumeAttributesClass"),
 ];
 
-/// The group of roles and bindings.
+/// The API group of roles and their bindings.
 pub const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Whether objects of this kind lie in namespaces; `None` where only the server knows.
+/// Whether a kind is namespaced; `None` if only the server knows.
 pub fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
     OWN_GROUPS
         .contains(&group)
         .then(|| !CLUSTER_SCOPED.contains(&(group, kind)))
 }
 
-/// The plural by which RBAC and URLs name a kind of Kubernetes' own.
+/// The plural of one of Kubernetes' own kinds, as RBAC and URLs use it. For other kinds it is a guess.
 pub fn plural(kind: &str) -> String {
     let lower = kind.to_ascii_lowercase();
     if lower == "endpoints" {
@@ -81,29 +80,30 @@ pub fn plural(kind: &str) -> String {
     }
 }
 
-/// Whether other objects have to wait for those of this kind.
+/// Whether objects of this kind are applied first, because other objects need them.
 pub fn is_foundation(group: &str, kind: &str) -> bool {
     is_namespace(group, kind) || is_definition(group, kind)
 }
 
-/// A Namespace.
+/// Whether the kind is Namespace.
 pub fn is_namespace(group: &str, kind: &str) -> bool {
     (group, kind) == ("", "Namespace")
 }
 
-/// A CustomResourceDefinition.
+/// Whether the kind is CustomResourceDefinition.
 pub fn is_definition(group: &str, kind: &str) -> bool {
     (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
-/// Kinds whose deletion takes other objects, or people's data, with it: never deleted unless told so explicitly.
+/// Whether the kind is protected: deleting such an object deletes other objects or data. Quorate deletes it only if an
+/// annotation allows it.
 pub fn is_protected(group: &str, kind: &str) -> bool {
     is_foundation(group, kind)
         || (group.is_empty() && matches!(kind, "PersistentVolume" | "PersistentVolumeClaim"))
 }
 
-/// Fields that no server changes in place, by JSON pointer. Not all of them: what can be known offline, to warn of; a
-/// server's refusal is what decides.
+/// Immutable fields of a kind, by JSON pointer. The table serves the forecast of `bundle check` and is not complete; the
+/// server's refusal decides.
 pub fn immutable_fields(group: &str, kind: &str) -> &'static [&'static str] {
     match (group, kind) {
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => &["/roleRef"],
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plurals_are_those_that_the_server_uses() {
+    fn plurals_are_the_servers() {
         for (kind, expected) in [
             ("ConfigMap", "configmaps"),
             ("ClusterRole", "clusterroles"),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scope_is_known_of_kubernetes_own_kinds_only() {
+    fn only_the_scope_of_kubernetes_own_kinds_is_known() {
         assert_eq!(is_namespaced("", "ConfigMap"), Some(true));
         assert_eq!(is_namespaced("", "Namespace"), Some(false));
         assert_eq!(is_namespaced(RBAC, "ClusterRole"), Some(false));

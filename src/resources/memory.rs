@@ -1,4 +1,4 @@
-//! What is remembered of each object from pass to pass, within a term.
+//! The memory of a term about each object, from pass to pass.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,46 +7,70 @@ use super::plan::{ObjectVersion, Remembered};
 use crate::kube::{Meta, ObjectRef};
 use crate::retry::Delays;
 
-/// Mends in a row that happen at once; whoever changes an object back more often is fought.
+/// Mends in a row that happen at once. After that many the object counts as contended, and mends wait.
 const FREE_MENDS: u32 = 5;
 
-/// The waits of a fight: from a second, to no more than every five minutes.
-const FIGHT_FIRST: Duration = Duration::from_secs(1);
-const FIGHT_MOST: Duration = Duration::from_secs(5 * 60);
+/// The first and the longest wait between mends of a contended object.
+const CONTENDED_FIRST: Duration = Duration::from_secs(1);
+const CONTENDED_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// A fight is over once nothing was changed back for this long, or for this many times the last wait.
+/// An object is no longer contended after this time without a mend, or after this many times the last wait if that is
+/// longer.
 const CALM: Duration = Duration::from_secs(60);
 const CALM_WAITS: u32 = 4;
 
-/// Between attempts at an object that fails. Passes that fail are repeated after 100 ms and more; starting lower, an
-/// object is due again when they are.
+/// The first and the longest wait between attempts at an object that fails. The gate repeats a failed pass after 100 ms
+/// and more; the first wait is shorter, so that the object may be written again when the pass comes.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(10);
 
-/// What is remembered of all objects.
+/// The memory about all objects.
 #[derive(Debug, Default)]
 pub(super) struct Memory(BTreeMap<ObjectRef, Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     in_sync: Option<ObjectVersion>,
-    fight: Option<Contention>,
+    contention: Option<Contention>,
     failure: Option<Failure>,
 }
+
+/// Another writer keeps changing or deleting the object.
 
 #[derive(Debug)]
 struct Contention {
     mends: u32,
     last: Instant,
+    /// Zero while the object is mended at once.
     wait: Duration,
     delays: Delays,
-    with: Option<String>,
+    other_manager: Option<String>,
+}
+
+impl Contention {
+    fn begin(now: Instant) -> Self {
+        Self {
+            mends: 0,
+            last: now,
+            wait: Duration::ZERO,
+            delays: Delays::new(CONTENDED_FIRST, CONTENDED_MOST),
+            other_manager: None,
+        }
+    }
+
+    fn until(&self) -> Instant {
+        self.last + self.wait
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) >= CALM.max(self.wait * CALM_WAITS)
+    }
 }
 
 #[derive(Debug)]
 struct Failure {
-    /// Uid of the object that was there then. Another one, or none, may make the difference; a mere change of it
-    /// does not count, as it may be one of many (a status that is written all the time).
+    /// Uid of the object that existed then. If another object, or none, has the name now, the next attempt may succeed
+    /// and does not wait. A mere change ends no wait: a status may be written all the time.
     seen: Option<String>,
     until: Instant,
     delays: Delays,
@@ -54,7 +78,7 @@ struct Failure {
 }
 
 impl Memory {
-    /// What bears on the next step for an object that looks so now.
+    /// What the plan of the next step has to know about the object as it was observed.
     pub(super) fn of(&self, object: &ObjectRef, observed: Option<&Meta>) -> Remembered<'_> {
         let Some(known) = self.0.get(object) else {
             return Remembered::default();
@@ -63,7 +87,7 @@ impl Memory {
         let unchanged = |failure: &&Failure| failure.seen.as_deref() == uid;
         Remembered {
             in_sync: known.in_sync.as_ref(),
-            mend_after: known.fight.as_ref().map(|fight| fight.last + fight.wait),
+            mend_after: known.contention.as_ref().map(Contention::until),
             retry_after: known
                 .failure
                 .as_ref()
@@ -72,65 +96,61 @@ impl Memory {
         }
     }
 
-    /// Why it failed last.
+    /// Why the last attempt failed.
     pub(super) fn failure(&self, object: &ObjectRef) -> Option<&str> {
         Some(self.0.get(object)?.failure.as_ref()?.why.as_str())
     }
 
-    /// The field manager that changes it back, as far as known.
+    /// The field manager that keeps changing the object, if known.
     pub(super) fn other_manager(&self, object: &ObjectRef) -> Option<&str> {
-        self.0.get(object)?.fight.as_ref()?.with.as_deref()
+        self.0.get(object)?.contention.as_ref()?.other_manager.as_deref()
     }
 
-    /// Whether it is as it was left, as far as this change shows.
+    /// Whether the object was last in place in this version.
     pub(super) fn is_in_sync(&self, object: &ObjectRef, now: &ObjectVersion) -> bool {
         self.0
             .get(object)
             .is_some_and(|known| known.in_sync.as_ref() == Some(now))
     }
 
-    /// Whether it is held back now: a change of it is no reason to look at it before it is due.
-    pub(super) fn is_held_back(&self, object: &ObjectRef, now: Instant) -> bool {
+    /// Whether the object waits, so that a change of it is no reason for a pass.
+    pub(super) fn is_waiting(&self, object: &ObjectRef, now: Instant) -> bool {
         self.due(object).is_some_and(|due| due > now)
     }
 
-    /// Whether it was in place as the object with this uid.
+    /// Whether the object with this uid was in place.
     pub(super) fn was_in_place(&self, object: &ObjectRef, uid: &str) -> bool {
         let in_sync = self.0.get(object).and_then(|known| known.in_sync.as_ref());
         in_sync.is_some_and(|in_sync| in_sync.uid == uid)
     }
 
-    /// It is in place now.
+    /// Notes that the object is in place in this version.
     pub(super) fn settled(&mut self, object: &ObjectRef, in_sync: ObjectVersion) {
         let known = self.0.entry(object.clone()).or_default();
         known.in_sync = Some(in_sync);
         known.failure = None;
     }
 
-    /// It was in place, someone changed or deleted it, and it was put in place again.
-    pub(super) fn mended(&mut self, object: &ObjectRef, with: Option<&str>, now: Instant) {
+    /// Notes that another writer changed or deleted the object after it was in place, and that it was restored.
+    pub(super) fn mended(&mut self, object: &ObjectRef, other_manager: Option<&str>, now: Instant) {
         let known = self.0.entry(object.clone()).or_default();
-        let ongoing = known.fight.take().filter(|fight| {
-            let calm = CALM.max(fight.wait * CALM_WAITS);
-            now.saturating_duration_since(fight.last) < calm
-        });
-        let mut fight = ongoing.unwrap_or_else(|| Contention {
-            mends: 0,
-            last: now,
-            wait: Duration::ZERO,
-            delays: Delays::new(FIGHT_FIRST, FIGHT_MOST),
-            with: None,
-        });
-        fight.mends = fight.mends.saturating_add(1);
-        fight.last = now;
-        if fight.mends >= FREE_MENDS {
-            fight.wait = fight.delays.next_delay();
+        let ongoing = known
+            .contention
+            .take()
+            .filter(|contention| !contention.is_over(now));
+        let mut contention = ongoing.unwrap_or_else(|| Contention::begin(now));
+        contention.mends = contention.mends.saturating_add(1);
+        contention.last = now;
+        if contention.mends >= FREE_MENDS {
+            contention.wait = contention.delays.next_delay();
         }
-        fight.with = with.map(str::to_owned).or(fight.with);
-        known.fight = Some(fight);
+        if let Some(other_manager) = other_manager {
+            contention.other_manager = Some(other_manager.to_owned());
+        }
+        known.contention = Some(contention);
     }
 
-    /// It could not be put in place. The next attempt waits at least as long as the server asked for.
+    /// Notes that an attempt failed. The next one waits at least as long as the server asked for.
     pub(super) fn failed(
         &mut self,
         object: &ObjectRef,
@@ -152,17 +172,17 @@ impl Memory {
         });
     }
 
-    /// It is no longer wanted.
+    /// Forgets an object that was pruned.
     pub(super) fn forget(&mut self, object: &ObjectRef) {
         self.0.remove(object);
     }
 
-    /// When an object that is held back may be tried again.
+    /// The end of the object's wait, if it waits or waited.
     pub(super) fn due(&self, object: &ObjectRef) -> Option<Instant> {
         let known = self.0.get(object)?;
-        let fight = known.fight.as_ref().filter(|fight| !fight.wait.is_zero());
-        let fight = fight.map(|fight| fight.last + fight.wait);
-        known.failure.as_ref().map(|failure| failure.until).or(fight)
+        let contention = known.contention.as_ref().filter(|known| !known.wait.is_zero());
+        let failure = known.failure.as_ref().map(|failure| failure.until);
+        failure.or(contention.map(Contention::until))
     }
 }
 
@@ -195,32 +215,32 @@ mod tests {
     }
 
     #[test]
-    fn drift_is_mended_at_once_until_it_is_a_fight_whose_waits_grow() {
+    fn drift_is_mended_at_once_until_the_object_is_contended_and_its_waits_grow() {
         let mut memory = in_place();
         let mut now = Instant::now();
         for mend in 1..FREE_MENDS {
-            memory.mended(&object(), Some("fighter"), now);
+            memory.mended(&object(), Some("other"), now);
             assert_eq!(wait(&memory, now), Duration::ZERO, "mend {mend}");
             now += Duration::from_millis(10);
         }
         let mut waits = Vec::new();
         for _ in 0..20 {
-            memory.mended(&object(), Some("fighter"), now);
+            memory.mended(&object(), Some("other"), now);
             waits.push(wait(&memory, now));
             now += wait(&memory, now);
         }
-        assert!(waits[0] >= FIGHT_FIRST.mul_f64(0.75), "{waits:?}");
+        assert!(waits[0] >= CONTENDED_FIRST.mul_f64(0.75), "{waits:?}");
         assert!(waits[6] > waits[0] * 8, "{waits:?}");
         assert!(
-            waits.iter().all(|wait| *wait <= FIGHT_MOST.mul_f64(1.25)),
+            waits.iter().all(|wait| *wait <= CONTENDED_MOST.mul_f64(1.25)),
             "{waits:?}"
         );
-        assert!(waits[19] >= FIGHT_MOST.mul_f64(0.75), "{waits:?}");
-        assert_eq!(memory.other_manager(&object()), Some("fighter"));
+        assert!(waits[19] >= CONTENDED_MOST.mul_f64(0.75), "{waits:?}");
+        assert_eq!(memory.other_manager(&object()), Some("other"));
     }
 
     #[test]
-    fn after_a_calm_time_drift_is_mended_at_once_again() {
+    fn after_a_calm_time_drift_is_mended_at_once_as_before() {
         let mut memory = in_place();
         let mut now = Instant::now();
         for _ in 0..FREE_MENDS + 3 {
@@ -233,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_waits_as_the_server_asked_and_is_void_once_the_object_changes() {
+    fn a_failure_waits_as_the_server_asked_unless_the_object_appears_or_is_replaced() {
         let mut memory = Memory::default();
         let now = Instant::now();
         let asked = Duration::from_secs(7);
@@ -247,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn success_ends_a_failure() {
+    fn success_ends_the_wait_after_a_failure() {
         let mut memory = in_place();
         memory.failed(&object(), None, "no".to_owned(), Duration::ZERO, Instant::now());
         let in_sync = ObjectVersion {

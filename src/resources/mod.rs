@@ -1,8 +1,8 @@
 //! The base set of Kubernetes resources: bundle, plan, reconciliation.
 //!
-//! A pass observes (one list a kind), plans (`plan`, pure, one object at a time) and acts (server-side apply, deletion
-//! with preconditions). What was ever written is in the inventory, in etcd; what is remembered between passes ends with
-//! the term.
+//! A pass observes (one list per kind), plans (`plan`, pure, one object at a time) and acts (server-side apply, deletion
+//! with preconditions). The inventory in etcd names every object ever written. The memory of earlier passes ends with the
+//! term.
 
 mod act;
 pub mod bundle;

@@ -1,4 +1,4 @@
-//! One look at the cluster: a list a kind, whatever the number of objects.
+//! Observes the cluster: one list per kind, whatever the number of objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use crate::kube::{Discovery, Error as ApiError, KubeClient, Meta, ObjectList, Ob
 
 use super::bundle::{LABEL, Manifest};
 
-/// An object to be looked at, and the API version to look through.
+/// An object to observe, and the API version to read it through.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) object: ObjectRef,
@@ -31,51 +31,54 @@ impl From<&Manifest> for Target {
     }
 }
 
-/// Group and kind: the inventory, and ownership, know no versions.
+/// Group and kind. The inventory and ownership are independent of the API version.
 pub(super) type GroupKind = (String, String);
 
-/// What was seen.
+/// The cluster as a pass observed it.
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     kinds: BTreeMap<GroupKind, KindState>,
 }
 
-/// A kind whose objects were listed, or could not be.
+/// What a pass observed of one kind.
 #[derive(Debug)]
 pub(super) enum KindState {
-    /// The server does not serve it.
+    /// The server does not serve the kind.
     NotServed,
-    /// That, or its objects, could not be read.
+    /// Discovery or the list failed: nothing is known.
     Unknown(ApiError),
-    /// Its objects that carry the label.
+    /// The objects with the bundle label were listed.
     Listed {
         resource: Resource,
         /// The namespace that was listed; `None` for all.
         namespace: Option<String>,
+        /// The version of the list; a watch continues from here.
         resource_version: String,
+        /// By namespace and name.
         objects: HashMap<(Option<String>, String), Meta>,
     },
 }
 
-/// Why nothing can be said about an object.
+/// Why the state of an object is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum LookupError {
-    #[error("the API server does not serve the kind {kind} of {api_version}")]
+    #[error("no matches for kind \"{kind}\" in version \"{api_version}\"")]
     NotServed { kind: String, api_version: String },
-    #[error("{0}")]
+    #[error(transparent)]
     Unknown(ApiError),
-    #[error("metadata.namespace is missing: a {0} lies in a namespace")]
+    #[error("metadata.namespace is required: {0} is namespaced")]
     NeedsNamespace(String),
-    #[error("metadata.namespace has to be left out: a {0} lies in no namespace")]
+    #[error("metadata.namespace must be omitted: {0} is cluster-scoped")]
     TakesNoNamespace(String),
 }
 
 impl ClusterState {
-    /// Looks at the kinds of these objects. Of a kind whose objects all lie in one namespace only that one is
-    /// listed, so that the permission for it is enough.
+    /// Lists the kinds of these objects. If all objects of a kind are in one namespace, only that namespace is listed, so
+    /// that a permission for it is enough.
     ///
     /// # Errors
-    /// [`ApiError`] if the server as a whole does not answer; what concerns one kind is kept with that kind.
+    /// [`ApiError`] if the server as a whole is unusable. An error that concerns one kind is kept as
+    /// [`KindState::Unknown`].
     pub(super) async fn observe(
         kube: &KubeClient,
         discovery: &mut Discovery,
@@ -84,14 +87,17 @@ impl ClusterState {
     ) -> Result<Self, ApiError> {
         let mut cluster = Self::default();
         cluster.look_again(kube, discovery, targets, in_flight).await?;
-        match cluster.nothing_answered() {
+        match cluster.server_error() {
             Some(error) => Err(error.clone()),
             None => Ok(cluster),
         }
     }
 
-    /// The same for some kinds, in the place of what was seen of them before. That none of these could be read says
-    /// nothing about the server: others could.
+    /// Lists the kinds of these objects again, and replaces what was observed of them. Unlike [`ClusterState::observe`],
+    /// this does not conclude that the server is unusable if none of the kinds can be read: other kinds could.
+    ///
+    /// # Errors
+    /// [`ApiError`] if the server as a whole is unusable.
     pub(super) async fn look_again(
         &mut self,
         kube: &KubeClient,
@@ -117,7 +123,7 @@ impl ClusterState {
                 .iter()
                 .find_map(|target| unknown.get(&(group.clone(), target.version.clone())));
             let seen = failed.map_or(KindState::NotServed, |error| KindState::Unknown(error.clone()));
-            // Asked for anew next time: a definition of it may come.
+            // The next pass reads the group again: a definition of the kind may have come.
             discovery.doubt(&group);
             self.kinds.insert((group, kind), seen);
         }
@@ -139,7 +145,7 @@ impl ClusterState {
                 },
                 Err(error) if error.cause.is_the_server() => return Err(error),
                 Err(error) => {
-                    // The kind may be gone: ask what is served before the next look.
+                    // The kind may be gone. The next pass reads the group again.
                     discovery.doubt(&kind.0);
                     KindState::Unknown(error)
                 }
@@ -149,8 +155,8 @@ impl ClusterState {
         Ok(())
     }
 
-    /// If no kind at all could be read, and the server is why: one of the errors.
-    fn nothing_answered(&self) -> Option<&ApiError> {
+    /// One of the errors, if every kind failed with one that may be the server's.
+    fn server_error(&self) -> Option<&ApiError> {
         let mut faults = self.kinds.values().map(|seen| match seen {
             KindState::Unknown(error) if error.cause.may_be_the_server() => Some(error),
             _ => None,
@@ -159,11 +165,11 @@ impl ClusterState {
         faults.all(|fault| fault.is_some()).then_some(first)
     }
 
-    /// Looks at objects of the inventory whose version is served no more through whatever version of their kind is, and
-    /// sets each one's version to the one that its kind was looked at through.
+    /// Lists the kinds of obsolete objects whose API version is no longer served through any version that is, and sets
+    /// the version of each object to the one that its kind was listed through.
     ///
     /// # Errors
-    /// [`ApiError`] if the server as a whole does not answer.
+    /// [`ApiError`] if the server as a whole is unusable.
     pub(super) async fn look_through_other_versions(
         &mut self,
         kube: &KubeClient,
@@ -183,8 +189,8 @@ impl ClusterState {
                     Ok(versions) => groups.insert(group.clone(), versions),
                     Err(error) if error.cause.is_the_server() => return Err(error),
                     Err(error) => {
-                        // Not knowing is no absence: the object stays in the inventory.
-                        warn!(object = %target.object, %error, "which versions are served is not known");
+                        // A failed request does not prove that the kind is gone: the object stays in the inventory.
+                        warn!(object = %target.object, %error, "cannot read the versions of a group");
                         self.kinds.insert(target.kind(), KindState::Unknown(error));
                         continue;
                     }
@@ -207,7 +213,7 @@ impl ClusterState {
         Ok(())
     }
 
-    /// The resource to write an object through, and the object as it was seen.
+    /// The resource to write an object through, and the object as it was observed.
     pub(super) fn look_up<'a>(
         &'a self,
         discovery: &'a Discovery,
@@ -245,13 +251,13 @@ impl ClusterState {
         }
     }
 
-    /// Every kind that was looked at.
+    /// All kinds that were observed.
     pub(super) fn kinds(&self) -> impl Iterator<Item = (&GroupKind, &KindState)> {
         self.kinds.iter()
     }
 }
 
-/// Asks for every group version that is not known yet. What could not be known is returned by group version.
+/// Reads every group version of the targets that is not known yet. Returns the errors by group version.
 async fn discover(
     kube: &KubeClient,
     discovery: &mut Discovery,

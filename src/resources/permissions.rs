@@ -1,7 +1,7 @@
-//! The permissions that keeping a bundle in place takes, and not one more. Pure.
+//! The least permissions that keep a bundle in place. Pure.
 //!
-//! Every write is a request to the object's own URL, creations too (server-side apply), so that all of them can be
-//! restricted to names; a creation by POST could not. Lists and watches are of a kind as a whole.
+//! Every write is a request to the object's own URL, creations included (server-side apply). So every permission to write
+//! can be restricted to names; one to create by POST could not. Lists and watches cover a whole kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::bundle::{Bundle, Manifest, may_be_pruned};
 use super::kinds::{self, RBAC};
 use super::upgrade::annotations;
+use crate::kube::ObjectRef;
 
-/// A rule, but for its names: what is the same in all but those is one rule.
+/// A rule without its names. Grants that differ only in their names become one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Grant {
     group: String,
@@ -19,21 +20,21 @@ struct Grant {
     verbs: Vec<&'static str>,
 }
 
-/// Rules with the names that they are restricted to; none for the kind as a whole.
+/// Rules with the names that they are restricted to; no names for a rule about the whole kind.
 type Grants = BTreeMap<Grant, BTreeSet<String>>;
 
 /// The permissions of one service account for a bundle.
 #[derive(Clone, Debug)]
 pub struct Permissions {
     bundle: String,
-    /// By namespace; those at the cluster scope under `None`.
+    /// By namespace; `None` is the cluster scope.
     scopes: BTreeMap<Option<String>, Grants>,
-    /// Resources whose plural is a guess, as only the server knows.
+    /// Resources whose plural is a guess; only the server knows it.
     guessed: BTreeSet<String>,
 }
 
 impl Permissions {
-    /// What keeping `bundle` in place takes, and pruning what only `before` held.
+    /// The permissions to keep `bundle` in place, and to prune the objects that only `before` holds.
     pub fn of(bundle: &Bundle, before: Option<&Bundle>) -> Self {
         let mut permissions = Self {
             bundle: bundle.name.clone(),
@@ -43,27 +44,16 @@ impl Permissions {
         let former = before.map_or(&[][..], |before| &before.manifests);
         let all: Vec<&Manifest> = bundle.manifests.iter().chain(former).collect();
         let plurals = defined_plurals(&all);
-        let mut made: BTreeSet<&str> = BTreeSet::new();
-        let mut namespaces: BTreeMap<(&str, &str), BTreeSet<Option<&str>>> = BTreeMap::new();
-        for manifest in &all {
-            let object = &manifest.object;
-            if kinds::is_namespace(&object.group, &object.kind) {
-                made.insert(&object.name);
-            }
-            let kind = (object.group.as_str(), object.kind.as_str());
-            namespaces
-                .entry(kind)
-                .or_default()
-                .insert(object.namespace.as_deref());
-        }
-        // A Role cannot be made before its namespace: what lies in one that the bundle makes is permitted by name at
-        // the cluster scope.
-        let scope =
-            |namespace: Option<&str>| namespace.filter(|name| !made.contains(name)).map(str::to_owned);
-
-        for ((group, kind), namespaces) in &namespaces {
+        let created = created_namespaces(&all);
+        // A Role cannot be created before its namespace. Objects in a namespace that the bundle creates are therefore
+        // permitted by name at the cluster scope.
+        let scope = |namespace: Option<&str>| {
+            let existing = namespace.filter(|name| !created.contains(name));
+            existing.map(str::to_owned)
+        };
+        for ((group, kind), namespaces) in namespaces_by_kind(&all) {
             let resource = permissions.plural(group, kind, &plurals);
-            // As the reconciler lists: one namespace if all objects of the kind lie in it, else all.
+            // The reconciler lists one namespace if all objects of the kind are in it, and all namespaces otherwise.
             let only = match namespaces.iter().collect::<Vec<_>>()[..] {
                 [namespace] => *namespace,
                 _ => None,
@@ -73,30 +63,24 @@ impl Permissions {
         for (index, manifest) in all.iter().enumerate() {
             let object = &manifest.object;
             let resource = permissions.plural(&object.group, &object.kind, &plurals);
+            let scope = scope(object.namespace.as_deref());
             let wanted = index < bundle.manifests.len();
-            let mut verbs = vec!["get"];
-            if wanted {
-                verbs.extend(["create", "patch"]);
-            }
-            if manifest.recreate || may_be_pruned(object, &annotations(manifest)) {
-                verbs.push("delete");
-            }
-            let namespace = object.namespace.as_deref();
+            let verbs = verbs(manifest, wanted);
             permissions.grant(
-                scope(namespace),
+                scope.clone(),
                 &object.group,
                 &resource,
                 &verbs,
                 Some(&object.name),
             );
             if wanted && object.group == RBAC {
-                permissions.grant_rbac(manifest, scope(namespace));
+                permissions.grant_rbac(manifest, scope);
             }
         }
         permissions
     }
 
-    /// To write a role that grants what its writer does not hold takes `escalate` on it; to write such a binding takes
+    /// Writing a role that grants more than the writer holds needs `escalate` on the role. Writing such a binding needs
     /// `bind` on the role that it refers to.
     fn grant_rbac(&mut self, manifest: &Manifest, scope: Option<String>) {
         let name = manifest.object.name.as_str();
@@ -144,7 +128,7 @@ impl Permissions {
         plural
     }
 
-    /// ClusterRole, Roles, and their bindings to a service account.
+    /// The ClusterRole and Roles, each with its binding to the service account.
     pub fn objects(&self, namespace: &str, service_account: &str) -> Vec<Value> {
         let name = format!(
             "quorate-bundle-{}",
@@ -178,10 +162,51 @@ impl Permissions {
         objects
     }
 
-    /// Resources, as `PLURAL.GROUP`, whose plural only the server knows for sure.
+    /// The resources whose plural is a guess, as `PLURAL.GROUP`.
     pub fn guessed(&self) -> impl Iterator<Item = &str> {
         self.guessed.iter().map(String::as_str)
     }
+}
+
+/// The verbs on one object, by name.
+fn verbs(manifest: &Manifest, wanted: bool) -> Vec<&'static str> {
+    let mut verbs = vec!["get"];
+    if wanted {
+        verbs.extend(["create", "patch"]);
+    }
+    if manifest.recreate || may_be_pruned(&manifest.object, &annotations(manifest)) {
+        verbs.push("delete");
+    }
+    verbs
+}
+
+/// The names of the namespaces that the bundles create.
+fn created_namespaces<'a>(manifests: &[&'a Manifest]) -> BTreeSet<&'a str> {
+    let objects = manifests.iter().map(|manifest| &manifest.object);
+    objects
+        .filter(|object| kinds::is_namespace(&object.group, &object.kind))
+        .map(|object| object.name.as_str())
+        .collect()
+}
+
+/// The namespaces of the objects of each kind, by group and kind.
+fn namespaces_by_kind<'a>(
+    manifests: &[&'a Manifest],
+) -> BTreeMap<(&'a str, &'a str), BTreeSet<Option<&'a str>>> {
+    let mut namespaces: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for ObjectRef {
+        group,
+        kind,
+        namespace,
+        ..
+    } in manifests.iter().map(|manifest| &manifest.object)
+    {
+        namespaces
+            .entry((group.as_str(), kind.as_str()))
+            .or_default()
+            .insert(namespace.as_deref());
+    }
+    namespaces
 }
 
 fn rule((grant, names): (&Grant, &BTreeSet<String>)) -> Value {
@@ -196,7 +221,7 @@ fn rule((grant, names): (&Grant, &BTreeSet<String>)) -> Value {
     rule
 }
 
-/// Plurals of the kinds that CustomResourceDefinitions of the bundles define.
+/// The plurals of the kinds that the bundles define, by group and kind.
 fn defined_plurals<'a>(manifests: &[&'a Manifest]) -> BTreeMap<(&'a str, &'a str), &'a str> {
     manifests
         .iter()
@@ -222,7 +247,7 @@ mod tests {
         Bundle::load(directory.path()).unwrap()
     }
 
-    /// Every rule in one line: `scope: verbs group/resources names`.
+    /// Each rule as one line: `scope: verbs group/resources names`.
     fn rules(permissions: &Permissions) -> Vec<String> {
         let list = |value: &Value| {
             let items = value.as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -301,7 +326,7 @@ metadata: {name: p}
     }
 
     #[test]
-    fn what_only_the_former_bundle_held_may_be_deleted_but_not_written() {
+    fn objects_of_only_the_former_bundle_may_be_deleted_but_not_written() {
         let old = bundle("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: old, namespace: a}\n");
         let new = bundle("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: new, namespace: a}\n");
         assert_eq!(

@@ -1,32 +1,36 @@
-//! What to do about one object, decided from what is wanted, what is there, what the inventory holds and what is
-//! remembered. Pure: no I/O, no clock.
+//! Decides what to do about one object, from the manifest, the observed object, the inventory and the memory of earlier
+//! passes. Pure: no I/O, no clock.
 
 use std::fmt;
 use std::time::Instant;
 
-use super::bundle::{LABEL, may_be_pruned};
-use crate::kube::{FIELD_MANAGER, Meta, ObjectRef};
+use super::bundle::{ADOPT, LABEL, may_be_pruned};
+use crate::kube::{FIELD_MANAGER, Meta, ObjectRef, Precondition};
 
-/// What is wanted.
+mod refused;
+
+pub use refused::{Next, next_after, replanned};
+
+/// The side of the bundle.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// Name of the bundle.
     pub bundle: &'a str,
-    /// Whether an object that is not ours is taken over.
+    /// Whether to take over an existing object that is not ours.
     pub adopt: bool,
 }
 
-/// The state in which an object was left in place.
+/// One version of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectVersion {
-    /// Which object.
+    /// Identifies the object.
     pub uid: String,
-    /// Its version after our last look that found nothing to change.
+    /// Changes with every write of the object.
     pub resource_version: String,
 }
 
 impl ObjectVersion {
-    /// The state of this object.
+    /// The version that this metadata was read from.
     pub fn of(meta: &Meta) -> Self {
         Self {
             uid: meta.uid.clone(),
@@ -35,93 +39,102 @@ impl ObjectVersion {
     }
 }
 
-/// What is remembered of an object from pass to pass.
+/// The memory of earlier passes about an object.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remembered<'a> {
-    /// Set once it was in place.
+    /// The version in which the object was last in place, if it ever was.
     pub in_sync: Option<&'a ObjectVersion>,
-    /// Not to be mended before: someone keeps changing it back.
+    /// No mend before this time: another writer keeps reverting the object.
     pub mend_after: Option<Instant>,
-    /// Not to be tried again before: it failed, and nothing about it has changed since.
+    /// No attempt before this time: the last one failed, and the object has not been replaced since.
     pub retry_after: Option<Instant>,
 }
 
-/// ApplyReason an object is left to whom it belongs.
+/// Why an existing object is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// It carries no label of any bundle.
+    /// It has no bundle label.
     NoLabel,
-    /// It carries the label of this bundle.
+    /// It has the label of this other bundle.
     OtherBundle(String),
-    /// It carries our label, but we never wrote it.
+    /// It has the label of our bundle, but our field manager owns no field of it.
     NeverOurs,
 }
 
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoLabel => write!(f, "exists, and is not ours: it has no label {LABEL}")?,
-            Self::OtherBundle(name) => {
-                write!(f, "exists, and is not ours: it belongs to the bundle \"{name}\"")?
-            }
+            Self::NoLabel => write!(
+                f,
+                "already exists and is not managed by this bundle: no label {LABEL}"
+            )?,
+            Self::OtherBundle(name) => write!(f, "already exists and belongs to bundle \"{name}\"")?,
             Self::NeverOurs => write!(
                 f,
-                "exists, and is not ours: it has the label {LABEL}, but field manager {FIELD_MANAGER} owns nothing of it"
+                "already exists and is not managed by this bundle: it has the label {LABEL}, but field manager \
+                 {FIELD_MANAGER} owns none of its fields"
             )?,
         }
-        write!(
-            f,
-            "; delete it, or annotate the manifest with {}: \"true\"",
-            super::bundle::ADOPT
-        )
+        write!(f, "; delete it, or annotate the manifest with {ADOPT}: \"true\"")
     }
 }
 
-/// ApplyReason an object is applied.
+/// Why an object is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyReason {
-    /// Whether it is as wanted was not looked at yet.
+    /// This term has not yet seen the object in place.
     FirstLook,
-    /// It was in place, and was written since.
+    /// The object was in place and has been written since.
     Changed,
-    /// It was someone else's, and its manifest says to take it over.
+    /// The object is not ours, and its manifest says to take it over.
     Adopted,
 }
 
 /// What to do about an object of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing: it is as it was left.
+    /// Write nothing: the object has the version in which it was last in place.
     Leave,
-    /// Create it; it does not exist.
+    /// Create the object; it does not exist.
     Create {
-        /// It was in place before, so that someone deleted it.
+        /// Whether the object was in place before, so that another writer deleted it.
         mends: bool,
     },
-    /// Apply it to the object with this uid.
+    /// Apply the manifest to the existing object.
     Apply {
-        /// Of the object that was looked at.
+        /// Uid of the object that was observed.
         uid: String,
-        /// For what reason.
+        /// Why it is applied.
         why: ApplyReason,
     },
-    /// Nothing yet: someone keeps changing it back.
+    /// Write nothing yet: another writer keeps reverting the object.
     BackOff {
-        /// Until then.
+        /// The end of the wait.
         until: Instant,
     },
-    /// Nothing yet: it failed a moment ago.
+    /// Write nothing yet: the last attempt failed.
     RetryLater {
-        /// Until then.
+        /// The end of the wait.
         until: Instant,
     },
-    /// Nothing yet: it is being deleted, and can be created once it is gone.
+    /// Write nothing yet: the object is being deleted. It can be created once it is gone.
     AwaitDeletion,
-    /// Nothing: it is someone else's.
+    /// Write nothing: the object is not ours.
     Refuse(Foreign),
 }
 
-/// Decides about an object of the bundle. `inventory_uid` is what the inventory says of it; empty where it says nothing.
+impl Step {
+    /// The precondition of the apply that carries out the step; `None` if the step writes nothing.
+    pub(super) fn precondition(&self) -> Option<Precondition<'_>> {
+        match self {
+            Self::Create { .. } => Some(Precondition::Absent),
+            Self::Apply { uid, .. } => Some(Precondition::Uid(uid)),
+            _ => None,
+        }
+    }
+}
+
+/// Decides about an object of the bundle. `inventory_uid` is empty if the inventory has no uid of the object.
 pub fn plan(
     wanted: Wanted<'_>,
     observed: Option<&Meta>,
@@ -165,8 +178,8 @@ pub fn plan(
     }
 }
 
-/// Whether an object is someone else's. Ours has the bundle's label *and* fields that our manager owns; or, after the
-/// bundle was called differently, another bundle's label and the uid that the inventory knows.
+/// Why an object is not ours; `None` if it is. Our objects have the bundle's label *and* fields that our manager owns. If
+/// the bundle was renamed, the old label counts too, provided the inventory has the object's uid.
 fn foreign(bundle: &str, meta: &Meta, inventory_uid: &str) -> Option<Foreign> {
     let Some(label) = meta.labels.get(LABEL) else {
         return Some(Foreign::NoLabel);
@@ -184,39 +197,40 @@ fn foreign(bundle: &str, meta: &Meta, inventory_uid: &str) -> Option<Foreign> {
 /// What to do about an object that the inventory holds and the bundle does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prune {
-    /// Drop it from the inventory: there is nothing of ours left.
+    /// Remove the entry from the inventory: the cluster holds no object of ours under this name.
     Forget(ForgetReason),
-    /// Leave it: its loss would take other things with it, or it is annotated so.
+    /// Leave the object: its kind is protected, or its annotation says so.
     Keep,
-    /// Nothing yet: it is being deleted.
+    /// Do nothing yet: the object is being deleted.
     AwaitDeletion,
-    /// Delete it, if it still is this object in this state.
+    /// Delete the object, on condition that it still has this uid and version.
     Delete {
-        /// Of the object that was looked at.
+        /// Uid of the object that was observed.
         uid: String,
-        /// Likewise.
+        /// Version of the object that was observed.
         resource_version: String,
     },
 }
 
-/// ApplyReason nothing of ours is left of an object.
+/// Why an entry is removed from the inventory without a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForgetReason {
-    /// It does not exist, or someone took our label off.
+    /// The object does not exist, or its label was removed.
     Absent,
-    /// Another object has its name by now.
+    /// Another object has the name by now.
     Replaced,
-    /// It is ours by the label alone: we never wrote it.
+    /// The object has the label, but we never wrote it.
     NeverOurs,
 }
 
-/// Decides about an object that the bundle no longer holds. Only what the inventory holds is ever asked about.
+/// Decides about an object that the inventory holds and the bundle does not.
 pub fn plan_prune(object: &ObjectRef, observed: Option<&Meta>, inventory_uid: &str) -> Prune {
     let Some(meta) = observed.filter(|meta| meta.labels.contains_key(LABEL)) else {
         return Prune::Forget(ForgetReason::Absent);
     };
     if inventory_uid.is_empty() {
-        // Recorded before the first write, whose answer never arrived: fields of ours show whether it was made.
+        // The entry was recorded before the first write, and the response to it was lost. Only an object that we wrote
+        // has fields of our manager.
         if !meta.is_managed_by(FIELD_MANAGER) {
             return Prune::Forget(ForgetReason::NeverOurs);
         }

@@ -1,4 +1,4 @@
-//! What a pass would do now, object by object, by the server's own dry run. Writes nothing.
+//! What a pass would do now, object by object, by the server's dry run. Writes nothing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -6,38 +6,38 @@ use std::time::Instant;
 use futures::{StreamExt, stream};
 use serde_json::Value;
 
-use super::bundle::{Bundle, Manifest, RECREATE};
+use super::bundle::{Bundle, Manifest};
 use super::controller::Settings;
 use super::difference::{Difference, differences};
 use super::inventory::Inventory;
 use super::kinds;
 use super::observe::{ClusterState, LookupError, Target};
-use super::plan::{Prune, Remembered, Step, Wanted, plan, plan_prune};
-use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Precondition, Resource};
+use super::plan::{Next, Prune, Remembered, Step, Wanted, next_after, plan, plan_prune};
+use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Resource};
 
-/// What would become of an object.
+/// What a pass would do with an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Preview {
-    /// Nothing.
+    /// Leave it as it is.
     Unchanged,
-    /// It does not exist yet.
+    /// Create it; it does not exist.
     Create,
-    /// These fields would change.
+    /// Change these fields.
     Change(Vec<Difference>),
-    /// It would be deleted and created, for this reason.
+    /// Delete and create it, because these fields are immutable.
     Recreate(String),
-    /// The bundle no longer holds it, and it would be deleted.
+    /// Delete it; the bundle no longer holds it.
     Prune,
-    /// The bundle no longer holds it, and it would stay.
+    /// Leave it in the cluster, although the bundle no longer holds it.
     Keep,
-    /// It could not be put in place.
+    /// Fail for this reason.
     Refused(String),
 }
 
-/// Looks at every object of the bundle and of the inventory, which has to be loaded.
+/// Previews every object of the bundle and of the inventory, which has to be loaded.
 ///
 /// # Errors
-/// [`ApiError`] if the server as a whole does not answer.
+/// [`ApiError`] if the server as a whole is unusable.
 pub async fn preview(
     kube: &KubeClient,
     bundle: &Bundle,
@@ -61,20 +61,20 @@ pub async fn preview(
         discovery: &discovery,
     };
     let mut previews = BTreeMap::new();
-    let mut looks = Vec::with_capacity(bundle.manifests.len());
+    let mut runs = Vec::with_capacity(bundle.manifests.len());
     for manifest in &bundle.manifests {
-        looks.push(runner.look(manifest));
+        runs.push(runner.preview(manifest));
     }
-    let mut looking = stream::iter(looks).buffer_unordered(in_flight);
-    while let Some((object, seen)) = looking.next().await {
-        let preview = match seen {
+    let mut running = stream::iter(runs).buffer_unordered(in_flight);
+    while let Some((object, preview)) = running.next().await {
+        let preview = match preview {
             Ok(preview) => preview,
             Err(error) if error.cause.is_the_server() => return Err(error),
             Err(error) => Preview::Refused(error.to_string()),
         };
         previews.insert(object.clone(), preview);
     }
-    drop(looking);
+    drop(running);
     for Target { object, version } in &obsolete {
         let preview = match cluster.look_up(&discovery, object, version) {
             Ok((_, observed)) => match plan_prune(object, observed, inventory.uid(object)) {
@@ -99,19 +99,19 @@ struct DryRunner<'a> {
 }
 
 impl<'a> DryRunner<'a> {
-    async fn look(&self, manifest: &'a Manifest) -> (&'a ObjectRef, Result<Preview, ApiError>) {
+    async fn preview(&self, manifest: &'a Manifest) -> (&'a ObjectRef, Result<Preview, ApiError>) {
         let object = &manifest.object;
-        let seen = match self.cluster.look_up(self.discovery, object, &manifest.version) {
+        let preview = match self.cluster.look_up(self.discovery, object, &manifest.version) {
             Ok((resource, _)) => self.dry_run(manifest, resource).await,
             Err(LookupError::NotServed { .. }) if self.defines_kind_of(object) => Ok(Preview::Create),
             Err(error) => Ok(Preview::Refused(error.to_string())),
         };
-        (object, seen)
+        (object, preview)
     }
 
     async fn dry_run(&self, manifest: &Manifest, resource: &Resource) -> Result<Preview, ApiError> {
         let object = &manifest.object;
-        // In full, and whether or not it carries the label: what is in the way is to be shown as well.
+        // Read in full, and even without the label, so that an object that is not ours is shown too.
         let live = self.kube.get(resource, object).await?;
         let meta: Option<Meta> = live
             .as_ref()
@@ -128,29 +128,31 @@ impl<'a> DryRunner<'a> {
             Remembered::default(),
             Instant::now(),
         );
-        let precondition = match &step {
-            Step::Create { .. } => Precondition::Absent,
-            Step::Apply { uid, .. } => Precondition::Uid(uid),
-            Step::Refuse(foreign) => return Ok(Preview::Refused(foreign.to_string())),
-            _ => return Ok(Preview::Refused("is being deleted".to_owned())),
+        let Some(precondition) = step.precondition() else {
+            return Ok(Preview::Refused(match &step {
+                Step::Refuse(foreign) => foreign.to_string(),
+                _ => "is being deleted".to_owned(),
+            }));
         };
         let applied = self
             .kube
             .apply_dry_run(resource, object, &manifest.body, precondition)
             .await;
-        match applied {
-            Ok(after) => Ok(self.compare(object, live.as_ref(), &after)),
-            Err(error) => match error.cause {
-                Cause::Immutable(why) if manifest.recreate => Ok(Preview::Recreate(why)),
-                Cause::Immutable(why) => Ok(Preview::Refused(format!(
-                    "{why}; its manifest is not annotated with {RECREATE}: \"true\""
-                ))),
-                // The namespace comes with the bundle, only not in a dry run.
-                Cause::NotFound(_) if live.is_none() && self.makes_namespace_of(object) => {
-                    Ok(Preview::Create)
-                }
-                _ => Err(error),
-            },
+        let error = match applied {
+            Ok(after) => return Ok(self.compare(object, live.as_ref(), &after)),
+            Err(error) => error,
+        };
+        match next_after(&error.cause, &step, manifest.recreate) {
+            Next::Recreate(why) => Ok(Preview::Recreate(why)),
+            Next::Fail(why) => Ok(Preview::Refused(why)),
+            // A pass creates the namespace first; a dry run does not.
+            _ if matches!(error.cause, Cause::NotFound(_))
+                && live.is_none()
+                && self.makes_namespace_of(object) =>
+            {
+                Ok(Preview::Create)
+            }
+            _ => Err(error),
         }
     }
 

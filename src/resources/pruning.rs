@@ -1,4 +1,4 @@
-//! Objects that the inventory holds and the bundle does not.
+//! Deletes the objects that the inventory holds and the bundle does not.
 
 use futures::{StreamExt, stream};
 
@@ -7,10 +7,10 @@ use super::controller::{Reconciler, api_server, etcd};
 use super::observe::{ClusterState, LookupError, Target};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
-use crate::kube::{Meta, ObjectRef, Resource};
+use crate::kube::{Error as ApiError, Meta, ObjectRef, Resource};
 
 impl Reconciler {
-    /// Deletes what the bundle no longer holds.
+    /// Deletes the `obsolete` objects, as far as the plan allows, and removes the deleted ones from the inventory.
     pub(super) async fn prune(
         &mut self,
         fence: &Fence,
@@ -37,17 +37,19 @@ impl Reconciler {
         let mut forgotten = Vec::new();
         let mut down = None;
         while let Some((object, pruned)) = deleting.next().await {
-            match pruned {
-                PruneResult::Gone(outcome) => {
-                    report.set(object.clone(), outcome);
+            let outcome = match pruned {
+                Ok(PruneResult::Gone(outcome)) => {
                     forgotten.push(object.clone());
+                    outcome
                 }
-                PruneResult::Stays(outcome) => report.set(object.clone(), outcome),
-                PruneResult::Server(error) => {
+                Ok(PruneResult::Stays(outcome)) => outcome,
+                Err(error) if error.cause.is_the_server() => {
                     down = Some(error);
                     break;
                 }
-            }
+                Err(error) => Outcome::Failed(error.to_string()),
+            };
+            report.set(object.clone(), outcome);
         }
         drop(deleting);
         for object in &forgotten {
@@ -63,12 +65,12 @@ async fn prune_one<'a>(
     object: &'a ObjectRef,
     seen: Result<(&Resource, Option<&Meta>), LookupError>,
     inventory_uid: &str,
-) -> (&'a ObjectRef, PruneResult) {
+) -> (&'a ObjectRef, Result<PruneResult, ApiError>) {
     let pruned = match seen {
         Ok((resource, observed)) => actor.prune(resource, object, observed, inventory_uid).await,
-        // With its kind, every object of it is gone.
-        Err(LookupError::NotServed { .. }) => PruneResult::Gone(Outcome::Pruned),
-        Err(error) => PruneResult::Stays(Outcome::Failed(error.to_string())),
+        // The objects of a kind go with the kind.
+        Err(LookupError::NotServed { .. }) => Ok(PruneResult::Gone(Outcome::Pruned)),
+        Err(error) => Ok(PruneResult::Stays(Outcome::Failed(error.to_string()))),
     };
     (object, pruned)
 }

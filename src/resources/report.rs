@@ -1,32 +1,32 @@
-//! What a pass did, object by object.
+//! The report of a pass, object by object.
 
 use std::collections::BTreeMap;
 
 use crate::kube::ObjectRef;
 use crate::metrics::{self, Metrics};
 
-/// What became of one object.
+/// The outcome of a pass for one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is in place, and nothing had to be done.
+    /// The object was in place.
     Unchanged,
-    /// It did not exist.
+    /// The object did not exist and was created.
     Created,
-    /// It was, or could have been, different.
+    /// The object was changed.
     Applied,
-    /// A field that cannot change had to: it was deleted and created.
+    /// An immutable field had to change: the object was deleted and created.
     Recreated,
-    /// The bundle no longer holds it: it is gone, or going.
+    /// The bundle no longer holds the object: it is gone, or its deletion is under way.
     Pruned,
-    /// The bundle no longer holds it, but it is not to be deleted.
+    /// The bundle no longer holds the object, and the object stays in the cluster.
     Kept,
-    /// Someone keeps changing it back; it is left alone for a while.
+    /// Another client keeps changing the object; the reconciler backs off. The message names the field manager.
     Contended(String),
-    /// It is not in place.
+    /// The object is not in place, for this reason.
     Failed(String),
 }
 
-/// The words of [`Outcome::word`].
+/// All values of [`Outcome::word`].
 const WORDS: [&str; 8] = [
     "unchanged",
     "created",
@@ -39,7 +39,7 @@ const WORDS: [&str; 8] = [
 ];
 
 impl Outcome {
-    /// The same in one word, for metrics.
+    /// The label value of the metric `quorate_resources`.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Unchanged => "unchanged",
@@ -53,7 +53,7 @@ impl Outcome {
         }
     }
 
-    /// Why it is not in place.
+    /// Why the object is not in place; `None` if it is.
     pub(super) fn trouble(&self) -> Option<&str> {
         match self {
             Self::Contended(why) | Self::Failed(why) => Some(why),
@@ -62,25 +62,25 @@ impl Outcome {
     }
 }
 
-/// What kept a pass as a whole from being made.
+/// Why a pass ended before it reached every object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// The term is over, or about to be.
+    /// The term is over, or its window closed.
     LostLeadership,
-    /// etcd: the inventory cannot be read or written.
+    /// The inventory in etcd could not be read or written.
     Etcd(String),
-    /// The API server does not answer, or not to us.
+    /// The API server is unreachable, or rejects the credentials.
     ApiServer(String),
 }
 
-/// What a pass did.
+/// The outcomes of one pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     objects: BTreeMap<ObjectRef, Outcome>,
     stopped: Option<Stopped>,
 }
 
-/// Failures that a summary spells out.
+/// The number of objects that a summary names.
 const SPELLED_OUT: usize = 3;
 
 impl Report {
@@ -92,18 +92,17 @@ impl Report {
         self.stopped = Some(stopped);
     }
 
-    /// Every object of the bundle and of the inventory, with what became of it; after [`Report::stopped`], those that
-    /// the pass came to.
+    /// The outcome of every object of the bundle and the inventory; of a pass that stopped early, of those it reached.
     pub fn objects(&self) -> &BTreeMap<ObjectRef, Outcome> {
         &self.objects
     }
 
-    /// What kept the pass as a whole from being made.
+    /// Why the pass ended early, if it did.
     pub fn stopped(&self) -> Option<&Stopped> {
         self.stopped.as_ref()
     }
 
-    /// How many objects ended so.
+    /// The number of objects with this [`Outcome::word`].
     pub fn count(&self, word: &str) -> usize {
         self.objects
             .values()
@@ -116,7 +115,7 @@ impl Report {
         self.stopped.is_none() && self.objects.values().all(|outcome| outcome.trouble().is_none())
     }
 
-    /// Why it is no success, in one word; empty if it is.
+    /// The reason of a failure in one word; empty after a success.
     pub fn reason(&self) -> &'static str {
         match &self.stopped {
             Some(Stopped::LostLeadership) => "LostLeadership",
@@ -128,10 +127,10 @@ impl Report {
         }
     }
 
-    /// What went wrong, or how many objects are in place.
+    /// One line for people: what went wrong, or how many objects are in place.
     pub fn summary(&self) -> String {
         match &self.stopped {
-            Some(Stopped::LostLeadership) => return "leadership is lost".to_owned(),
+            Some(Stopped::LostLeadership) => return "lost leadership".to_owned(),
             Some(Stopped::Etcd(why) | Stopped::ApiServer(why)) => return why.clone(),
             None => {}
         }
@@ -152,14 +151,18 @@ impl Report {
                 false => format!("{object}: {why}"),
             })
             .collect();
-        let mut text = format!("{} of {total} objects: {}", trouble.len(), spelled_out.join("; "));
+        let mut text = format!(
+            "{} of {total} objects not in place: {}",
+            trouble.len(),
+            spelled_out.join("; ")
+        );
         if trouble.len() > SPELLED_OUT {
             text.push_str(&format!("; and {} more", trouble.len() - SPELLED_OUT));
         }
         text
     }
 
-    /// Shows it in the metrics.
+    /// Sets the metrics of the pass.
     pub(super) fn record(&self, metrics: &Metrics, seconds: f64) {
         metrics.reconcile_passes.inc();
         metrics.reconcile_seconds.observe(seconds);
@@ -167,7 +170,7 @@ impl Report {
             metrics.reconcile_errors.inc();
         }
         if self.stopped.is_some() {
-            // What was not looked at is as it was, as far as anyone knows.
+            // The pass did not reach every object; the counts of the last complete pass stay.
             return;
         }
         for word in WORDS {
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_counts_and_names_what_failed() {
+    fn a_report_counts_and_names_the_failed_objects() {
         let mut report = Report::default();
         report.set(object("a"), Outcome::Created);
         report.set(object("b"), Outcome::Kept);
@@ -204,13 +207,13 @@ mod tests {
         assert!(!report.is_success());
         assert_eq!(
             report.summary(),
-            "4 of 6 objects: Namespace c: rejected; Namespace d: rejected; Namespace e: rejected; and 1 more"
+            "4 of 6 objects not in place: Namespace c: rejected; Namespace d: rejected; Namespace e: rejected; and 1 more"
         );
         assert_eq!((report.count("failed"), report.reason()), (4, "ResourcesFailed"));
     }
 
     #[test]
-    fn what_stopped_a_pass_is_one_error() {
+    fn a_pass_that_stopped_reports_one_error() {
         let mut report = Report::default();
         report.set(object("a"), Outcome::Unchanged);
         report.stop(Stopped::ApiServer("it is down".to_owned()));

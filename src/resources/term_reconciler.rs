@@ -1,4 +1,4 @@
-//! The reconciler as the gate drives it: a pass when it says so, and Events about what goes wrong.
+//! The reconciler of one term. The gate starts each pass; an Event reports when trouble begins, changes or ends.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::kube::KubeClient;
 use crate::kube::events::{Events, Notice, Pod, Severity};
 use crate::store::Store;
 
-/// What is reconciled, where, and in whose name it is reported.
+/// The parts of every term's reconciler.
 pub struct Config {
     /// The API server.
     pub kube: KubeClient,
-    /// What is kept in place.
+    /// The objects to keep in place.
     pub bundle: Bundle,
-    /// Where the inventory lies.
+    /// The store that holds the inventory.
     pub store: Store,
     /// The limits of a pass.
     pub settings: Settings,
-    /// The pod that Events are about, if this process runs in one.
+    /// The pod that Events regard, if this process runs in one.
     pub pod: Option<Pod>,
-    /// This replica's id.
+    /// The id of this replica.
     pub replica: String,
 }
 
@@ -32,12 +32,13 @@ pub struct Config {
 pub struct TermReconciler {
     reconciler: Reconciler,
     events: Events,
-    /// The trouble that was last told of.
-    told: Option<String>,
+    /// The trouble of the last Event; `None` if that Event said that the resources are in place.
+    reported: Option<String>,
 }
 
 impl TermReconciler {
-    /// Makes the reconciler of each term: what one remembers ends with it, as others may act in between.
+    /// A function that makes the reconciler of a term. Each term starts without memory: another leader may have acted
+    /// since the last one.
     pub fn factory(subject: Config) -> impl Fn(&Fence) -> Self + Send + Sync + 'static {
         let Config {
             kube,
@@ -59,15 +60,15 @@ impl TermReconciler {
                     settings,
                 ),
                 events: Events::new(kube.clone(), pod.clone(), &replica),
-                told: None,
+                reported: None,
             }
         }
     }
 
-    /// An Event when trouble begins, changes or ends. None that the API server could not take anyway.
-    async fn tell(&mut self, fence: &Fence, report: &Report) {
+    /// Publishes an Event when trouble begins, changes or ends, unless the API server could not accept one.
+    async fn report(&mut self, fence: &Fence, report: &Report) {
         let trouble = (!report.is_success()).then(|| report.summary());
-        if trouble == self.told
+        if trouble == self.reported
             || matches!(
                 report.stopped(),
                 Some(Stopped::ApiServer(_) | Stopped::LostLeadership)
@@ -89,11 +90,11 @@ impl TermReconciler {
                 note: report.summary(),
             },
         };
-        self.told = trouble;
+        self.reported = trouble;
         self.publish(fence, notice).await;
     }
 
-    /// INV-3: within the window, or not at all.
+    /// Publishes only while the window is open (INV-3).
     async fn publish(&mut self, fence: &Fence, notice: Notice) {
         tokio::select! {
             biased;
@@ -106,7 +107,7 @@ impl TermReconciler {
 impl Reconcile for TermReconciler {
     async fn pass(&mut self, fence: &Fence) -> Result<(), PassFailed> {
         let report = self.reconciler.pass(fence).await;
-        self.tell(fence, &report).await;
+        self.report(fence, &report).await;
         match report.is_success() {
             true => Ok(()),
             false => Err(PassFailed {

@@ -1,4 +1,4 @@
-//! What going from one bundle to another means, as far as it can be known offline. Pure.
+//! What an upgrade from one bundle to another does, as far as it can be known offline. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,70 +8,71 @@ use super::bundle::{Bundle, Manifest, may_be_pruned};
 use super::kinds;
 use crate::kube::ObjectRef;
 
-/// What becomes of one object.
+/// What the upgrade does to one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Only the new bundle holds it.
+    /// Only the new bundle holds the object.
     Added,
-    /// It is changed in place, as far as is known.
+    /// The object is changed in place, as far as is known offline.
     Changed,
-    /// These fields, by JSON pointer, cannot change: it is deleted and created.
+    /// These fields (JSON pointers) are immutable: the object is deleted and created.
     Recreated(Vec<&'static str>),
-    /// The same, but it is not to be deleted: its apply fails.
+    /// These fields (JSON pointers) are immutable and the object must not be recreated: its apply fails.
     Refused(Vec<&'static str>),
-    /// Only the old bundle held it, and it is deleted.
+    /// Only the old bundle holds the object, which is deleted.
     Pruned,
-    /// Only the old bundle held it, and it is left in the cluster.
+    /// Only the old bundle holds the object, which stays in the cluster.
     Kept,
 }
 
 /// A rule that an upgrade from one bundle to another breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Same release, but other objects.
+    /// The objects differ, the release does not.
     #[error(
-        "rule \"releases increase\": release {new} does not come after {old}, but the objects differ: raise the release, as \
-         a replica tells sets apart by it alone"
+        "rule \"releases increase\": the objects differ, but release {new} is not above {old}; raise the release, because \
+         replicas distinguish bundles by it alone"
     )]
     ReleaseNotRaised {
-        /// Of the old bundle.
+        /// Release of the old bundle.
         old: String,
-        /// Of the new one.
+        /// Release of the new bundle.
         new: String,
     },
-    /// New replicas wait for the old to go, old ones for the new to be ready.
+    /// New replicas wait for the old ones to go, and old ones for the new to be ready.
     #[error(
         "rule \"one minimum a release\": both minReconcilerRelease {reconciler} and minApiserverRelease {apiserver} are above \
-         the old release {old}. A rolling update deadlocks: new replicas are not ready before the new set is reconciled, \
-         and that waits until the old replicas are gone. Raise them in separate releases, or scale to 0 first"
+         the old release {old}. A rolling update deadlocks: new replicas become ready only after the new bundle is \
+         reconciled, and that waits until the old replicas are gone. Raise the minimums in separate releases, or scale to \
+         0 first"
     )]
     BothMinimumsRaised {
         /// Release of the old bundle.
         old: String,
-        /// The new minimum.
+        /// minReconcilerRelease of the new bundle.
         reconciler: String,
-        /// The new minimum.
+        /// minApiserverRelease of the new bundle.
         apiserver: String,
     },
-    /// Going back further than the stored minimum allows.
+    /// The rollback goes below the minimum in the status.
     #[error(
-        "rule \"no rollback below the stored minimum\": release {new} is below {minimum}, the oldest that may work with the \
-         state that {old} leaves. Its replicas would never be ready: scale to 0 first (or use strategy: Recreate)"
+        "rule \"no rollback below the stored minimum\": release {new} is below {minimum}, the oldest release that may work \
+         with the state that {old} leaves. Its replicas would never be ready. Scale to 0 first, or use strategy: Recreate"
     )]
     BelowStoredMinimum {
         /// Release of the old bundle.
         old: String,
-        /// Its minimum apiserver release.
+        /// minApiserverRelease of the old bundle.
         minimum: String,
         /// Release of the new bundle.
         new: String,
     },
 }
 
-/// Everything that the way from `old` to `new` means.
+/// An upgrade from one bundle to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgrade {
-    /// By object; what stays as it is is left out.
+    /// The changes by object; unchanged objects are left out.
     pub changes: BTreeMap<ObjectRef, Change>,
     /// The rules that the upgrade breaks; empty if a rolling update can make it.
     pub violations: Vec<Violation>,
@@ -141,7 +142,7 @@ fn changes(old: &Bundle, new: &Bundle) -> BTreeMap<ObjectRef, Change> {
 }
 
 fn changed(before: &Manifest, after: &Manifest) -> Option<Change> {
-    // The label says which bundle it is from; that alone is a change in place, but none of the manifest.
+    // A renamed bundle changes only the label, in place. That is no change of the manifest.
     let mut relabelled = before.body.clone();
     relabelled["metadata"]["labels"][super::bundle::LABEL] =
         after.body["metadata"]["labels"][super::bundle::LABEL].clone();
@@ -165,7 +166,7 @@ fn changed(before: &Manifest, after: &Manifest) -> Option<Change> {
     })
 }
 
-/// ConfigMaps and Secrets can be declared unchangeable.
+/// Whether the manifest is a ConfigMap or Secret that declares its data immutable.
 fn immutable_data(manifest: &Manifest) -> bool {
     let kind = manifest.object.kind.as_str();
     manifest.object.group.is_empty()
@@ -181,7 +182,7 @@ fn by_object(bundle: &Bundle) -> BTreeMap<&ObjectRef, &Manifest> {
         .collect()
 }
 
-/// The annotations that the object has in the cluster, as far as the bundle knows.
+/// The annotations in the manifest.
 pub(super) fn annotations(manifest: &Manifest) -> BTreeMap<String, String> {
     let annotations = manifest.body["metadata"]["annotations"].as_object();
     annotations
@@ -228,13 +229,13 @@ mod tests {
             violations(old, ["1.1.0", "1.1.0", "1.1.0"]),
             ["one minimum a release"]
         );
-        // Raised both, but only as far as every replica of the old release already is.
+        // Both are raised, but only up to the release that every old replica has.
         let old = ["1.5.0", "1.0.0", "1.0.0"];
         assert_eq!(violations(old, ["1.6.0", "1.5.0", "1.5.0"]), [""; 0]);
     }
 
     #[test]
-    fn a_rollback_below_the_stored_minimum_is_closed_and_one_above_it_open() {
+    fn a_rollback_below_the_stored_minimum_is_refused_and_one_down_to_it_is_not() {
         let old = ["2.0.0", "1.0.0", "1.5.0"];
         assert_eq!(
             violations(old, ["1.4.0", "1.0.0", "1.0.0"]),
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_is_looked_at_too() {
+    fn a_rollback_that_would_break_a_rule_is_forecast() {
         let old = bundle(["1.0.0", "1.0.0", "1.0.0"], MAP);
         let new = bundle(["1.1.0", "1.0.0", "1.1.0"], MAP);
         let upgrade = Upgrade::between(&old, &new);
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn other_objects_need_another_release() {
+    fn changed_objects_need_a_higher_release() {
         let releases = ["1.0.0", "1.0.0", "1.0.0"];
         assert_eq!(violations(releases, releases), ["releases increase"]);
         let same = Upgrade::between(&bundle(releases, MAP), &bundle(releases, MAP));
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn each_object_is_told_what_becomes_of_it() {
+    fn the_forecast_names_the_change_of_each_object() {
         let old = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

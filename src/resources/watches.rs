@@ -1,4 +1,4 @@
-//! Watches on the managed kinds: they say that something changed, the next pass sees what.
+//! Watches of the managed kinds. They only wake the reconciler: the next pass lists again and decides.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,19 +14,19 @@ use super::plan::ObjectVersion;
 use crate::kube::{KubeClient, ObjectEvent, ObjectRef, Watch};
 use crate::retry::Delays;
 
-/// The last that was seen of an object since somebody asked.
+/// The latest version of an object that a watch delivered.
 #[derive(Clone, Debug)]
-pub(super) struct Change {
-    pub(super) now: ObjectVersion,
+pub(super) struct Latest {
+    pub(super) version: ObjectVersion,
     pub(super) deleted: bool,
 }
 
-/// What was seen since somebody asked.
+/// The changes since the last [`Watches::take`].
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// By object: a thousand changes of one object are one.
-    pub(super) objects: HashMap<ObjectRef, Change>,
-    /// A watch missed changes: only a list says what is there.
+    /// By object: a thousand changes of one object are one entry.
+    pub(super) objects: HashMap<ObjectRef, Latest>,
+    /// A watch missed changes: only a list shows them.
     pub(super) lost_track: bool,
 }
 
@@ -38,7 +38,7 @@ struct Shared {
 
 impl Shared {
     fn note(&self, note: impl FnOnce(&mut Changes)) {
-        // A panic while the lock was held cannot leave it half changed: each note is one assignment.
+        // A poisoned lock holds consistent data: each note is one assignment.
         note(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner));
         self.notify.notify_one();
     }
@@ -49,7 +49,7 @@ struct Running {
     task: AbortHandle,
 }
 
-/// One watch a kind, of the objects that carry the label. They end with this value.
+/// One watch per kind, of the objects with the bundle label. Dropping this value ends them.
 #[derive(Default)]
 pub(super) struct Watches {
     tasks: JoinSet<(GroupKind, Delays)>,
@@ -58,9 +58,9 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    /// Watches the kinds that were listed, from where the list was, unless they are watched already; and no others.
+    /// Watches exactly the kinds that were listed. A new watch starts from the list; a running one continues.
     pub(super) fn follow(&mut self, kube: &KubeClient, cluster: &ClusterState) {
-        // Those that lost track: should the next ones do so as well, their delays grow on.
+        // A watch that lost track hands its delays to the next one, so that they keep growing.
         let mut delays = HashMap::new();
         while let Some(ended) = self.tasks.try_join_next() {
             delays.extend(ended);
@@ -77,11 +77,11 @@ impl Watches {
                 continue;
             };
             listed.insert(kind.clone());
-            let goes_on = self
+            let continues = self
                 .running
                 .get(kind)
                 .is_some_and(|running| running.namespace == *namespace && !running.task.is_finished());
-            if goes_on {
+            if continues {
                 continue;
             }
             let watch = kube.watch(resource, namespace.as_deref(), LABEL, resource_version);
@@ -108,23 +108,23 @@ impl Watches {
         });
     }
 
-    /// What changed since the last call.
+    /// The changes since the last call.
     pub(super) fn take(&self) -> Changes {
         let mut changes = self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *changes)
     }
 
-    /// Resolves when there is something to take. Safe to cancel.
+    /// Resolves when there is something to take. Cancel safe.
     pub(super) async fn noted(&self) {
         self.shared.notify.notified().await;
     }
 }
 
-/// Before a watch that ended with an error is opened again.
+/// The first and the longest wait before a failed watch is opened again.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
-/// Notes what a watch brings, until it has lost track of changes.
+/// Notes the changes that a watch delivers, until the watch has missed some.
 async fn follow_one(
     kind: GroupKind,
     mut watch: Watch,
@@ -135,7 +135,7 @@ async fn follow_one(
         let asked = Instant::now();
         let seen = watch.next().await;
         if asked.elapsed() > LONGEST_DELAY {
-            // It was open all that time, with nothing to tell.
+            // The watch was open all that time, without a change.
             delays.reset();
         }
         match seen {
@@ -147,17 +147,17 @@ async fn follow_one(
                     namespace: meta.namespace.clone(),
                     name: meta.name.clone(),
                 };
-                let change = Change {
-                    now: ObjectVersion::of(&meta),
+                let latest = Latest {
+                    version: ObjectVersion::of(&meta),
                     deleted,
                 };
                 shared.note(|changes| {
-                    changes.objects.insert(object, change);
+                    changes.objects.insert(object, latest);
                 });
             }
             Err(error) if error.lost_track() => {
-                debug!(%error, "listing anew");
-                // The next pass lists, and watches from there. Not at once, should every watch end so (INV-9).
+                debug!(%error, "listing again");
+                // The next pass lists, and watches from there. The wait is for a server that ends every watch so (INV-9).
                 delays.wait().await;
                 shared.note(|changes| changes.lost_track = true);
                 return (kind, delays);

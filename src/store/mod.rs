@@ -1,9 +1,10 @@
-//! What lies in etcd: keys, objects, and caches that follow a range.
+//! What lies in etcd: keys, objects, copies that follow a range, and the leader's writes.
 
 mod cache;
 mod follow;
 pub mod keys;
 pub mod object;
+pub mod writer;
 
 pub use cache::{Cache, Change};
 pub use follow::{Follower, Update};

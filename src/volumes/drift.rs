@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::index::Seen;
+use super::index::VolumeSnapshot;
 use super::plan::Drift;
 use crate::csi::ListedVolume;
 use crate::proto::publication_status::State;
@@ -19,7 +19,7 @@ pub fn by_id(listed: Vec<ListedVolume>) -> HashMap<String, BTreeSet<String>> {
 
 /// What is to be mended about a volume, if anything is. A volume that is not in the list says nothing: the list may be
 /// that of another moment.
-pub fn compare(seen: &Seen, listed: &HashMap<String, BTreeSet<String>>) -> Option<Drift> {
+pub fn compare(seen: &VolumeSnapshot, listed: &HashMap<String, BTreeSet<String>>) -> Option<Drift> {
     let status = seen.volume.status.as_ref()?;
     let nodes = listed.get(&status.volume_id)?;
     let mut drift = Drift {
@@ -51,7 +51,7 @@ mod tests {
     use crate::proto::{Publication, PublicationStatus, Volume, VolumeStatus};
 
     /// A volume with the id v, and its publications: node, state, stored node id.
-    fn seen(publications: &[(&str, State, &str)]) -> Seen {
+    fn seen(publications: &[(&str, State, &str)]) -> VolumeSnapshot {
         let publications = publications.iter().map(|(node, state, id)| {
             let status = PublicationStatus {
                 state: (*state).into(),
@@ -64,7 +64,7 @@ mod tests {
             };
             (node.parse().unwrap(), publication)
         });
-        Seen {
+        VolumeSnapshot {
             volume: Volume {
                 status: Some(VolumeStatus {
                     volume_id: "v".to_owned(),

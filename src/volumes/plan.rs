@@ -67,7 +67,7 @@ pub enum Target {
     /// A node of the plugin that it is published to though no record says so.
     Stray(String),
     /// What is left at the backend of a volume whose record is gone. One of its name may be there by now.
-    Leftover,
+    Orphaned,
 }
 
 /// What a comparison with the plugin's own list found. Nothing, as a rule.

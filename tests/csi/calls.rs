@@ -9,8 +9,8 @@ use quorate::csi::{
     AccessMode, AccessType, Class, Code, CsiNodeId, Effect, ExpandVolume, Secrets, Segments, Topology,
     VolumeCapability, VolumeId,
 };
-use quorate::dev::csi_plugin::backend::Published;
-use quorate::dev::csi_plugin::faults::Happening;
+use quorate_dev::csi_plugin::backend::Published;
+use quorate_dev::csi_plugin::faults::Happening;
 use tokio::time::timeout;
 
 use crate::support::csi::{LONG, TestPlugin, bytes, create, mount, publish};

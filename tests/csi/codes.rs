@@ -2,10 +2,10 @@
 
 use quorate::csi::class::classify;
 use quorate::csi::{
-    Class, Code, CsiNodeId, ExpandVolume, Failure, Method, NotReady, Secrets, Session, VolumeId,
+    CallError, Class, Code, CsiNodeId, ExpandVolume, Method, NotReady, Secrets, Session, VolumeId,
 };
-use quorate::dev::csi_plugin::faults::Happening;
 use quorate::grpc_code;
+use quorate_dev::csi_plugin::faults::Happening;
 
 use crate::support::csi::{LONG, TestPlugin, answer, bytes, create, mount, publish};
 
@@ -22,7 +22,7 @@ fn failing_codes() -> impl Iterator<Item = Code> {
     (1..=16).map(Code::from_i32)
 }
 
-async fn call(session: &Session, method: Method) -> Result<(), Failure> {
+async fn call(session: &Session, method: Method) -> Result<(), CallError> {
     let (volume, node) = (VolumeId::new("vol-a").unwrap(), CsiNodeId::new("n1").unwrap());
     let none = Secrets::none();
     match method {

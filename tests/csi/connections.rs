@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::future::{join, join_all};
 use quorate::csi::{Capability, Class, Code, Endpoint, Plugins, Secrets};
-use quorate::dev::csi_plugin::faults::Happening;
-use quorate::dev::ports::free_port;
 use quorate::metrics::Metrics;
+use quorate_dev::csi_plugin::faults::Happening;
+use quorate_dev::ports::free_port;
 use tokio::time::timeout;
 
 use crate::support::csi::{DRIVER, LONG, TestPlugin, create};

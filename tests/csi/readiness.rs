@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use quorate::csi::{Capability, Code, Endpoint, Method, NotReady, Plugins, Secrets};
-use quorate::dev::csi_plugin::control::Order;
-use quorate::dev::csi_plugin::faults::Happening;
 use quorate::metrics::Metrics;
+use quorate_dev::csi_plugin::control::Order;
+use quorate_dev::csi_plugin::faults::Happening;
 use tokio::time::timeout;
 
 use crate::support::csi::{DRIVER, LONG, TestPlugin, answer, create};

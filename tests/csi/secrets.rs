@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use quorate::csi::{Code, CsiNodeId, ExpandVolume, Failure, Plugin, VolumeId};
-use quorate::dev::csi_plugin::control::Order;
-use quorate::dev::csi_plugin::faults::Happening;
+use quorate::csi::{CallError, Code, CsiNodeId, ExpandVolume, Plugin, VolumeId};
 use quorate::metrics::Metrics;
+use quorate_dev::csi_plugin::control::Order;
+use quorate_dev::csi_plugin::faults::Happening;
 use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -68,7 +68,7 @@ async fn no_secret_value_is_in_any_error_log_trace_or_metric_however_the_plugin_
         .unwrap();
 
     // The plugin prints what it was given: in full, quoted, and in the middle of a long text.
-    let mut failures: Vec<Failure> = Vec::new();
+    let mut failures: Vec<CallError> = Vec::new();
     for message in [
         "cannot log in with {secrets}".to_owned(),
         "{{\"token\": \"{secrets}\"}}".to_owned(),

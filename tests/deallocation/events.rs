@@ -4,7 +4,7 @@ use quorate::proto::task_status::State;
 
 use super::{World, document, network, service};
 use crate::support::kubernetes::Kubernetes;
-use crate::support::quorate::{Launch, legible_status};
+use crate::support::quorate::{Launch, status_json};
 use crate::support::wait::{SOON, eventually};
 
 async fn reasons(kubernetes: &Kubernetes) -> Vec<(String, String)> {
@@ -60,7 +60,7 @@ async fn what_is_deleted_orphaned_or_held_is_an_event_also_while_the_gate_is_clo
         if same { Ok(()) } else { Err(format!("{seen:?}")) }
     })
     .await;
-    let status = legible_status(&world.etcd, "/quorate").unwrap();
+    let status = status_json(&world.etcd, "/quorate").unwrap();
     assert_eq!(status["leader"], "b", "{status}");
     replica.stop().await.unwrap();
 }

@@ -3,6 +3,7 @@
 use quorate::proto::task_status::State;
 
 use super::{World, attempt, deallocate, deallocating, decide, document, history, network, service};
+use crate::support::doomed::Doomed;
 use crate::support::leader::{Leader, store_on};
 use crate::support::quorate::Launch;
 
@@ -77,7 +78,7 @@ async fn the_next_leader_goes_on_where_the_last_one_stopped() {
 #[tokio::test]
 async fn a_leader_killed_at_any_step_leaves_nothing_that_the_next_does_not_finish() {
     let world = World::start().await;
-    let launch = Launch::on(&world.etcd).flag("--lease-ttl=2");
+    let launch = Launch::on(&world.etcd);
     for point in [
         "deallocator.listed",
         "deallocator.deleting",
@@ -100,14 +101,8 @@ async fn a_leader_killed_at_any_step_leaves_nothing_that_the_next_does_not_finis
             .await
             .expect_done();
 
-        let mut victim = launch.clone().flag(format!("--crash-at={point}")).start("victim");
-        let status = victim.ended().await;
-        assert!(!status.success(), "{point}: {status}");
-        assert!(
-            victim.log().contains(&format!("failpoint {point}: aborting")),
-            "{point}: {}",
-            victim.log()
-        );
+        let mut victim = Doomed::start(&launch, "victim", point, &world.store);
+        victim.aborted().await;
         history::check(&world).await;
 
         let mut next = launch.start("next");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::kustomize::{Deploy, OVERLAYS, name_of, run};
 use crate::support::kubernetes::Kubernetes;
 
-/// Applies what the overlay holds; the kinds that this server does not serve are left out and returned.
+/// Applies the objects of an overlay. Returns the objects applied, and those whose kind this server does not serve.
 pub async fn apply(kubernetes: &Kubernetes, deploy: &Deploy, overlay: &str) -> (Vec<Value>, Vec<Value>) {
     let versions = kubernetes.get("/apis").await.unwrap().to_string();
     let (served, unserved): (Vec<Value>, Vec<Value>) =
@@ -40,7 +40,8 @@ async fn expect_applied(kubernetes: &Kubernetes, overlay: &str) {
             .arg(object["metadata"]["name"].as_str().unwrap()));
         assert!(!out.is_empty(), "{overlay}: {name}");
     }
-    // Kubernetes 1.20, which Debian's sources build, has this kind as v1beta1 only. Its type is checked elsewhere.
+    // The server is Kubernetes 1.20, built from Debian's sources, which has PodDisruptionBudget only as v1beta1. Another
+    // test checks the type.
     for object in &unserved {
         assert_eq!(
             object["apiVersion"],
@@ -52,9 +53,9 @@ async fn expect_applied(kubernetes: &Kubernetes, overlay: &str) {
 }
 
 #[tokio::test]
-async fn a_kube_apiserver_takes_every_manifest_of_every_overlay() {
+async fn a_kube_apiserver_accepts_every_manifest_of_every_overlay() {
     let kubernetes = Kubernetes::start().await;
-    // On top of one another, as one who changes from one to the next would.
+    // One after the other on the same server, as for an operator who changes overlays.
     for overlay in OVERLAYS {
         expect_applied(&kubernetes, overlay).await;
     }

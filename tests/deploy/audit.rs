@@ -1,4 +1,4 @@
-//! What a user asked of a kube-apiserver and what it was told, from the server's own audit log.
+//! The requests of a user and the server's responses, from the audit log of a kube-apiserver.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,21 +13,21 @@ pub struct Audit {
     directory: TempDir,
 }
 
-/// A request as it was decided.
+/// A request and the status of its response.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
     /// `patch`, `list`, …
     pub verb: String,
-    /// The resource's plural, or the path of what is no resource.
+    /// The plural of the resource, or the path of a request that is not about a resource.
     pub target: String,
-    /// The object's name, where there is one.
+    /// The name of the object; empty for requests about a whole kind.
     pub name: String,
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     pub code: u64,
 }
 
 impl Audit {
-    /// Starts a kube-apiserver that keeps one.
+    /// Starts a kube-apiserver that logs the requests of this user.
     pub async fn of(user: &str) -> (Self, Kubernetes) {
         let directory = tempfile::Builder::new()
             .prefix("quorate-test-")
@@ -54,7 +54,7 @@ impl Audit {
         self.directory.path().join(name)
     }
 
-    /// Every request so far, each kind of it once.
+    /// The distinct requests so far.
     pub fn requests(&self) -> Vec<Request> {
         let log = fs::read_to_string(self.file("audit.log")).unwrap();
         let mut requests: Vec<Request> = log

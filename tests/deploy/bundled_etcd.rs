@@ -1,9 +1,10 @@
-//! The etcd of the overlay `bundled-etcd`, run on this machine with exactly its flags and certificates.
+//! The etcd of the overlay `bundled-etcd`, on this machine with the flags and certificates of the overlay.
 
 use std::process::Command;
 
-use quorate::dev::process::{Program, Supervised, find_on_path};
-use quorate::dev::{http, ports};
+use quorate::cli::companion::find_on_path;
+use quorate_dev::process::{Program, Supervised};
+use quorate_dev::{http, ports};
 use serde_json::Value;
 
 use super::kustomize::{Deploy, run};
@@ -17,7 +18,7 @@ pub struct BundledEtcd {
     ports: Vec<Ports>,
 }
 
-/// Ports of 127.0.0.1 that stand for a pod's addresses.
+/// Ports of 127.0.0.1 that replace the addresses of a pod.
 #[derive(Clone, Copy)]
 struct Ports {
     client: u16,
@@ -26,7 +27,7 @@ struct Ports {
 }
 
 impl BundledEtcd {
-    /// Starts what the StatefulSet among `objects` says, and waits until every probe of it succeeds.
+    /// Starts the members of the StatefulSet among `objects`, and waits until all its probes succeed.
     pub async fn start(deploy: &Deploy, objects: &[Value]) -> Self {
         let stateful_set = objects
             .iter()
@@ -73,12 +74,12 @@ impl BundledEtcd {
         }
     }
 
-    /// `text` with the members' client URLs in the place of their names in the cluster.
+    /// Replaces the members' names in the cluster by their addresses on this machine.
     pub fn with_client_addresses(&self, text: &str) -> String {
         with_addresses(text, &self.ports)
     }
 
-    /// Runs etcdctl with a certificate of the overlay, or none.
+    /// An etcdctl command with a certificate of the overlay, or without one.
     fn etcdctl(&self, deploy: &Deploy, certificate: Option<&str>, args: &[&str]) -> Command {
         let tls = deploy.folder("overlays/bundled-etcd").join("tls");
         let file = |name: String| tls.join(name).display().to_string();
@@ -110,7 +111,7 @@ impl BundledEtcd {
     }
 }
 
-/// The members' names in the cluster replaced by this machine's addresses.
+/// Replaces the members' names in the cluster by these ports of this machine.
 fn with_addresses(text: &str, ports: &[Ports]) -> String {
     let mut text = text.to_owned();
     for (member, ports) in ports.iter().enumerate() {
@@ -121,12 +122,12 @@ fn with_addresses(text: &str, ports: &[Ports]) -> String {
     }
     assert!(
         !text.contains("quorate-system"),
-        "an address was left over: {text}"
+        "an address was not replaced: {text}"
     );
     text
 }
 
-/// The flags of the StatefulSet for a member, with this machine's addresses and folders in the place of the pods'.
+/// The flags of the StatefulSet for a member, with the addresses and folders of this machine.
 fn flags(deploy: &Deploy, container: &Value, member: usize, ports: &[Ports]) -> Vec<String> {
     let tls = deploy.folder("overlays/bundled-etcd").join("tls");
     let own = ports[member];
@@ -158,7 +159,7 @@ async fn answers(port: u16, path: &str) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn the_bundled_etcd_forms_a_cluster_that_only_its_own_certificates_open() {
+async fn the_bundled_etcd_forms_a_cluster_that_needs_a_client_certificate() {
     let deploy = Deploy::prepared();
     let etcd = BundledEtcd::start(&deploy, &deploy.objects("overlays/bundled-etcd")).await;
     let list = run(&mut etcd.etcdctl(&deploy, Some("client"), &["member", "list"]));
@@ -168,7 +169,7 @@ async fn the_bundled_etcd_forms_a_cluster_that_only_its_own_certificates_open() 
     let refused = etcd.etcdctl(&deploy, None, &["get", "a"]).output().unwrap();
     assert!(
         !refused.status.success(),
-        "a client without a certificate came in"
+        "etcd accepted a client without a certificate"
     );
     etcd.stop().await;
 }

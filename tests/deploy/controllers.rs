@@ -1,5 +1,5 @@
-//! The Deployment as it is shipped: its containers as processes on this machine, with their environment, on the etcd
-//! that comes along, under a token of the shipped ServiceAccount and nothing but the shipped permissions.
+//! The shipped Deployment: its containers as processes on this machine, with their environment, on the bundled etcd, with
+//! a token of the shipped ServiceAccount and only the shipped permissions.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,8 +8,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Secret;
-use quorate::dev::process::{Program, Supervised};
-use quorate::dev::{http, ports};
+use quorate_dev::process::{Program, Supervised};
+use quorate_dev::{http, ports, workspace};
 use serde_json::{Value, json};
 
 use super::apiserver::apply;
@@ -20,7 +20,7 @@ use crate::support::kubernetes::Kubernetes;
 use crate::support::quorate::binary;
 use crate::support::wait::{SOON, eventually, same};
 
-/// What the tests of this file share: everything but the controllers.
+/// Everything that the shipped Deployment needs, but not its pods.
 struct Cluster {
     deploy: Deploy,
     objects: Vec<Value>,
@@ -28,7 +28,7 @@ struct Cluster {
     audit: Audit,
     kubernetes: Kubernetes,
     kubeconfig: PathBuf,
-    /// Where the volumes of the Deployment are mounted.
+    /// The folder that holds the volumes of the Deployment.
     mounts: PathBuf,
 }
 
@@ -60,7 +60,7 @@ impl Cluster {
         }
     }
 
-    /// The container's environment, with this machine's files and addresses in the place of the pod's.
+    /// The environment of the container, with the files and addresses of this machine.
     fn environment(&self, pod: &str, port: u16) -> BTreeMap<String, String> {
         let container = &deployment(&self.objects)["spec"]["template"]["spec"]["containers"][0];
         let mut environment = BTreeMap::new();
@@ -77,7 +77,7 @@ impl Cluster {
                 Some("metadata.name") => pod.to_owned(),
                 Some("metadata.namespace") => "quorate-system".to_owned(),
                 Some("metadata.uid") => format!("uid-of-{pod}"),
-                Some(other) => panic!("{other} is not known here"),
+                Some(other) => panic!("this test does not know {other}"),
                 None => entry["value"].as_str().unwrap().replace("$(POD_NAME)", pod),
             };
             environment.insert(entry["name"].as_str().unwrap().to_owned(), value);
@@ -90,7 +90,7 @@ impl Cluster {
                 *value = self.etcd.with_client_addresses(value);
             }
         }
-        // Stands for the token and the address that a pod finds mounted.
+        // Replaces the token and the address that Kubernetes mounts into a pod.
         environment.insert(
             "QUORATE_KUBECONFIG".to_owned(),
             self.kubeconfig.display().to_string(),
@@ -98,7 +98,7 @@ impl Cluster {
         environment
     }
 
-    /// Starts the container of a pod and waits until its probes succeed; `settings` come on top of the shipped ones.
+    /// Starts the container of a pod with `settings` added to the shipped ones, and waits until its probes succeed.
     async fn start_pod(&self, pod: &str, settings: &[(&str, &Path)]) -> Pod {
         let port = ports::free_port().unwrap();
         let container = &deployment(&self.objects)["spec"]["template"]["spec"]["containers"][0];
@@ -136,7 +136,21 @@ impl Cluster {
         pod
     }
 
-    /// Objects that the controller keeps, by kind and name.
+    /// Waits until there is an Event about this pod.
+    async fn wait_for_event_about(&self, pod: &str) {
+        eventually(SOON, "there is an Event about the pod", async || {
+            let path = "/apis/events.k8s.io/v1/namespaces/quorate-system/events";
+            let events = self.kubernetes.get(path).await.unwrap();
+            let mut items = events["items"].as_array().into_iter().flatten();
+            match items.any(|event| event["regarding"]["name"] == pod) {
+                true => Ok(()),
+                false => Err(events.to_string()),
+            }
+        })
+        .await;
+    }
+
+    /// The objects of the built-in bundle in the cluster, by resource and name.
     async fn kept(&self) -> BTreeMap<(String, String), Value> {
         let mut kept = BTreeMap::new();
         for resource in [
@@ -196,7 +210,7 @@ fn deployment(objects: &[Value]) -> &Value {
     find(objects, "Deployment", &"quorate".into())
 }
 
-/// Writes the files of a Secret or ConfigMap in the form in which the kubelet does: links to a hidden folder.
+/// Writes the files of a Secret or ConfigMap as the kubelet does: as links into a hidden folder.
 fn mount(objects: &[Value], volume: &Value, directory: &Path) {
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     if let Some(name) = volume.pointer("/secret/secretName") {
@@ -230,10 +244,10 @@ fn mount(objects: &[Value], volume: &Value, directory: &Path) {
     }
 }
 
-/// The built-in bundle as a next release might be: it leaves a file out, and two objects cannot be changed in place. No
-/// replica of the present release may serve once it has reconciled.
+/// A next release of the built-in bundle: it drops a file, and changes immutable fields of two objects. No replica of the
+/// present release may serve once it has reconciled.
 fn next_release(directory: &Path) {
-    let builtin = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/resources/builtin");
+    let builtin = workspace::root().join("src/resources/builtin");
     fs::create_dir(directory).unwrap();
     let description =
         "name: builtin\nrelease: 99.0.0\nminReconcilerRelease: 0.1.0\nminApiserverRelease: 99.0.0\n";
@@ -259,7 +273,7 @@ fn next_release(directory: &Path) {
 
 #[track_caller]
 fn expect_none_refused(requests: &[Request]) {
-    assert!(!requests.is_empty(), "the audit log shows nothing");
+    assert!(!requests.is_empty(), "the audit log is empty");
     let refused: Vec<_> = requests
         .iter()
         .filter(|request| [401, 403].contains(&request.code))
@@ -275,7 +289,7 @@ async fn under_the_shipped_permissions_every_call_of_the_controllers_succeeds() 
     let built_in = cluster.kept().await;
     assert_eq!(built_in.len(), 11, "{:?}", built_in.keys());
 
-    // What an operator deletes comes back.
+    // The controller restores deleted objects.
     for (resource, name) in built_in.keys() {
         let path = format!("/apis/{resource}/{name}");
         cluster.kubernetes.send("DELETE", &path, &json!({})).await;
@@ -289,53 +303,18 @@ async fn under_the_shipped_permissions_every_call_of_the_controllers_succeeds() 
     })
     .await;
 
-    // The next release waits for the last replica of this one to go, and says so.
+    // The next release waits until the last replica of this one is gone, and reports it in an Event.
     let bundle = cluster.deploy.folder("next-release");
     next_release(&bundle);
     let mut second = cluster
         .start_pod("quorate-1", &[("QUORATE_BUNDLE", &bundle)])
         .await;
     second.expect_page("/leaderz").await;
-    eventually(SOON, "an Event says what is waited for", async || {
-        let path = "/apis/events.k8s.io/v1/namespaces/quorate-system/events";
-        let events = cluster.kubernetes.get(path).await.unwrap();
-        match events["items"].as_array() {
-            Some(items)
-                if items
-                    .iter()
-                    .any(|event| event["regarding"]["name"] == "quorate-1") =>
-            {
-                Ok(())
-            }
-            _ => Err(events.to_string()),
-        }
-    })
-    .await;
+    cluster.wait_for_event_about("quorate-1").await;
     first.stop().await;
 
-    // Then it removes the runtime classes and replaces two objects.
-    eventually(SOON, "the next release is in place", async || {
-        let kept = cluster.kept().await;
-        let seen = |resource: &str, name: &str, pointer: &str| {
-            let object = kept.get(&(resource.to_owned(), name.to_owned()));
-            object.and_then(|object| object.pointer(pointer)?.as_str())
-        };
-        let seen = (
-            seen(
-                "rbac.authorization.k8s.io/v1/clusterrolebindings",
-                "quorate:network-services",
-                "/roleRef/name",
-            ),
-            seen(
-                "storage.k8s.io/v1/storageclasses",
-                "quorate-local",
-                "/parameters/tier",
-            ),
-            kept.len(),
-        );
-        same(seen, (Some("quorate:csi-provisioner"), Some("fast"), 9)).map(drop)
-    })
-    .await;
+    // Then it prunes the runtime classes and recreates two objects.
+    wait_for_next_release(&cluster).await;
     second.stop().await;
     cluster.etcd.stop().await;
 
@@ -358,8 +337,34 @@ async fn under_the_shipped_permissions_every_call_of_the_controllers_succeeds() 
     }
 }
 
+/// Waits until the bundle of [`next_release`] is in place.
+async fn wait_for_next_release(cluster: &Cluster) {
+    eventually(SOON, "the next release is in place", async || {
+        let kept = cluster.kept().await;
+        let seen = |resource: &str, name: &str, pointer: &str| {
+            let object = kept.get(&(resource.to_owned(), name.to_owned()));
+            object.and_then(|object| object.pointer(pointer)?.as_str())
+        };
+        let seen = (
+            seen(
+                "rbac.authorization.k8s.io/v1/clusterrolebindings",
+                "quorate:network-services",
+                "/roleRef/name",
+            ),
+            seen(
+                "storage.k8s.io/v1/storageclasses",
+                "quorate-local",
+                "/parameters/tier",
+            ),
+            kept.len(),
+        );
+        same(seen, (Some("quorate:csi-provisioner"), Some("fast"), 9)).map(drop)
+    })
+    .await;
+}
+
 #[tokio::test]
-async fn a_bundle_from_a_configmap_is_kept_under_the_permissions_printed_for_it() {
+async fn a_bundle_from_a_configmap_is_kept_in_place_under_the_permissions_printed_for_it() {
     let deploy = Deploy::prepared();
     deploy.choose_the_example_bundle("overlays/bundled-etcd");
     let cluster = Cluster::start(deploy).await;

@@ -1,12 +1,13 @@
-//! The recipe of the images. No image is built here; everything that it names is looked up.
+//! The Dockerfile. No test builds an image; the tests check everything that the Dockerfile names.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
+
+use quorate_dev::workspace;
 
 use super::kustomize::{Deploy, pod_specs, run, shipped};
 
-/// Logical lines: comments gone, continued lines joined.
+/// Logical lines: without comments, with continued lines joined.
 fn instructions() -> Vec<Vec<String>> {
     let text = fs::read_to_string(shipped().join("Dockerfile")).unwrap();
     let lines: Vec<&str> = text
@@ -21,7 +22,7 @@ fn instructions() -> Vec<Vec<String>> {
         .collect()
 }
 
-/// `(from, sources, target)` of every COPY; `from` is the stage that it copies from.
+/// `(from, sources, target)` of every COPY; `from` is the stage to copy from.
 fn copies() -> Vec<(Option<String>, Vec<String>, String)> {
     instructions()
         .into_iter()
@@ -36,8 +37,8 @@ fn copies() -> Vec<(Option<String>, Vec<String>, String)> {
 }
 
 #[test]
-fn what_the_dockerfile_copies_exists_and_is_in_the_build_context() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+fn every_file_that_the_dockerfile_copies_exists_and_is_in_the_build_context() {
+    let root = workspace::root();
     let context = fs::read_to_string(shipped().join("Dockerfile.dockerignore")).unwrap();
     let (mut own, mut stages) = (0, Vec::new());
     for words in instructions() {
@@ -52,18 +53,18 @@ fn what_the_dockerfile_copies_exists_and_is_in_the_build_context() {
                 for source in sources {
                     assert!(root.join(&source).exists(), "{source} does not exist");
                     let allowed = context.lines().any(|line| line == format!("!{source}"));
-                    assert!(allowed, "{source} is kept out of the build context");
+                    assert!(allowed, "{source} is not in the build context");
                     own += 1;
                 }
             }
         }
     }
-    assert!(own >= 5, "the parser saw {own} files");
+    assert!(own >= 5, "only {own} copied files were found");
 }
 
 #[test]
-fn what_the_dockerfile_copies_is_a_whole_package_to_cargo() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+fn the_copied_files_are_a_complete_package_for_cargo() {
+    let root = workspace::root();
     let context = tempfile::tempdir().unwrap();
     for (from, sources, _) in copies() {
         if from.is_none() {
@@ -75,7 +76,7 @@ fn what_the_dockerfile_copies_is_a_whole_package_to_cargo() {
             }
         }
     }
-    // Reads the package as a build does, and fails where a target that Cargo.toml names is missing.
+    // Reads the package as a build does, and fails if a target of Cargo.toml is missing.
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     run(Command::new(env!("CARGO"))
         .args(["fetch", "--locked", "--offline", "--target", &platform])
@@ -83,7 +84,7 @@ fn what_the_dockerfile_copies_is_a_whole_package_to_cargo() {
 }
 
 #[test]
-fn the_images_run_as_the_user_of_the_manifests_and_start_what_was_copied() {
+fn the_images_run_as_the_user_of_the_manifests_and_start_a_copied_program() {
     let instructions = instructions();
     let all = |name: &str| -> Vec<String> {
         instructions
@@ -96,7 +97,7 @@ fn the_images_run_as_the_user_of_the_manifests_and_start_what_was_copied() {
     let objects = deploy.objects("overlays/bundled-etcd");
     let pods = pod_specs(&objects);
     let stages = all("USER");
-    assert_eq!(stages.len(), pods.len(), "an image for every pod");
+    assert_eq!(stages.len(), pods.len(), "there is one image per pod");
     for (owner, pod) in pods {
         let context = &pod["securityContext"];
         let user = format!("{}:{}", context["runAsUser"], context["runAsGroup"]);

@@ -1,14 +1,15 @@
-//! `kubectl kustomize` on a copy of `deploy/`, with the files that an operator puts beside the overlays.
+//! `kubectl kustomize` on a copy of `deploy/` with the files that an operator adds to the overlays.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorate::dev::pki::Authority;
+use quorate_dev::pki::Authority;
+use quorate_dev::workspace;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Every folder that can be applied.
+/// Every folder that an operator can apply.
 pub const OVERLAYS: [&str; 4] = [
     "overlays/external-etcd",
     "overlays/bundled-etcd",
@@ -18,16 +19,16 @@ pub const OVERLAYS: [&str; 4] = [
 
 /// `deploy/` of this repository.
 pub fn shipped() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
+    workspace::root().join("deploy")
 }
 
-/// A copy of `deploy/` with certificates in place, in a directory of its own.
+/// A copy of `deploy/` with certificates, in a directory of its own.
 pub struct Deploy {
     directory: TempDir,
 }
 
 impl Deploy {
-    /// Copies, and does what the overlays' heads tell an operator to do.
+    /// Copies `deploy/`, and follows the instructions at the top of the overlays.
     pub fn prepared() -> Self {
         let directory = tempfile::Builder::new()
             .prefix("quorate-test-")
@@ -45,7 +46,7 @@ impl Deploy {
         let script = deploy.folder("overlays/bundled-etcd").join("make-certificates");
         run(&mut Command::new(script));
         if kubectl_minor() < 21 {
-            deploy.write_as_the_old_kustomize_reads();
+            deploy.rewrite_for_old_kustomize();
         }
         deploy
     }
@@ -55,12 +56,12 @@ impl Deploy {
         self.directory.path().join(path)
     }
 
-    /// The objects of a folder, as they would be applied.
+    /// The objects that `kubectl apply -k` of a folder would apply.
     pub fn objects(&self, path: &str) -> Vec<Value> {
         let yaml = run(Command::new("kubectl").arg("kustomize").arg(self.folder(path)));
         let mut objects: Vec<Value> =
             serde_saphyr::from_multiple(&yaml).unwrap_or_else(|error| panic!("{path}: {error}"));
-        // kustomize breaks base64 into lines, which Kubernetes skips and other readers do not.
+        // kustomize breaks base64 into lines. Kubernetes ignores the line breaks, other readers do not.
         for object in objects.iter_mut().filter(|object| object["kind"] == "Secret") {
             for value in object["data"].as_object_mut().unwrap().values_mut() {
                 *value = value.as_str().unwrap().replace('\n', "").into();
@@ -69,7 +70,7 @@ impl Deploy {
         objects
     }
 
-    /// Does what a comment in the overlays says of a bundle of one's own.
+    /// Follows the comment in the overlays about a bundle of one's own.
     pub fn choose_the_example_bundle(&self, overlay: &str) {
         let file = self.folder(overlay).join("kustomization.yaml");
         let text = fs::read_to_string(&file).unwrap();
@@ -84,9 +85,9 @@ impl Deploy {
         fs::write(&file, text).unwrap();
     }
 
-    /// kubectl before 1.21 holds a kustomize that takes folders as `bases` and patches as `patchesStrategicMerge` alone;
-    /// the newer ones warn of these words.
-    fn write_as_the_old_kustomize_reads(&self) {
+    /// Rewrites the overlays for kubectl before 1.21: its kustomize accepts folders only as `bases` and patches only as
+    /// `patchesStrategicMerge`. Newer versions warn of these fields.
+    fn rewrite_for_old_kustomize(&self) {
         for overlay in OVERLAYS {
             let file = self.folder(overlay).join("kustomization.yaml");
             let text = fs::read_to_string(&file).unwrap();
@@ -105,13 +106,13 @@ impl Deploy {
     }
 }
 
-/// `Deployment quorate`, for messages.
+/// Kind and name for messages: `Deployment quorate`.
 pub fn name_of(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("?");
     format!("{} {}", text("/kind"), text("/metadata/name"))
 }
 
-/// The pod templates among objects, with the names of their owners.
+/// The pod templates among the objects, with the names of their owners.
 pub fn pod_specs(objects: &[Value]) -> Vec<(String, &Value)> {
     objects
         .iter()
@@ -119,7 +120,7 @@ pub fn pod_specs(objects: &[Value]) -> Vec<(String, &Value)> {
         .collect()
 }
 
-/// Runs a command and returns its stdout. Panics with its stderr where it fails.
+/// Runs a command and returns its stdout. Panics with its stderr if it fails.
 pub fn run(command: &mut Command) -> String {
     let output = command
         .output()
@@ -144,7 +145,7 @@ fn copy(from: &Path, to: &Path) {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
         if entry.file_name() == "tls" {
-            // An operator's own, if there are any.
+            // Skips an operator's own certificates.
         } else if entry.file_type().unwrap().is_dir() {
             fs::create_dir(&target).unwrap();
             copy(&entry.path(), &target);

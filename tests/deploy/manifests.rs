@@ -1,4 +1,4 @@
-//! The manifests by themselves: well-formed to the last field, and as safe as they say.
+//! The manifests without a server: every field is known, and every pod meets the restricted standard.
 
 use clap::CommandFactory as _;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::kustomize::{Deploy, OVERLAYS, name_of, pod_specs};
 
-/// A field that the type does not know is lost on the way through it.
+/// Reads the object into its type and back. A field that the type does not know is lost.
 fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde_json::Error> {
     serde_json::to_value(serde_json::from_value::<T>(object.clone())?)
 }
@@ -33,11 +33,11 @@ fn typed(object: &Value) -> Result<Value, serde_json::Error> {
         ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => through::<ClusterRoleBinding>(object),
         ("rbac.authorization.k8s.io/v1", "Role") => through::<Role>(object),
         ("rbac.authorization.k8s.io/v1", "RoleBinding") => through::<RoleBinding>(object),
-        (version, kind) => panic!("{version} {kind} is not checked: add its type here"),
+        (version, kind) => panic!("add the type of {version} {kind} here"),
     }
 }
 
-/// The path of the first field that is not the same in both.
+/// The path of the first field that differs.
 fn first_difference(one: &Value, other: &Value) -> Option<String> {
     let below = |name: String, one: &Value, other: &Value| {
         first_difference(one, other).map(|path| format!("{name}{path}"))
@@ -62,7 +62,7 @@ fn first_difference(one: &Value, other: &Value) -> Option<String> {
 }
 
 #[test]
-fn every_manifest_is_of_its_type_with_no_field_unknown() {
+fn every_manifest_has_only_fields_of_its_type() {
     let deploy = Deploy::prepared();
     for folder in ["base"].iter().chain(&OVERLAYS) {
         let objects = deploy.objects(folder);
@@ -76,7 +76,7 @@ fn every_manifest_is_of_its_type_with_no_field_unknown() {
 }
 
 #[test]
-fn a_misspelt_field_does_not_pass_as_typed() {
+fn a_misspelt_field_is_found() {
     let deploy = Deploy::prepared();
     for mut object in deploy.objects("overlays/bundled-etcd") {
         if object["kind"] != "PodDisruptionBudget" {
@@ -89,7 +89,7 @@ fn a_misspelt_field_does_not_pass_as_typed() {
 }
 
 #[test]
-fn every_object_lies_in_the_namespace_or_is_of_the_cluster() {
+fn every_object_is_in_the_namespace_or_cluster_scoped() {
     let deploy = Deploy::prepared();
     for overlay in OVERLAYS {
         for object in deploy.objects(overlay) {
@@ -138,7 +138,7 @@ fn every_pod_meets_the_restricted_pod_security_standard() {
 }
 
 #[test]
-fn disruption_budgets_services_and_policies_select_the_pods_that_they_name() {
+fn every_selector_selects_the_pods_of_one_workload() {
     let deploy = Deploy::prepared();
     let objects = deploy.objects("overlays/bundled-etcd");
     let labels: Vec<&Value> = objects
@@ -166,7 +166,7 @@ fn disruption_budgets_services_and_policies_select_the_pods_that_they_name() {
 }
 
 #[test]
-fn every_setting_in_the_manifests_is_one_that_quorate_run_reads() {
+fn quorate_run_reads_every_setting_in_the_manifests() {
     let command = quorate::cli::Cli::command();
     let run = command.find_subcommand("run").unwrap();
     let known: Vec<&str> = command

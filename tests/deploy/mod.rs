@@ -1,4 +1,4 @@
-//! What `deploy/` ships: the manifests, the images' recipe, the etcd that comes along, the permissions.
+//! The contents of `deploy/`: manifests, Dockerfile, bundled etcd, permissions, plugins.
 
 mod apiserver;
 mod audit;

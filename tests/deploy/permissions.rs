@@ -1,11 +1,11 @@
-//! The shipped permissions against what the bundles take.
+//! The shipped permissions are the ones that the bundles need.
 
 use std::fs;
 
 use super::kustomize::shipped;
 use crate::support::quorate::quorate;
 
-/// The bundles that `deploy/` knows: the folder, and how `quorate bundle` is told of it.
+/// The bundles of `deploy/`: the folder, and the argument of `quorate bundle`.
 fn bundles() -> [(&'static str, String); 2] {
     let example = shipped().join("bundles/example/bundle");
     [
@@ -15,7 +15,7 @@ fn bundles() -> [(&'static str, String); 2] {
 }
 
 #[tokio::test]
-async fn the_shipped_permissions_are_what_the_bundles_take_and_no_more() {
+async fn the_shipped_permissions_are_exactly_those_that_the_bundles_need() {
     for (folder, bundle) in bundles() {
         let file = shipped().join("bundles").join(folder).join("rbac.yaml");
         let derived = quorate(["bundle", "rbac", &bundle]).await.expect_done();
@@ -29,14 +29,14 @@ async fn the_shipped_permissions_are_what_the_bundles_take_and_no_more() {
 }
 
 #[tokio::test]
-async fn the_example_of_a_bundle_has_no_fault() {
+async fn the_example_bundle_has_no_fault() {
     for (_, bundle) in bundles() {
         quorate(["bundle", "check", &bundle]).await.expect_done();
     }
 }
 
 #[test]
-fn whatever_changes_an_object_is_permitted_by_name_only() {
+fn every_permission_to_write_is_restricted_to_names() {
     for (folder, _) in bundles() {
         let text = fs::read_to_string(shipped().join("bundles").join(folder).join("rbac.yaml")).unwrap();
         let objects: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();

@@ -1,4 +1,4 @@
-//! The two ways in which a CSI plugin is shipped along: what is said to Quorate fits what is said to Kubernetes.
+//! The two ways to deploy a CSI plugin: the Plugin object for Quorate matches the manifests for Kubernetes.
 
 use quorate::csi::Endpoint;
 use serde_json::Value;
@@ -7,10 +7,10 @@ use super::kustomize::{Deploy, pod_specs};
 use crate::support::etcd::TestEtcd;
 use crate::support::quorate::quorate_on;
 
-/// Where Kubernetes mounts a service account's token into every container that mounts nothing there itself.
+/// Kubernetes mounts the service account's token here into every container that mounts nothing here itself.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Where the Plugin object of a folder says that the plugin listens.
+/// The endpoint in the Plugin object of a folder.
 fn endpoint(deploy: &Deploy, folder: &str) -> Endpoint {
     let text = std::fs::read_to_string(deploy.folder(folder).join("plugin-object.yaml")).unwrap();
     let object: Value = serde_saphyr::from_str(&text).unwrap();
@@ -18,7 +18,7 @@ fn endpoint(deploy: &Deploy, folder: &str) -> Endpoint {
 }
 
 #[tokio::test]
-async fn the_objects_that_tell_of_the_plugins_are_taken_as_they_are() {
+async fn quorate_accepts_the_plugin_objects_as_they_are() {
     let etcd = TestEtcd::start().await;
     let deploy = Deploy::prepared();
     for (folder, outcome) in [("plugins/sidecar", "created"), ("plugins/over-tcp", "configured")] {
@@ -46,11 +46,11 @@ fn object<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
 }
 
 #[test]
-fn a_plugin_beside_each_replica_shares_the_directory_of_its_socket_with_it() {
+fn a_sidecar_plugin_shares_the_directory_of_its_socket_with_the_replica() {
     let deploy = Deploy::prepared();
     let objects = deploy.objects("plugins/sidecar");
     let Endpoint::Unix(socket) = endpoint(&deploy, "plugins/sidecar") else {
-        panic!("the endpoint is no unix socket");
+        panic!("the endpoint is not a unix socket");
     };
     let pods = pod_specs(&objects);
     let [(_, pod)] = &pods[..] else {
@@ -80,20 +80,22 @@ fn a_plugin_beside_each_replica_shares_the_directory_of_its_socket_with_it() {
         .as_array()
         .unwrap();
     let token = mounts.iter().find(|mount| mount["mountPath"] == TOKEN);
-    let instead = token.expect("the plugin is given the token of Quorate's service account")["name"].as_str();
+    let instead = token
+        .expect("the plugin container mounts nothing over the token of Quorate's service account")["name"]
+        .as_str();
     assert!(named(&pod["volumes"], instead.unwrap())["emptyDir"].is_object());
-    // What the base has is still there.
+    // The patch keeps the fields of the base.
     let quorate = named(&pod["containers"], "quorate");
     assert_eq!(quorate["volumeMounts"].as_array().unwrap().len(), 3);
     assert!(quorate["readinessProbe"].is_object());
 }
 
 #[test]
-fn a_plugin_over_tcp_is_found_by_its_service_and_let_through_to_the_replicas_alone() {
+fn a_plugin_over_tcp_has_a_service_and_admits_only_the_replicas() {
     let deploy = Deploy::prepared();
     let objects = deploy.objects("plugins/over-tcp");
     let Endpoint::Tcp(uri) = endpoint(&deploy, "plugins/over-tcp") else {
-        panic!("the endpoint is no URL");
+        panic!("the endpoint is not a URL");
     };
     let service = object(&objects, "Service", "quorate-csi-plugin");
     let name = format!(

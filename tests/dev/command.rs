@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use quorate::dev::process::find_on_path;
+use quorate::cli::companion::find_on_path;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use quorate::dev::apiserver::User;
-use quorate::dev::http::Request;
-use quorate::dev::{ports, process};
+use quorate_dev::apiserver::User;
+use quorate_dev::http::Request;
+use quorate_dev::{ports, process};
 use serde_json::{Value, json};
 
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};

@@ -3,6 +3,7 @@
 mod command;
 mod csi;
 mod launchers;
+mod programs;
 mod proxy;
 mod roles;
 mod started;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use quorate::dev::process::{Program, Supervised};
+use quorate_dev::process::{Program, Supervised};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use quorate::etcd::Fence;
-use quorate::replica::{self, Settings, Vitals};
+use quorate::replica::{self, ReplicaStatus, Settings};
 use tokio_util::sync::CancellationToken;
 
 use super::{ELECTION, TTL, launch, store_of_replicas, three, wait_for_candidates};
-use crate::gate::term::{Recorder, TIMES, own};
+use crate::gate::term::{Recorder, TIMES, bundle};
 use crate::support::client::{connect, store};
 use crate::support::etcd::TestEtcd;
 use crate::support::hold::Hold;
@@ -99,24 +99,24 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
     let store = store(&connect(&etcd).await);
     let settings = Settings {
         node: "a".parse().unwrap(),
-        own: own(1, 0),
+        bundle: bundle(1, 0),
         lease_ttl: TTL,
         times: TIMES,
         roles: quorate::roles::controller::Settings::default(),
         volumes: Default::default(),
     };
     for round in 0..40 {
-        let (vitals, stop) = (Vitals::default(), CancellationToken::new());
+        let (status, stop) = (ReplicaStatus::default(), CancellationToken::new());
         let replica = replica::run(
             store.clone(),
             settings.clone(),
             None::<fn(&Fence) -> Recorder>,
             None,
-            vitals.clone(),
+            status.clone(),
             stop.clone(),
         );
         let stopping = async {
-            eventually(SOON, "it leads", async || same(vitals.leads(), true)).await;
+            eventually(SOON, "it leads", async || same(status.leads(), true)).await;
             stop.cancel();
         };
         let (ended, ()) = tokio::join!(replica, stopping);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use quorate::dev::etcd::Member;
 use quorate::etcd::members::{ChangeError, ChangeFault, ListedMember, MemberList, MemberReport, raft_leader};
 use quorate::etcd::{Etcd, MemberId};
+use quorate_dev::etcd::Member;
 
 use super::members::{LIMIT, list, named};
 use crate::support::client::{config, connect, connect_to, connect_with, metric, put};

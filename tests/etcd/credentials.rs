@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use quorate::dev::pki::Authority;
 use quorate::etcd::{Class, Config, ConnectError, Etcd, KeyRange, TlsFiles, Txn};
 use quorate::metrics::Metrics;
 use quorate::store::Cache;
+use quorate_dev::pki::Authority;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

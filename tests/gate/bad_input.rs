@@ -1,7 +1,7 @@
 //! Command lines and surroundings that cannot work: a clear message, the right exit code, nothing written.
 
-use quorate::dev::pki::Authority;
-use quorate::dev::ports;
+use quorate_dev::pki::Authority;
+use quorate_dev::ports;
 
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
 use crate::support::quorate::{Finished, quorate, quorate_with};

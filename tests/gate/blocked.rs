@@ -1,32 +1,32 @@
 //! Who keeps the status from being restricted, and what proves that nobody does.
 
 use quorate::etcd::Revision;
-use quorate::gate::plan::Own;
+use quorate::gate::plan::BundleVersions;
 use quorate::gate::releases::Releases;
 use quorate::gate::status::State;
 use tokio::sync::watch;
 
-use super::term::{Cluster, TIMES, Term, only, own, read_status, registration, release, status};
+use super::term::{Cluster, TIMES, Term, bundle, only, read_status, registration, release, status};
 use crate::support::client::put;
 use crate::support::wait::{SOON, eventually, same};
 
 /// A leader at 0.5.0 that excludes what is below 0.3.0, over a status that admits it from 0.1.0 on.
-async fn restricting(cluster: &Cluster) -> (Own, Term) {
+async fn restricting(cluster: &Cluster) -> (BundleVersions, Term) {
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
-    let own = own(5, 3);
-    let term = cluster.term(&own).await;
-    (own, term)
+    let bundle = bundle(5, 3);
+    let term = cluster.term(&bundle).await;
+    (bundle, term)
 }
 
 /// That the term is blocked by exactly this, and shows it everywhere.
 async fn wait_blocked(cluster: &Cluster, term: &Term, message: &str) {
     let message = format!("waiting for {message}");
-    let legible = cluster
-        .wait_for_legible(|legible| legible["degraded"]["message"] == message.as_str())
+    let status_json = cluster
+        .wait_for_status_json(|json| json["degraded"]["message"] == message.as_str())
         .await;
-    assert_eq!(legible["degraded"]["reason"], "WaitingForNodes");
+    assert_eq!(status_json["degraded"]["reason"], "WaitingForNodes");
     assert_eq!(
-        (&legible["state"], &legible["version"]),
+        (&status_json["state"], &status_json["version"]),
         (&"DONE".into(), &"0.4.0".into())
     );
     eventually(SOON, "it is announced", async || {
@@ -47,7 +47,7 @@ async fn wait_done(cluster: &Cluster, term: &Term) {
     let during = term.recorder.passes()[0].status.clone().unwrap();
     assert_eq!(during, status(State::Working, 4, 3).encode(), "restricted first");
     cluster
-        .wait_for_legible(|legible| legible["degraded"].is_null())
+        .wait_for_status_json(|json| json["degraded"].is_null())
         .await;
     assert_eq!(cluster.gate_blocked(), 0);
 }
@@ -95,7 +95,7 @@ async fn an_older_node_that_the_status_already_excludes_blocks_nothing() {
     let cluster = Cluster::start().await;
     cluster.register("old", release(1)).await;
     cluster.put_status(status(State::Done, 4, 3).encode()).await;
-    let term = cluster.term(&own(5, 3)).await;
+    let term = cluster.term(&bundle(5, 3)).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     assert!(term.recorder.announced().is_empty());
     assert_eq!(cluster.gate_blocked(), 0);
@@ -122,12 +122,12 @@ async fn what_cannot_be_parsed_blocks_by_name_until_it_is_mended() {
 async fn a_node_that_changes_between_look_and_write_refuses_the_write_and_the_next_look_succeeds() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
-    let own = own(5, 3);
+    let bundle = bundle(5, 3);
     let looked_at = cluster.register("c2", release(5)).await;
     // The look knows nothing of this: an incompatible node that came just after it.
     let came = cluster.register("old", release(1)).await;
-    let (published, releases) = watch::channel(Some(only(&own, looked_at)));
-    let term = cluster.term_refused_twice(&own, releases).await;
+    let (published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let term = cluster.term_refused_twice(&bundle, releases).await;
     assert_eq!(
         cluster.status().await.unwrap(),
         status(State::Done, 4, 1),
@@ -140,16 +140,16 @@ async fn a_node_that_changes_between_look_and_write_refuses_the_write_and_the_ne
     );
     // The node goes; deletes do not show in revisions, so what was proven at its coming holds.
     cluster.unregister("old").await;
-    published.send_replace(Some(only(&own, came)));
+    published.send_replace(Some(only(&bundle, came)));
     wait_done(&cluster, &term).await;
 }
 
 /// What the leader sees while these nodes at 0.1.0 are in its way.
-fn blocked_by(own: &Own, nodes: &[&str], revision: Revision) -> Option<Releases> {
+fn blocked_by(bundle: &BundleVersions, nodes: &[&str], revision: Revision) -> Option<Releases> {
     let outside: Vec<_> = nodes.iter().map(|node| (release(1), node.to_string())).collect();
     Some(Releases {
         outside: outside.into(),
-        ..only(own, revision)
+        ..only(bundle, revision)
     })
 }
 
@@ -157,19 +157,19 @@ fn blocked_by(own: &Own, nodes: &[&str], revision: Revision) -> Option<Releases>
 async fn the_same_blocker_that_comes_back_is_shown_again() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
-    let own = own(5, 3);
+    let bundle = bundle(5, 3);
     let looked_at = cluster.register("c2", release(5)).await;
     let came = cluster.register("old", release(1)).await;
-    let (published, releases) = watch::channel(blocked_by(&own, &["old"], came));
-    let term = cluster.term_on(&own, TIMES, releases).await;
+    let (published, releases) = watch::channel(blocked_by(&bundle, &["old"], came));
+    let term = cluster.term_on(&bundle, TIMES, releases).await;
     wait_blocked(&cluster, &term, "node old at 0.1.0, needs 0.3.0").await;
     // A look that missed it: the attempt is refused, and then it is seen again.
-    published.send_replace(Some(only(&own, looked_at)));
+    published.send_replace(Some(only(&bundle, looked_at)));
     eventually(SOON, "the attempt is refused", async || {
         same(cluster.gate_blocked(), 0)
     })
     .await;
-    published.send_replace(blocked_by(&own, &["old"], came));
+    published.send_replace(blocked_by(&bundle, &["old"], came));
     eventually(SOON, "blocked again", async || same(cluster.gate_blocked(), 1)).await;
     assert_eq!(term.recorder.announced().len(), 2);
 }
@@ -178,21 +178,21 @@ async fn the_same_blocker_that_comes_back_is_shown_again() {
 async fn an_announcement_that_takes_long_is_neither_cut_short_by_a_change_of_a_node_nor_in_the_way() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
-    let own = own(5, 3);
+    let bundle = bundle(5, 3);
     let revision = cluster.register("leader", release(5)).await;
     let recorder = cluster.recorder();
     recorder.let_announcements_end(false);
-    let (published, releases) = watch::channel(blocked_by(&own, &["a"], revision));
-    let term = cluster.term_of(&own, TIMES, releases, recorder).await;
+    let (published, releases) = watch::channel(blocked_by(&bundle, &["a"], revision));
+    let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     let one = "waiting for node a at 0.1.0, needs 0.3.0";
     let two = "waiting for node a at 0.1.0, needs 0.3.0; node b at 0.1.0, needs 0.3.0";
     eventually(SOON, "the first announcement is under way", async || {
         same(term.recorder.announcing(), vec![one.to_owned()])
     })
     .await;
-    published.send_replace(blocked_by(&own, &["a", "b"], revision));
+    published.send_replace(blocked_by(&bundle, &["a", "b"], revision));
     cluster
-        .wait_for_legible(|legible| legible["degraded"]["message"] == two)
+        .wait_for_status_json(|json| json["degraded"]["message"] == two)
         .await;
     assert_eq!(term.recorder.announcing(), [one], "the next one waits its turn");
     term.recorder.let_announcements_end(true);
@@ -202,12 +202,12 @@ async fn an_announcement_that_takes_long_is_neither_cut_short_by_a_change_of_a_n
     .await;
 
     term.recorder.let_announcements_end(false);
-    published.send_replace(blocked_by(&own, &["b"], revision));
+    published.send_replace(blocked_by(&bundle, &["b"], revision));
     eventually(SOON, "another announcement hangs", async || {
         same(term.recorder.announcing().len(), 3)
     })
     .await;
-    published.send_replace(Some(only(&own, revision)));
+    published.send_replace(Some(only(&bundle, revision)));
     wait_done(&cluster, &term).await;
     assert_eq!(term.recorder.announced().len(), 2, "nobody waited for it");
 }

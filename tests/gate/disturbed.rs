@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::term::{Cluster, TIMES, only, own, read_status, release, status};
+use super::term::{Cluster, TIMES, bundle, only, read_status, release, status};
 use crate::support::client::{commit, config, connect_with, lead, metric, store};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
@@ -22,7 +22,7 @@ async fn a_malformed_status_counts_as_none() {
     for garbage in [&b"\xff\xff"[..], b"", b"{\"state\": \"DONE\"}"] {
         let cluster = Cluster::start().await;
         cluster.put_status(garbage).await;
-        let term = cluster.term(&own(5, 3)).await;
+        let term = cluster.term(&bundle(5, 3)).await;
         let during = term.recorder.pass(1).await.status;
         assert_eq!(
             during.as_deref(),
@@ -39,7 +39,7 @@ async fn fields_of_a_newer_release_outlive_every_rewrite() {
     let mut stored = status(State::Done, 6, 1).encode();
     stored.extend_from_slice(&NEWER_FIELDS);
     cluster.put_status(stored).await;
-    let term = cluster.term(&own(5, 3)).await;
+    let term = cluster.term(&bundle(5, 3)).await;
     let during = term.recorder.pass(1).await.status.unwrap();
     assert!(during.ends_with(&NEWER_FIELDS));
     assert!(
@@ -61,7 +61,7 @@ async fn fields_of_a_newer_release_outlive_every_rewrite() {
 async fn a_status_that_is_deleted_emptied_garbled_or_replaced_under_the_leader_is_planned_anew_at_once() {
     let cluster = Cluster::start().await;
     // Passes come from new plans alone.
-    let term = cluster.term(&own(5, 3)).await;
+    let term = cluster.term(&bundle(5, 3)).await;
     let done = status(State::Done, 5, 3);
     cluster.wait_for_status(&done).await;
     let disturbances = [
@@ -84,9 +84,7 @@ async fn a_status_that_is_deleted_emptied_garbled_or_replaced_under_the_leader_i
         }
         term.recorder.pass(count + 2).await;
         cluster.wait_for_status(&done).await;
-        cluster
-            .wait_for_legible(|legible| legible["state"] == "DONE")
-            .await;
+        cluster.wait_for_status_json(|json| json["state"] == "DONE").await;
         assert!(term.leadership.fence().window().is_open());
     }
     // A status that excluded more than the own one was restricted first, not widened.
@@ -97,7 +95,7 @@ async fn a_status_that_is_deleted_emptied_garbled_or_replaced_under_the_leader_i
 #[tokio::test]
 async fn whoever_keeps_rewriting_the_status_does_not_make_the_leader_hot() {
     let cluster = Cluster::start().await;
-    let term = cluster.term(&own(5, 3)).await;
+    let term = cluster.term(&bundle(5, 3)).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     let before = term.recorder.passes().len();
     let begun = std::time::Instant::now();
@@ -117,7 +115,7 @@ async fn a_status_that_changes_while_it_is_reconciled_is_not_overwritten_by_the_
     let recorder = cluster.recorder();
     recorder.let_passes_end(false);
     let (_published, releases) = watch::channel(None);
-    let term = cluster.term_of(&own(5, 3), TIMES, releases, recorder).await;
+    let term = cluster.term_of(&bundle(5, 3), TIMES, releases, recorder).await;
     term.recorder.pass(1).await;
     // An operator, say, who restores a backup.
     cluster.put_status(status(State::Done, 4, 3).encode()).await;
@@ -137,10 +135,10 @@ async fn a_status_that_changes_in_the_last_moment_of_a_pass_is_not_overwritten_b
     let recorder = cluster.recorder();
     // It excludes more than what is being reconciled.
     recorder.disturb(status(State::Done, 9, 9));
-    let own = own(5, 3);
+    let bundle = bundle(5, 3);
     let looked_at = cluster.register("leader", release(5)).await;
-    let (_published, releases) = watch::channel(Some(only(&own, looked_at)));
-    let term = cluster.term_of(&own, TIMES, releases, recorder).await;
+    let (_published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     let second = term.recorder.pass(2).await.status.unwrap();
     assert_eq!(Status::decode(&second).unwrap(), status(State::Working, 5, 9));
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
@@ -152,7 +150,7 @@ async fn a_stale_leader_in_the_middle_of_a_pass_never_writes_its_done() {
     let recorder = cluster.recorder();
     recorder.let_passes_end(false);
     let (_published, releases) = watch::channel(None);
-    let mut stale = cluster.term_of(&own(5, 3), TIMES, releases, recorder).await;
+    let mut stale = cluster.term_of(&bundle(5, 3), TIMES, releases, recorder).await;
     stale.recorder.pass(1).await;
     let keys = cluster.etcd.keys("/q/kubernetes/reconciler/leader/");
     cluster.etcd.etcdctl(&["del", &keys[0]]);
@@ -170,7 +168,7 @@ async fn a_stale_leader_in_the_middle_of_a_pass_never_writes_its_done() {
 }
 
 #[tokio::test]
-async fn what_a_write_without_an_answer_left_in_the_legible_status_is_put_right() {
+async fn what_a_write_without_an_answer_left_in_status_json_is_corrected() {
     let cluster = Cluster::start().await;
     let proxy = Proxy::in_front_of(&cluster.etcd.endpoints()[0]);
     let mut config = config(vec![proxy.url()]);
@@ -184,16 +182,14 @@ async fn what_a_write_without_an_answer_left_in_the_legible_status_is_put_right(
         store: store(&through),
         fence: leadership.fence().clone(),
         node: "leader".to_owned(),
-        own: own(5, 3),
+        bundle: bundle(5, 3),
         releases,
         resources: recorder.clone(),
         times: TIMES,
     };
     let mut gate = JoinSet::new();
     gate.spawn(controller.run());
-    cluster
-        .wait_for_legible(|legible| legible["state"] == "DONE")
-        .await;
+    cluster.wait_for_status_json(|json| json["state"] == "DONE").await;
     // Begun only once the leader knows that.
     recorder.change();
     recorder.pass(2).await;
@@ -209,7 +205,7 @@ async fn what_a_write_without_an_answer_left_in_the_legible_status_is_put_right(
     recorder.will(Err("the apiserver is away"));
     recorder.change();
     cluster
-        .wait_for_legible(|legible| !legible["degraded"].is_null())
+        .wait_for_status_json(|json| !json["degraded"].is_null())
         .await;
     recorder.will(Ok(()));
     eventually(SOON, "it gives the answer up", async || {
@@ -218,7 +214,7 @@ async fn what_a_write_without_an_answer_left_in_the_legible_status_is_put_right(
     .await;
     proxy.set(Network::Passes);
     cluster
-        .wait_for_legible(|legible| legible["degraded"].is_null())
+        .wait_for_status_json(|json| json["degraded"].is_null())
         .await;
 }
 
@@ -228,16 +224,16 @@ async fn carried_on(stored: Option<Status>, left: Option<Status>) {
     if let Some(stored) = stored {
         cluster.put_status(stored.encode()).await;
     }
-    let own = own(5, 3);
+    let bundle = bundle(5, 3);
     let recorder = cluster.recorder();
     recorder.let_passes_end(false);
     let looked_at = cluster.register("c1", release(5)).await;
-    let (_published, releases) = watch::channel(Some(only(&own, looked_at)));
-    let first = cluster.term_of(&own, TIMES, releases, recorder).await;
+    let (_published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let first = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     first.recorder.pass(1).await;
     first.die(&cluster.etcd).await;
     assert_eq!(cluster.status().await, left);
-    let second = cluster.term(&own).await;
+    let second = cluster.term(&bundle).await;
     let during = second.recorder.pass(1).await.status;
     assert_eq!(
         during.map(|value| Status::decode(&value).unwrap()),
@@ -286,7 +282,7 @@ async fn the_gate_goes_on_after_etcd_stood_still() {
         pass_interval: Duration::from_millis(200),
         ..TIMES
     };
-    let term = cluster.term_with(&own(5, 3), often).await;
+    let term = cluster.term_with(&bundle(5, 3), often).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     // It stands still for two of the passes' intervals, so that one falls into it, and for less than the lease lasts:
     // the term must outlive it.

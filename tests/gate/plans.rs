@@ -6,7 +6,7 @@ use quorate::gate::controller::Times;
 use quorate::gate::status::{State, Status};
 use serde_json::json;
 
-use super::term::{Cluster, TIMES, own, read_status, release, status};
+use super::term::{Cluster, TIMES, bundle, read_status, release, status};
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test]
@@ -16,15 +16,13 @@ async fn without_a_status_everything_is_reconciled_before_there_is_one() {
         settle: Duration::from_secs(3600),
         ..TIMES
     };
-    let term = cluster.term_with(&own(5, 3), slow).await;
+    let term = cluster.term_with(&bundle(5, 3), slow).await;
     let first = term.recorder.pass(1).await;
     assert_eq!(first.status, None, "and there was nobody to wait for");
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
-    let legible = cluster
-        .wait_for_legible(|legible| legible["state"] == "DONE")
-        .await;
+    let status_json = cluster.wait_for_status_json(|json| json["state"] == "DONE").await;
     assert_eq!(
-        legible,
+        status_json,
         json!({
             "state": "DONE", "version": "0.5.0", "minimumCompatibleRelease": "0.3.0",
             "leader": "leader", "term": term.leadership.fence().term().0, "degraded": null,
@@ -33,15 +31,13 @@ async fn without_a_status_everything_is_reconciled_before_there_is_one() {
 }
 
 #[tokio::test]
-async fn the_final_status_is_left_alone_and_its_legible_twin_names_the_new_leader() {
+async fn the_final_status_is_left_alone_and_status_json_names_the_new_leader() {
     let cluster = Cluster::start().await;
     let written = cluster.put_status(status(State::Done, 5, 3).encode()).await;
-    let term = cluster.term(&own(5, 3)).await;
+    let term = cluster.term(&bundle(5, 3)).await;
     term.recorder.pass(1).await;
     let number = term.leadership.fence().term().0;
-    cluster
-        .wait_for_legible(|legible| legible["term"] == number)
-        .await;
+    cluster.wait_for_status_json(|json| json["term"] == number).await;
     term.recorder.change();
     term.recorder.pass(2).await;
     assert_eq!(read_status(&cluster.store).await.unwrap().mod_revision, written);
@@ -51,15 +47,13 @@ async fn the_final_status_is_left_alone_and_its_legible_twin_names_the_new_leade
 async fn status_while_reconciling(stored: Status, version: u32, minimum: u32) -> Status {
     let cluster = Cluster::start().await;
     cluster.put_status(stored.encode()).await;
-    let term = cluster.term(&own(version, minimum)).await;
+    let term = cluster.term(&bundle(version, minimum)).await;
     let during = term.recorder.pass(1).await.status.unwrap();
     cluster
         .wait_for_status(&status(State::Done, version, minimum))
         .await;
-    let legible = cluster
-        .wait_for_legible(|legible| legible["state"] == "DONE")
-        .await;
-    assert_eq!(legible["version"], release(version).to_string());
+    let status_json = cluster.wait_for_status_json(|json| json["state"] == "DONE").await;
+    assert_eq!(status_json["version"], release(version).to_string());
     Status::decode(&during).unwrap()
 }
 
@@ -98,7 +92,7 @@ async fn over_an_existing_status_nothing_is_reconciled_until_the_leader_before_h
         ..TIMES
     };
     let begun = Instant::now();
-    let term = cluster.term_with(&own(5, 3), settling).await;
+    let term = cluster.term_with(&bundle(5, 3), settling).await;
     let first = term.recorder.pass(1).await;
     assert!(first.at - begun >= settling.settle, "{:?}", first.at - begun);
 }
@@ -110,13 +104,13 @@ async fn a_first_pass_that_fails_is_repeated_until_it_succeeds_and_shows_why() {
     let recorder = cluster.recorder();
     recorder.will(Err("ClusterRole x was rejected"));
     let (_published, releases) = tokio::sync::watch::channel(None);
-    let term = cluster.term_of(&own(5, 3), TIMES, releases, recorder).await;
-    let legible = cluster
-        .wait_for_legible(|legible| !legible["degraded"].is_null())
+    let term = cluster.term_of(&bundle(5, 3), TIMES, releases, recorder).await;
+    let status_json = cluster
+        .wait_for_status_json(|json| !json["degraded"].is_null())
         .await;
-    assert_eq!(legible["state"], "WORKING");
-    assert_eq!(legible["degraded"]["reason"], "Rejected");
-    assert_eq!(legible["degraded"]["message"], "ClusterRole x was rejected");
+    assert_eq!(status_json["state"], "WORKING");
+    assert_eq!(status_json["degraded"]["reason"], "Rejected");
+    assert_eq!(status_json["degraded"]["message"], "ClusterRole x was rejected");
     let passes = term.recorder.passes();
     assert!(
         (4..40).contains(&passes.len()),
@@ -127,35 +121,35 @@ async fn a_first_pass_that_fails_is_repeated_until_it_succeeds_and_shows_why() {
     term.recorder.will(Ok(()));
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     cluster
-        .wait_for_legible(|legible| legible["degraded"].is_null())
+        .wait_for_status_json(|json| json["degraded"].is_null())
         .await;
 }
 
 #[tokio::test]
 async fn a_later_pass_that_fails_degrades_and_one_that_succeeds_mends_without_touching_the_status() {
     let cluster = Cluster::start().await;
-    let term = cluster.term(&own(5, 3)).await;
+    let term = cluster.term(&bundle(5, 3)).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     let written = read_status(&cluster.store).await.unwrap().mod_revision;
     term.recorder.will(Err("the apiserver is away"));
     term.recorder.change();
-    let since = |legible: &serde_json::Value| legible["degraded"]["since"].clone();
-    let legible = cluster
-        .wait_for_legible(|legible| !legible["degraded"].is_null())
+    let since = |status_json: &serde_json::Value| status_json["degraded"]["since"].clone();
+    let status_json = cluster
+        .wait_for_status_json(|json| !json["degraded"].is_null())
         .await;
-    assert_eq!(legible["state"], "DONE");
+    assert_eq!(status_json["state"], "DONE");
     // Repeated by itself, and with another message it is still the same trouble.
-    let began = since(&legible);
+    let began = since(&status_json);
     let count = term.recorder.passes().len();
     term.recorder.pass(count + 1).await;
     term.recorder.will(Err("the apiserver is still away"));
-    let legible = cluster
-        .wait_for_legible(|legible| legible["degraded"]["message"] == "the apiserver is still away")
+    let status_json = cluster
+        .wait_for_status_json(|json| json["degraded"]["message"] == "the apiserver is still away")
         .await;
-    assert_eq!(since(&legible), began);
+    assert_eq!(since(&status_json), began);
     term.recorder.will(Ok(()));
     cluster
-        .wait_for_legible(|legible| legible["degraded"].is_null())
+        .wait_for_status_json(|json| json["degraded"].is_null())
         .await;
     assert_eq!(read_status(&cluster.store).await.unwrap().mod_revision, written);
 }
@@ -167,7 +161,7 @@ async fn passes_that_change_nothing_write_nothing() {
         pass_interval: Duration::from_millis(100),
         ..TIMES
     };
-    let term = cluster.term_with(&own(5, 3), often).await;
+    let term = cluster.term_with(&bundle(5, 3), often).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     let revision = cluster.etcd.revision();
     let count = term.recorder.passes().len();
@@ -178,7 +172,7 @@ async fn passes_that_change_nothing_write_nothing() {
 #[tokio::test]
 async fn a_change_is_answered_by_a_pass_at_once_and_many_by_few() {
     let cluster = Cluster::start().await;
-    let term = cluster.term(&own(5, 3)).await;
+    let term = cluster.term(&bundle(5, 3)).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     eventually(SOON, "the first pass is over", async || {
         same(term.recorder.passes().len(), 1)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate::gate::judge::Waiter;
+use quorate::gate::Requirements;
 use quorate::gate::readiness::Readiness;
 use quorate::gate::registration::{Registrant, keep_registered};
 use quorate::gate::status::State;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::term::{Cluster, TIMES, only, own, registration, release, status};
+use super::term::{Cluster, TIMES, bundle, only, registration, release, status};
 use crate::support::client::{TTL, connect_to, store};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
@@ -40,13 +40,15 @@ impl Serving {
         tasks.spawn(async move {
             keep_registered(&registering, &who, &pulse, &published, stopped).await;
         });
-        let waiter = Waiter {
+        let requirements = Requirements {
             release,
             min_reconciler: Release::default(),
         };
         let (judging, keeping, stopped) = (store.clone(), readiness.clone(), stop.clone());
         tasks.spawn(async move {
-            keeping.keep(&judging, Some(waiter), registered, stopped).await;
+            keeping
+                .keep(&judging, Some(requirements), registered, stopped)
+                .await;
         });
         Self {
             readiness,
@@ -103,17 +105,17 @@ impl Serving {
 async fn a_replica_that_registers_before_the_restriction_refuses_it_and_serves_until_it_goes() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
-    let own = own(5, 3);
+    let bundle = bundle(5, 3);
     let looked_at = cluster.register("leader", release(5)).await;
     // After the leader's look, before its transaction.
     let old = Serving::start(&cluster, &cluster.store, "old", release(1));
     old.wait_ready().await;
-    let (published, releases) = watch::channel(Some(only(&own, looked_at)));
-    let term = cluster.term_refused_twice(&own, releases).await;
+    let (published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let term = cluster.term_refused_twice(&bundle, releases).await;
     assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
     assert!(old.ready() && term.recorder.passes().is_empty());
     old.stop().await;
-    published.send_replace(Some(only(&own, cluster.register("leader", release(5)).await)));
+    published.send_replace(Some(only(&bundle, cluster.register("leader", release(5)).await)));
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
 }
 
@@ -121,12 +123,12 @@ async fn a_replica_that_registers_before_the_restriction_refuses_it_and_serves_u
 async fn a_replica_that_registers_after_the_restriction_never_becomes_ready() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
-    let own = own(5, 3);
+    let bundle = bundle(5, 3);
     let recorder = cluster.recorder();
     recorder.let_passes_end(false);
     let looked_at = cluster.register("leader", release(5)).await;
-    let (_published, releases) = watch::channel(Some(only(&own, looked_at)));
-    let term = cluster.term_of(&own, TIMES, releases, recorder).await;
+    let (_published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     term.recorder.pass(1).await;
     let old = Serving::start(&cluster, &cluster.store, "old", release(1));
     let refused = "release 0.1.0 is below the minimum compatible release 0.3.0";
@@ -140,7 +142,7 @@ async fn a_replica_that_registers_after_the_restriction_never_becomes_ready() {
 #[tokio::test]
 async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica_ready() {
     let cluster = Cluster::start().await;
-    let own = own(5, 3);
+    let bundle = bundle(5, 3);
     let leader = cluster.register("leader", release(5)).await;
     for round in 0..12_u64 {
         let stored = cluster.put_status(status(State::Done, 4, 1).encode()).await;
@@ -150,8 +152,8 @@ async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica
         let old = Serving::start(&cluster, &cluster.store, "old", release(1));
         // Not a wait: the interleaving of this round, from before its registration to long after it was judged.
         tokio::time::sleep(Duration::from_millis(round)).await;
-        let term = cluster.term_of(&own, TIMES, releases, recorder).await;
-        published.send_replace(Some(only(&own, leader.max(stored))));
+        let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
+        published.send_replace(Some(only(&bundle, leader.max(stored))));
         let restricted = eventually(SOON, "one or the other", async || {
             let restricted = cluster.status().await.unwrap() == status(State::Working, 4, 3);
             match restricted || old.ready() {
@@ -163,7 +165,7 @@ async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica
         if restricted {
             old.wait_refused_unready("below the minimum").await;
         }
-        // Whatever came first, it stays so: the transaction counts the registration, the judge the status. Both sides
+        // Whatever came first, it stays so: the transaction counts the registration, WaitReady the status. Both sides
         // go on meanwhile, and may not change it.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let restricted = cluster.status().await.unwrap() == status(State::Working, 4, 3);
@@ -221,7 +223,7 @@ async fn a_replica_cut_off_and_excluded_meanwhile_does_not_come_back_ready() {
     let old = Serving::start(&cluster, &cut_off, "old", release(1));
     old.wait_ready().await;
     proxy.set(Network::BlackHole);
-    let term = cluster.term(&own(5, 3)).await;
+    let term = cluster.term(&bundle(5, 3)).await;
     // The record goes only when the window has long closed, and only then is the status restricted.
     term.recorder.pass(1).await;
     assert!(!old.ready(), "INV-4");

@@ -7,7 +7,7 @@ use prost::Message as _;
 use quorate::etcd::election::Leadership;
 use quorate::etcd::{Etcd, Fence, KeyValue, Pulse, Revision, Txn};
 use quorate::gate::controller::{GateController, PassFailed, Reconcile, Times};
-use quorate::gate::plan::Own;
+use quorate::gate::plan::BundleVersions;
 use quorate::gate::releases::Releases;
 use quorate::gate::status::{State, Status};
 use quorate::gate::watch_nodes::watch_nodes;
@@ -29,8 +29,8 @@ pub fn release(minor: u32) -> Release {
 }
 
 /// What a replica of this release runs, with one number for both minimums.
-pub fn own(version: u32, minimum: u32) -> Own {
-    Own {
+pub fn bundle(version: u32, minimum: u32) -> BundleVersions {
+    BundleVersions {
         version: release(version).into(),
         min_reconciler: release(minimum),
         min_apiserver: release(minimum),
@@ -229,14 +229,14 @@ impl Cluster {
     }
 
     /// `status.json`, once it fulfils the condition.
-    pub async fn wait_for_legible(&self, condition: impl Fn(&Value) -> bool) -> Value {
+    pub async fn wait_for_status_json(&self, condition: impl Fn(&Value) -> bool) -> Value {
         let key = self.store.keys.status_json();
         eventually(SOON, "status.json", async || {
             let text = self.client.get(&key).await.unwrap().0.map(|kv| kv.value);
-            let legible = serde_json::from_slice(&text.unwrap_or_default()).unwrap_or(Value::Null);
-            match condition(&legible) {
-                true => Ok(legible),
-                false => Err(legible),
+            let status_json = serde_json::from_slice(&text.unwrap_or_default()).unwrap_or(Value::Null);
+            match condition(&status_json) {
+                true => Ok(status_json),
+                false => Err(status_json),
             }
         })
         .await
@@ -284,16 +284,16 @@ impl Cluster {
     }
 
     /// Wins the election and holds the gate, with the releases that watch-nodes sees.
-    pub async fn term(&self, own: &Own) -> Term {
-        self.term_with(own, TIMES).await
+    pub async fn term(&self, bundle: &BundleVersions) -> Term {
+        self.term_with(bundle, TIMES).await
     }
 
-    pub async fn term_with(&self, own: &Own, times: Times) -> Term {
+    pub async fn term_with(&self, bundle: &BundleVersions, times: Times) -> Term {
         let (published, releases) = watch::channel(None);
-        let mut term = self.term_on(own, times, releases).await;
-        let (store, own) = (self.store.clone(), own.clone());
+        let mut term = self.term_on(bundle, times, releases).await;
+        let (store, bundle) = (self.store.clone(), bundle.clone());
         term.tasks.spawn(async move {
-            watch_nodes(&store, &own, published, CancellationToken::new()).await;
+            watch_nodes(&store, &bundle, published, CancellationToken::new()).await;
         });
         term
     }
@@ -301,16 +301,20 @@ impl Cluster {
     /// Wins the election and holds the gate, with releases fed by hand.
     pub async fn term_on(
         &self,
-        own: &Own,
+        bundle: &BundleVersions,
         times: Times,
         releases: watch::Receiver<Option<Releases>>,
     ) -> Term {
         let recorder = Recorder::new(&self.store);
-        self.term_of(own, times, releases, recorder).await
+        self.term_of(bundle, times, releases, recorder).await
     }
 
     /// The same, up to where it has tried twice to restrict. Nothing else may be written meanwhile.
-    pub async fn term_refused_twice(&self, own: &Own, releases: watch::Receiver<Option<Releases>>) -> Term {
+    pub async fn term_refused_twice(
+        &self,
+        bundle: &BundleVersions,
+        releases: watch::Receiver<Option<Releases>>,
+    ) -> Term {
         let transactions = || {
             metric(
                 &self.client,
@@ -318,7 +322,7 @@ impl Cluster {
             )
         };
         let before = transactions();
-        let term = self.term_on(own, TIMES, releases).await;
+        let term = self.term_on(bundle, TIMES, releases).await;
         // One transaction for the candidacy, then the attempts.
         eventually(SOON, "restricting is tried twice", async || {
             same(transactions() >= before + 3.0, true)
@@ -330,7 +334,7 @@ impl Cluster {
     /// The same as [`Cluster::term_on`] with a recorder that was told before what to do.
     pub async fn term_of(
         &self,
-        own: &Own,
+        bundle: &BundleVersions,
         times: Times,
         releases: watch::Receiver<Option<Releases>>,
         recorder: Recorder,
@@ -340,7 +344,7 @@ impl Cluster {
             store: self.store.clone(),
             fence: leadership.fence().clone(),
             node: "leader".to_owned(),
-            own: own.clone(),
+            bundle: bundle.clone(),
             releases,
             resources: recorder.clone(),
             times,
@@ -370,10 +374,10 @@ pub fn registration(node: &str) -> String {
 }
 
 /// Nobody but the own release runs, as known at this revision.
-pub fn only(own: &Own, revision: Revision) -> Releases {
+pub fn only(bundle: &BundleVersions, revision: Revision) -> Releases {
     Releases {
-        least: own.version.release,
-        greatest: own.version.release,
+        least: bundle.version.release,
+        greatest: bundle.version.release,
         outside: Vec::new().into(),
         unreadable: Vec::new().into(),
         revision,

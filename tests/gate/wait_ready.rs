@@ -3,8 +3,8 @@
 use std::process::Stdio;
 
 use quorate::etcd::Txn;
-use quorate::gate::judge::{Waiter, wait_ready};
 use quorate::gate::status::State;
+use quorate::gate::{Requirements, wait_ready};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -17,7 +17,7 @@ use crate::support::quorate::{binary, quorate};
 use crate::support::wait::{SOON, eventually, same};
 
 /// 0.4.0, which needs a state reconciled by 0.2.0.
-const WAITER: Waiter = Waiter {
+const REQUIREMENTS: Requirements = Requirements {
     release: quorate::release::Release::new(0, 4, 0),
     min_reconciler: quorate::release::Release::new(0, 2, 0),
 };
@@ -34,7 +34,7 @@ impl Waiting {
         let mut task = JoinSet::new();
         let (store, told) = (store.clone(), reasons.clone());
         task.spawn(async move {
-            wait_ready(&store, WAITER, |reason| {
+            wait_ready(&store, REQUIREMENTS, |reason| {
                 told.lock().unwrap().push(reason.to_string())
             })
             .await;
@@ -145,7 +145,7 @@ async fn command(etcd: &TestEtcd, args: &[&str]) -> crate::support::quorate::Fin
 #[tokio::test]
 async fn the_command_tells_by_its_exit_code_whether_the_release_is_admitted() {
     let cluster = Cluster::start().await;
-    let release_flag = format!("--release={}", WAITER.release);
+    let release_flag = format!("--release={}", REQUIREMENTS.release);
     let args = [&*release_flag, "--min-reconciler-release=0.2.0", "--timeout=1s"];
     let waited = command(&cluster.etcd, &args).await;
     assert_eq!(waited.code, 2, "{waited:?}");
@@ -305,5 +305,5 @@ async fn the_command_outlives_its_token_and_the_member_that_it_began_with() {
     let text = String::from_utf8(value).unwrap();
     etcd.etcdctl_as_root(&["put", "--", "/q/kubernetes/reconciler/status", &text]);
     waiting.join_next().await.unwrap().unwrap().expect_done();
-    assert_eq!(release(4), WAITER.release);
+    assert_eq!(release(4), REQUIREMENTS.release);
 }

@@ -9,10 +9,11 @@ mod tour;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use quorate::dev::process::{Program, Supervised, find_on_path};
+use quorate::cli::companion::find_on_path;
 use quorate::etcd::{Etcd, KeyRange, KeyValue, MemberId};
 use quorate::proto::{Node, Role};
 use quorate::store::Keys;
+use quorate_dev::process::{Program, Supervised};
 
 use crate::support::client::{connect, put};
 use crate::support::etcd::TestEtcd;
@@ -176,5 +177,5 @@ fn document(name: &str, role: &str) -> String {
 
 /// A URL on this machine where nothing listens.
 fn free_url() -> String {
-    format!("http://127.0.0.1:{}", quorate::dev::ports::free_port().unwrap())
+    format!("http://127.0.0.1:{}", quorate_dev::ports::free_port().unwrap())
 }

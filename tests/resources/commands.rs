@@ -8,7 +8,7 @@ use super::site::{Site, bundle, bundle_directory, config_map, config_map_path, e
 use crate::support::quorate::quorate;
 
 #[tokio::test]
-async fn check_shows_what_a_bundle_holds() {
+async fn check_counts_the_objects_of_a_bundle() {
     let shown = quorate(["bundle", "check"]).await.expect_done();
     assert!(shown.starts_with("bundle builtin at release "), "{shown}");
     assert!(shown.contains("1 StorageClass"), "{shown}");
@@ -25,28 +25,25 @@ async fn check_lists_every_fault_and_ends_with_64() {
     for fault in [
         "bundle.yaml: minReconcilerRelease 1.0.0 is above the bundle's own release 0.9.0",
         "bundle.yaml: minApiserverRelease 1.0.0 is above the bundle's own release 0.9.0",
-        "manifests.yaml, document 1: metadata.namespace is missing: a ConfigMap lies in a namespace",
-        "manifests.yaml, document 2: cannot be read: line ",
+        "manifests.yaml, document 1: metadata.namespace is required: ConfigMap is namespaced",
+        "manifests.yaml, document 2: cannot parse: line ",
     ] {
         assert!(said.contains(fault), "missing {fault:?} in {said}");
     }
     let nowhere = quorate(["bundle", "check", "/nowhere"]).await.expect_code(64);
-    assert!(
-        nowhere.contains("the bundle /nowhere cannot be used"),
-        "{nowhere}"
-    );
+    assert!(nowhere.contains("invalid bundle /nowhere"), "{nowhere}");
 }
 
 #[tokio::test]
-async fn run_refuses_a_bundle_with_faults_before_it_touches_anything() {
+async fn run_refuses_a_bundle_with_faults_before_it_connects() {
     let directory = bundle_directory("1.0.0", "kind: ConfigMap\n");
     let flag = format!("--bundle={}", directory.path().display());
     let said = quorate(["run", &flag]).await.expect_code(64);
-    assert!(said.contains("document 1: apiVersion is missing"), "{said}");
+    assert!(said.contains("document 1: apiVersion is required"), "{said}");
 }
 
 #[tokio::test]
-async fn check_from_an_old_bundle_finds_the_deadlock_of_both_minimums() {
+async fn check_from_an_old_bundle_finds_the_deadlock_of_two_raised_minimums() {
     let old = bundle_directory("1.0.0", &(config_map("a", "v") + &config_map("b", "v")));
     let new = bundle_directory("1.1.0", &config_map("a", "w"));
     let raise = |minimums: &str| {
@@ -75,7 +72,7 @@ async fn check_from_an_old_bundle_finds_the_deadlock_of_both_minimums() {
     );
 }
 
-/// The arguments of `quorate bundle diff` for a bundle at a site.
+/// The arguments of `quorate bundle diff` for a bundle and the servers of a site.
 pub fn diff(site: &Site, bundle: &Path) -> [String; 6] {
     [
         "bundle".to_owned(),
@@ -100,7 +97,7 @@ async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
     assert_eq!(
         shown,
         "~ ConfigMap default/changes\n    - data.key: \"v\"\n    + data.key: \"w\"\n+ ConfigMap default/comes\n\
-         - ConfigMap default/goes: no longer in the bundle\n3 of 4 objects would change, 0 could not be put in place\n"
+         - ConfigMap default/goes: no longer in the bundle\n3 of 4 objects would change, 0 cannot be applied\n"
     );
     let with_code = args.iter().map(String::as_str).chain(["--exit-code"]);
     quorate(with_code).await.expect_code(5);
@@ -114,15 +111,15 @@ async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
     assert!(
         finished
             .stdout
-            .contains("! ConfigMap default/comes: exists, and is not ours"),
+            .contains("! ConfigMap default/comes: already exists and is not managed by this bundle"),
         "{}",
         finished.stdout
     );
     finished.expect_code(4);
 }
 
-/// Everything that a bundle can need: roles that grant more than their writer holds, a binding to cluster-admin, a
-/// namespace and what lies in it, a definition and an object of it.
+/// Objects that need every sort of permission: a role that grants more than its writer holds, a binding to cluster-admin,
+/// a namespace and an object in it, a definition and an object of its kind.
 const DEMANDING: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -160,7 +157,7 @@ metadata: {name: red}
 ";
 
 #[tokio::test]
-async fn the_printed_permissions_are_enough_and_name_every_object_that_may_be_written() {
+async fn the_printed_permissions_suffice_and_name_every_object_that_may_be_written() {
     let site = Site::start().await;
     let kubernetes = &site.kubernetes;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "quorate"}});
@@ -183,7 +180,7 @@ async fn the_printed_permissions_are_enough_and_name_every_object_that_may_be_wr
     ])
     .await
     .expect_done();
-    // The permissions of the old bundle, for the first pass; those of the new one on top.
+    // The permissions of the old bundle for its first passes; those of the new one are applied on top.
     let both = quorate([
         "bundle",
         "rbac",
@@ -206,7 +203,7 @@ async fn the_printed_permissions_are_enough_and_name_every_object_that_may_be_wr
     expect_success(&report);
     assert_eq!(ended(&report, "pruned"), ["ConfigMap default/goes"]);
 
-    // Nothing else may be written: not even another object of a kind that is in the bundle.
+    // No other object may be written, not even one of a kind that the bundle holds.
     let other = DEMANDING.replace("name: mighty}\nrules", "name: mightier}\nrules");
     let mut reconciler = site.reconciler_as(kubeconfig, bundle(&other)).await;
     let report = reconciler.pass(site.fence()).await;
@@ -218,7 +215,7 @@ async fn the_printed_permissions_are_enough_and_name_every_object_that_may_be_wr
     assert!(site.get(&config_map_path("goes")).await.is_none());
 }
 
-/// Applies printed YAML as the administrator.
+/// Applies the printed YAML as the administrator.
 async fn apply(site: &Site, printed: &str) {
     for document in quorate::store::object::text::parse(printed).unwrap() {
         let plural = match document["kind"].as_str().unwrap() {

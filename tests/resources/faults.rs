@@ -1,4 +1,4 @@
-//! An HTTP proxy in front of a kube-apiserver that notes every request, and fails those that it is told to.
+//! An HTTP proxy in front of a kube-apiserver. It records every request, and makes the ones that a test names fail.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,22 +17,22 @@ use tokio::task::JoinSet;
 
 use crate::support::kubernetes::Kubernetes;
 
-/// What happens to a request.
+/// What the proxy does with a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It goes through: for a fault that is to meet a later one.
+    /// Forwards it, so that the next rule applies to a later request.
     Nothing,
-    /// It is answered with this status, and this `Retry-After` if there is one; the server never sees it.
+    /// Responds with this status and `Retry-After`; the server does not see the request.
     Status(u16, Option<u64>),
-    /// It is carried out, and answered with this status all the same.
+    /// Forwards it, and then responds with this status.
     LoseReply(u16),
-    /// It is answered with success and nothing more: a watch that is over as it begins.
+    /// Responds with success and an empty body: a watch that ends as it begins.
     Ends,
-    /// It is never answered; the server never sees it.
+    /// Never responds; the server does not see the request.
     Hang,
-    /// It waits until the test lets go. Then it is answered with this status, unseen by the server, or goes through.
+    /// Holds it until [`FaultProxy::release`]. Then responds with this status, or forwards it if there is none.
     Held(Option<u16>),
-    /// Before it, someone else sends this: method, path, content type and body.
+    /// Sends another client's request first (method, path, content type, body), and then forwards this one.
     After(&'static str, String, &'static str, String),
 }
 
@@ -44,7 +44,7 @@ struct Rule {
     fault: Fault,
 }
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct Noted {
     pub method: String,
@@ -61,10 +61,10 @@ struct Shared {
     page: Mutex<Option<usize>>,
 }
 
-/// Requests that wait for the test.
+/// Requests that wait for [`FaultProxy::release`].
 struct Held {
     waiting: AtomicUsize,
-    let_go: watch::Sender<bool>,
+    released: watch::Sender<bool>,
 }
 
 pub struct FaultProxy {
@@ -74,7 +74,7 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Starts one; who comes through it is the administrator.
+    /// Starts a proxy that forwards every request as the administrator.
     pub async fn in_front_of(kubernetes: &Kubernetes) -> Self {
         let admin = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
         let config = kube::Config::from_custom_kubeconfig(admin, &KubeConfigOptions::default()).await;
@@ -86,7 +86,7 @@ impl FaultProxy {
             noted: Mutex::default(),
             held: Held {
                 waiting: AtomicUsize::new(0),
-                let_go: watch::Sender::new(false),
+                released: watch::Sender::new(false),
             },
             page: Mutex::default(),
         });
@@ -102,8 +102,8 @@ impl FaultProxy {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "proxy", "cluster": {"server": format!("http://{address}")}}],
-            "users": [{"name": "nobody", "user": {}}],
-            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+            "users": [{"name": "anonymous", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "anonymous"}}],
             "current-context": "proxy",
         });
         std::fs::write(&kubeconfig, config.to_string()).unwrap();
@@ -118,7 +118,7 @@ impl FaultProxy {
         self.kubeconfig.clone()
     }
 
-    /// Fails so many requests of this method whose path and query hold this text.
+    /// Applies the fault to the next `times` requests of this method whose path and query contain this text.
     pub fn fail(&self, method: &'static str, path_holds: &str, times: usize, fault: Fault) {
         self.shared.rules.lock().unwrap().push(Rule {
             method,
@@ -128,12 +128,12 @@ impl FaultProxy {
         });
     }
 
-    /// From now on, the server is asked for pages of so many objects.
+    /// From now on, reduces the page size of every list to this number of objects.
     pub fn cut_pages_to(&self, objects: usize) {
         *self.shared.page.lock().unwrap() = Some(objects);
     }
 
-    /// How many watches were asked for since the notes were last taken.
+    /// The number of watch requests since [`FaultProxy::take_noted`].
     pub fn watches(&self) -> usize {
         let noted = self.shared.noted.lock().unwrap();
         noted
@@ -142,22 +142,22 @@ impl FaultProxy {
             .count()
     }
 
-    /// Requests that are held now.
+    /// The number of requests that are held now.
     pub fn held(&self) -> usize {
         self.shared.held.waiting.load(Ordering::SeqCst)
     }
 
-    /// Lets go of every request that is held, and of those that would be.
-    pub fn let_go(&self) {
-        self.shared.held.let_go.send_replace(true);
+    /// Releases every held request, and holds no further one.
+    pub fn release(&self) {
+        self.shared.held.released.send_replace(true);
     }
 
-    /// Everything that came since it was last taken, watches left out: they are not part of a pass.
+    /// The requests since the last [`FaultProxy::take_noted`], without watches, which are not part of a pass.
     pub fn noted(&self) -> Vec<Noted> {
         of_passes(self.shared.noted.lock().unwrap().clone())
     }
 
-    /// The same, taken.
+    /// The same, and clears the record.
     pub fn take_noted(&self) -> Vec<Noted> {
         of_passes(std::mem::take(&mut *self.shared.noted.lock().unwrap()))
     }
@@ -188,20 +188,47 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
             rule.fault.clone()
         })
     };
-    match &fault {
-        Some(Fault::Status(code, retry_after)) => return failure(*code, *retry_after),
-        Some(Fault::Ends) => return StatusCode::OK.into_response(),
+    if let Some(response) = apply_before(&shared, fault.as_ref()).await {
+        return response;
+    }
+    let uri = match *shared.page.lock().unwrap() {
+        Some(objects) => uri.replace("limit=5000", &format!("limit={objects}")),
+        None => uri,
+    };
+    let answer = match forward(&shared, &parts, &uri, &body).await {
+        Ok(answer) => answer,
+        Err(error) => return (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    };
+    if let Some(Fault::LoseReply(code)) = fault {
+        // The server has carried out the request once its response is complete.
+        answer.into_body().collect_bytes().await.unwrap();
+        return failure(code, None);
+    }
+    let (parts, body) = answer.into_parts();
+    let mut headers = HeaderMap::new();
+    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
+        if let Some(value) = parts.headers.get(&name) {
+            headers.insert(name, value.clone());
+        }
+    }
+    (parts.status, headers, Body::new(body)).into_response()
+}
+
+/// Carries out the part of a fault that comes before the server sees the request. Returns the response if the server must
+/// not see it.
+async fn apply_before(shared: &Shared, fault: Option<&Fault>) -> Option<Response> {
+    match fault {
+        Some(Fault::Status(code, retry_after)) => return Some(failure(*code, *retry_after)),
+        Some(Fault::Ends) => return Some(StatusCode::OK.into_response()),
         Some(Fault::Hang) => {
             tokio::time::sleep(Duration::from_secs(3600)).await;
         }
         Some(Fault::Held(code)) => {
             let held = &shared.held;
             held.waiting.fetch_add(1, Ordering::SeqCst);
-            let _ = held.let_go.subscribe().wait_for(|let_go| *let_go).await;
+            let _ = held.released.subscribe().wait_for(|released| *released).await;
             held.waiting.fetch_sub(1, Ordering::SeqCst);
-            if let Some(code) = code {
-                return failure(*code, None);
-            }
+            return code.map(|code| failure(code, None));
         }
         Some(Fault::After(method, path, content_type, body)) => {
             let first = http::Request::builder()
@@ -219,34 +246,24 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
         }
         Some(Fault::Nothing | Fault::LoseReply(_)) | None => {}
     }
-    let uri = match *shared.page.lock().unwrap() {
-        Some(objects) => uri.replace("limit=5000", &format!("limit={objects}")),
-        None => uri,
-    };
-    let mut forwarded = http::Request::builder().method(parts.method.clone()).uri(&uri);
+    None
+}
+
+/// Sends the request to the server as the administrator.
+async fn forward(
+    shared: &Shared,
+    parts: &http::request::Parts,
+    uri: &str,
+    body: &[u8],
+) -> Result<http::Response<kube::client::Body>, kube::Error> {
+    let mut forwarded = http::Request::builder().method(parts.method.clone()).uri(uri);
     for name in [header::ACCEPT, header::CONTENT_TYPE] {
         if let Some(value) = parts.headers.get(&name) {
             forwarded = forwarded.header(name, value);
         }
     }
     let forwarded = forwarded.body(kube::client::Body::from(body.to_vec())).unwrap();
-    let answer = match shared.client.send(forwarded).await {
-        Ok(answer) => answer,
-        Err(error) => return (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
-    };
-    if let Some(Fault::LoseReply(code)) = fault {
-        // Carried out by the time that its answer is complete.
-        answer.into_body().collect_bytes().await.unwrap();
-        return failure(code, None);
-    }
-    let (parts, body) = answer.into_parts();
-    let mut headers = HeaderMap::new();
-    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
-        if let Some(value) = parts.headers.get(&name) {
-            headers.insert(name, value.clone());
-        }
-    }
-    (parts.status, headers, Body::new(body)).into_response()
+    shared.client.send(forwarded).await
 }
 
 fn failure(code: u16, retry_after: Option<u64>) -> Response {

@@ -1,12 +1,11 @@
-//! Fields that cannot change: what `bundle check` forecasts and what a server says.
+//! Immutable fields: the forecast of `bundle check` against a real server.
 
 use quorate::resources::Bundle;
 use quorate::resources::upgrade::{Change, Upgrade};
 
 use super::site::{Site, bundle, ended, expect_success};
 
-/// Objects that hold `OLD`, to become `NEW`, in fields that no server changes in place: each field of
-/// `kinds::immutable_fields` once.
+/// Objects with `OLD` in one immutable field each: every field of `kinds::immutable_fields` once.
 const FROZEN: &str = "
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: role-ref},
   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: OLD}}
@@ -58,7 +57,7 @@ const FROZEN: &str = "
 const WORKLOAD: &str = "{selector: {matchLabels: {app: OLD}},
     template: {metadata: {labels: {app: OLD}}, spec: {containers: [{name: main, image: a}]}}}";
 
-/// Values that are no free choice, before and after.
+/// Values of fields that accept only certain ones, before and after.
 const CHOICES: [(&str, &str, &str); 6] = [
     ("OLD-reclaim", "Delete", "Retain"),
     ("OLD-binding", "Immediate", "WaitForFirstConsumer"),
@@ -77,7 +76,7 @@ fn frozen(changed: bool) -> Bundle {
 }
 
 #[tokio::test]
-async fn what_check_says_would_be_created_anew_is_created_anew() {
+async fn every_object_that_check_says_would_be_recreated_is_recreated() {
     let (before, after) = (frozen(false), frozen(true));
     let forecast = Upgrade::between(&before, &after).changes;
     assert_eq!(forecast.len(), after.manifests.len());

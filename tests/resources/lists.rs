@@ -1,4 +1,4 @@
-//! Lists in pages and watches that end: what is read of a server that cuts everything short.
+//! Lists in pages, and watches that end early.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn config_maps() -> Resource {
     }
 }
 
-/// A client that gets pages of three objects, and so three pages.
+/// A client that gets pages of three objects, so that a list takes three pages.
 async fn in_pages(site: &Site) -> (FaultProxy, KubeClient) {
     let manifests: String = (0..OBJECTS)
         .map(|n| config_map(&format!("map-{n}"), "v"))
@@ -34,7 +34,7 @@ async fn in_pages(site: &Site) -> (FaultProxy, KubeClient) {
 }
 
 #[tokio::test]
-async fn a_list_is_read_page_by_page_and_anew_once_its_revision_is_gone() {
+async fn a_list_is_read_page_by_page_and_restarted_once_its_revision_is_gone() {
     let site = Site::start().await;
     let (proxy, kube) = in_pages(&site).await;
     let names = async || {
@@ -53,17 +53,17 @@ async fn a_list_is_read_page_by_page_and_anew_once_its_revision_is_gone() {
     assert_eq!(
         proxy.take_noted().len(),
         6,
-        "three pages of which the last was gone, and three anew"
+        "three pages, the last of them refused, and three of the new list"
     );
 
-    // INV-9: where no page lives long enough, that is an error, for the next pass to come back to.
+    // INV-9: if pages always expire, the list is an error, and the next pass tries again.
     proxy.fail("GET", "continue=", usize::MAX, Fault::Status(410, None));
     let error = names().await.unwrap_err();
     assert!(matches!(error.cause, Cause::Gone(_)), "{error}");
     assert_eq!(proxy.take_noted().len(), 4);
 }
 
-/// How often watches are opened, and the kind listed anew, while each watch ends as `fault` says.
+/// The numbers of watch requests and of all requests in four seconds, while `fault` ends each watch.
 async fn opened_meanwhile(fault: Fault) -> (usize, usize) {
     let site = Site::start().await;
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
@@ -72,7 +72,7 @@ async fn opened_meanwhile(fault: Fault) -> (usize, usize) {
         .reconciler_as(proxy.kubeconfig(), bundle(&config_map("a", "v")))
         .await;
     expect_success(&reconciler.pass(site.fence()).await);
-    // The time in which it is counted what happens; nothing is waited for.
+    // The test counts for a fixed time; it waits for no condition.
     let counting = async {
         loop {
             reconciler.changed().await;
@@ -85,23 +85,23 @@ async fn opened_meanwhile(fault: Fault) -> (usize, usize) {
 
 #[tokio::test]
 async fn watches_that_end_at_once_are_opened_again_with_growing_delays() {
-    // Delays of 0.1, 0.2, 0.4, … seconds, a quarter less at the least: six of them fit into four seconds.
+    // Delays of 0.1, 0.2, 0.4, … seconds, with jitter at least three quarters of that: six of them fit into four seconds.
     let (watches, _) = opened_meanwhile(Fault::Ends).await;
     assert!((2..=8).contains(&watches), "{watches} in four seconds");
 }
 
 #[tokio::test]
-async fn watches_that_lost_track_at_once_list_anew_with_growing_delays() {
+async fn watches_that_lose_track_at_once_cause_lists_with_growing_delays() {
     let (watches, requests) = opened_meanwhile(Fault::Status(410, None)).await;
     assert!((2..=8).contains(&watches), "{watches} in four seconds");
     assert!(
         requests <= 12,
-        "{requests}: a list for each, after those of the first pass"
+        "{requests} requests: one list per watch, and those of the first pass"
     );
 }
 
 #[tokio::test]
-async fn a_watch_that_ended_goes_on_with_what_it_missed() {
+async fn a_watch_that_ended_early_delivers_what_it_missed() {
     let site = Site::start().await;
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
     proxy.fail("GET", "watch=true", 2, Fault::Ends);

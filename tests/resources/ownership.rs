@@ -1,4 +1,4 @@
-//! Whose an object is: foreign ones, adopted ones, pruned ones.
+//! Ownership: objects that are not ours, adoption, pruning.
 
 use quorate::resources::{Bundle, Report};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn foreign(name: &str, labels: Value) -> Value {
     })
 }
 
-async fn make(site: &Site, object: &Value) {
+async fn create(site: &Site, object: &Value) {
     site.kubernetes
         .send("POST", "/api/v1/namespaces/default/configmaps", object)
         .await;
@@ -30,21 +30,21 @@ fn expect_failure(report: &Report, text: &str) {
 }
 
 #[tokio::test]
-async fn an_object_that_is_not_ours_is_a_named_error_and_stays_as_it_is() {
+async fn an_object_that_is_not_ours_is_a_named_error_and_stays_unchanged() {
     let site = Site::start().await;
-    make(&site, &foreign("plain", json!({}))).await;
-    make(&site, &foreign("labelled", json!({"quorate.dev/bundle": "web"}))).await;
+    create(&site, &foreign("plain", json!({}))).await;
+    create(&site, &foreign("labelled", json!({"quorate.dev/bundle": "web"}))).await;
     let manifests =
         config_map("plain", "ours") + &config_map("labelled", "ours") + &config_map("free", "ours");
     let report = site.pass(bundle(&manifests)).await;
     assert_eq!(ended(&report, "created"), ["ConfigMap default/free"]);
     expect_failure(
         &report,
-        "ConfigMap default/plain: exists, and is not ours: it has no label quorate.dev/bundle",
+        "ConfigMap default/plain: already exists and is not managed by this bundle: no label quorate.dev/bundle",
     );
     expect_failure(
         &report,
-        "ConfigMap default/labelled: exists, and is not ours: it has the label quorate.dev/bundle, but field manager quorate owns nothing of it",
+        "ConfigMap default/labelled: already exists and is not managed by this bundle: it has the label quorate.dev/bundle, but field manager quorate owns none of its fields",
     );
     assert_eq!(value(&site, "plain").await, "theirs");
     assert_eq!(value(&site, "labelled").await, "theirs");
@@ -53,7 +53,7 @@ async fn an_object_that_is_not_ours_is_a_named_error_and_stays_as_it_is() {
 #[tokio::test]
 async fn an_object_is_adopted_if_its_manifest_says_so() {
     let site = Site::start().await;
-    make(&site, &foreign("plain", json!({}))).await;
+    create(&site, &foreign("plain", json!({}))).await;
     let uid = site.uid(&config_map_path("plain")).await;
     let adopting = config_map("plain", "ours").replace(
         "namespace: default}",
@@ -81,7 +81,10 @@ async fn an_object_that_appears_just_before_it_is_created_is_not_overwritten() {
         .reconciler_as(proxy.kubeconfig(), bundle(&config_map("raced", "ours")))
         .await;
     let report = reconciler.pass(site.fence()).await;
-    expect_failure(&report, "ConfigMap default/raced: exists, and is not ours");
+    expect_failure(
+        &report,
+        "ConfigMap default/raced: already exists and is not managed by this bundle",
+    );
     assert_eq!(value(&site, "raced").await, "theirs");
     assert_eq!(
         site.get(&config_map_path("raced")).await.unwrap()["metadata"]["labels"],
@@ -99,16 +102,16 @@ spec:
   ports: [{name: http, port: 80, protocol: TCP}]
 ";
 
-/// Of Services, 1.20 creates none from a manifest with a resource version, so that "only if there is none" cannot be
-/// said in one request.
+/// Kubernetes 1.20 creates no Service from a manifest with a resource version, so a creation that must not overwrite takes
+/// more than one request.
 #[tokio::test]
-async fn a_service_is_created_and_one_that_appears_meanwhile_is_left_as_it_was() {
+async fn a_service_is_created_and_one_that_appears_meanwhile_stays_unchanged() {
     let site = Site::start().await;
     let report = site.pass(bundle(&SERVICE.replace("raced", "free"))).await;
     expect_success(&report);
     assert_eq!(ended(&report, "created"), ["Service default/free"]);
 
-    // With the same selector no field is in conflict, and nothing but the label would be new; with another, one is.
+    // With the same selector no field conflicts and only the label would be new; with another one a field conflicts.
     for (name, selector) in [("same", "ours"), ("other", "theirs")] {
         let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
         let appears = Fault::After(
@@ -123,7 +126,7 @@ async fn a_service_is_created_and_one_that_appears_meanwhile_is_left_as_it_was()
             })
             .to_string(),
         );
-        // The first request finds none; before the second, one appears.
+        // The first request finds no Service; one appears before the second.
         let apply = format!("services/{name}?fieldManager=quorate");
         proxy.fail("PATCH", &apply, 1, Fault::Nothing);
         proxy.fail("PATCH", &apply, 1, appears);
@@ -133,7 +136,7 @@ async fn a_service_is_created_and_one_that_appears_meanwhile_is_left_as_it_was()
         let report = reconciler.pass(site.fence()).await;
         expect_failure(
             &report,
-            &format!("Service default/{name}: exists, and is not ours"),
+            &format!("Service default/{name}: already exists and is not managed by this bundle"),
         );
         let service = site
             .get(&format!("/api/v1/namespaces/default/services/{name}"))
@@ -155,7 +158,7 @@ async fn an_object_that_is_replaced_just_before_it_is_applied_is_not_overwritten
     expect_success(&site.pass(bundle(&config_map("raced", "v1"))).await);
     let path = config_map_path("raced");
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
-    // The proxy can put one request before another: the deletion before the apply, the new object before the look.
+    // The proxy sends the deletion before the apply, and creates the new object before the read that follows.
     let gone = Fault::After("DELETE", path.clone(), "application/json", String::new());
     proxy.fail("PATCH", "configmaps/raced", 1, gone);
     let back = Fault::After(
@@ -169,16 +172,19 @@ async fn an_object_that_is_replaced_just_before_it_is_applied_is_not_overwritten
         .reconciler_as(proxy.kubeconfig(), bundle(&config_map("raced", "v2")))
         .await;
     let report = reconciler.pass(site.fence()).await;
-    expect_failure(&report, "ConfigMap default/raced: exists, and is not ours");
+    expect_failure(
+        &report,
+        "ConfigMap default/raced: already exists and is not managed by this bundle",
+    );
     assert_eq!(value(&site, "raced").await, "theirs");
 }
 
 #[tokio::test]
-async fn pruning_goes_by_the_inventory_and_a_foreign_object_with_the_label_survives() {
+async fn pruning_follows_the_inventory_and_a_foreign_object_with_the_label_survives() {
     let site = Site::start().await;
     let both = config_map("stays", "v") + &config_map("goes", "v");
     expect_success(&site.pass(bundle(&both)).await);
-    make(&site, &foreign("foreign", json!({"quorate.dev/bundle": "web"}))).await;
+    create(&site, &foreign("foreign", json!({"quorate.dev/bundle": "web"}))).await;
     assert_eq!(
         site.inventory(),
         ["core/ConfigMap/default/goes", "core/ConfigMap/default/stays"]
@@ -190,33 +196,29 @@ async fn pruning_goes_by_the_inventory_and_a_foreign_object_with_the_label_survi
     assert!(site.get(&config_map_path("goes")).await.is_none());
     assert!(
         site.get(&config_map_path("foreign")).await.is_some(),
-        "never ours, whatever its label says"
+        "the label alone does not make it ours"
     );
     assert_eq!(site.inventory(), ["core/ConfigMap/default/stays"]);
 }
 
 #[tokio::test]
-async fn what_is_not_ours_any_more_survives_and_leaves_the_inventory() {
+async fn an_object_that_is_no_longer_ours_survives_and_leaves_the_inventory() {
     let site = Site::start().await;
     let all = config_map("replaced", "v") + &config_map("unlabelled", "v") + &config_map("stays", "v");
     expect_success(&site.pass(bundle(&all)).await);
     site.delete(&config_map_path("replaced")).await;
-    make(&site, &foreign("replaced", json!({"quorate.dev/bundle": "web"}))).await;
+    create(&site, &foreign("replaced", json!({"quorate.dev/bundle": "web"}))).await;
     let unlabel = json!({"metadata": {"labels": {"quorate.dev/bundle": null}}});
     site.patch(&config_map_path("unlabelled"), unlabel).await;
 
     expect_success(&site.pass(bundle(&config_map("stays", "v"))).await);
     assert_eq!(value(&site, "replaced").await, "theirs", "another uid");
-    assert_eq!(
-        value(&site, "unlabelled").await,
-        "v",
-        "someone took the label off"
-    );
+    assert_eq!(value(&site, "unlabelled").await, "v", "its label was removed");
     assert_eq!(site.inventory(), ["core/ConfigMap/default/stays"]);
 }
 
 #[tokio::test]
-async fn an_object_that_changes_just_before_it_is_pruned_is_looked_at_anew() {
+async fn an_object_that_changes_just_before_it_is_pruned_is_planned_again() {
     let site = Site::start().await;
     let both = config_map("stays", "v") + &config_map("goes", "v");
     expect_success(&site.pass(bundle(&both)).await);
@@ -232,11 +234,11 @@ async fn an_object_that_changes_just_before_it_is_pruned_is_looked_at_anew() {
         .reconciler_as(proxy.kubeconfig(), bundle(&config_map("stays", "v")))
         .await;
     reconciler.pass(site.fence()).await;
-    assert_eq!(value(&site, "goes").await, "v", "its label was taken off in time");
+    assert_eq!(value(&site, "goes").await, "v", "its label was removed in time");
 }
 
 #[tokio::test]
-async fn a_namespace_is_pruned_only_if_it_is_annotated_so() {
+async fn a_namespace_is_pruned_only_with_the_annotation() {
     let site = Site::start().await;
     let manifests = format!(
         "apiVersion: v1\nkind: Namespace\nmetadata: {{name: team}}\n{}",
@@ -255,8 +257,8 @@ async fn a_namespace_is_pruned_only_if_it_is_annotated_so() {
         "{}",
         report.summary()
     );
-    let left = site.get("/api/v1/namespaces/team").await;
-    assert!(left.is_none_or(|namespace| namespace["metadata"]["deletionTimestamp"].is_string()));
+    let remaining = site.get("/api/v1/namespaces/team").await;
+    assert!(remaining.is_none_or(|namespace| namespace["metadata"]["deletionTimestamp"].is_string()));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Passes over a bundle: creating, leaving alone, mending, recreating.
+//! Passes over a bundle: objects are created, left alone, mended and recreated.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::support::wait::SOON;
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/quorate:network-services";
 
 #[tokio::test]
-async fn the_built_in_bundle_is_put_in_place_and_then_costs_one_list_a_kind() {
+async fn the_built_in_bundle_is_put_in_place_and_then_costs_one_list_per_kind() {
     let site = Site::start().await;
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
     let builtin = Bundle::builtin();
@@ -51,10 +51,10 @@ async fn the_built_in_bundle_is_put_in_place_and_then_costs_one_list_a_kind() {
     assert_eq!(
         site.kubernetes.etcd.revision(),
         etcd_before,
-        "nothing is written anywhere"
+        "neither Kubernetes nor the inventory is written"
     );
 
-    // A new term remembers nothing: it looks at each object once, and changes none.
+    // A new term has no memory: it applies each object once, and changes none.
     let third = site.pass(Bundle::builtin()).await;
     expect_success(&third);
     assert_eq!(third.count("unchanged"), objects, "{}", third.summary());
@@ -86,15 +86,15 @@ async fn drift_is_noticed_by_a_watch_and_mended_by_the_next_pass() {
         ["ClusterRole quorate:network-services"]
     );
 
-    // Its own writes are no news.
+    // Its own writes do not wake it.
     let quiet = tokio::time::timeout(Duration::from_millis(500), reconciler.changed()).await;
-    assert!(quiet.is_err(), "nothing changed that it did not change itself");
+    assert!(quiet.is_err(), "no other client changed anything");
 }
 
 #[tokio::test]
 async fn a_definition_and_its_objects_are_one_bundle_and_one_pass() {
     let site = Site::start().await;
-    // The object first: the order in the files is not what counts.
+    // The object comes before its definition: the order in the files does not matter.
     let manifests = "
 apiVersion: toys.example.com/v1
 kind: Ball
@@ -134,7 +134,7 @@ spec:
     expect_success(&report);
     assert_eq!(ended(&report, "applied"), ["Ball.toys.example.com games/red"]);
 
-    // A new term, which has seen nothing of this, finds everything as it is.
+    // A new term without memory changes nothing.
     let report = site.pass(bundle(manifests)).await;
     expect_success(&report);
     assert_eq!(report.count("unchanged"), 3, "{}", report.summary());
@@ -149,7 +149,7 @@ spec:
     let report = site.pass(bundle(&second)).await;
     expect_success(&report);
 
-    // Of a bundle without any of them only the object goes: with the others, much else would.
+    // A bundle without any of them prunes only the object: the other kinds are protected.
     let report = site.pass(bundle(&config_map("a", "b"))).await;
     expect_success(&report);
     assert_eq!(ended(&report, "pruned"), ["Ball.toys.example.com games/red"]);
@@ -184,7 +184,7 @@ async fn an_object_of_a_kind_that_is_not_served_fails_alone() {
     assert_eq!(ended(&report, "created"), ["ConfigMap default/a"]);
     assert_eq!(
         report.summary(),
-        "1 of 2 objects: Ghost default/a: the API server does not serve the kind Ghost of v1"
+        "1 of 2 objects not in place: Ghost default/a: no matches for kind \"Ghost\" in version \"v1\""
     );
 }
 
@@ -200,13 +200,13 @@ async fn one_rejected_manifest_stops_no_other() {
     assert!(
         report
             .summary()
-            .contains("applying ConfigMap default/NotAName: rejected (HTTP 422)"),
+            .contains("failed to apply ConfigMap default/NotAName: rejected (HTTP 422)"),
         "{}",
         report.summary()
     );
     assert_eq!(report.reason(), "ResourcesFailed");
 
-    // It is tried again when it is due, and the others are left alone meanwhile.
+    // The failed object wakes the reconciler when its wait ends; the others are left alone.
     tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
     let report = reconciler.pass(site.fence()).await;
     assert_eq!((report.count("unchanged"), report.count("failed")), (20, 1));
@@ -217,7 +217,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: bound}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
-subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: somebody}]
+subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: viewers}]
 ---
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -230,7 +230,7 @@ const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/bo
 const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/fast";
 
 #[tokio::test]
-async fn what_cannot_change_is_deleted_with_preconditions_and_created_anew() {
+async fn an_object_with_immutable_fields_is_deleted_with_preconditions_and_recreated() {
     let site = Site::start().await;
     expect_success(&site.pass(bundle(BOUND)).await);
     let (binding, class) = (site.uid(BINDING).await, site.uid(CLASS).await);
@@ -276,12 +276,12 @@ async fn what_cannot_change_is_deleted_with_preconditions_and_created_anew() {
         .get("/q/kubernetes/reconciler/inventory/storage.k8s.io/StorageClass/_/fast");
     assert!(
         recorded.unwrap().contains(&site.uid(CLASS).await),
-        "the inventory knows the new one"
+        "the inventory has the new uid"
     );
 }
 
 #[tokio::test]
-async fn an_object_that_is_not_to_be_recreated_fails_and_says_how_to_allow_it() {
+async fn an_object_that_must_not_be_recreated_fails_and_the_message_says_how_to_allow_it() {
     let site = Site::start().await;
     let stays = BOUND.replace(
         "{name: fast}",
@@ -294,7 +294,7 @@ async fn an_object_that_is_not_to_be_recreated_fails_and_says_how_to_allow_it() 
     assert!(
         report
             .summary()
-            .contains("annotated with quorate.dev/recreate: \"true\""),
+            .contains("annotate the manifest with quorate.dev/recreate: \"true\""),
         "{}",
         report.summary()
     );
@@ -302,11 +302,11 @@ async fn an_object_that_is_not_to_be_recreated_fails_and_says_how_to_allow_it() 
 }
 
 #[tokio::test]
-async fn an_object_that_is_replaced_between_the_look_and_the_deletion_is_not_deleted() {
+async fn an_object_that_changes_just_before_its_deletion_is_read_again_first() {
     let site = Site::start().await;
     expect_success(&site.pass(bundle(BOUND)).await);
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
-    // Someone touches it just before it would be deleted: another state than the one that was looked at.
+    // Another client changes the object just before the deletion: it no longer has the version that was observed.
     let touch = Fault::After(
         "PATCH",
         CLASS.to_owned(),
@@ -323,20 +323,20 @@ async fn an_object_that_is_replaced_between_the_look_and_the_deletion_is_not_del
         .into_iter()
         .filter(|noted| noted.method == "DELETE")
         .count();
-    assert_eq!(deletions, 2, "refused once, then looked at anew");
+    assert_eq!(deletions, 2, "refused once, then sent with the new version");
     assert_eq!(site.get(CLASS).await.unwrap()["parameters"]["tier"], "gold");
 }
 
 #[tokio::test]
-async fn who_keeps_changing_an_object_back_is_named_and_met_with_growing_delays() {
+async fn a_field_manager_that_keeps_changing_an_object_is_named_and_mends_back_off() {
     let site = Site::start().await;
     let path = config_map_path("contested");
     let mut reconciler = site.reconciler(bundle(&config_map("contested", "ours"))).await;
     expect_success(&reconciler.pass(site.fence()).await);
     let mut mends = 0;
-    let fought = loop {
+    let contended = loop {
         site.patch(
-            &format!("{path}?fieldManager=fighter"),
+            &format!("{path}?fieldManager=other"),
             json!({"data": {"key": "theirs"}}),
         )
         .await;
@@ -346,26 +346,26 @@ async fn who_keeps_changing_an_object_back_is_named_and_met_with_growing_delays(
         }
         assert_eq!(report.count("applied"), 1, "{}", report.summary());
         mends += 1;
-        assert!(mends < 50, "the fight is never noticed");
+        assert!(mends < 50, "the contention is never noticed");
     };
     assert!(
         mends >= 3,
-        "now and then, drift is mended at once: only {mends} times"
+        "occasional drift is mended at once, but only {mends} mends were"
     );
-    assert!(!fought.is_success());
+    assert!(!contended.is_success());
     assert_eq!(
-        fought.summary(),
-        "1 of 1 objects: ConfigMap default/contested: field manager \"fighter\" keeps changing it back"
+        contended.summary(),
+        "1 of 1 objects not in place: ConfigMap default/contested: field manager \"other\" keeps changing it; backing off"
     );
     assert_eq!(
         site.get(&path).await.unwrap()["data"]["key"],
         "theirs",
-        "left alone for now"
+        "the reconciler backs off"
     );
-    // Changes meanwhile are no reason to look again; the end of the delay is.
+    // A change during the wait does not wake the reconciler; the end of the wait does.
     let begun = Instant::now();
     site.patch(
-        &format!("{path}?fieldManager=fighter"),
+        &format!("{path}?fieldManager=other"),
         json!({"data": {"more": "theirs"}}),
     )
     .await;

@@ -1,4 +1,4 @@
-//! The whole program against a real kube-apiserver.
+//! The replica as a process against a real kube-apiserver.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use serde_json::json;
 
 use super::site::{bundle_directory, config_map};
 use crate::support::kubernetes::Kubernetes;
-use crate::support::quorate::{Launch, legible_status};
+use crate::support::quorate::{Launch, status_json};
 use crate::support::wait::{SOON, eventually};
 
 const PREFIX: &str = "/quorate";
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/quorate:csi-provisioner";
 
-/// Waits until the status says DONE, and is degraded or not.
+/// Waits until the status is DONE, and degraded or not as asked.
 async fn wait_done(kubernetes: &Kubernetes, degraded: bool) -> serde_json::Value {
     eventually(SOON, "the status is DONE", async || {
-        let status = legible_status(&kubernetes.etcd, PREFIX).unwrap_or_default();
+        let status = status_json(&kubernetes.etcd, PREFIX).unwrap_or_default();
         let done = status["state"] == "DONE" && status["degraded"].is_object() == degraded;
         if done { Ok(status) } else { Err(status.to_string()) }
     })
@@ -26,7 +26,7 @@ async fn wait_done(kubernetes: &Kubernetes, degraded: bool) -> serde_json::Value
 #[tokio::test]
 async fn drift_is_mended_at_once() {
     let kubernetes = Kubernetes::start().await;
-    // The next pass by the clock is far away: only a watch can bring one sooner.
+    // With this interval only a watch can start the next pass in time.
     let launch = Launch::on_kubernetes(&kubernetes).flag("--pass-interval-ms=600000");
     let mut replica = launch.start("a");
     replica.wait_leading().await;
@@ -58,21 +58,21 @@ async fn drift_is_mended_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_at_start_and_later_is_waited_for() {
+async fn a_replica_waits_for_an_api_server_that_is_down_at_its_start_and_later() {
     let mut kubernetes = Kubernetes::start().await;
     kubernetes.kill().await.unwrap();
     let launch = Launch::on_kubernetes(&kubernetes).flag("--pass-interval-ms=300");
     let mut replica = launch.start("a");
     replica.wait_for_log("the first reconciliation still fails").await;
     let log = replica.log();
-    assert!(log.contains("cannot be reached"), "{log}");
+    assert!(log.contains("is unreachable"), "{log}");
     assert!(
         !kubernetes
             .etcd
             .keys("/quorate/")
             .iter()
             .any(|key| key.ends_with("/status")),
-        "nothing is in place"
+        "there is no status before the first reconciliation"
     );
 
     kubernetes.launch().await.unwrap();
@@ -99,7 +99,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/bound";
 
 #[tokio::test]
-async fn what_a_leader_deleted_before_it_died_the_next_one_creates() {
+async fn the_next_leader_creates_what_its_predecessor_deleted_before_it_died() {
     let kubernetes = Kubernetes::start().await;
     let before = bundle_directory("1.0.0", BOUND);
     let after = bundle_directory("1.1.0", &BOUND.replace("name: view", "name: edit"));
@@ -135,7 +135,7 @@ async fn what_a_leader_deleted_before_it_died_the_next_one_creates() {
 }
 
 #[tokio::test]
-async fn trouble_is_told_in_the_status_in_events_and_in_the_log() {
+async fn trouble_is_reported_in_the_status_in_events_and_in_the_log() {
     let kubernetes = Kubernetes::start().await;
     let path = "/api/v1/namespaces/default/configmaps/a";
     let directory = bundle_directory("1.0.0", &config_map("a", "v"));
@@ -157,10 +157,12 @@ async fn trouble_is_told_in_the_status_in_events_and_in_the_log() {
     let degraded = wait_done(&kubernetes, true).await;
     let message = degraded["degraded"]["message"].as_str().unwrap();
     assert!(
-        message.contains("ConfigMap default/a: exists, and is not ours"),
+        message.contains("ConfigMap default/a: already exists and is not managed by this bundle"),
         "{message}"
     );
-    replica.wait_for_log("exists, and is not ours").await;
+    replica
+        .wait_for_log("already exists and is not managed by this bundle")
+        .await;
     assert_eq!(
         replica.metric(r#"quorate_resources{result="failed"}"#).await,
         Some(1.0)
@@ -180,9 +182,12 @@ async fn trouble_is_told_in_the_status_in_events_and_in_the_log() {
     assert_eq!(note["reason"], "ResourcesFailed", "{note}");
     assert_eq!(note["type"], "Warning");
     assert_eq!(note["reportingInstance"], "a");
-    assert!(note["note"].as_str().unwrap().contains("is not ours"), "{note}");
+    assert!(
+        note["note"].as_str().unwrap().contains("is not managed"),
+        "{note}"
+    );
 
-    // Deleted, it can be created; what someone else then makes of it is theirs.
+    // Once the object is deleted, the controller creates its own.
     kubernetes.send("DELETE", path, &json!({})).await;
     wait_done(&kubernetes, false).await;
     assert_ne!(kubernetes.get(path).await.unwrap()["data"], foreign["data"]);

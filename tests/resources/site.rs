@@ -46,7 +46,7 @@ impl Site {
         self.reconciler_as(self.kubernetes.kubeconfig(), bundle).await
     }
 
-    /// A reconciler with this kubeconfig, as a new term has it: it remembers nothing.
+    /// A reconciler with this kubeconfig and without memory, as in a new term.
     pub async fn reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
         let limits = Limits {
             request: Duration::from_secs(3),
@@ -62,12 +62,12 @@ impl Site {
         Reconciler::new(kube, Arc::new(bundle), inventory, Metrics::new("test"), settings)
     }
 
-    /// One pass of a reconciler that remembers nothing.
+    /// One pass of a reconciler without memory.
     pub async fn pass(&self, bundle: Bundle) -> Report {
         self.reconciler(bundle).await.pass(self.fence()).await
     }
 
-    /// The inventory's keys, without what they have in common.
+    /// The keys of the inventory without their common prefix.
     pub fn inventory(&self) -> Vec<String> {
         let prefix = "/q/kubernetes/reconciler/inventory/";
         let keys = self.kubernetes.etcd.keys(prefix);
@@ -88,7 +88,7 @@ impl Site {
         object["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    /// Changes an object as someone else would.
+    /// Changes an object as another client.
     pub async fn patch(&self, path: &str, patch: Value) -> Value {
         self.kubernetes.send("PATCH", path, &patch).await
     }
@@ -98,13 +98,13 @@ impl Site {
     }
 }
 
-/// A bundle called `web` of these documents.
+/// A bundle named `web` with these documents.
 pub fn bundle(manifests: &str) -> Bundle {
     let directory = bundle_directory("1.0.0", manifests);
     Bundle::load(directory.path()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The directory of such a bundle.
+/// The directory of a bundle named `web` with these documents.
 pub fn bundle_directory(release: &str, manifests: &str) -> tempfile::TempDir {
     let directory = tempfile::Builder::new()
         .prefix("quorate-test-")
@@ -117,19 +117,19 @@ pub fn bundle_directory(release: &str, manifests: &str) -> tempfile::TempDir {
     directory
 }
 
-/// A ConfigMap of the namespace default.
+/// A ConfigMap in the namespace `default`.
 pub fn config_map(name: &str, value: &str) -> String {
     format!(
         "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: default}}\ndata: {{key: {value}}}\n"
     )
 }
 
-/// Path of such a ConfigMap.
+/// The path of a ConfigMap in the namespace `default`.
 pub fn config_map_path(name: &str) -> String {
     format!("/api/v1/namespaces/default/configmaps/{name}")
 }
 
-/// Objects that ended so, as shown.
+/// The objects with this outcome, as the report shows them.
 pub fn ended(report: &Report, word: &str) -> Vec<String> {
     let objects = report
         .objects()

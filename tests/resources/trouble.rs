@@ -1,4 +1,4 @@
-//! Servers that shed load, fail, hang, forbid or are down; and leaders that are none any more.
+//! Servers that shed load, fail, hang, forbid or are down; and leaders that have lost the lead.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn a_server_that_sheds_load_gets_the_time_that_it_asks_for() {
 }
 
 #[tokio::test]
-async fn a_longer_wait_is_kept_to_without_holding_up_the_pass() {
+async fn a_longer_wait_is_kept_without_delaying_the_pass() {
     let (site, proxy, mut reconciler) = proxied(&(config_map("a", "v") + &config_map("b", "v"))).await;
     proxy.fail("PATCH", "configmaps/a", 1, Fault::Status(429, Some(60)));
     let begun = Instant::now();
@@ -37,18 +37,18 @@ async fn a_longer_wait_is_kept_to_without_holding_up_the_pass() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(ended(&report, "created"), ["ConfigMap default/b"]);
     assert!(
-        report.summary().contains("asks to slow down"),
+        report.summary().contains("API server throttled the request"),
         "{}",
         report.summary()
     );
     proxy.take_noted();
     let again = reconciler.pass(site.fence()).await;
-    assert_eq!(again.count("failed"), 1, "it is not yet due");
+    assert_eq!(again.count("failed"), 1, "its wait is not over");
     assert!(proxy.take_noted().iter().all(|noted| noted.method == "GET"));
 }
 
 #[tokio::test]
-async fn a_server_that_fails_now_and_then_is_asked_again() {
+async fn a_request_that_fails_once_is_repeated() {
     let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
     proxy.fail("GET", "/api/v1", 1, Fault::Status(500, None));
     proxy.fail("GET", "configmaps?", 1, Fault::Status(503, None));
@@ -57,21 +57,21 @@ async fn a_server_that_fails_now_and_then_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_keeps_failing_for_one_object_delays_only_that() {
+async fn a_server_that_keeps_failing_for_one_object_delays_only_that_object() {
     let (site, proxy, mut reconciler) = proxied(&(config_map("a", "v") + &config_map("b", "v"))).await;
     proxy.fail("PATCH", "configmaps/a", 100, Fault::Status(500, None));
     let report = reconciler.pass(site.fence()).await;
     assert_eq!(ended(&report, "created"), ["ConfigMap default/b"]);
     assert_eq!(ended(&report, "failed"), ["ConfigMap default/a"]);
     assert!(
-        report.summary().contains("the API server failed (HTTP 500)"),
+        report.summary().contains("API server error (HTTP 500)"),
         "{}",
         report.summary()
     );
 }
 
 #[tokio::test]
-async fn a_write_whose_answer_is_lost_is_made_once() {
+async fn a_write_whose_response_is_lost_is_made_once() {
     let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
     proxy.fail("PATCH", "configmaps/a", 1, Fault::LoseReply(504));
     expect_success(&reconciler.pass(site.fence()).await);
@@ -84,7 +84,7 @@ async fn a_write_whose_answer_is_lost_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_looked_at_anew() {
+async fn after_a_conflict_the_object_is_read_and_planned_again() {
     let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
     proxy.fail("PATCH", "configmaps/a", 1, Fault::Status(409, None));
     expect_success(&reconciler.pass(site.fence()).await);
@@ -97,7 +97,7 @@ async fn a_conflict_is_looked_at_anew() {
 }
 
 #[tokio::test]
-async fn an_object_that_hangs_delays_only_itself_and_is_in_the_inventory_before_it_is_written() {
+async fn a_write_that_hangs_delays_only_its_object_which_is_in_the_inventory_before() {
     let (site, proxy, mut reconciler) = proxied(&(config_map("a", "v") + &config_map("b", "v"))).await;
     proxy.fail("PATCH", "configmaps/a", 1, Fault::Hang);
     let (report, ()) = tokio::join!(reconciler.pass(site.fence()), async {
@@ -112,17 +112,21 @@ async fn an_object_that_hangs_delays_only_itself_and_is_in_the_inventory_before_
             ["core/ConfigMap/default/a", "core/ConfigMap/default/b"]
         );
     });
-    assert_eq!(report.stopped(), None, "one object that hangs is not the server");
+    assert_eq!(
+        report.stopped(),
+        None,
+        "one request that hangs does not condemn the server"
+    );
     assert_eq!(ended(&report, "created"), ["ConfigMap default/b"]);
     assert!(
-        report.summary().contains("gave no answer within 3s"),
+        report.summary().contains("did not respond within 3s"),
         "{}",
         report.summary()
     );
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_is_one_error_and_is_found_again() {
+async fn a_server_that_is_down_is_one_error_and_is_used_again_when_it_is_back() {
     let mut site = Site::start().await;
     let manifests: String = (0..50).map(|n| config_map(&format!("map-{n}"), "v")).collect();
     let mut reconciler = site.reconciler(bundle(&manifests)).await;
@@ -132,10 +136,7 @@ async fn a_server_that_is_down_is_one_error_and_is_found_again() {
     let Some(Stopped::ApiServer(why)) = report.stopped() else {
         panic!("{}", report.summary());
     };
-    assert!(
-        why.contains("cannot be reached") && why.contains("refused"),
-        "{why}"
-    );
+    assert!(why.contains("is unreachable") && why.contains("refused"), "{why}");
     assert_eq!(report.reason(), "ApiServerUnavailable");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 
@@ -153,7 +154,7 @@ async fn a_server_that_is_down_is_one_error_and_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_altogether_is_one_error_and_one_kind_that_hangs_is_not() {
+async fn a_server_that_hangs_for_every_kind_is_one_error_and_one_that_hangs_for_one_kind_is_not() {
     let manifests = config_map("a", "v") + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
     let (site, proxy, mut reconciler) = proxied(&manifests).await;
     proxy.fail("GET", "/configmaps?", 2, Fault::Hang);
@@ -162,7 +163,7 @@ async fn a_server_that_hangs_altogether_is_one_error_and_one_kind_that_hangs_is_
     let Some(Stopped::ApiServer(why)) = report.stopped() else {
         panic!("{}", report.summary());
     };
-    assert!(why.contains("gave no answer within 3s"), "{why}");
+    assert!(why.contains("did not respond within 3s"), "{why}");
 
     let report = reconciler.pass(site.fence()).await;
     assert_eq!(report.stopped(), None);
@@ -171,7 +172,7 @@ async fn a_server_that_hangs_altogether_is_one_error_and_one_kind_that_hangs_is_
 }
 
 #[tokio::test]
-async fn a_watch_that_breaks_goes_on_when_the_server_is_back() {
+async fn a_watch_that_breaks_continues_when_the_server_is_back() {
     let mut site = Site::start().await;
     let mut reconciler = site.reconciler(bundle(&config_map("a", "ours"))).await;
     expect_success(&reconciler.pass(site.fence()).await);
@@ -197,16 +198,16 @@ async fn a_watch_that_breaks_goes_on_when_the_server_is_back() {
 
 #[tokio::test]
 async fn a_missing_permission_is_named() {
-    let user = quorate::dev::apiserver::User {
-        name: "nobody".to_owned(),
-        token: "nobody-token".to_owned(),
+    let user = quorate_dev::apiserver::User {
+        name: "reader".to_owned(),
+        token: "reader-token".to_owned(),
         groups: Vec::new(),
     };
     let kubernetes = Kubernetes::with(vec![user], &[]).await;
     let site = Site::on(kubernetes).await;
     let kubeconfig = site
         .kubernetes
-        .write_kubeconfig("nobody", "nobody-token")
+        .write_kubeconfig("reader", "reader-token")
         .unwrap();
     let mut reconciler = site
         .reconciler_as(kubeconfig, bundle(&config_map("a", "v")))
@@ -232,8 +233,8 @@ async fn a_leader_whose_window_is_closed_sends_nothing() {
 }
 
 #[tokio::test]
-async fn a_stale_leader_writes_no_object_that_the_inventory_does_not_hold() {
-    // INV-1 stands before INV-3: the entry is refused, so the object is not written either.
+async fn a_stale_leader_writes_no_object() {
+    // etcd refuses the inventory entry (INV-1), and an object is written only after its entry (INV-3).
     let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
     for key in site.kubernetes.etcd.keys("/q/kubernetes/reconciler/leader/") {
         commit(&site.store.etcd, Txn::new().delete(key.as_bytes()))

@@ -1,4 +1,4 @@
-//! Kinds whose versions come and go, and objects of them in more than one namespace.
+//! Kinds whose API versions appear and disappear, with objects in more than one namespace.
 
 use quorate::resources::Bundle;
 use serde_json::json;
@@ -9,7 +9,7 @@ use super::site::{Site, bundle, bundle_directory, config_map, ended, expect_succ
 use crate::support::quorate::quorate;
 use crate::support::wait::{SOON, eventually};
 
-/// A definition of balls with these versions; the first one is stored.
+/// A definition of balls with these versions, each served or not; the first one is the storage version.
 fn balls(versions: &[(&str, bool)]) -> serde_json::Value {
     let versions: Vec<_> = versions
         .iter()
@@ -52,9 +52,9 @@ fn ball(version: &str, namespace: &str) -> String {
 const IN_DEFAULT: &str = "/apis/toys.example.com/v1beta1/namespaces/default/balls/red";
 const IN_SYSTEM: &str = "/apis/toys.example.com/v1beta1/namespaces/kube-system/balls/red";
 
-/// What no bundle holds any more is found through whatever version of the kind is served, and in every namespace.
+/// An obsolete object is found through any version of its kind that is served, and in every namespace.
 #[tokio::test]
-async fn what_was_applied_through_a_version_that_is_served_no_more_is_pruned() {
+async fn an_object_applied_through_a_version_that_is_no_longer_served_is_pruned() {
     let site = Site::start().await;
     let both = [("v1alpha1", true), ("v1beta1", true)];
     let balls_and_kites = |balls: serde_json::Value| format!("{balls}\n---\n{}\n", kites("v1"));
@@ -62,7 +62,7 @@ async fn what_was_applied_through_a_version_that_is_served_no_more_is_pruned() {
         balls_and_kites(balls(&both)) + &ball("v1alpha1", "default") + &ball("v1alpha1", "kube-system");
     expect_success(&site.pass(bundle(&manifests)).await);
 
-    // Of the group the server prefers a version that has no balls.
+    // The server's preferred version of the group has no balls.
     let later = [("v1alpha1", false), ("v1beta1", true)];
     let without = bundle_directory("1.1.0", &balls_and_kites(balls(&later)));
     site.patch(
@@ -70,7 +70,7 @@ async fn what_was_applied_through_a_version_that_is_served_no_more_is_pruned() {
         json!({"spec": {"versions": balls(&later)["spec"]["versions"]}}),
     )
     .await;
-    eventually(SOON, "the group is as it is to be", async || {
+    eventually(SOON, "discovery shows the new versions", async || {
         let group = site.get("/apis/toys.example.com").await.unwrap_or_default();
         let old = site.get("/apis/toys.example.com/v1alpha1").await;
         match old.is_none() && group["preferredVersion"]["version"] == "v1" {
@@ -85,7 +85,7 @@ async fn what_was_applied_through_a_version_that_is_served_no_more_is_pruned() {
         let gone = format!("- Ball.toys.example.com {namespace}/red: no longer in the bundle");
         assert!(shown.stdout.contains(&gone), "{shown:?}");
     }
-    // A kind that cannot be read holds up nothing else, and none of it is forgotten (INV-8).
+    // A kind that cannot be read delays no other, and its objects stay in the inventory (INV-8).
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
     proxy.fail("GET", "/balls?", 4, Fault::Status(500, None));
     let without = Bundle::load(without.path()).unwrap();
@@ -108,9 +108,9 @@ async fn what_was_applied_through_a_version_that_is_served_no_more_is_pruned() {
     }
 }
 
-/// A kind is looked at again once its definition has changed: not only where its new objects lie.
+/// After its definition changed, a kind is listed again in all namespaces, not only in those of the new objects.
 #[tokio::test]
-async fn a_version_that_is_new_hides_no_object_of_the_others() {
+async fn a_new_version_hides_no_object_of_the_others() {
     let site = Site::start().await;
     let before =
         balls(&[("v1alpha1", true)]).to_string() + &ball("v1alpha1", "default") + &config_map("a", "v");

@@ -10,6 +10,7 @@ use quorate::proto::join::Progress;
 use super::removals;
 use super::world::World;
 use crate::architecture::sources;
+use crate::support::doomed::Doomed;
 use crate::support::proxy::Proxy;
 use crate::support::quorate::{Launch, TestReplica};
 
@@ -45,42 +46,15 @@ const LOST: [&str; 3] = ["roles.lose-add", "roles.lose-promotion", "roles.lose-r
 const LOST_ADDRESS: &str = "roles.lose-update";
 
 pub fn launch(world: &World) -> Launch {
-    Launch::on(&world.etcd)
-        .flag("--lease-ttl=2")
-        .flag("--add-doubt-ms=2000")
+    Launch::on(&world.etcd).flag("--add-doubt-ms=2000")
 }
 
-/// A leader that ends at a point, and another replica beside it.
-pub struct Doomed {
-    point: &'static str,
-    first: TestReplica,
-    second: TestReplica,
-}
-
-impl Doomed {
-    pub async fn start(world: &World, point: &'static str) -> Self {
-        eprintln!("{point}");
-        let launch = launch(world);
-        let mut first = launch.clone().flag(format!("--crash-at={point}")).start("a");
-        first.wait_leading().await;
-        let second = launch.start("b");
-        Self { point, first, second }
-    }
-
-    /// Waits until the first has ended: points after the last write are reached after the outcome shows.
-    pub async fn ended(&mut self) {
-        self.first.ended().await;
-        let log = self.first.log();
-        assert!(
-            log.contains(&format!("failpoint {}: aborting", self.point)),
-            "{log}"
-        );
-    }
-
-    pub async fn stop(mut self) {
-        self.ended().await;
-        self.second.stop().await.unwrap();
-    }
+/// A leader that aborts at a point, and the replica that succeeds it.
+pub async fn doomed(world: &World, point: &'static str) -> (Doomed, TestReplica) {
+    let launch = launch(world);
+    let mut first = Doomed::start(&launch, "a", point, &world.store);
+    first.wait_leading().await;
+    (first, launch.start("b"))
 }
 
 /// A leader that loses the reply at a point, once.
@@ -124,16 +98,19 @@ fn at_every_point_of_roles_a_leader_dies_or_loses_a_reply_in_these_tests() {
 
 /// A node joins and is demoted again, under leaders of which the first ends at this point of the join.
 async fn join_survives(world: &mut World, of: &str, point: &'static str) {
-    let mut replicas = Doomed::start(world, point).await;
-    world.promote(of).await;
-    world.bring_up(of).await;
-    world.wait_voters(&["etcd-1", of]).await;
-    replicas.ended().await;
+    let (mut first, mut second) = doomed(world, point).await;
+    first
+        .aborted_during(async {
+            world.promote(of).await;
+            world.bring_up(of).await;
+            world.wait_voters(&["etcd-1", of]).await;
+        })
+        .await;
     world.demote(of).await;
     world.wait_role(of, Role::Worker).await;
     world.wait_voters(&["etcd-1"]).await;
     world.wait_records(&["etcd-1"]).await;
-    replicas.stop().await;
+    second.stop().await.unwrap();
     world.tear_down(of).await;
 }
 
@@ -160,17 +137,20 @@ async fn a_leader_killed_while_it_takes_up_a_half_made_add_is_succeeded_by_one_t
     let mut world = World::start_with(1, &FLAGS).await;
     let of = world.add_machine();
     for point in HALF_ADDED {
-        let mut replicas = Doomed::start(&world, point).await;
-        let added = world.half_add(&of, &world.peer_urls(&of), false).await;
-        let join = world.wait_join(&of, "r", Progress::Learner).await;
-        assert_eq!(join.member_id, added.0);
-        replicas.ended().await;
+        let (mut first, mut second) = doomed(&world, point).await;
+        first
+            .aborted_during(async {
+                let added = world.half_add(&of, &world.peer_urls(&of), false).await;
+                let join = world.wait_join(&of, "r", Progress::Learner).await;
+                assert_eq!(join.member_id, added.0);
+            })
+            .await;
         world.start_added(&of).await;
         world.wait_voters(&["etcd-1", &of]).await;
         world.wait_records(&["etcd-1", &of]).await;
         world.demote(&of).await;
         world.wait_role(&of, Role::Worker).await;
-        replicas.stop().await;
+        second.stop().await.unwrap();
         world.tear_down(&of).await;
     }
 }
@@ -197,9 +177,10 @@ async fn a_leader_killed_while_a_member_gets_another_address_or_that_never_hears
     // Those that were passed through before stay: the others may be connected through them.
     let mut proxies = Vec::new();
     for point in TO_ANOTHER_ADDRESS {
-        let replicas = Doomed::start(&world, point).await;
-        proxies.push(move_behind(&world, "etcd-2", &target).await);
-        replicas.stop().await;
+        let (mut first, mut second) = doomed(&world, point).await;
+        let moved = first.aborted_during(move_behind(&world, "etcd-2", &target));
+        proxies.push(moved.await);
+        second.stop().await.unwrap();
     }
     let replica = forgetful(&world, LOST_ADDRESS).await;
     proxies.push(move_behind(&world, "etcd-2", &target).await);

@@ -46,7 +46,7 @@ async fn what_changes_is_refused_is_blocked_or_is_nobodys_is_an_event() {
     world.promote("etcd-3").await;
     world.bring_up("etcd-3").await;
     let after = world.id_of("etcd-3").await;
-    let url = format!("http://127.0.0.1:{}", quorate::dev::ports::free_port().unwrap());
+    let url = format!("http://127.0.0.1:{}", quorate_dev::ports::free_port().unwrap());
     refused(&world, &url).await;
     world
         .etcd

@@ -140,7 +140,7 @@ async fn an_add_that_half_happened_is_taken_up_and_not_made_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_add_that_half_happened_for_a_node_that_is_gone_is_undone() {
     let world = World::start(1).await;
-    let urls = url(quorate::dev::ports::free_port().unwrap());
+    let urls = url(quorate_dev::ports::free_port().unwrap());
     world.half_add("gone", &urls, true).await;
     let leader = world.leader().await;
     world.wait_voters(&["etcd-1"]).await;

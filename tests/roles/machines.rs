@@ -1,11 +1,11 @@
 //! The machines of nodes: they ask to join, start what was added, and end once they were removed.
 
 use prost::Message;
-use quorate::dev::etcd::Member;
 use quorate::etcd::members::ChangeFault;
 use quorate::etcd::{MemberId, Revision, Txn};
 use quorate::proto::join::Progress;
 use quorate::proto::{Join, JoinRequest, Role};
+use quorate_dev::etcd::Member;
 
 use super::world::{LONG, World, name, node};
 use crate::support::proxy::Proxy;

@@ -3,7 +3,7 @@
 
 use quorate::proto::Role;
 
-use super::crashes::{Doomed, FLAGS, forgetful, launch, lost};
+use super::crashes::{FLAGS, doomed, forgetful, launch, lost};
 use super::demotions::decide;
 use super::world::World;
 use crate::support::quorate::Launch;
@@ -69,9 +69,9 @@ async fn comes_back(world: &mut World, of: &str) {
 
 /// A member goes under leaders of which the first ends at this point, and joins again.
 async fn removal_survives(world: &mut World, of: &str, way: Way, point: &'static str) {
-    let replicas = Doomed::start(world, point).await;
-    goes(world, of, way).await;
-    replicas.stop().await;
+    let (mut first, mut second) = doomed(world, point).await;
+    first.aborted_during(goes(world, of, way)).await;
+    second.stop().await.unwrap();
     match way {
         // Nobody knew that it is not to be asked: it may have died of that.
         Way::TakenOut => _ = world.machine(of).kill().await.unwrap(),

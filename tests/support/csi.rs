@@ -9,15 +9,15 @@ use quorate::csi::{
     AccessMode, AccessType, CapacityRange, Context, CreateVolume, CsiNodeId, Endpoint, Plugin, PublishVolume,
     SecretValue, Secrets, Topology, VolumeCapability, VolumeId, VolumeName,
 };
-use quorate::dev::csi_plugin::control::Order;
-use quorate::dev::csi_plugin::faults::{Answer, Fault, Happening};
-use quorate::dev::csi_plugin::log::Call;
-use quorate::dev::csi_plugin::process::PluginProcess;
-use quorate::dev::csi_plugin::server::Options;
 use quorate::metrics::Metrics;
+use quorate_dev::csi_plugin::control::Order;
+use quorate_dev::csi_plugin::faults::{Answer, Fault, Happening};
+use quorate_dev::csi_plugin::log::Call;
+use quorate_dev::csi_plugin::process::PluginProcess;
+use quorate_dev::csi_plugin::server::Options;
 use tempfile::TempDir;
 
-use super::quorate::binary;
+use super::quorate::programs;
 
 /// The name of the plugin, unless a test needs another one.
 pub const DRIVER: &str = "test.csi.quorate.dev";
@@ -43,7 +43,7 @@ impl TestPlugin {
         let directory = tempfile::Builder::new().prefix("qcsi-").tempdir().unwrap();
         let mut options = Options::in_directory(directory.path(), DRIVER);
         change(&mut options);
-        let started = PluginProcess::start(&binary(), options).await;
+        let started = PluginProcess::start(&programs().quorate_dev, options).await;
         Self {
             process: started.unwrap_or_else(|error| panic!("{error}")),
             directory,

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::Command;
 
-use quorate::dev::etcd::{Etcd, Options, Tls};
-use quorate::dev::pki::{Authority, CertificateFiles};
+use quorate_dev::etcd::{Etcd, Options, Tls};
+use quorate_dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
 use super::proxy::Proxy;

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
-use quorate::dev::apiserver::{ApiServer, Options, User};
+use quorate_dev::apiserver::{ApiServer, Options, User};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};

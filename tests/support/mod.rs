@@ -10,6 +10,7 @@
 pub mod client;
 pub mod csi;
 pub mod dice;
+pub mod doomed;
 pub mod etcd;
 pub mod hold;
 pub mod kubernetes;

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use quorate::dev::replica::{Options, Replica};
 use quorate::metrics;
+use quorate_dev::replica::{Options, Replica};
+use quorate_dev::workspace::{self, Programs};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -19,7 +20,12 @@ use super::wait::{SOON, eventually, same};
 
 /// The program under test.
 pub fn binary() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_quorate"))
+    programs().quorate
+}
+
+/// Both programs, built from the sources as they are. No test runs with stale ones.
+pub fn programs() -> Programs {
+    workspace::programs().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// How a command ended.
@@ -266,11 +272,11 @@ impl TestReplica {
         let what = format!("{} ends", self.node_id);
         let ended = timeout(SOON, self.running().exited()).await;
         ended
-            .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+            .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}: {}", self.log()))
             .unwrap()
     }
 
-    fn running(&mut self) -> &mut quorate::dev::process::Supervised {
+    fn running(&mut self) -> &mut quorate_dev::process::Supervised {
         self.replica.process().expect("the replica was not stopped")
     }
 }
@@ -312,7 +318,7 @@ impl Replicas {
 }
 
 /// `status.json` below the prefix, if it is there.
-pub fn legible_status(etcd: &TestEtcd, prefix: &str) -> Option<Value> {
+pub fn status_json(etcd: &TestEtcd, prefix: &str) -> Option<Value> {
     let text = etcd.get(&format!("{prefix}/kubernetes/reconciler/status.json"))?;
     Some(serde_json::from_str(&text).unwrap())
 }

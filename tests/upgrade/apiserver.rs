@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::history::History;
 use super::{Cluster, Shipped};
-use crate::support::quorate::legible_status;
+use crate::support::quorate::status_json;
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test]
@@ -15,9 +15,9 @@ async fn an_api_server_that_is_down_delays_the_first_status_and_degrades_a_later
     let mut replica = cluster.deployment("shop").start("a", &first);
     replica.wait_leading().await;
     wait_degraded(&cluster).await;
-    let twin = legible_status(cluster.etcd(), "/shop").unwrap();
+    let json = status_json(cluster.etcd(), "/shop").unwrap();
     assert_eq!(
-        (&twin["state"], &twin["leader"]),
+        (&json["state"], &json["leader"]),
         (&Value::Null, &Value::from("a"))
     );
     assert_eq!(cluster.deployment("shop").status_line().await, "none");
@@ -42,14 +42,14 @@ async fn an_api_server_that_is_down_delays_the_first_status_and_degrades_a_later
         "the state is still in place"
     );
     assert!(replica.leads().await);
-    let since = legible_status(cluster.etcd(), "/shop").unwrap()["degraded"]["since"].clone();
+    let since = status_json(cluster.etcd(), "/shop").unwrap()["degraded"]["since"].clone();
     let errors = replica.metric("quorate_reconcile_errors_total").await.unwrap();
     eventually(SOON, "further passes fail", async || {
         let now = replica.metric("quorate_reconcile_errors_total").await.unwrap();
         if now > errors + 1.0 { Ok(()) } else { Err(now) }
     })
     .await;
-    let still = legible_status(cluster.etcd(), "/shop").unwrap()["degraded"]["since"].clone();
+    let still = status_json(cluster.etcd(), "/shop").unwrap()["degraded"]["since"].clone();
     assert_eq!(since, still, "since the first of them");
     cluster.kubernetes.launch().await.unwrap();
     wait_clear(&cluster).await;
@@ -64,9 +64,9 @@ async fn an_api_server_that_is_down_delays_the_first_status_and_degrades_a_later
 
 async fn wait_degraded(cluster: &Cluster) {
     eventually(SOON, "degraded says that the API server is away", async || {
-        let twin = legible_status(cluster.etcd(), "/shop").unwrap_or_default();
+        let json = status_json(cluster.etcd(), "/shop").unwrap_or_default();
         same(
-            twin["degraded"]["reason"].clone(),
+            json["degraded"]["reason"].clone(),
             Value::from("ApiServerUnavailable"),
         )
     })
@@ -75,8 +75,8 @@ async fn wait_degraded(cluster: &Cluster) {
 
 async fn wait_clear(cluster: &Cluster) {
     eventually(SOON, "degraded is cleared", async || {
-        let twin = legible_status(cluster.etcd(), "/shop").unwrap();
-        same(twin["degraded"].clone(), Value::Null)
+        let json = status_json(cluster.etcd(), "/shop").unwrap();
+        same(json["degraded"].clone(), Value::Null)
     })
     .await;
 }

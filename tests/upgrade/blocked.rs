@@ -11,7 +11,7 @@ use super::witness::Witness;
 use super::{Cluster, Deployment, Shipped, wait_unready};
 use crate::support::client::{commit, put};
 use crate::support::hold::Hold;
-use crate::support::quorate::{TestReplica, legible_status, quorate_with};
+use crate::support::quorate::{TestReplica, quorate_with, status_json};
 use crate::support::wait::{SOON, eventually, same};
 
 /// A node that is a controller of some release.
@@ -35,9 +35,9 @@ async fn wait_blocked(deployment: &Deployment<'_>, leader: &TestReplica, by: &st
     let message = format!("waiting for {by}");
     let shown = deployment.wait_shown(&message).await;
     assert!(shown.contains("WaitingForNodes"), "{shown}");
-    let twin = legible_status(deployment.cluster.etcd(), &deployment.prefix()).unwrap();
-    assert_eq!(twin["degraded"]["message"], message, "{twin}");
-    assert_eq!(twin["degraded"]["reason"], "WaitingForNodes", "{twin}");
+    let json = status_json(deployment.cluster.etcd(), &deployment.prefix()).unwrap();
+    assert_eq!(json["degraded"]["message"], message, "{json}");
+    assert_eq!(json["degraded"]["reason"], "WaitingForNodes", "{json}");
     assert_eq!(leader.metric("quorate_gate_blocked").await, Some(1.0));
     eventually(SOON, "an Event says so", async || {
         let events = "/apis/events.k8s.io/v1/namespaces/kube-system/events";
@@ -144,8 +144,8 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
     let log = late.log();
     assert!(!log.contains("the reconciled state admits this replica"), "{log}");
     eventually(SOON, "nothing is wrong any more", async || {
-        let twin = legible_status(cluster.etcd(), "/shop").unwrap();
-        same(twin["degraded"].clone(), Value::Null)
+        let json = status_json(cluster.etcd(), "/shop").unwrap();
+        same(json["degraded"].clone(), Value::Null)
     })
     .await;
 

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::Cluster;
-use crate::support::quorate::{binary, legible_status, quorate};
+use crate::support::quorate::{binary, quorate, status_json};
 use crate::support::wait::{SOON, eventually, same};
 
 /// A command that goes on, and what it prints.
@@ -152,13 +152,13 @@ async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_
     assert_eq!(shown["leader"]["name"], name, "{shown}");
     assert_eq!(shown["status"]["version"], release.to_string(), "{shown}");
 
-    // The legible twin, as etcdctl shows it.
-    let twin = legible_status(etcd, "/quorate").unwrap();
-    assert_eq!(twin["state"], "DONE");
-    assert_eq!(twin["version"], release.to_string());
-    assert_eq!(twin["minimumCompatibleRelease"], "0.1.0");
-    assert_eq!(twin["leader"], name);
-    assert!(twin["degraded"].is_null());
+    // status.json, as etcdctl shows it.
+    let json = status_json(etcd, "/quorate").unwrap();
+    assert_eq!(json["state"], "DONE");
+    assert_eq!(json["version"], release.to_string());
+    assert_eq!(json["minimumCompatibleRelease"], "0.1.0");
+    assert_eq!(json["leader"], name);
+    assert!(json["degraded"].is_null());
     let text = etcd.get("/quorate/kubernetes/reconciler/status.json").unwrap();
     assert!(
         text.starts_with("{\n  \"state\": \"DONE\",\n  \"version\": "),
@@ -190,7 +190,7 @@ async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_
     let total = wanted.len();
     assert!(shown.contains(&format!("{total}/{total} applied")), "{shown}");
     assert!(
-        shown.contains(&format!("{name} (term {})", twin["term"])),
+        shown.contains(&format!("{name} (term {})", json["term"])),
         "{shown}"
     );
 
@@ -219,7 +219,7 @@ async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_
         listening.until(|line| line == name).await;
         eventually(SOON, "the status names the new leader", async || {
             same(
-                legible_status(etcd, "/quorate").unwrap()["leader"].clone(),
+                status_json(etcd, "/quorate").unwrap()["leader"].clone(),
                 Value::from(name.as_str()),
             )
         })

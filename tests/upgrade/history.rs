@@ -109,7 +109,7 @@ impl History {
     }
 
     /// INV-4 at every revision: the status admitted no release that the objects in place exclude, and was never narrowed
-    /// while a replica was registered that it admitted before and not after. And its legible twin said the same.
+    /// while a replica was registered that it admitted before and not after. status.json said the same.
     pub fn assert_nobody_was_admitted_to_a_state_that_excludes_it(
         &self,
         deployment: &Deployment<'_>,
@@ -144,14 +144,14 @@ impl History {
             }
             if let Some(written) = events.iter().find(|event| event.key() == status_key) {
                 assert!(matches!(written, Event::Put(_)));
-                let twin = events.iter().find(|event| event.key() == json_key);
-                let Some(Event::Put(twin)) = twin else {
-                    panic!("revision {revision}: the status was written without its legible twin");
+                let json = events.iter().find(|event| event.key() == json_key);
+                let Some(Event::Put(json)) = json else {
+                    panic!("revision {revision}: the status was written without status.json");
                 };
-                let twin: Value = serde_json::from_slice(&twin.value).unwrap();
-                assert_eq!(twin["state"], status.state.to_string());
-                assert_eq!(twin["version"], status.version.to_string());
-                assert_eq!(twin["minimumCompatibleRelease"], minimum.to_string());
+                let json: Value = serde_json::from_slice(&json.value).unwrap();
+                assert_eq!(json["state"], status.state.to_string());
+                assert_eq!(json["version"], status.version.to_string());
+                assert_eq!(json["minimumCompatibleRelease"], minimum.to_string());
                 for (node, release) in &now.registered {
                     let shipped = shipped(*release);
                     let admitted = before.as_ref().is_some_and(|before| {

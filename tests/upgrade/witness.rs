@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate::dev::http;
 use quorate::etcd::Etcd;
 use quorate::gate::status::Status;
 use quorate::release::Release;
 use quorate::store::Store;
+use quorate_dev::http;
 use tokio::task::JoinSet;
 
 use super::{Deployment, Shipped};

@@ -1,39 +1,38 @@
 //! Leaders that die at every step. The backend is empty at the end, whatever happened.
 
-use std::os::unix::process::ExitStatusExt;
-
 use super::*;
+use crate::support::doomed::Doomed;
 
 /// A leader dies at this point of a volume's life; the next one carries on.
-async fn die_at(point: &str) {
+async fn die_at(point: &'static str) {
     let plugin = TestPlugin::start_with(|options| options.offers.expand = true).await;
     let world = World::with(plugin).await;
-    let launch = Launch::on(&world.etcd).flag("--lease-ttl=2");
-    let mut dying = launch.clone().flag(format!("--crash-at={point}")).start("r0");
-    // It leads before there is another, so that it is the one that gets there.
-    if point != "volumes.listed" {
-        dying.wait_leading().await;
+    let launch = Launch::on(&world.etcd);
+    let mut dying = Doomed::start(&launch, "r0", point, &world.store);
+    // It leads before the other starts, so that it is the one that reaches the point.
+    match point {
+        "volumes.listed" => dying.aborted().await,
+        _ => dying.wait_leading().await,
     }
-    world.apply(&volume("data", "capacity: {required: 1Mi},")).await;
-    world.done(&["publish", "data", "n1"]).await;
-    if point == "volumes.listed" {
-        dying.ended().await;
-    }
-    // It dies on the way there, or later.
-    let replica = launch.start("r1");
-    world.expect_state("data", "n1", "published").await;
-    assert_eq!(
-        world.attached(&world.backend_id("data").await),
-        ["csi-n1"],
-        "{point}"
-    );
-    world.apply(&volume("data", "capacity: {required: 2Mi},")).await;
-    world.expect_capacity("data", 2 << 20).await;
-    world.unpublish("data", "n1").await;
-    world.delete("data").await;
-    world.expect_empty_backend().await;
-    let ended = dying.ended().await;
-    assert_eq!(ended.signal(), Some(6), "{point} was never reached: {ended}");
+    let replica = dying
+        .aborted_during(async {
+            world.apply(&volume("data", "capacity: {required: 1Mi},")).await;
+            world.done(&["publish", "data", "n1"]).await;
+            let replica = launch.start("r1");
+            world.expect_state("data", "n1", "published").await;
+            assert_eq!(
+                world.attached(&world.backend_id("data").await),
+                ["csi-n1"],
+                "{point}"
+            );
+            world.apply(&volume("data", "capacity: {required: 2Mi},")).await;
+            world.expect_capacity("data", 2 << 20).await;
+            world.unpublish("data", "n1").await;
+            world.delete("data").await;
+            world.expect_empty_backend().await;
+            replica
+        })
+        .await;
     history::check(&world.plugin.calls().unwrap(), point);
     drop(replica);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate::dev::csi_plugin::log::Call;
+use quorate_dev::csi_plugin::log::Call;
 
 /// Panics at the first call that should not have been made. No test has the plugin make up Aborted or
 /// FailedPrecondition where this is asked.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate::dev::csi_plugin::backend::Published;
+use quorate_dev::csi_plugin::backend::Published;
 
 use super::*;
 

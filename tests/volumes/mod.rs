@@ -22,10 +22,10 @@ mod world;
 use std::time::Duration;
 
 use prost::Message;
-use quorate::dev::csi_plugin::faults::Happening;
-use quorate::dev::csi_plugin::log::Call;
 use quorate::etcd::Txn;
 use quorate::proto::{Condition, Publication, Volume};
+use quorate_dev::csi_plugin::faults::Happening;
+use quorate_dev::csi_plugin::log::Call;
 
 use crate::support::csi::{DRIVER, TestPlugin, answer};
 use crate::support::quorate::Launch;

@@ -3,12 +3,12 @@
 
 use std::time::Instant;
 
-use quorate::dev::csi_plugin::control::Order;
-use quorate::dev::csi_plugin::faults::Fault;
 use quorate::proto::publication_status::State;
 use quorate::store::object::Object;
 use quorate::store::object::publication::state;
 use quorate::store::object::volume::required_bytes;
+use quorate_dev::csi_plugin::control::Order;
+use quorate_dev::csi_plugin::faults::Fault;
 
 use super::*;
 use crate::support::dice::{Dice, seed};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use quorate::dev::csi_plugin::control::Order;
 use quorate::etcd::KeyRange;
+use quorate_dev::csi_plugin::control::Order;
 
 use super::*;
 

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use futures::future::join_all;
 use quorate::csi::Session;
-use quorate::etcd::Revision;
-use quorate::volumes::act::{Env, Job, Outcome, Task, act};
-use quorate::volumes::index::Seen;
+use quorate::store::writer::{Writer, writer};
+use quorate::volumes::index::VolumeSnapshot;
+use quorate::volumes::operation::{Env, Job, Outcome, Task, act};
 use quorate::volumes::plan::{Lost, Step};
-use quorate::volumes::write::{Write, WriteError, Writer, writer};
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -24,11 +22,11 @@ async fn told(world: &World) -> (Leader, Writer) {
 }
 
 /// A volume as it is, without anything that is known around it.
-async fn seen(world: &World, name: &str) -> Seen {
+async fn seen(world: &World, name: &str) -> VolumeSnapshot {
     let key = world.store.keys.volume(&parsed(name));
     let (stored, _) = world.store.etcd.get(&key).await.unwrap();
     let stored = stored.unwrap();
-    Seen {
+    VolumeSnapshot {
         volume: Volume::decode(&*stored.value).unwrap(),
         revision: stored.mod_revision,
         publications: Default::default(),
@@ -38,7 +36,7 @@ async fn seen(world: &World, name: &str) -> Seen {
     }
 }
 
-fn job(name: &str, seen: &Seen, step: Step, session: &Arc<Session>) -> Job {
+fn job(name: &str, seen: &VolumeSnapshot, step: Step, session: &Arc<Session>) -> Job {
     Job {
         name: parsed(name),
         driver: parsed(DRIVER),
@@ -100,7 +98,7 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
         ("other", &published, detach(Lost::Unchanged(before))),
     ] {
         let ended = act(env.clone(), job(name, seen, step.clone(), &session)).await;
-        assert!(matches!(ended.outcome, Outcome::Look), "{step:?}: {ended:?}");
+        assert!(matches!(ended.outcome, Outcome::Stale), "{step:?}: {ended:?}");
         assert_eq!(world.records().await, at, "{step:?}: nothing was written");
     }
     assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
@@ -109,32 +107,5 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
     let ended = act(env.clone(), job("other", &published, step, &session)).await;
     assert!(matches!(ended.outcome, Outcome::Done), "{ended:?}");
     world.expect_state("other", "n1", "pendingUnpublish").await;
-    leader.resign().await;
-}
-
-/// INV-8: writes that come at the same time share a transaction.
-#[tokio::test]
-async fn a_write_that_is_refused_takes_none_down_that_travels_with_it() {
-    let world = World::start().await;
-    let (leader, writer) = told(&world).await;
-    let write = |name: &str, expected| {
-        let key = world.store.keys.volume(&parsed(name));
-        writer.write(Write::put(key, expected, vec![0xff]))
-    };
-    let outcomes = join_all([
-        write("a", Revision::ABSENT),
-        write("b", Revision(1)),
-        write("c", Revision::ABSENT),
-    ])
-    .await;
-    assert!(
-        matches!(outcomes[..], [Ok(_), Err(WriteError::Conflict), Ok(_)]),
-        "{outcomes:?}"
-    );
-    let written: Vec<_> = world.records().await.into_iter().map(|kv| kv.key).collect();
-    assert_eq!(
-        written,
-        ["a", "c"].map(|name| world.store.keys.volume(&parsed(name)))
-    );
     leader.resign().await;
 }

@@ -1,7 +1,7 @@
 //! A plugin over TCP with TLS: it is trusted by the authorities of the system, or of the file that `SSL_CERT_FILE` names.
 
-use quorate::dev::pki::Authority;
-use quorate::dev::ports::free_port;
+use quorate_dev::pki::Authority;
+use quorate_dev::ports::free_port;
 
 use super::*;
 

@@ -1,14 +1,14 @@
 //! An etcd, a plugin, and the program on both: what an operator does, and what is to come of it.
 
 use prost::Message;
-use quorate::dev::csi_plugin::backend::id_of;
-use quorate::dev::csi_plugin::log::Call;
 use quorate::etcd::{KeyRange, KeyValue, Txn};
 use quorate::proto::condition::Status;
 use quorate::proto::{Condition, CsiNode, Node, Publication, Volume};
 use quorate::store::object::publication::{state, state_word};
 use quorate::store::{Name, Store};
 use quorate::volumes::controller::{Times, Volumes};
+use quorate_dev::csi_plugin::backend::id_of;
+use quorate_dev::csi_plugin::log::Call;
 
 use super::history;
 use crate::support::csi::{DRIVER, TestPlugin};

@@ -1,4 +1,4 @@
-//! `quorate bundle check`: offline, with all faults at once.
+//! `quorate bundle check`: reports all faults of a bundle, and what an upgrade to it does. Needs no server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,14 +15,14 @@ use crate::resources::upgrade::{Change, Upgrade};
 /// Arguments of `quorate bundle check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit codes: 0 the bundle is good, 4 a rolling update cannot go from the other bundle to this one (the message names the rule), \
+Exit codes: 0 valid, 4 a rolling update from the bundle of --from is not possible (the message names the rule), \
 64 the bundle has faults.")]
 pub struct CheckArgs {
     /// Directory of the bundle; "builtin" is the built-in one
     #[arg(value_name = "DIR", default_value = BUILTIN)]
     bundle: String,
 
-    /// Directory of the bundle that is in place now (or "builtin"): what does the upgrade do, and can a rolling update reach it?
+    /// Directory of the bundle that is in place now, or "builtin"; shows what the upgrade does, and whether a rolling update can make it
     #[arg(long, value_name = "OLD")]
     from: Option<String>,
 }
@@ -32,16 +32,14 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     let bundle = load(&args.bundle)?;
     print(&describe(&bundle))?;
     for file in &bundle.ignored {
-        warn(&format!(
-            "{file} is no manifest by its name (.yaml, .yml, .json): it is ignored"
-        ));
+        warn(&format!("ignoring {file}: not a manifest (.yaml, .yml, .json)"));
     }
     let Some(from) = &args.from else { return Ok(()) };
     let old = load(from)?;
     let upgrade = Upgrade::between(&old, &bundle);
     print(&describe_upgrade(&old, &upgrade))?;
-    if let Some(rollback_violation) = &upgrade.rollback_violation {
-        warn(&format!("there is no rolling way back: {rollback_violation}"));
+    if let Some(violation) = &upgrade.rollback_violation {
+        warn(&format!("a rolling update back is not possible: {violation}"));
     }
     if upgrade.violations.is_empty() {
         return Ok(());
@@ -50,9 +48,9 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     Err(Failure::new(
         Exit::Refused,
         format!(
-            "release {} cannot be reached from {}:\n  {}",
-            bundle.release(),
+            "a rolling update from release {} to {} is not possible:\n  {}",
             old.release(),
+            bundle.release(),
             reasons.join("\n  ")
         ),
     ))
@@ -79,31 +77,31 @@ fn describe(bundle: &Bundle) -> String {
 }
 
 fn describe_upgrade(old: &Bundle, upgrade: &Upgrade) -> String {
-    let mut text = format!("from {} at release {}\n", old.name, old.version);
+    let mut text = format!("from bundle {} at release {}\n", old.name, old.version);
     if upgrade.changes.is_empty() {
-        text.push_str("  no object changes\n");
+        text.push_str("  no changes\n");
     }
     for (object, change) in &upgrade.changes {
         let line = match change {
             Change::Added => format!("added      {object}"),
             Change::Changed => format!("changed    {object}"),
-            Change::Recreated(fields) => format!("recreated  {object} ({})", cannot_change(fields)),
+            Change::Recreated(fields) => format!("recreated  {object} ({})", immutable(fields)),
             Change::Refused(fields) => format!(
-                "fails      {object} ({}; to delete it and create it anew, annotate it with {RECREATE}: \"true\")",
-                cannot_change(fields)
+                "fails      {object} ({}; annotate it with {RECREATE}: \"true\" to recreate it)",
+                immutable(fields)
             ),
             Change::Pruned => format!("pruned     {object}"),
-            Change::Kept => format!("kept       {object} (deleted only if annotated with {PRUNE}: \"true\")"),
+            Change::Kept => format!("kept       {object} (annotate it with {PRUNE}: \"true\" to delete it)"),
         };
         let _ = writeln!(text, "  {line}");
     }
     text
 }
 
-fn cannot_change(fields: &[&str]) -> String {
+fn immutable(fields: &[&str]) -> String {
     let fields: Vec<String> = fields
         .iter()
         .map(|field| field.trim_start_matches('/').replace('/', "."))
         .collect();
-    format!("{} cannot change", fields.join(", "))
+    format!("immutable: {}", fields.join(", "))
 }

@@ -1,4 +1,4 @@
-//! `quorate bundle diff`: what a pass would do now.
+//! `quorate bundle diff`: shows what a pass would do now.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::resources::preview::{Preview, preview};
 /// Arguments of `quorate bundle diff`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Nothing is written, in Kubernetes or in etcd. What would be pruned is known from the inventory in etcd.
+Writes nothing, in Kubernetes or in etcd. The inventory in etcd says which objects a pass would prune.
 
-Exit codes: 0 done, whether or not something would change; with --exit-code 5 if something would; 4 an object could not \
-be put in place (the reason is shown with it); 1 failed.")]
+Exit codes: 0 done, with or without differences; 5 with --exit-code, if objects would change; 4 an object cannot be \
+applied (the output shows the reason); 1 failed.")]
 pub struct DiffArgs {
     /// Directory of the bundle; "builtin" is the built-in one
     #[arg(long, env = "QUORATE_BUNDLE", value_name = "DIR", default_value = BUILTIN)]
@@ -30,7 +30,7 @@ pub struct DiffArgs {
     #[arg(long, env = "QUORATE_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// End with exit code 5 if something would change
+    /// Exit with code 5 if objects would change
     #[arg(long)]
     exit_code: bool,
 }
@@ -45,7 +45,7 @@ pub async fn run(args: &DiffArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     inventory
         .load()
         .await
-        .map_err(|error| Failure::failed(format!("the inventory cannot be read: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot read the inventory: {error}")))?;
     let previews = preview(&kube, &bundle, &inventory)
         .await
         .map_err(Failure::failed)?;
@@ -61,20 +61,20 @@ pub async fn run(args: &DiffArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "{changes} of {} objects would change, {refused} could not be put in place",
+        "{changes} of {} objects would change, {refused} cannot be applied",
         previews.len()
     );
     print(&text)?;
     if refused > 0 {
         return Err(Failure::new(
             Exit::Refused,
-            format!("{refused} objects could not be put in place"),
+            format!("{refused} objects cannot be applied"),
         ));
     }
     if args.exit_code && changes > 0 {
         return Err(Failure::new(
             Exit::Conflict,
-            "the cluster is not as the bundle wants it",
+            "the cluster differs from the bundle",
         ));
     }
     Ok(())
@@ -85,10 +85,10 @@ fn show(text: &mut String, object: &ObjectRef, preview: &Preview) {
         Preview::Unchanged => return,
         Preview::Create => format!("+ {object}"),
         Preview::Change(_) => format!("~ {object}"),
-        Preview::Recreate(why) => format!("-+ {object}: deleted and created anew: {why}"),
+        Preview::Recreate(why) => format!("-+ {object}: deleted and recreated, immutable fields: {why}"),
         Preview::Prune => format!("- {object}: no longer in the bundle"),
         Preview::Keep => format!(
-            "  {object}: no longer in the bundle, but kept (deleted only if annotated with {PRUNE}: \"true\")"
+            "  {object}: no longer in the bundle, kept (annotate it with {PRUNE}: \"true\" to delete it)"
         ),
         Preview::Refused(why) => format!("! {object}: {why}"),
     };

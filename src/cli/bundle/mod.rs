@@ -22,18 +22,18 @@ pub struct BundleArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Check a bundle offline, and what an upgrade to it means
+    /// Check a bundle, and an upgrade to it, offline
     Check(check::CheckArgs),
-    /// Show what would change in the cluster, by the API server's own dry run
+    /// Show what would change in the cluster, by a server-side dry run
     Diff(diff::DiffArgs),
-    /// Print the permissions that keeping a bundle in place takes, as YAML
+    /// Print the RBAC objects that the controller needs for a bundle
     Rbac(rbac::RbacArgs),
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// A failure that says what is wrong and where.
+/// A failure with the exit code of the subcommand.
 pub async fn run(args: BundleArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     match args.command {
         Command::Check(args) => check::run(&args),
@@ -42,8 +42,11 @@ pub async fn run(args: BundleArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
 }
 
-/// What `--bundle` of `run` and `dev` means.
-pub(super) fn of_flag(directory: Option<&Path>) -> Result<Bundle, Failure> {
+/// Loads the bundle of `--bundle`, or the built-in one without the flag.
+///
+/// # Errors
+/// A usage failure that says what is wrong with the bundle.
+pub fn of_flag(directory: Option<&Path>) -> Result<Bundle, Failure> {
     match directory {
         Some(directory) => {
             Bundle::load(directory).map_err(|error| Failure::usage(format!("--bundle: {error}")))
@@ -52,7 +55,7 @@ pub(super) fn of_flag(directory: Option<&Path>) -> Result<Bundle, Failure> {
     }
 }
 
-/// Loads the bundle in a directory, or the built-in one.
+/// Loads the bundle in a directory; `builtin` is the built-in one, unless a directory has that name.
 fn load(directory: &str) -> Result<Bundle, Failure> {
     if directory == BUILTIN && !Path::new(directory).exists() {
         return Ok(Bundle::builtin());

@@ -1,4 +1,4 @@
-//! `quorate bundle rbac`: the permissions that a bundle takes.
+//! `quorate bundle rbac`: prints the permissions that the controller needs for a bundle.
 
 use clap::Args;
 
@@ -16,11 +16,11 @@ pub struct RbacArgs {
     #[arg(value_name = "DIR", default_value = BUILTIN)]
     bundle: String,
 
-    /// Directory of the bundle that is in place now (or "builtin"): adds what it takes to prune its objects
+    /// Directory of the bundle that is in place now, or "builtin"; adds the permissions to prune its objects
     #[arg(long, value_name = "OLD")]
     from: Option<String>,
 
-    /// Service account of the controller that gets them
+    /// Service account of the controller
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "quorate-system/quorate", value_parser = service_account)]
     service_account: (String, String),
 }
@@ -34,14 +34,14 @@ fn service_account(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// At the head of the output: what a reader who checks it has to know.
+/// The comment at the top of the output, for a reader who reviews the permissions.
 const PREAMBLE: &str = "\
 # The permissions of the controller for its bundle, printed by `quorate bundle rbac`.
 #
-# Every write names its object, creations too: Kubernetes cannot restrict a create by POST to names, but the controller
-# creates by server-side apply at the object's own URL, where it can. Lists and watches are of a kind as a whole.
-# escalate and bind, on named roles only, are what it takes to write roles that grant more than the controller holds.
-# To prune what an earlier bundle held, its names are needed as well: `quorate bundle rbac DIR --from OLD`.
+# Every permission to write names its object, creations included: the controller creates by server-side apply at the
+# object's own URL. Kubernetes can restrict that to names, unlike a create by POST. Lists and watches cover a whole kind.
+# escalate and bind, on named roles only, allow the controller to write roles that grant more than it holds.
+# Pruning the objects of an earlier bundle needs permissions on their names: `quorate bundle rbac DIR --from OLD`.
 ";
 
 /// Runs the command.
@@ -51,7 +51,7 @@ pub fn run(args: &RbacArgs) -> Result<(), Failure> {
     let permissions = Permissions::of(&bundle, before.as_ref());
     for guessed in permissions.guessed() {
         warn(&format!(
-            "only the API server knows the plural of {guessed}: check it with `kubectl api-resources`"
+            "{guessed} is a guess, only the API server knows the plural; check it with `kubectl api-resources`"
         ));
     }
     let (namespace, name) = &args.service_account;

@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::kinds::target::{Target, TargetParser};
-use super::kinds::{Concerns, Kind, Shown, mending, not_found};
+use super::kinds::{Concerns, Kind, Shown};
 use super::view::{LiveView, View};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Column, Format, Reader, Table, one_line, print, warn};
+use crate::etcd::KeyValue;
 use crate::store::object::label::Selector;
 use crate::store::object::text::{to_json, to_yaml};
 use crate::store::object::with_header;
@@ -92,80 +93,51 @@ struct Selection {
 }
 
 impl Selection {
-    fn ranges(&self, store: &Store) -> Vec<crate::etcd::KeyRange> {
-        if self.names.is_empty() {
-            return self.kind.ranges(&store.keys, None);
-        }
-        let ranges = self
-            .names
-            .iter()
-            .flat_map(|name| self.kind.ranges(&store.keys, Some(name)));
-        // Names share ranges where those are not about one object, as with the candidates of the election.
-        ranges.fold(Vec::new(), |mut distinct, range| {
-            if !distinct.contains(&range) {
-                distinct.push(range);
-            }
-            distinct
-        })
+    /// An object as it is shown, if it matches the selector.
+    fn show(&self, view: &View, name: &str, stored: &KeyValue, now: Timestamp) -> Option<(String, Shown)> {
+        let shown = self.kind.show(view, name, stored, now);
+        self.selector
+            .matches(&shown.labels)
+            .then(|| (name.to_owned(), shown))
     }
 
-    /// The object with this key, if it is there and wanted.
+    /// The object with this key, if it exists and is selected.
     fn pick(&self, view: &View, key: &[u8], now: Timestamp) -> Option<(String, Shown)> {
         let stored = view.get(key)?;
         let name = self.kind.name(&view.keys, key)?;
         let is_wanted = |wanted: &Id| self.kind.locate(view, wanted) == key;
         let wanted = self.names.is_empty() || self.names.iter().any(is_wanted);
-        let shown = wanted.then(|| self.kind.show(view, name, stored, now))?;
-        self.selector
-            .matches(&shown.labels)
-            .then(|| (name.to_owned(), shown))
+        wanted.then(|| self.show(view, name, stored, now)).flatten()
     }
 }
 
 async fn list(store: &Store, selection: &Selection, mut printer: Printer) -> Result<(), Failure> {
-    let view = View::of(store, selection.kind, &selection.ranges(store)).await?;
+    let kind = selection.kind;
+    let view = kind.read(store, &selection.names).await?;
+    let (found, missing) = kind.select(&view, &selection.names);
     let now = Timestamp::now();
-    let mut missing = Vec::new();
-    let mut keys = Vec::new();
-    if selection.names.is_empty() {
-        keys.extend(view.iter().map(|kv| kv.key.clone()));
-    }
-    for name in &selection.names {
-        let key = selection.kind.locate(&view, name);
-        match view.get(&key) {
-            Some(_) => keys.push(key),
-            None => missing.push(name),
-        }
-    }
-    let shown: Vec<(String, Shown)> = keys
+    let shown: Vec<(String, Shown)> = found
         .iter()
-        .filter_map(|key| selection.pick(&view, key, now))
+        .filter_map(|(name, stored)| selection.show(&view, name, stored, now))
         .collect();
     if shown.is_empty() && missing.is_empty() {
-        let plural = selection.kind.words().plural;
-        eprintln!("no {plural} found below {}", store.keys.prefix());
+        eprintln!("no {} found below {}", kind.words().plural, store.keys.prefix());
     }
-    let malformed: Vec<String> = shown
-        .iter()
-        .filter(|(_, shown)| shown.malformed.is_some())
-        .map(|(name, _)| printer.id(name))
-        .collect();
     // Documents are one object or one list, also where nothing was found; a table of nothing is empty.
     let single = selection.names.len() == 1;
     if !(single && shown.is_empty()) {
         printer.list(&shown, single, view.revision().0)?;
     }
     if !missing.is_empty() {
-        return Err(not_found(selection.kind, &missing, &store.keys));
+        return Err(kind.not_found(&missing, &store.keys));
     }
+    let malformed = shown.iter().filter(|(_, shown)| shown.malformed.is_some());
+    let malformed: Vec<String> = malformed.map(|(name, _)| printer.id(name)).collect();
     if selection.names.is_empty() || malformed.is_empty() {
         return Ok(());
     }
     let malformed = malformed.join(", ");
-    Err(
-        Failure::failed(format!("{malformed} cannot be read (see the warning)"))
-            .hint(mending(selection.kind.words().kind)),
-    )
+    Err(Failure::failed(format!("{malformed} cannot be read (see the warning)")).hint(kind.mending()))
 }
 
 async fn watch(store: &Store, selection: &Selection, mut printer: Printer) -> Result<(), Failure> {
@@ -174,7 +146,11 @@ async fn watch(store: &Store, selection: &Selection, mut printer: Printer) -> Re
 }
 
 async fn watch_objects(store: &Store, selection: &Selection, printer: &mut Printer) -> Result<(), Failure> {
-    let mut live = LiveView::new(&store.etcd, store.keys.clone(), selection.ranges(store));
+    let mut live = LiveView::new(
+        &store.etcd,
+        store.keys.clone(),
+        selection.kind.ranges_of(&store.keys, &selection.names),
+    );
     let mut last: BTreeMap<Vec<u8>, (String, Shown)> = BTreeMap::new();
     loop {
         let mut concerned = std::collections::BTreeSet::new();

@@ -1,6 +1,6 @@
 //! Reading the one object that a command is about to change.
 
-use super::kinds::mending;
+use super::kinds::registry::by_kind;
 use crate::cli::exit::{Exit, Failure};
 use crate::etcd::Revision;
 use crate::store::Store;
@@ -52,5 +52,6 @@ impl<O: Object> Stored<O> {
 pub fn malformed<O: Object>(name: &str, why: &Malformed) -> Failure {
     let kind = O::KIND.to_lowercase();
     let message = format!("refused by rule Malformed: {kind}/{name} cannot be read: {why}");
-    Failure::new(Exit::Refused, message).hint(mending(O::KIND))
+    Failure::new(Exit::Refused, message)
+        .hint(by_kind(O::KIND).map_or("only its writer can mend it", |kind| kind.mending()))
 }

@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 
 use futures::future::select_all;
 
-use super::kinds::Kind;
 use crate::cli::exit::Failure;
 use crate::cli::roles::facts;
 use crate::etcd::members::{MemberList, MemberReport};
@@ -43,18 +42,6 @@ impl View {
             derived: OnceLock::new(),
             members: None,
         }
-    }
-
-    /// Reads what a kind shows of these objects, or of all.
-    ///
-    /// # Errors
-    /// A failure if etcd did not answer.
-    pub async fn of(store: &Store, kind: &dyn Kind, ranges: &[KeyRange]) -> Result<Self, Failure> {
-        let mut view = Self::read(store, ranges).await?;
-        if kind.looks_at_members() {
-            view.look_at_members(store).await?;
-        }
-        Ok(view)
     }
 
     /// Asks etcd for its members, and each of those how it fares.

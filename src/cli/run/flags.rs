@@ -12,7 +12,7 @@ use crate::cli::duration::whole_seconds;
 use crate::etcd::Config;
 use crate::failpoint::Pause;
 use crate::gate::controller::Times;
-use crate::gate::plan::Own;
+use crate::gate::plan::BundleVersions;
 use crate::kube::Limits;
 use crate::kube::events::Pod;
 use crate::replica::Settings;
@@ -176,10 +176,10 @@ impl RunArgs {
     }
 
     /// Of the replica of this name, whose bundle is of this release.
-    pub(super) fn settings(&self, node: Name, own: Own) -> Settings {
+    pub(super) fn settings(&self, node: Name, bundle: BundleVersions) -> Settings {
         Settings {
             node,
-            own,
+            bundle,
             lease_ttl: self.lease_ttl,
             times: Times {
                 settle: Duration::from_millis(self.settle_ms),

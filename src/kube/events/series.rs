@@ -1,4 +1,4 @@
-//! Which notices become Events, which are counted on one, and which are held back.
+//! Decides whether a notice becomes a new Event, raises the count of an existing one, or is dropped.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,81 +7,84 @@ use super::Notice;
 
 /// What to do with a notice.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Publish it as seen so many times: counted on the Event of this name, or as a new one.
+pub(super) enum Decision {
+    /// Publish the notice with this count: on the Event `on`, or as a new one.
     Send { on: Option<String>, count: u32 },
-    /// Nothing: counted here only, or too many.
+    /// Publish nothing: the notice was only counted, or there are too many.
     Hold,
 }
 
-/// The notices of the last minutes, and how many more may be sent.
+/// The notices of the last minutes, and a token bucket that limits requests.
 #[derive(Debug)]
 pub(super) struct Series {
-    running: HashMap<Notice, Running>,
+    recent: HashMap<Notice, Recent>,
     tokens: f64,
     refilled: Option<Instant>,
 }
 
+/// A notice of the last minutes.
 #[derive(Debug)]
-struct Running {
-    name: Option<String>,
+struct Recent {
+    /// The Event that carries it, once one was published.
+    event: Option<String>,
     count: u32,
     seen: Instant,
-    /// When it last got through.
+    /// When the last request for it succeeded.
     sent: Option<Instant>,
-    /// Whether the last attempt did not, as far as is known.
-    is_open: bool,
+    /// Whether a request was started and its success is not known.
+    unconfirmed: bool,
 }
 
 impl Default for Series {
     fn default() -> Self {
         Self {
-            running: HashMap::new(),
+            recent: HashMap::new(),
             tokens: BURST,
             refilled: None,
         }
     }
 }
 
-/// Silence after which the same notice is a new Event: as in client-go's event recorder.
+/// After this silence the same notice becomes a new Event, as in client-go's event recorder.
 const ENDS_AFTER: Duration = Duration::from_secs(6 * 60);
 
-/// A repeated notice is counted on its Event at most this often.
+/// The shortest time between two updates of an Event's count.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
 
-/// New Events and repeated attempts at once, and seconds until another one may follow. client-go allows 25 and then one
-/// in five minutes.
+/// New Events and repeated attempts share one bucket: 25 at once, then one every 10 s. client-go allows 25, then one
+/// every five minutes.
 const BURST: f64 = 25.0;
 const REFILL_SECONDS: f64 = 10.0;
 
 impl Series {
-    pub(super) fn take(&mut self, notice: &Notice, now: Instant) -> Step {
-        self.running
-            .retain(|_, running| now.saturating_duration_since(running.seen) < ENDS_AFTER);
-        if let Some(running) = self.running.get_mut(notice) {
-            running.count = running.count.saturating_add(1);
-            running.seen = now;
-            let since = running.sent.map(|sent| now.saturating_duration_since(sent));
+    /// Counts a notice and decides what to do with it.
+    pub(super) fn take(&mut self, notice: &Notice, now: Instant) -> Decision {
+        self.recent
+            .retain(|_, recent| now.saturating_duration_since(recent.seen) < ENDS_AFTER);
+        if let Some(recent) = self.recent.get_mut(notice) {
+            recent.count = recent.count.saturating_add(1);
+            recent.seen = now;
+            let since = recent.sent.map(|sent| now.saturating_duration_since(sent));
             if since.is_some_and(|since| since < COUNT_EVERY) {
-                return Step::Hold;
+                return Decision::Hold;
             }
-            if running.name.is_some() && !running.is_open {
-                return running.send();
+            if recent.event.is_some() && !recent.unconfirmed {
+                return recent.send();
             }
         }
-        // An API server in trouble meets no more attempts than new Events (INV-9).
+        // Repeated attempts at an API server in trouble are limited like new Events (INV-9).
         if !self.take_token(now) {
-            tracing::debug!(reason = notice.reason, "an Event is held back: too many");
-            return Step::Hold;
+            tracing::debug!(reason = notice.reason, "rate limit: dropped an Event");
+            return Decision::Hold;
         }
-        let running = self.running.entry(notice.clone()).or_insert(Running {
-            name: None,
+        let recent = self.recent.entry(notice.clone()).or_insert(Recent {
+            event: None,
             count: 1,
             seen: now,
             sent: None,
-            is_open: false,
+            unconfirmed: false,
         });
-        running.send()
+        recent.send()
     }
 
     fn take_token(&mut self, now: Instant) -> bool {
@@ -97,21 +100,21 @@ impl Series {
         has_one
     }
 
-    /// It got through, as the Event of this name.
+    /// Notes that the notice was published on the Event `name`.
     pub(super) fn sent(&mut self, notice: &Notice, name: String, now: Instant) {
-        if let Some(running) = self.running.get_mut(notice) {
-            running.name = Some(name);
-            running.sent = Some(now);
-            running.is_open = false;
+        if let Some(recent) = self.recent.get_mut(notice) {
+            recent.event = Some(name);
+            recent.sent = Some(now);
+            recent.unconfirmed = false;
         }
     }
 }
 
-impl Running {
-    fn send(&mut self) -> Step {
-        self.is_open = true;
-        Step::Send {
-            on: self.name.clone(),
+impl Recent {
+    fn send(&mut self) -> Decision {
+        self.unconfirmed = true;
+        Decision::Send {
+            on: self.event.clone(),
             count: self.count,
         }
     }
@@ -131,16 +134,16 @@ mod tests {
         }
     }
 
-    const NEW: Step = Step::Send { on: None, count: 1 };
+    const NEW: Decision = Decision::Send { on: None, count: 1 };
 
-    fn on(name: &str, count: u32) -> Step {
+    fn on(name: &str, count: u32) -> Decision {
         let on = Some(name.to_owned());
-        Step::Send { on, count }
+        Decision::Send { on, count }
     }
 
     fn sends(series: &mut Series, notices: impl Iterator<Item = Notice>, now: Instant) -> usize {
         notices
-            .filter(|notice| series.take(notice, now) != Step::Hold)
+            .filter(|notice| series.take(notice, now) != Decision::Hold)
             .count()
     }
 
@@ -151,13 +154,13 @@ mod tests {
         assert_eq!(series.take(&notice("a"), start), NEW);
         series.sent(&notice("a"), "first".to_owned(), start);
         let soon = start + Duration::from_secs(1);
-        assert_eq!(series.take(&notice("a"), soon), Step::Hold);
+        assert_eq!(series.take(&notice("a"), soon), Decision::Hold);
         assert_eq!(series.take(&notice("a"), start + COUNT_EVERY), on("first", 3));
         assert_eq!(series.take(&notice("b"), start + COUNT_EVERY), NEW);
     }
 
     #[test]
-    fn after_a_long_silence_it_is_a_new_event() {
+    fn after_a_long_silence_the_same_notice_is_a_new_event() {
         let mut series = Series::default();
         let start = Instant::now();
         series.take(&notice("a"), start);
@@ -166,23 +169,23 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_was_cut_off_or_refused_was_not_sent_and_the_next_of_its_kind_is() {
+    fn after_a_cancelled_or_refused_event_the_next_one_is_sent() {
         let mut series = Series::default();
         let start = Instant::now();
         assert_eq!(series.take(&notice("a"), start), NEW);
         let soon = start + Duration::from_secs(1);
-        let again = Step::Send { on: None, count: 2 };
+        let again = Decision::Send { on: None, count: 2 };
         assert_eq!(series.take(&notice("a"), soon), again);
         series.sent(&notice("a"), "first".to_owned(), soon);
-        assert_eq!(series.take(&notice("a"), soon), Step::Hold);
+        assert_eq!(series.take(&notice("a"), soon), Decision::Hold);
         let later = soon + COUNT_EVERY;
         assert_eq!(series.take(&notice("a"), later), on("first", 4));
         assert_eq!(series.take(&notice("a"), later), on("first", 5));
     }
 
-    /// INV-9: where the API server refuses everything.
+    /// INV-9, with an API server that refuses everything.
     #[test]
-    fn attempts_that_fail_are_as_few_as_new_events() {
+    fn failed_attempts_are_limited_like_new_events() {
         let mut series = Series::default();
         let start = Instant::now();
         let same = || std::iter::repeat_with(|| notice("a")).take(1_000);
@@ -190,12 +193,12 @@ mod tests {
         let later = start + Duration::from_secs(20);
         assert_eq!(sends(&mut series, same(), later), 2);
         series.sent(&notice("a"), "first".to_owned(), later);
-        // The first attempt to count it is due, whatever others there are; those that repeat it are not.
+        // The first attempt to raise the count needs no token; the repeated ones do.
         assert_eq!(sends(&mut series, same(), later + COUNT_EVERY), 1 + 6);
     }
 
     #[test]
-    fn a_flood_of_different_notices_is_held_back() {
+    fn a_flood_of_different_notices_is_limited() {
         let mut series = Series::default();
         let start = Instant::now();
         let different = |numbers: std::ops::Range<u32>| numbers.map(|number| notice(&number.to_string()));

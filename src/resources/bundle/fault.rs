@@ -1,4 +1,4 @@
-//! What is wrong with a bundle: everything, each with its place.
+//! The faults of a bundle, each with its place.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Place {
     /// Relative to the bundle's directory.
     pub file: String,
-    /// Which document of it, from 1; `None` for the file as a whole.
+    /// The number of the document, from 1; `None` for the file as a whole.
     pub document: Option<usize>,
 }
 
@@ -21,14 +21,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong.
+/// One fault.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    /// Where.
+    /// The document.
     pub place: Place,
     /// Path of the field; empty for the document as a whole.
     pub field: String,
-    /// What.
+    /// The fault in words that follow the path of the field.
     pub what: String,
 }
 
@@ -52,13 +52,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A bundle that cannot be used, with everything that is wrong.
+/// A bundle with faults.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the bundle {name} cannot be used:{}", listed(faults))]
+#[error("invalid bundle {name}:{}", listed(faults))]
 pub struct BadBundle {
-    /// Its directory.
+    /// The directory of the bundle.
     pub name: String,
-    /// At least one.
+    /// All faults, at least one.
     pub faults: Vec<Fault>,
 }
 

@@ -1,4 +1,4 @@
-//! One object of a bundle: what is demanded of its document, and what is sent of it.
+//! One object of a bundle: reads and checks its document, and derives the body to apply.
 
 use std::collections::BTreeMap;
 
@@ -8,38 +8,38 @@ use super::super::kinds;
 use super::fault::{Fault, Place};
 use crate::kube::ObjectRef;
 
-/// Label of every object that is in place; its value is the bundle's name. Half of what makes an object ours.
+/// Label of every managed object. Its value is the name of the bundle.
 pub const LABEL: &str = "quorate.dev/bundle";
 
-/// Annotation of a manifest: `"true"` takes over an object that exists and is not ours.
+/// Annotation of a manifest: `"true"` takes over an existing object that is not ours.
 pub const ADOPT: &str = "quorate.dev/adopt";
 
-/// Annotation of an object: whether it is deleted once no bundle holds it any more. Unless it says so, Namespaces,
-/// CustomResourceDefinitions, PersistentVolumes and their claims are not, and everything else is.
+/// Annotation of an object: whether the object is deleted once the bundle no longer holds it. The default is `"false"` for
+/// Namespaces, CustomResourceDefinitions, PersistentVolumes and PersistentVolumeClaims, `"true"` for other kinds.
 pub const PRUNE: &str = "quorate.dev/prune";
 
-/// Annotation of a manifest: whether the object is deleted and created anew where a field has to change that cannot.
-/// The default is that of [`PRUNE`].
+/// Annotation of a manifest: whether the object is deleted and recreated if an immutable field has to change. The default
+/// is that of [`PRUNE`].
 pub const RECREATE: &str = "quorate.dev/recreate";
 
-/// An object as the bundle wants it.
+/// An object of the bundle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
-    /// Which object.
+    /// Names the object.
     pub object: ObjectRef,
     /// API version without the group: `v1`.
     pub version: String,
-    /// What is applied: the document with the bundle's label, without what only a server sets.
+    /// The body of the apply: the document with the bundle's label and without the fields that only a server sets.
     pub body: Value,
-    /// Whether an object that is not ours is taken over.
+    /// Whether to take over an existing object that is not ours.
     pub adopt: bool,
-    /// Whether it may be deleted and created anew.
+    /// Whether to delete and recreate the object if an immutable field has to change.
     pub recreate: bool,
-    /// Where it is written.
+    /// The document that holds the object.
     pub place: Place,
 }
 
-/// Whether an object may be deleted for good, by its annotations.
+/// Whether an object that the bundle no longer holds may be deleted, by its annotations and its kind.
 pub fn may_be_pruned(object: &ObjectRef, annotations: &BTreeMap<String, String>) -> bool {
     match annotations.get(PRUNE).map(String::as_str) {
         Some("true") => true,
@@ -48,7 +48,7 @@ pub fn may_be_pruned(object: &ObjectRef, annotations: &BTreeMap<String, String>)
     }
 }
 
-/// Reads one object. Every fault is added to `faults`; one is enough for there to be no manifest.
+/// Reads one object, and adds every fault to `faults`. Returns no manifest if there is one.
 pub(super) fn read(
     document: Value,
     bundle: &str,
@@ -58,40 +58,25 @@ pub(super) fn read(
     let before = faults.len();
     let mut reader = Reader { place, faults };
     let Value::Object(mut body) = document else {
-        reader.fault("", "expected an object with apiVersion, kind and metadata");
+        reader.fault("", "must be an object with apiVersion, kind and metadata");
         return None;
     };
     let api_version = reader.text(&body, "apiVersion", "apiVersion");
     let kind = reader.text(&body, "kind", "kind");
-    // Written by generators, owned by the server; applying it would mean to own it.
+    // Generators write a status, but the server owns it; applying it would take it over.
     body.remove("status");
     let (name, namespace, annotations) = match body.get_mut("metadata") {
         Some(Value::Object(metadata)) => reader.metadata(metadata, bundle),
         Some(_) => {
-            reader.fault("metadata", "expected an object");
+            reader.fault("metadata", "must be an object");
             return None;
         }
         None => {
-            reader.fault("metadata", "is missing");
+            reader.fault("metadata", "is required");
             return None;
         }
     };
-    let (group, version) = match api_version.as_deref().map(|text| (text, text.split_once('/'))) {
-        Some((_, Some((group, version))))
-            if !group.is_empty() && !version.is_empty() && !version.contains('/') =>
-        {
-            (group.to_owned(), version.to_owned())
-        }
-        Some((version, None)) if !version.is_empty() => (String::new(), version.to_owned()),
-        Some((text, _)) => {
-            reader.fault(
-                "apiVersion",
-                format!("\"{text}\" is not GROUP/VERSION or VERSION"),
-            );
-            return None;
-        }
-        None => return None,
-    };
+    let (group, version) = reader.group_version(&api_version?)?;
     let kind = kind?;
     reader.scope(&group, &kind, namespace.as_deref());
     let flag = |annotation| annotations.get(annotation).copied();
@@ -121,26 +106,40 @@ impl Reader<'_> {
         self.faults.push(Fault::new(self.place.clone(), field, what));
     }
 
-    /// A field that has to be a text with something in it.
+    /// Splits `GROUP/VERSION`; the core group is empty and written without a slash.
+    fn group_version(&mut self, api_version: &str) -> Option<(String, String)> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let core = !api_version.contains('/');
+        if version.is_empty() || version.contains('/') || (group.is_empty() && !core) {
+            self.fault(
+                "apiVersion",
+                format!("\"{api_version}\" is not GROUP/VERSION or VERSION"),
+            );
+            return None;
+        }
+        Some((group.to_owned(), version.to_owned()))
+    }
+
+    /// Reads a string that must not be empty.
     fn text(&mut self, object: &Map<String, Value>, key: &str, path: &str) -> Option<String> {
         match object.get(key) {
             Some(Value::String(text)) if !text.trim().is_empty() => Some(text.clone()),
             Some(Value::String(_)) => {
-                self.fault(path, "is empty");
+                self.fault(path, "must not be empty");
                 None
             }
             Some(_) => {
-                self.fault(path, "expected a text");
+                self.fault(path, "must be a string");
                 None
             }
             None => {
-                self.fault(path, "is missing");
+                self.fault(path, "is required");
                 None
             }
         }
     }
 
-    /// Name, namespace and our annotations; sets our label.
+    /// Reads name, namespace and our annotations, and sets our label.
     fn metadata(
         &mut self,
         metadata: &mut Map<String, Value>,
@@ -152,20 +151,17 @@ impl Reader<'_> {
         }
         for key in SERVER_FIELDS {
             if metadata.contains_key(*key) {
-                self.fault(&format!("metadata.{key}"), "is set by the server: leave it out");
+                self.fault(&format!("metadata.{key}"), "is set by the server; remove it");
             }
         }
         if metadata.contains_key("generateName") {
-            self.fault(
-                "metadata.generateName",
-                "an object of a bundle has a fixed name: give metadata.name",
-            );
+            self.fault("metadata.generateName", "is not allowed; set metadata.name");
         }
         let name = self.text(metadata, "name", "metadata.name").filter(|name| {
-            // What Kubernetes demands of every name, as path of a URL; kinds demand more, and their servers check it.
+            // The rules for every name, because it is part of a URL. Kinds have stricter rules, which the server checks.
             let good = !name.contains(['/', '%']) && name != "." && name != ".." && name.len() <= 253;
             if !good {
-                self.fault("metadata.name", format!("\"{name}\" cannot be a name"));
+                self.fault("metadata.name", format!("\"{name}\" is not a valid name"));
             }
             good
         });
@@ -178,7 +174,7 @@ impl Reader<'_> {
                 if !good {
                     self.fault(
                         "metadata.namespace",
-                        format!("\"{namespace}\" cannot be a namespace"),
+                        format!("\"{namespace}\" is not a valid namespace"),
                     );
                 }
                 good
@@ -193,8 +189,8 @@ impl Reader<'_> {
         for (key, value) in self.ours(metadata, "annotations") {
             let Some(known) = [ADOPT, PRUNE, RECREATE].into_iter().find(|known| *known == key) else {
                 let what = match key == LABEL {
-                    true => "is a label, and set by itself".to_owned(),
-                    false => format!("is unknown; there are {ADOPT}, {PRUNE} and {RECREATE}"),
+                    true => "is a label, which Quorate sets; remove it".to_owned(),
+                    false => format!("is unknown; known are {ADOPT}, {PRUNE} and {RECREATE}"),
                 };
                 self.fault(&format!("metadata.annotations[{key}]"), what);
                 continue;
@@ -205,7 +201,7 @@ impl Reader<'_> {
                 _ => {
                     self.fault(
                         &format!("metadata.annotations[{key}]"),
-                        format!("is {value}: expected \"true\" or \"false\", as a text"),
+                        format!("is {value}; must be the string \"true\" or \"false\""),
                     );
                     None
                 }
@@ -220,13 +216,13 @@ impl Reader<'_> {
             if key != LABEL {
                 let what = match [ADOPT, PRUNE, RECREATE].contains(&key.as_str()) {
                     true => "is an annotation, not a label".to_owned(),
-                    false => format!("is unknown; the only label of ours is {LABEL}, and set by itself"),
+                    false => format!("is unknown; the only known label is {LABEL}, which Quorate sets"),
                 };
                 self.fault(&path, what);
             } else if value != bundle {
                 self.fault(
                     &path,
-                    format!("is {value}, but the bundle is called \"{bundle}\": leave it out"),
+                    format!("is {value}, but the name of the bundle is \"{bundle}\"; remove it"),
                 );
             }
         }
@@ -240,7 +236,7 @@ impl Reader<'_> {
             Value::Object(labels) => {
                 labels.insert(LABEL.to_owned(), bundle.into());
             }
-            _ => self.fault("metadata.labels", "expected an object"),
+            _ => self.fault("metadata.labels", "must be an object"),
         }
     }
 
@@ -254,7 +250,7 @@ impl Reader<'_> {
                 .collect(),
             Some(Value::Null) | None => Vec::new(),
             Some(_) => {
-                self.fault(&format!("metadata.{of}"), "expected an object");
+                self.fault(&format!("metadata.{of}"), "must be an object");
                 Vec::new()
             }
         }
@@ -263,15 +259,12 @@ impl Reader<'_> {
     fn scope(&mut self, group: &str, kind: &str, namespace: Option<&str>) {
         match (kinds::is_namespaced(group, kind), namespace) {
             (Some(true), None) => {
-                self.fault(
-                    "metadata.namespace",
-                    format!("is missing: a {kind} lies in a namespace"),
-                );
+                self.fault("metadata.namespace", format!("is required: {kind} is namespaced"));
             }
             (Some(false), Some(_)) => {
                 self.fault(
                     "metadata.namespace",
-                    format!("leave it out: a {kind} lies in no namespace"),
+                    format!("must be omitted: {kind} is cluster-scoped"),
                 );
             }
             _ => {}
@@ -279,7 +272,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a manifest must not say, as it would be a condition on the object that is there, or be refused.
+/// Fields of metadata that a manifest must not set: the server would take them for a precondition, or refuse them.
 const SERVER_FIELDS: &[&str] = &[
     "creationTimestamp",
     "deletionTimestamp",
@@ -291,7 +284,7 @@ const SERVER_FIELDS: &[&str] = &[
     "uid",
 ];
 
-/// RFC 1123: lower-case letters, digits and dashes, 63 at most.
+/// Whether the text is an RFC 1123 label: lower-case letters, digits and dashes, at most 63 characters.
 fn is_dns_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&text.len())
@@ -300,7 +293,7 @@ fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether a text can be the value of a label that has one.
+/// Whether the text is a valid label value that is not empty.
 pub(super) fn is_label_value(text: &str) -> bool {
     let edge = |c: char| c.is_ascii_alphanumeric();
     let inner = |c: char| edge(c) || matches!(c, '-' | '_' | '.');

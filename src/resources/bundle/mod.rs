@@ -15,27 +15,27 @@ pub use manifest::{ADOPT, LABEL, Manifest, PRUNE, RECREATE, may_be_pruned};
 use crate::kube::ObjectRef;
 use crate::release::{Release, Version, own_version};
 
-/// A set of objects that is kept in place, and the releases that can work with it.
+/// A set of objects to keep in place, and the releases that can work with it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bundle {
     /// Value of the label [`LABEL`] on its objects.
     pub name: String,
-    /// Its version, and so that of the replica that runs it.
+    /// The version of the bundle, which is also the version of the replica that runs it.
     pub version: Version,
-    /// What a replica of its release needs to find in place: no set older than this one.
+    /// A replica of this release is ready only once a bundle of at least this release was reconciled.
     pub min_reconciler_release: Release,
-    /// The oldest release that can work with this set.
+    /// The oldest release that can work with this bundle.
     pub min_apiserver_release: Release,
-    /// In the order of files and documents.
+    /// The objects in the order of files and documents.
     pub manifests: Vec<Manifest>,
-    /// Files of the directory that are no manifests.
+    /// Files of the directory that are not manifests.
     pub ignored: Vec<String>,
 }
 
-/// The file that says what the directory is.
+/// The file with the name and the releases of the bundle.
 const DESCRIPTION: &str = "bundle.yaml";
 
-/// The name of the built-in bundle, and what the command line calls it.
+/// The name of the built-in bundle, also on the command line.
 pub const BUILTIN: &str = "builtin";
 
 /// The oldest release that the built-in bundle works with.
@@ -56,7 +56,7 @@ const BUILTIN_FILES: &[(&str, &str)] = &[
 ];
 
 impl Bundle {
-    /// The bundle of this build: its release is the crate's.
+    /// The bundle of this build. Its release is the crate's.
     pub fn builtin() -> Self {
         let mut faults = Vec::new();
         let manifests = read_manifests(
@@ -66,7 +66,7 @@ impl Bundle {
                 .map(|(file, text)| ((*file).to_owned(), (*text).to_owned())),
             &mut faults,
         );
-        // A test reads the same files, so that no build has a fault in them.
+        // A test checks the same files, so no build has a fault in them.
         debug_assert!(faults.is_empty(), "{faults:?}");
         Self {
             name: BUILTIN.to_owned(),
@@ -78,11 +78,11 @@ impl Bundle {
         }
     }
 
-    /// Reads a directory: `bundle.yaml`, and manifests in all its files that end in `.yaml`, `.yml` or `.json`, those
-    /// of subdirectories too. Hidden entries are skipped (a mounted ConfigMap has some).
+    /// Reads a directory: `bundle.yaml`, and the manifests in all `.yaml`, `.yml` and `.json` files, including those of
+    /// subdirectories. Skips hidden entries, which a mounted ConfigMap contains.
     ///
     /// # Errors
-    /// [`BadBundle`] with everything that is wrong.
+    /// [`BadBundle`] with all faults.
     pub fn load(directory: &Path) -> Result<Self, BadBundle> {
         let mut faults = Vec::new();
         let mut files = Vec::new();
@@ -95,7 +95,7 @@ impl Bundle {
             match std::fs::read_to_string(directory.join(&file)) {
                 Ok(text) if shown == DESCRIPTION => description = Some(text),
                 Ok(text) => texts.push((shown, text)),
-                Err(error) => faults.push(Fault::new(whole(&shown), "", format!("cannot be read: {error}"))),
+                Err(error) => faults.push(unreadable(&shown, &error)),
             }
         }
         let reachable = directory.is_dir();
@@ -104,9 +104,9 @@ impl Bundle {
             None => {
                 if reachable {
                     faults.push(Fault::new(
-                        whole(DESCRIPTION),
+                        whole_file(DESCRIPTION),
                         "",
-                        "is missing: expected name, release, minReconcilerRelease and minApiserverRelease in it",
+                        "is required; it holds name, release, minReconcilerRelease and minApiserverRelease",
                     ));
                 }
                 Description::default()
@@ -115,7 +115,11 @@ impl Bundle {
         let name = described.name.unwrap_or_default();
         let manifests = read_manifests(&name, texts.into_iter(), &mut faults);
         if manifests.is_empty() && faults.is_empty() {
-            faults.push(Fault::new(whole(DESCRIPTION), "", "the bundle holds no manifest"));
+            faults.push(Fault::new(
+                whole_file(DESCRIPTION),
+                "",
+                "the bundle has no manifests",
+            ));
         }
         if !faults.is_empty() {
             return Err(BadBundle {
@@ -133,17 +137,21 @@ impl Bundle {
         })
     }
 
-    /// What the gate compares.
+    /// The release of the bundle, which the gate compares.
     pub fn release(&self) -> Release {
         self.version.release
     }
 }
 
-fn whole(file: &str) -> Place {
+fn whole_file(file: &str) -> Place {
     Place {
         file: file.to_owned(),
         document: None,
     }
+}
+
+fn unreadable(file: &str, error: &std::io::Error) -> Fault {
+    Fault::new(whole_file(file), "", format!("cannot read: {error}"))
 }
 
 fn find_files(
@@ -158,11 +166,10 @@ fn find_files(
     let mut entries = match entries {
         Ok(entries) => entries,
         Err(error) => {
-            let shown = directory.display().to_string();
-            return faults.push(Fault::new(whole(&shown), "", format!("cannot be read: {error}")));
+            return faults.push(unreadable(&directory.display().to_string(), &error));
         }
     };
-    // One order on every machine: that of the names.
+    // Sorted by name, so that the order is the same on every machine.
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let name = entry.file_name();
@@ -170,7 +177,7 @@ fn find_files(
             continue;
         }
         let file = below.join(&name);
-        // Follows symbolic links, which a mounted ConfigMap consists of.
+        // Follows symbolic links: the files of a mounted ConfigMap are links.
         if root.join(&file).is_dir() {
             find_files(root, &file, files, ignored, faults);
             continue;
@@ -182,7 +189,7 @@ fn find_files(
     }
 }
 
-/// Reads all manifests, and finds objects that are there twice.
+/// Reads all manifests, and reports objects that are defined twice.
 fn read_manifests(
     bundle: &str,
     files: impl Iterator<Item = (String, String)>,
@@ -199,7 +206,7 @@ fn read_manifests(
             let content = match document.content {
                 Ok(content) => content,
                 Err(error) => {
-                    faults.push(Fault::new(place, "", format!("cannot be read: {error}")));
+                    faults.push(Fault::new(place, "", format!("cannot parse: {error}")));
                     continue;
                 }
             };
@@ -208,7 +215,7 @@ fn read_manifests(
                     continue;
                 };
                 if let Some(first) = places.get(&manifest.object) {
-                    let what = format!("{} is in the bundle twice: first in {first}", manifest.object);
+                    let what = format!("{} is defined twice, first in {first}", manifest.object);
                     faults.push(Fault::new(place.clone(), "", what));
                     continue;
                 }
@@ -220,7 +227,7 @@ fn read_manifests(
     manifests
 }
 
-/// The members of a `kind: List`, or the object itself.
+/// The items of a `kind: List`, or the object itself.
 fn items(content: Value) -> Vec<Value> {
     match content {
         Value::Object(mut list) if list.get("kind").and_then(Value::as_str) == Some("List") => {
@@ -233,7 +240,7 @@ fn items(content: Value) -> Vec<Value> {
     }
 }
 
-/// What `bundle.yaml` says.
+/// The contents of `bundle.yaml`. A missing or malformed field is `None`, and a fault.
 #[derive(Default)]
 struct Description {
     name: Option<String>,
@@ -244,66 +251,33 @@ struct Description {
 
 impl Description {
     fn read(text: &str, faults: &mut Vec<Fault>) -> Self {
-        let place = whole(DESCRIPTION);
         let mut documents = yaml::documents(text);
-        let fields = match (documents.pop(), documents.is_empty()) {
+        let what = match (documents.pop(), documents.is_empty()) {
             (Some(document), true) => match document.content {
-                Ok(Value::Object(fields)) => fields,
-                Ok(_) => {
-                    faults.push(Fault::new(place, "", "expected an object"));
-                    return Self::default();
-                }
-                Err(error) => {
-                    faults.push(Fault::new(place, "", format!("cannot be read: {error}")));
-                    return Self::default();
-                }
+                Ok(Value::Object(fields)) => return Fields { fields, faults }.read(),
+                Ok(_) => "must be an object".to_owned(),
+                Err(error) => format!("cannot parse: {error}"),
             },
-            _ => {
-                faults.push(Fault::new(place, "", "expected one document"));
-                return Self::default();
-            }
+            _ => "must be one document".to_owned(),
         };
-        Self::take(fields, &place, faults)
+        faults.push(Fault::new(whole_file(DESCRIPTION), "", what));
+        Self::default()
     }
+}
 
-    fn take(mut fields: Map<String, Value>, place: &Place, faults: &mut Vec<Fault>) -> Self {
-        let mut text = |key: &str, faults: &mut Vec<Fault>| {
-            let fault = |what: String| Fault::new(place.clone(), key, what);
-            match fields.remove(key) {
-                Some(Value::String(text)) => Some(text),
-                Some(other) => {
-                    // `release: 1.2` is a number to YAML.
-                    faults.push(fault(format!("is {other}: expected a text, in quotes")));
-                    None
-                }
-                None => {
-                    faults.push(fault("is missing".to_owned()));
-                    None
-                }
-            }
-        };
-        let name = text("name", faults).filter(|name| {
-            let good = manifest::is_label_value(name);
-            if !good {
-                let what = format!(
-                    "\"{name}\" cannot be the value of a label: expected letters, digits, '-', '_' and '.', first and \
-                     last a letter or digit, at most 63"
-                );
-                faults.push(Fault::new(place.clone(), "name", what));
-            }
-            good
-        });
-        let mut release = |key: &str, faults: &mut Vec<Fault>| {
-            let parsed = text(key, faults)?.parse::<Release>();
-            parsed
-                .map_err(|error| faults.push(Fault::new(place.clone(), key, format!("{error}"))))
-                .ok()
-        };
-        let description = Self {
-            name,
-            release: release("release", faults),
-            min_reconciler_release: release("minReconcilerRelease", faults),
-            min_apiserver_release: release("minApiserverRelease", faults),
+/// The fields of `bundle.yaml` that are not read yet.
+struct Fields<'a> {
+    fields: Map<String, Value>,
+    faults: &'a mut Vec<Fault>,
+}
+
+impl Fields<'_> {
+    fn read(mut self) -> Description {
+        let description = Description {
+            name: self.name(),
+            release: self.release("release"),
+            min_reconciler_release: self.release("minReconcilerRelease"),
+            min_apiserver_release: self.release("minApiserverRelease"),
         };
         for (key, minimum) in [
             ("minReconcilerRelease", description.min_reconciler_release),
@@ -313,14 +287,56 @@ impl Description {
                 && minimum > release
             {
                 let what =
-                    format!("{minimum} is above the bundle's own release {release}: it would exclude itself");
-                faults.push(Fault::new(place.clone(), key, what));
+                    format!("{minimum} is above the bundle's own release {release}; it would exclude itself");
+                self.fault(key, what);
             }
         }
-        for key in fields.keys() {
-            faults.push(Fault::new(place.clone(), key, "is unknown"));
+        for key in std::mem::take(&mut self.fields).keys() {
+            self.fault(key, "is unknown");
         }
         description
+    }
+
+    fn fault(&mut self, key: &str, what: impl Into<String>) {
+        self.faults.push(Fault::new(whole_file(DESCRIPTION), key, what));
+    }
+
+    fn text(&mut self, key: &str) -> Option<String> {
+        match self.fields.remove(key) {
+            Some(Value::String(text)) => Some(text),
+            Some(other) => {
+                // To YAML, `release: 1.2` is a number.
+                self.fault(key, format!("is {other}; must be a string in quotes"));
+                None
+            }
+            None => {
+                self.fault(key, "is required");
+                None
+            }
+        }
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let name = self.text("name")?;
+        if manifest::is_label_value(&name) {
+            return Some(name);
+        }
+        let what = format!(
+            "\"{name}\" is not a valid label value: it must have at most 63 letters, digits, '-', '_' and '.', and begin and \
+             end with a letter or digit"
+        );
+        self.fault("name", what);
+        None
+    }
+
+    fn release(&mut self, key: &str) -> Option<Release> {
+        match self.text(key)?.parse::<Release>() {
+            Ok(release) => Some(release),
+            Err(error) => {
+                self.fault(key, error.to_string());
+                None
+            }
+        }
     }
 }
 

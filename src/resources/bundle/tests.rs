@@ -26,7 +26,7 @@ fn manifest_faults(manifest: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_built_in_bundle_has_no_fault_and_everything_in_it_says_what_it_is_for() {
+fn the_built_in_bundle_has_no_fault_and_describes_every_object() {
     let mut faults = Vec::new();
     let files = BUILTIN_FILES
         .iter()
@@ -56,7 +56,7 @@ fn the_built_in_bundle_has_no_fault_and_everything_in_it_says_what_it_is_for() {
             "{}",
             manifest.object
         );
-        // Served by 1.20 and by every later release so far.
+        // Kubernetes 1.20 and every later release so far serve these kinds as v1.
         assert_eq!(manifest.version, "v1", "{}", manifest.object);
     }
 }
@@ -95,7 +95,7 @@ fn a_directory_is_read_with_its_subdirectories_in_the_order_of_names() {
 }
 
 #[test]
-fn every_manifest_gets_the_label_and_loses_what_only_the_server_writes() {
+fn every_manifest_gets_the_label_and_loses_the_fields_of_the_server() {
     let text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, creationTimestamp: null, labels: {x: y}}\nstatus: {phase: Active}\n";
     let bundle = load(&[("bundle.yaml", DESCRIBED), ("m.yaml", text)]).unwrap();
     let expected = serde_json::json!({
@@ -107,7 +107,7 @@ fn every_manifest_gets_the_label_and_loses_what_only_the_server_writes() {
 }
 
 #[test]
-fn what_may_happen_to_an_object_is_read_from_its_annotations() {
+fn annotations_allow_to_adopt_and_to_recreate() {
     let read = |kind: &str, annotations: &str| {
         let text =
             format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: a, annotations: {{{annotations}}}}}\n");
@@ -115,7 +115,7 @@ fn what_may_happen_to_an_object_is_read_from_its_annotations() {
         (bundle.manifests[0].adopt, bundle.manifests[0].recreate)
     };
     assert_eq!(read("Node", ""), (false, true));
-    assert_eq!(read("Namespace", ""), (false, false), "precious");
+    assert_eq!(read("Namespace", ""), (false, false), "protected");
     assert_eq!(read("Namespace", "quorate.dev/recreate: \"true\""), (false, true));
     assert_eq!(
         read(
@@ -138,15 +138,15 @@ fn all_faults_are_reported_at_once_with_their_places() {
         ("sub/c.yaml", MAP),
     ]);
     let expected = [
-        "bundle.yaml: name \"-\" cannot be the value of a label: ",
-        "bundle.yaml: release is 1.0: expected a text, in quotes",
-        "bundle.yaml: minApiserverRelease is missing",
+        "bundle.yaml: name \"-\" is not a valid label value: ",
+        "bundle.yaml: release is 1.0; must be a string in quotes",
+        "bundle.yaml: minApiserverRelease is required",
         "bundle.yaml: colour is unknown",
-        "a.yaml, document 1: kind is missing",
-        "a.yaml, document 1: metadata is missing",
-        "a.yaml, document 2: cannot be read: line ",
-        "a.yaml, document 3: expected an object with apiVersion, kind and metadata",
-        "sub/c.yaml, document 1: ConfigMap default/a is in the bundle twice: first in b.yaml, document 1",
+        "a.yaml, document 1: kind is required",
+        "a.yaml, document 1: metadata is required",
+        "a.yaml, document 2: cannot parse: line ",
+        "a.yaml, document 3: must be an object with apiVersion, kind and metadata",
+        "sub/c.yaml, document 1: ConfigMap default/a is defined twice, first in b.yaml, document 1",
     ];
     for text in expected {
         assert!(
@@ -158,11 +158,11 @@ fn all_faults_are_reported_at_once_with_their_places() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_one_fault() {
+fn a_missing_directory_is_one_fault() {
     let bad = Bundle::load(Path::new("/nowhere/at/all")).unwrap_err();
     assert_eq!(
         bad.to_string(),
-        "the bundle /nowhere/at/all cannot be used:\n  /nowhere/at/all/: cannot be read: No such file or directory (os error 2)"
+        "invalid bundle /nowhere/at/all:\n  /nowhere/at/all/: cannot read: No such file or directory (os error 2)"
     );
 }
 
@@ -170,13 +170,11 @@ fn a_directory_that_is_not_there_is_one_fault() {
 fn a_bundle_without_manifests_or_description_is_refused() {
     assert_eq!(
         faults(&[("bundle.yaml", DESCRIBED), ("empty.yaml", "# nothing\n")]),
-        ["bundle.yaml: the bundle holds no manifest"]
+        ["bundle.yaml: the bundle has no manifests"]
     );
     assert_eq!(
         faults(&[("m.yaml", MAP)]),
-        [
-            "bundle.yaml: is missing: expected name, release, minReconcilerRelease and minApiserverRelease in it"
-        ]
+        ["bundle.yaml: is required; it holds name, release, minReconcilerRelease and minApiserverRelease"]
     );
 }
 
@@ -186,13 +184,13 @@ fn a_minimum_above_the_own_release_is_refused() {
     assert_eq!(
         faults(&[("bundle.yaml", &description), ("m.yaml", MAP)]),
         [
-            "bundle.yaml: minApiserverRelease 1.3.0 is above the bundle's own release 1.2.0: it would exclude itself"
+            "bundle.yaml: minApiserverRelease 1.3.0 is above the bundle's own release 1.2.0; it would exclude itself"
         ]
     );
     let description = DESCRIBED.replace("1.2.0", "1.2");
     assert_eq!(
         faults(&[("bundle.yaml", &description), ("m.yaml", MAP)]),
-        ["bundle.yaml: release is 1.2: expected a text, in quotes"]
+        ["bundle.yaml: release is 1.2; must be a string in quotes"]
     );
     let description = DESCRIBED.replace("1.2.0", "v1.2.0");
     assert_eq!(
@@ -206,19 +204,19 @@ fn each_fault_of_a_manifest_has_its_message() {
     for (manifest, expected) in [
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: ''}\n",
-            "metadata.name is empty",
+            "metadata.name must not be empty",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: 7}\n",
-            "metadata.name expected a text",
+            "metadata.name must be a string",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {}\n",
-            "metadata.name is missing",
+            "metadata.name is required",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a/b}\n",
-            "metadata.name \"a/b\" cannot be a name",
+            "metadata.name \"a/b\" is not a valid name",
         ),
         (
             "apiVersion: a/b/c\nkind: Namespace\nmetadata: {name: a}\n",
@@ -226,39 +224,39 @@ fn each_fault_of_a_manifest_has_its_message() {
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: [a]\n",
-            "metadata expected an object",
+            "metadata must be an object",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, uid: x}\n",
-            "metadata.uid is set by the server: leave it out",
+            "metadata.uid is set by the server; remove it",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, resourceVersion: '7'}\n",
-            "metadata.resourceVersion is set by the server: leave it out",
+            "metadata.resourceVersion is set by the server; remove it",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, generateName: b}\n",
-            "metadata.generateName an object of a bundle has a fixed name: give metadata.name",
+            "metadata.generateName is not allowed; set metadata.name",
         ),
         (
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
-            "metadata.namespace is missing: a ConfigMap lies in a namespace",
+            "metadata.namespace is required: ConfigMap is namespaced",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, namespace: b}\n",
-            "metadata.namespace leave it out: a Namespace lies in no namespace",
+            "metadata.namespace must be omitted: Namespace is cluster-scoped",
         ),
         (
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: B}\n",
-            "metadata.namespace \"B\" cannot be a namespace",
+            "metadata.namespace \"B\" is not a valid namespace",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, annotations: {quorate.dev/adopt: true}}\n",
-            "metadata.annotations[quorate.dev/adopt] is true: expected \"true\" or \"false\", as a text",
+            "metadata.annotations[quorate.dev/adopt] is true; must be the string \"true\" or \"false\"",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, annotations: {quorate.dev/adpot: 'true'}}\n",
-            "metadata.annotations[quorate.dev/adpot] is unknown; there are quorate.dev/adopt, quorate.dev/prune and quorate.dev/recreate",
+            "metadata.annotations[quorate.dev/adpot] is unknown; known are quorate.dev/adopt, quorate.dev/prune and quorate.dev/recreate",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {quorate.dev/prune: 'true'}}\n",
@@ -266,11 +264,11 @@ fn each_fault_of_a_manifest_has_its_message() {
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {quorate.dev/bundle: other}}\n",
-            "metadata.labels[quorate.dev/bundle] is \"other\", but the bundle is called \"web\": leave it out",
+            "metadata.labels[quorate.dev/bundle] is \"other\", but the name of the bundle is \"web\"; remove it",
         ),
         (
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: x}\n",
-            "metadata.labels expected an object",
+            "metadata.labels must be an object",
         ),
     ] {
         let found = manifest_faults(manifest);

@@ -1,17 +1,18 @@
-//! Files of YAML or JSON documents, taken apart so that one document that cannot be read does not hide the others.
+//! Splits files of YAML or JSON into documents, so that a malformed document hides no other.
 
 use serde_json::Value;
 
-/// A document, or why it cannot be read.
+/// One document of a file.
 pub(super) struct Document {
-    /// Counts from 1, as people do; empty documents count.
+    /// Counts from 1; empty documents count.
     pub(super) number: usize,
+    /// The content, or the parser's error.
     pub(super) content: Result<Value, String>,
 }
 
-/// All documents of a file that hold something.
+/// The documents of a file, without the empty ones.
 pub(super) fn documents(text: &str) -> Vec<Document> {
-    // A byte order mark is no part of the first key.
+    // A byte order mark is not part of the first key.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut documents = Vec::new();
     for (index, (first_line, text)) in split(text).into_iter().enumerate() {
@@ -27,7 +28,7 @@ pub(super) fn documents(text: &str) -> Vec<Document> {
     documents
 }
 
-/// Documents with the number of lines before each.
+/// The texts of the documents, each with the number of lines before it.
 fn split(text: &str) -> Vec<(usize, String)> {
     let mut documents = vec![(0, String::new())];
     for (number, line) in text.split_inclusive('\n').enumerate() {
@@ -35,7 +36,7 @@ fn split(text: &str) -> Vec<(usize, String)> {
         let after = line.strip_prefix("---");
         match after {
             Some(rest) if rest.trim().is_empty() || rest.starts_with([' ', '\t']) => {
-                // A marker before anything else opens the first document instead of a second.
+                // A marker at the top of the file opens the first document, not the second.
                 let only_comments = documents.len() == 1 && documents[0].1.lines().all(is_comment);
                 if only_comments {
                     documents.clear();
@@ -63,9 +64,9 @@ fn parse(text: &str, lines_before: usize) -> Result<Value, String> {
     }
     let options = serde_saphyr::options! {
         with_snippet: false,
-        // As kubectl reads `defaultMode: 0644`.
+        // `defaultMode: 0644` is octal, as for kubectl.
         legacy_octal_numbers: true,
-        // A label `x: y` is a text; where a server wants a truth value, it refuses the text `yes` in clear words.
+        // The label value `y` is a string. A server that expects a boolean rejects the string `yes` in clear words.
         strict_booleans: true,
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
@@ -75,8 +76,8 @@ fn parse(text: &str, lines_before: usize) -> Result<Value, String> {
             .next()
             .unwrap_or_default()
             .trim_start_matches("error: ");
-        // The parser counts lines from the start of the document, people from the start of the file; and it advises
-        // whoever calls it, not whoever wrote the file.
+        // The parser counts lines from the start of the document, an editor from the start of the file. The parser's
+        // advice about its options is for its caller, not for the author of the file.
         let place = said.rfind(" at line ").unwrap_or(said.len());
         let said = said[..place]
             .split(", set DuplicateKeyPolicy")
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_told_apart_and_empty_ones_only_counted() {
+    fn documents_are_split_and_empty_ones_only_counted() {
         assert_eq!(
             read("# first\n---\na: 1\n---\n# nothing\n---\nb: 2\n"),
             [(1, Ok(json!({"a": 1}))), (3, Ok(json!({"b": 2})))]
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_cannot_be_read_hides_no_other_and_names_its_line_in_the_file() {
+    fn a_malformed_document_hides_no_other_and_names_its_line_in_the_file() {
         let read = read("a: 1\n---\nb: 1\nb: 2\n---\nc: [1\n---\nd: 1\n");
         assert_eq!(read.len(), 4);
         assert_eq!(read[0], (1, Ok(json!({"a": 1}))));
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_kubectl_reads_them() {
+    fn octal_numbers_are_read_as_kubectl_reads_them() {
         assert_eq!(
             read("defaultMode: 0644\n"),
             [(1, Ok(json!({"defaultMode": 420})))]

@@ -60,7 +60,7 @@ fn apply(why: ApplyReason) -> Step {
 }
 
 #[test]
-fn what_does_not_exist_is_created() {
+fn an_absent_object_is_created() {
     assert_eq!(fresh(None, ""), Step::Create { mends: false });
     assert_eq!(
         fresh(None, "u"),
@@ -70,7 +70,7 @@ fn what_does_not_exist_is_created() {
 }
 
 #[test]
-fn what_is_ours_is_applied_once_and_then_left_until_it_changes() {
+fn our_object_is_applied_once_and_then_left_alone_until_it_changes() {
     let seen = ours("u", "5");
     assert_eq!(fresh(Some(&seen), "u"), apply(ApplyReason::FirstLook));
     let in_sync = ObjectVersion::of(&seen);
@@ -92,7 +92,7 @@ fn what_is_ours_is_applied_once_and_then_left_until_it_changes() {
 }
 
 #[test]
-fn ours_is_the_label_and_the_field_manager_and_nothing_less() {
+fn an_object_is_ours_only_by_label_and_field_manager_together() {
     for (label, manager, expected) in [
         (None, None, Foreign::NoLabel),
         (None, Some(FIELD_MANAGER), Foreign::NoLabel),
@@ -119,7 +119,7 @@ fn ours_is_the_label_and_the_field_manager_and_nothing_less() {
 }
 
 #[test]
-fn a_bundle_that_was_called_differently_keeps_its_objects() {
+fn a_renamed_bundle_keeps_its_objects() {
     let seen = meta("u", "5", Some("old-name"), Some(FIELD_MANAGER));
     assert_eq!(fresh(Some(&seen), "u"), apply(ApplyReason::FirstLook));
     assert_eq!(
@@ -129,7 +129,7 @@ fn a_bundle_that_was_called_differently_keeps_its_objects() {
 }
 
 #[test]
-fn what_is_being_deleted_is_waited_for() {
+fn an_object_that_is_being_deleted_is_awaited() {
     let mut seen = ours("u", "5");
     seen.deletion_timestamp = Some("2024-05-01T00:00:00Z".to_owned());
     assert_eq!(fresh(Some(&seen), "u"), Step::AwaitDeletion);
@@ -140,30 +140,33 @@ fn what_is_being_deleted_is_waited_for() {
 }
 
 #[test]
-fn a_fight_and_a_failure_are_waited_out_and_then_over() {
+fn a_contended_or_failed_object_is_written_again_once_its_wait_is_over() {
     let in_sync = ObjectVersion::of(&ours("u", "5"));
     let now = Instant::now();
     let until = now + Duration::from_secs(1);
     let changed = ours("u", "6");
-    let fight = Remembered {
+    let contended = Remembered {
         in_sync: Some(&in_sync),
         mend_after: Some(until),
         retry_after: None,
     };
     assert_eq!(
-        plan(WANTED, Some(&changed), "", fight, now),
+        plan(WANTED, Some(&changed), "", contended, now),
         Step::BackOff { until }
     );
     assert_eq!(
-        plan(WANTED, None, "", fight, now),
+        plan(WANTED, None, "", contended, now),
         Step::BackOff { until },
         "deleted again"
     );
     assert_eq!(
-        plan(WANTED, Some(&changed), "", fight, until),
+        plan(WANTED, Some(&changed), "", contended, until),
         apply(ApplyReason::Changed)
     );
-    assert_eq!(plan(WANTED, Some(&ours("u", "5")), "", fight, now), Step::Leave);
+    assert_eq!(
+        plan(WANTED, Some(&ours("u", "5")), "", contended, now),
+        Step::Leave
+    );
     let failed = Remembered {
         retry_after: Some(until),
         ..Remembered::default()
@@ -176,7 +179,7 @@ fn a_fight_and_a_failure_are_waited_out_and_then_over() {
 }
 
 #[test]
-fn only_what_was_ours_and_still_is_gets_pruned() {
+fn only_an_object_that_was_ours_and_still_is_gets_pruned() {
     let config_map = object("ConfigMap");
     let delete = Prune::Delete {
         uid: "u".to_owned(),
@@ -199,7 +202,7 @@ fn only_what_was_ours_and_still_is_gets_pruned() {
     assert_eq!(
         plan_prune(&config_map, Some(&ours("u", "5")), ""),
         delete,
-        "the answer got lost"
+        "the response was lost"
     );
     let foreign = meta("u", "5", Some("web"), Some("kubectl"));
     assert_eq!(
@@ -209,23 +212,27 @@ fn only_what_was_ours_and_still_is_gets_pruned() {
 }
 
 #[test]
-fn what_takes_other_things_with_it_is_pruned_only_if_annotated_so() {
+fn a_protected_kind_is_pruned_only_with_the_annotation() {
     let definition = ObjectRef {
         group: "apiextensions.k8s.io".to_owned(),
         ..object("CustomResourceDefinition")
     };
-    for precious in [
+    for protected in [
         object("Namespace"),
         object("PersistentVolume"),
         object("PersistentVolumeClaim"),
         definition,
     ] {
         let mut seen = ours("u", "5");
-        assert_eq!(plan_prune(&precious, Some(&seen), "u"), Prune::Keep, "{precious}");
+        assert_eq!(
+            plan_prune(&protected, Some(&seen), "u"),
+            Prune::Keep,
+            "{protected}"
+        );
         seen.annotations
             .insert(crate::resources::bundle::PRUNE.to_owned(), "true".to_owned());
         assert!(matches!(
-            plan_prune(&precious, Some(&seen), "u"),
+            plan_prune(&protected, Some(&seen), "u"),
             Prune::Delete { .. }
         ));
     }
@@ -247,10 +254,10 @@ fn any_meta() -> impl Strategy<Value = Option<Meta>> {
 }
 
 proptest! {
-    /// Whatever is remembered: no object is written that is someone else's, unless it is to be adopted, and every
-    /// write names the object that was looked at.
+    /// Whatever is remembered: an object that is not ours is written only if its manifest adopts it, and every write
+    /// names the observed object.
     #[test]
-    fn someone_elses_object_is_never_written(
+    fn an_object_that_is_not_ours_is_never_written(
         observed in any_meta(),
         inventory_uid in "[uv]?",
         remembered_version in proptest::option::of("[56]"),
@@ -272,9 +279,9 @@ proptest! {
         }
     }
 
-    /// INV-8, REQ-K-5: a deletion always has a label, and the uid that the inventory knows where it knows one.
+    /// Only an object with a bundle label is deleted, and only the one whose uid is in the inventory, if one is.
     #[test]
-    fn nothing_is_pruned_that_the_inventory_does_not_mean(observed in any_meta(), uid in "[uv]?") {
+    fn nothing_but_the_object_in_the_inventory_is_pruned(observed in any_meta(), uid in "[uv]?") {
         if let Prune::Delete { uid: deleted, resource_version } = plan_prune(&object("ConfigMap"), observed.as_ref(), &uid) {
             let meta = observed.unwrap();
             prop_assert_eq!(&deleted, &meta.uid);

@@ -1,4 +1,4 @@
-//! Times as they are stored, written and told.
+//! Times as they are stored, written and shown.
 
 use jiff::Timestamp;
 
@@ -50,6 +50,11 @@ pub fn age(then: Timestamp, now: Timestamp) -> String {
         63_072_000..252_288_000 => two(YEAR, 'y', DAY, 'd'),
         _ => format!("{}y", seconds / YEAR),
     }
+}
+
+/// `2026-03-01T12:00:00Z (3d4h ago)`.
+pub fn since(then: Timestamp, now: Timestamp) -> String {
+    format!("{} ({} ago)", rfc3339(then), age(then, now))
 }
 
 #[cfg(test)]

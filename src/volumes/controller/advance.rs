@@ -9,25 +9,28 @@ use super::{ASK_AGAIN, Event, Work};
 use crate::etcd::Revision;
 use crate::store::Name;
 use crate::store::object::volume;
-use crate::volumes::act::{Job, Task, act};
-use crate::volumes::case::Case;
-use crate::volumes::index::Seen;
-use crate::volumes::line::Line;
-use crate::volumes::notes::notes;
+use crate::volumes::conditions::condition_changes;
+use crate::volumes::index::VolumeSnapshot;
+use crate::volumes::operation::{Job, Task, act};
 use crate::volumes::plan::{Decision, Observed, Plugin, Step, Target, plan};
+use crate::volumes::plugin_state::PluginState;
+use crate::volumes::retry_state::RetryState;
 
 impl Work<'_> {
-    pub(super) fn decide(&mut self, name: &Name, seen: &Seen) -> Decision {
+    pub(super) fn decide(&mut self, name: &Name, seen: &VolumeSnapshot) -> Decision {
         let Some(driver) = self.index.driver(name).cloned() else {
             return Decision::default();
         };
-        if !self.lines.contains_key(&driver) {
+        if !self.plugins.contains_key(&driver) {
             self.configure(&driver);
         }
-        let plugin = self.lines.get_mut(&driver).map_or(Plugin::Missing, Line::known);
-        let case = self.cases.get(name);
-        let resting = case.map(Case::resting).unwrap_or_default();
-        let drift = case.map(|case| case.drift.clone()).unwrap_or_default();
+        let plugin = self
+            .plugins
+            .get_mut(&driver)
+            .map_or(Plugin::Missing, PluginState::known);
+        let retry = self.unsettled.get(name);
+        let resting = retry.map(RetryState::resting).unwrap_or_default();
+        let drift = retry.map(|retry| retry.drift.clone()).unwrap_or_default();
         plan(&Observed {
             volume: &seen.volume,
             publications: &seen.publications,
@@ -42,14 +45,14 @@ impl Work<'_> {
     /// Looks at a volume and begins its next step, has it wait for its turn, or leaves it.
     pub(super) fn advance(&mut self, name: &Name) {
         if self
-            .cases
+            .unsettled
             .get(name)
-            .is_some_and(|case| case.is_busy || case.is_queued)
+            .is_some_and(|retry| retry.is_busy || retry.is_queued)
         {
             return;
         }
         // First of all; but a volume that has the name since is not held up by what cannot be undone now.
-        if self.undo(name) {
+        if self.compensate(name) {
             return;
         }
         let Some(seen) = self.index.observe(name) else {
@@ -72,67 +75,67 @@ impl Work<'_> {
     }
 
     /// Begins to undo what is left at the backend without a record. False if there is nothing, or it cannot be done now.
-    pub(super) fn undo(&mut self, name: &Name) -> bool {
-        let Some(case) = self.cases.get(name) else {
+    pub(super) fn compensate(&mut self, name: &Name) -> bool {
+        let Some(retry) = self.unsettled.get(name) else {
             return false;
         };
-        let Some(undo) = case.undo.first().cloned() else {
+        let Some(compensation) = retry.compensations.first().cloned() else {
             return false;
         };
-        if case.resting().contains(&Target::Leftover) {
+        if retry.resting().contains(&Target::Orphaned) {
             return false;
         }
-        let Ok(driver) = volume::driver(&undo.volume).parse::<Name>() else {
+        let Ok(driver) = volume::driver(&compensation.volume).parse::<Name>() else {
             return false;
         };
-        if !self.lines.contains_key(&driver) {
+        if !self.plugins.contains_key(&driver) {
             self.configure(&driver);
         }
-        let known = self.lines.get_mut(&driver).map(Line::known);
+        let known = self.plugins.get_mut(&driver).map(PluginState::known);
         if !matches!(known, Some(Plugin::Offers(_))) {
-            if let Some(line) = self.lines.get_mut(&driver) {
-                line.parked.insert(name.clone());
+            if let Some(plugin_state) = self.plugins.get_mut(&driver) {
+                plugin_state.parked.insert(name.clone());
             }
             self.connect(&driver);
             return false;
         }
-        let seen = Seen {
-            volume: undo.volume.clone(),
+        let seen = VolumeSnapshot {
+            volume: compensation.volume.clone(),
             revision: Revision::ABSENT,
             publications: Default::default(),
             revisions: Default::default(),
             unreadable: Default::default(),
             nodes: Default::default(),
         };
-        self.begin_or_queue(name, &driver, seen, Task::Undo(Box::new(undo)));
+        self.begin_or_queue(name, &driver, seen, Task::Compensate(Box::new(compensation)));
         true
     }
 
-    pub(super) fn begin_or_queue(&mut self, name: &Name, driver: &Name, seen: Seen, task: Task) {
-        let Some(line) = self.lines.get_mut(driver) else {
+    pub(super) fn begin_or_queue(&mut self, name: &Name, driver: &Name, seen: VolumeSnapshot, task: Task) {
+        let Some(plugin_state) = self.plugins.get_mut(driver) else {
             return;
         };
-        let case = self.cases.entry(name.clone()).or_default();
+        let retry = self.unsettled.entry(name.clone()).or_default();
         // In turn. Only the volume whose step just ended goes on before those that wait: what is begun is finished.
-        if !line.has_room() {
-            case.is_queued = true;
-            line.queue.push_back(name.clone());
+        if !plugin_state.has_room() {
+            retry.is_queued = true;
+            plugin_state.queue.push_back(name.clone());
             return;
         }
-        line.running += 1;
-        case.is_busy = true;
+        plugin_state.running += 1;
+        retry.is_busy = true;
         match &task {
             Task::Step(step) => debug!(volume = %name, "{step}"),
-            Task::Note(_) => {}
-            Task::Undo(_) => info!(volume = %name, "a result whose record is gone is undone"),
+            Task::SetConditions(_) => {}
+            Task::Compensate(_) => info!(volume = %name, "a result whose record is gone is undone"),
         }
         let job = Job {
             name: name.clone(),
             driver: driver.clone(),
             seen,
             task,
-            session: line.session(),
-            permits: line.permits.clone(),
+            session: plugin_state.session(),
+            permits: plugin_state.permits.clone(),
         };
         let acting = act(self.env.clone(), job);
         self.under_way
@@ -141,21 +144,21 @@ impl Work<'_> {
 
     /// Begins what waited for its turn.
     pub(super) fn serve_queue(&mut self, driver: &Name) {
-        while let Some(line) = self.lines.get_mut(driver)
-            && line.has_room()
-            && let Some(name) = line.queue.pop_front()
+        while let Some(plugin_state) = self.plugins.get_mut(driver)
+            && plugin_state.has_room()
+            && let Some(name) = plugin_state.queue.pop_front()
         {
-            if let Some(case) = self.cases.get_mut(&name) {
-                case.is_queued = false;
+            if let Some(retry) = self.unsettled.get_mut(&name) {
+                retry.is_queued = false;
             }
             self.advance(&name);
         }
     }
 
     /// It waits until its plugin is ready.
-    pub(super) fn park(&mut self, name: &Name, driver: &Name, seen: Seen, decision: &Decision) {
-        if let Some(line) = self.lines.get_mut(driver) {
-            line.parked.insert(name.clone());
+    pub(super) fn park(&mut self, name: &Name, driver: &Name, seen: VolumeSnapshot, decision: &Decision) {
+        if let Some(plugin_state) = self.plugins.get_mut(driver) {
+            plugin_state.parked.insert(name.clone());
         }
         self.connect(driver);
         self.end_pass(name, driver, seen, decision);
@@ -163,15 +166,15 @@ impl Work<'_> {
 
     /// Has somebody wait for the plugin, unless somebody does.
     pub(super) fn connect(&mut self, driver: &Name) {
-        let Some(line) = self.lines.get_mut(driver) else {
+        let Some(plugin_state) = self.plugins.get_mut(driver) else {
             return;
         };
-        let Some(plugin) = line.plugin().filter(|_| !line.connecting) else {
+        let Some(plugin) = plugin_state.plugin().filter(|_| !plugin_state.connecting) else {
             return;
         };
-        line.connecting = true;
-        let (driver, generation) = (driver.clone(), line.generation);
-        let again = line.not_ready.is_some();
+        plugin_state.connecting = true;
+        let (driver, generation) = (driver.clone(), plugin_state.generation);
+        let again = plugin_state.not_ready.is_some();
         let connecting = async move {
             if again {
                 tokio::time::sleep(ASK_AGAIN).await;
@@ -196,63 +199,65 @@ impl Work<'_> {
     }
 
     /// Nothing more can be done now: the conditions say so, and what failed rests.
-    pub(super) fn end_pass(&mut self, name: &Name, driver: &Name, seen: Seen, decision: &Decision) {
-        let unready = self.lines.get(driver).and_then(Line::blocked);
-        let case = self.cases.get(name);
-        let notes = notes(case, &seen, decision, unready.as_ref());
-        let noted = case.is_some_and(|case| case.is_noted);
-        if !notes.is_empty() && !noted {
-            self.cases.entry(name.clone()).or_default().is_noted = true;
-            self.begin_or_queue(name, driver, seen, Task::Note(notes));
+    pub(super) fn end_pass(&mut self, name: &Name, driver: &Name, seen: VolumeSnapshot, decision: &Decision) {
+        let unready = self.plugins.get(driver).and_then(PluginState::blocked);
+        let retry = self.unsettled.get(name);
+        let changes = condition_changes(retry, &seen, decision, unready.as_ref());
+        let written = retry.is_some_and(|retry| retry.conditions_written);
+        if !changes.is_empty() && !written {
+            self.unsettled.entry(name.clone()).or_default().conditions_written = true;
+            self.begin_or_queue(name, driver, seen, Task::SetConditions(changes));
             return;
         }
         // What is wanted and impossible may become possible with the plugin's next session.
         let is_waiting = decision.waits.iter().any(|wait| wait.is_fault);
-        if is_waiting || self.cases.contains_key(name) {
-            self.cases.entry(name.clone()).or_default().is_waiting = is_waiting;
+        if is_waiting || self.unsettled.contains_key(name) {
+            self.unsettled.entry(name.clone()).or_default().is_waiting = is_waiting;
         }
         self.rest(name);
     }
 
     pub(super) fn rest(&mut self, name: &Name) {
-        let Some(case) = self.cases.get_mut(name) else {
+        let Some(retry) = self.unsettled.get_mut(name) else {
             return;
         };
         // It rests already; it was only looked at.
-        if case.due.is_some() {
+        if retry.due.is_some() {
             return;
         }
         // What was mended, or is no longer as it was found.
-        let resting = case.resting();
-        case.drift
+        let resting = retry.resting();
+        retry
+            .drift
             .lost
             .retain(|node| resting.contains(&Target::Node(node.clone())));
-        case.drift
+        retry
+            .drift
             .strays
             .retain(|id| resting.contains(&Target::Stray(id.clone())));
-        if let Some(delay) = case.end_pass(random()) {
+        if let Some(delay) = retry.end_pass(random()) {
             let at = Instant::now() + delay;
-            case.due = Some(at);
+            retry.due = Some(at);
             self.due.insert((at, name.clone()));
         }
-        if case.is_closed() {
-            self.cases.remove(name);
+        if retry.is_closed() {
+            self.unsettled.remove(name);
         }
     }
 
     /// There is no record, or none that can be read.
     pub(super) fn leave(&mut self, name: &Name) {
-        let Some(case) = self.cases.get(name) else {
+        let Some(retry) = self.unsettled.get(name) else {
             return;
         };
-        if !case.undo.is_empty() {
+        if !retry.compensations.is_empty() {
             self.rest(name);
             return;
         }
-        if let Some(at) = case.due {
+        if let Some(at) = retry.due {
             self.due.remove(&(at, name.clone()));
         }
-        self.cases.remove(name);
+        self.unsettled.remove(name);
     }
 }
 

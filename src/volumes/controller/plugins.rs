@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{Event, Work};
-use crate::csi::{Failure, ListedVolume, NotReady, Session};
+use crate::csi::{CallError, ListedVolume, NotReady, Session};
 use crate::store::Name;
-use crate::volumes::case::Case;
 use crate::volumes::drift;
-use crate::volumes::line::Line;
+use crate::volumes::plugin_state::PluginState;
+use crate::volumes::retry_state::RetryState;
 
 impl Work<'_> {
     pub(super) fn on_connected(
@@ -20,25 +20,24 @@ impl Work<'_> {
         generation: u64,
         outcome: Result<Arc<Session>, NotReady>,
     ) {
-        let Some(line) = self.lines.get_mut(driver) else {
+        let Some(plugin_state) = self.plugins.get_mut(driver) else {
             return;
         };
         // Of what it was before.
-        if line.generation != generation {
+        if plugin_state.generation != generation {
             return;
         }
-        line.connecting = false;
+        plugin_state.connecting = false;
         match outcome {
             Ok(session) => {
-                let is_another = line.ready(session);
-                let mut waiting = std::mem::take(&mut line.parked);
-                let unsettled = self
-                    .cases
-                    .iter_mut()
-                    .filter(|(name, case)| self.index.driver(name) == Some(driver) || !case.undo.is_empty());
-                for (name, case) in unsettled {
+                let is_another = plugin_state.ready(session);
+                let mut waiting = std::mem::take(&mut plugin_state.parked);
+                let unsettled = self.unsettled.iter_mut().filter(|(name, retry)| {
+                    self.index.driver(name) == Some(driver) || !retry.compensations.is_empty()
+                });
+                for (name, retry) in unsettled {
                     if !is_another {
-                        case.reconnected();
+                        retry.reconnected();
                     }
                     waiting.insert(name.clone());
                 }
@@ -51,20 +50,24 @@ impl Work<'_> {
                 }
             }
             Err(not_ready) => {
-                if line.not_ready.as_ref() != Some(&not_ready) {
+                if plugin_state.not_ready.as_ref() != Some(&not_ready) {
                     warn!(plugin = %driver, "{not_ready}");
-                    line.not_ready = Some(not_ready);
+                    plugin_state.not_ready = Some(not_ready);
                     // To say so in their conditions.
-                    let parked: Vec<Name> = line.parked.iter().cloned().collect();
+                    let parked: Vec<Name> = plugin_state.parked.iter().cloned().collect();
                     for name in parked {
-                        if let Some(case) = self.cases.get_mut(&name) {
-                            case.is_noted = false;
+                        if let Some(retry) = self.unsettled.get_mut(&name) {
+                            retry.conditions_written = false;
                         }
                         self.woken.push_back(name);
                     }
                 }
                 // Somebody may be waiting for it.
-                if self.lines.get(driver).is_some_and(|line| !line.parked.is_empty()) {
+                if self
+                    .plugins
+                    .get(driver)
+                    .is_some_and(|plugin_state| !plugin_state.parked.is_empty())
+                {
                     self.connect(driver);
                 }
             }
@@ -74,18 +77,18 @@ impl Work<'_> {
     pub(super) fn tick(&mut self) {
         self.gauges.set_states(&self.index);
         let now = Instant::now();
-        let drivers: Vec<Name> = self.lines.keys().cloned().collect();
+        let drivers: Vec<Name> = self.plugins.keys().cloned().collect();
         for driver in drivers {
-            let Some(line) = self.lines.get_mut(&driver) else {
+            let Some(plugin_state) = self.plugins.get_mut(&driver) else {
                 continue;
             };
-            let ended = line.session().is_none();
-            let due = line.compare_at <= now && !line.comparing;
-            let parked = !line.parked.is_empty();
+            let ended = plugin_state.session().is_none();
+            let due = plugin_state.compare_at <= now && !plugin_state.comparing;
+            let parked = !plugin_state.parked.is_empty();
             // One that comes back may offer what it did not.
             let waited_for = || {
-                let mut cases = self.cases.iter();
-                cases.any(|(name, case)| case.is_waiting && self.index.driver(name) == Some(&driver))
+                let mut unsettled = self.unsettled.iter();
+                unsettled.any(|(name, retry)| retry.is_waiting && self.index.driver(name) == Some(&driver))
             };
             if ended && (parked || due || waited_for()) {
                 self.connect(&driver);
@@ -94,9 +97,9 @@ impl Work<'_> {
                 self.compare(&driver);
             }
             let unused = !self.index.is_used(&driver) && self.index.plugin(&driver).is_none();
-            if unused && self.lines.get(&driver).is_some_and(Line::is_idle) {
-                self.lines.remove(&driver);
-                self.plugins.retain(|name| name != driver.as_str());
+            if unused && self.plugins.get(&driver).is_some_and(PluginState::is_idle) {
+                self.plugins.remove(&driver);
+                self.csi_plugins.retain(|name| name != driver.as_str());
             }
         }
     }
@@ -104,13 +107,19 @@ impl Work<'_> {
     /// Asks the plugin where its volumes are.
     pub(super) fn compare(&mut self, driver: &Name) {
         let since = self.index.changes();
-        let Some(line) = self.lines.get_mut(driver) else {
+        let Some(plugin_state) = self.plugins.get_mut(driver) else {
             return;
         };
-        line.compare_at = Instant::now() + self.volumes.times.compare_every;
-        let Some(session) = line.comparable() else { return };
-        line.comparing = true;
-        let (driver, generation, permits) = (driver.clone(), line.generation, line.permits.clone());
+        plugin_state.compare_at = Instant::now() + self.volumes.times.compare_every;
+        let Some(session) = plugin_state.comparable() else {
+            return;
+        };
+        plugin_state.comparing = true;
+        let (driver, generation, permits) = (
+            driver.clone(),
+            plugin_state.generation,
+            plugin_state.permits.clone(),
+        );
         let listing = async move {
             // Never closed.
             let _permit = permits.acquire().await;
@@ -125,26 +134,26 @@ impl Work<'_> {
         driver: &Name,
         generation: u64,
         since: u64,
-        outcome: Result<Vec<ListedVolume>, Failure>,
+        outcome: Result<Vec<ListedVolume>, CallError>,
     ) {
-        let Some(line) = self.lines.get_mut(driver) else {
+        let Some(plugin_state) = self.plugins.get_mut(driver) else {
             return;
         };
-        if line.generation != generation {
+        if plugin_state.generation != generation {
             return;
         }
-        line.comparing = false;
+        plugin_state.comparing = false;
         let listed = match outcome {
             Ok(listed) => drift::by_id(listed),
-            Err(failure) => {
-                warn!(plugin = %driver, "its volumes cannot be compared: {failure}");
+            Err(error) => {
+                warn!(plugin = %driver, "its volumes cannot be compared: {error}");
                 return;
             }
         };
         for name in self.index.of_plugin(driver) {
             // What changed meanwhile, or is being changed, is compared the next time.
-            let is_changing = |case: &Case| case.is_busy || case.is_queued;
-            if self.cases.get(&name).is_some_and(is_changing) || self.index.touched_since(&name, since) {
+            let is_changing = |retry: &RetryState| retry.is_busy || retry.is_queued;
+            if self.unsettled.get(&name).is_some_and(is_changing) || self.index.touched_since(&name, since) {
                 continue;
             }
             let Some(seen) = self.index.observe(&name) else {
@@ -154,7 +163,7 @@ impl Work<'_> {
                 continue;
             };
             warn!(volume = %name, "the plugin says otherwise than the record, to be mended: {found:?}");
-            self.cases.entry(name.clone()).or_default().drift = found;
+            self.unsettled.entry(name.clone()).or_default().drift = found;
             self.woken.push_back(name);
         }
     }

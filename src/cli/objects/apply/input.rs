@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::cli::exit::Failure;
-use crate::cli::objects::kinds::{KINDS, Kind};
+use crate::cli::objects::kinds::Kind;
+use crate::cli::objects::kinds::registry::{KINDS, by_kind};
 use crate::store::Id;
 use crate::store::object::change::Codec;
 use crate::store::object::fields::{Fault, nearest};
@@ -193,19 +194,15 @@ fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static dyn Kind, Fa
             _ => Fault::new("", format!("expected an object with kind, one of {all}")),
         });
     };
-    KINDS
-        .iter()
-        .find(|kind| kind.words().kind == word)
-        .copied()
-        .ok_or_else(|| {
-            let meant = nearest(word, names())
-                .map(|meant| format!(" (did you mean {meant}?)"))
-                .unwrap_or_default();
-            Fault::new(
-                "kind",
-                format!("\"{}\" is not one of {all}{meant}", word.escape_debug()),
-            )
-        })
+    by_kind(word).ok_or_else(|| {
+        let meant = nearest(word, names())
+            .map(|meant| format!(" (did you mean {meant}?)"))
+            .unwrap_or_default();
+        Fault::new(
+            "kind",
+            format!("\"{}\" is not one of {all}{meant}", word.escape_debug()),
+        )
+    })
 }
 
 /// One object in two documents: which of them is meant to hold cannot be said.

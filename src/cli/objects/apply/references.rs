@@ -1,8 +1,8 @@
 //! What a document newly refers to: there, unmarked, and the same in the transaction that writes the document.
 
-use super::Manifest;
+use super::input::Manifest;
 use crate::cli::exit::Failure;
-use crate::cli::objects::kinds::KINDS;
+use crate::cli::objects::kinds::registry::by_kind;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::store::object::change::{Rejection, Step};
 use crate::store::{Id, Store};
@@ -42,8 +42,8 @@ pub async fn check(
     let id = manifest.name.to_string();
     let mut found = Vec::new();
     for reference in manifest.codec.new_references(&id, before, after) {
-        let kind = KINDS.iter().find(|kind| kind.words().kind == reference.kind);
-        let Some((kind, codec)) = kind.and_then(|kind| Some((kind, kind.applied()?))) else {
+        let Some((kind, codec)) = by_kind(reference.kind).and_then(|kind| Some((kind, kind.applied()?)))
+        else {
             return Err(Failure::failed(format!(
                 "{} objects cannot be referred to",
                 reference.kind

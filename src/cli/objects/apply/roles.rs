@@ -1,6 +1,6 @@
 //! A document that makes a worker of a manager goes through the checks of `quorate demote`.
 
-use super::Manifest;
+use super::input::Manifest;
 use crate::cli::exit::Failure;
 use crate::cli::roles::facts::{Facts, known};
 use crate::etcd::{KeyValue, Revision, Txn};

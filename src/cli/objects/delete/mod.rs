@@ -1,21 +1,14 @@
-//! `quorate delete`: what may go, goes; what may not is refused by name. All objects are looked at before one is
-//! deleted.
+//! Deletion: the kinds that can be deleted say what deleting an object means, and how its end is followed.
 
-use clap::Args;
 use futures::future::BoxFuture;
 
-use super::kinds::target::{Target, TargetParser};
 use super::view::View;
-use crate::cli::confirm::{self, ATTEMPTS};
-use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{Reader, print};
-use crate::cli::wait::WaitArgs;
 use crate::etcd::{KeyRange, KeyValue, Revision, Txn};
-use crate::retry::Delays;
 use crate::store::object::Malformed;
 use crate::store::{Id, Keys, Store};
 
+pub mod command;
 pub mod marked;
 pub mod nodes;
 pub mod tasks;
@@ -23,53 +16,6 @@ pub mod tombstones;
 pub mod used_by_volumes;
 pub mod volumes;
 mod wait;
-
-/// Arguments of `quorate delete`.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-A node is not deleted while it is ready, unless --force is given, not while it is a desired manager and in the \
-member list of etcd (demote it first), and not if its member is the last voter. Its uid is recorded as removed: no node \
-of that uid is ever admitted again. A member that it still has is removed from etcd by the leader; --wait waits for that.
-
-A service or a network is marked, which cannot be taken back, and the command returns, telling what still holds it \
-back: a service goes once it has no task, a network once no service uses it. --wait waits for that. A marked network \
-cannot be newly referred to.
-
-A task is deleted at once, whatever its state: whoever deletes it says that it runs no more.
-
-A volume is marked, too, unless it is published; the leader deletes it at its backend. --force forgets the records of a \
-volume at once, published or not, does nothing at the backend, and leaves a tombstone: quorate get tombstones lists \
-what is to be cleaned up by hand. A plugin or a secret is deleted at once, unless volumes use it; --force deletes it all \
-the same, and they wait until it is there again. A tombstone is deleted at once, and nothing reminds of it any more.
-
-If one of the objects is refused or does not exist, none is deleted.
-
-Examples:
-  quorate delete node n1
-  quorate delete --yes $(quorate get nodes -l retired -o name)
-  quorate delete service web --wait --timeout 5m
-  quorate delete task web/1
-  quorate delete volume data --wait")]
-pub struct DeleteArgs {
-    /// What to delete; KIND/NAME names one object
-    #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser::DELETED)]
-    target: Target,
-
-    /// Names of the objects
-    #[arg(value_name = "NAME")]
-    names: Vec<String>,
-
-    /// Delete also a node that is ready, a volume that is published, what volumes use, and what cannot be read
-    #[arg(long)]
-    force: bool,
-
-    /// Do not ask
-    #[arg(short, long)]
-    yes: bool,
-
-    #[command(flatten)]
-    wait: WaitArgs,
-}
 
 /// A kind that `delete` deletes.
 pub trait Deletable: Sync {
@@ -118,83 +64,6 @@ pub struct Deletion {
     pub txn: Option<Txn>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// 3 for what does not exist, 4 for what is refused, 5 for what somebody else changed meanwhile, 64 where nobody can
-/// be asked.
-pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let (kind, names) = args.target.resolve(&args.names).map_err(Failure::usage)?;
-    let words = kind.words();
-    let Some(deletable) = kind.deleted() else {
-        return Err(
-            Failure::usage(format!("{} cannot be deleted", words.plural)).hint(match words.singular {
-                "member" => "quorate demote NODE removes the member of a node from etcd",
-                "publication" => "quorate unpublish VOLUME NODE ends one",
-                _ => "they go with their processes",
-            }),
-        );
-    };
-    if names.is_empty() {
-        return Err(Failure::usage(format!("no {} named", words.singular))
-            .hint(format!("quorate delete {} NAME…", words.singular)));
-    }
-    confirm::require(args.yes, "delete")?;
-    let store = connect(etcd).await?;
-    let mut planned = Vec::new();
-    let mut failures = Vec::new();
-    for name in &names {
-        match deletable.plan(&store, name, args.force).await {
-            Ok(deletion) => planned.push((name, deletion)),
-            Err(failure) => failures.push((name, failure)),
-        }
-    }
-    let told = |failures: Vec<(&Id, Failure)>, summary: &str| {
-        let exit = failures.first().map_or(Exit::Done, |(_, failure)| failure.exit);
-        let lines: Vec<String> = failures
-            .iter()
-            .map(|(name, failure)| format!("{}/{name}: {failure}", words.singular).replace('\n', "\n  "))
-            .collect();
-        match failures.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::new(exit, format!("{summary}\n  {}", lines.join("\n  ")))),
-        }
-    };
-    told(failures, "nothing was deleted")?;
-    // What is done already is no question.
-    let changes = planned.iter().filter(|(_, deletion)| deletion.txn.is_some());
-    let statements: Vec<&str> = changes.map(|(_, deletion)| deletion.statement.as_str()).collect();
-    if !args.yes && !statements.is_empty() {
-        confirm::ask(&statements, "nothing was deleted")?;
-    }
-    let mut failures = Vec::new();
-    let mut marked = Vec::new();
-    for (id, deletion) in planned {
-        match delete(&store, deletable, id, deletion, &args).await {
-            Ok(outcome) => {
-                let _: Reader = print(&format!("{}/{id} {outcome}\n", words.singular))?;
-                marked.push(id);
-            }
-            Err(failure) => failures.push((id, failure)),
-        }
-    }
-    let deleted = told(failures, "not everything was deleted");
-    if let Some(ends_later) = deletable.ends_later().filter(|_| !marked.is_empty()) {
-        let ending = wait::Ending {
-            store: &store,
-            kind: words.singular,
-            ends_later,
-            ids: &marked,
-        };
-        let ended = match args.wait.wait {
-            true => ending.wait(args.wait.timeout).await,
-            false => ending.tell().await,
-        };
-        return deleted.and(ended);
-    }
-    deleted
-}
-
 /// Reads the object that is to be deleted.
 ///
 /// # Errors
@@ -205,38 +74,7 @@ pub async fn read(store: &Store, key: &[u8]) -> Result<KeyValue, Failure> {
 }
 
 /// The failure of an object whose stored value cannot be read.
-fn malformed(malformed: &Malformed) -> Failure {
+pub fn malformed(malformed: &Malformed) -> Failure {
     let why = format!("refused by rule Malformed: the stored value cannot be read ({malformed})");
     Failure::new(Exit::Refused, why).hint("--force deletes it all the same")
-}
-
-/// Deletes one object. What changed since it was decided is looked at again: if somebody agreed to what would happen,
-/// the same must still happen.
-async fn delete(
-    store: &Store,
-    deletable: &dyn Deletable,
-    id: &Id,
-    agreed: Deletion,
-    args: &DeleteArgs,
-) -> Result<&'static str, Failure> {
-    let mut delays = Delays::etcd();
-    let mut decided = agreed.clone();
-    for _ in 0..ATTEMPTS {
-        let Some(txn) = decided.txn else {
-            return Ok(decided.outcome);
-        };
-        if confirm::commit(&store.etcd, txn, "deleted").await? {
-            return Ok(decided.outcome);
-        }
-        let next = deletable.plan(store, id, args.force).await?;
-        if !args.yes && next.txn.is_some() && next.statement != agreed.statement {
-            return Err(Failure::new(
-                Exit::Conflict,
-                format!("it changed meanwhile; now: {}", next.statement),
-            ));
-        }
-        decided = next;
-        delays.wait().await;
-    }
-    Err(confirm::overtaken())
 }

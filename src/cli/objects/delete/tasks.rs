@@ -5,8 +5,7 @@ use futures::future::BoxFuture;
 
 use super::{Deletable, Deletion};
 use crate::cli::exit::Failure;
-use crate::cli::objects::blockers;
-use crate::cli::objects::kinds::{Kind, tasks::Tasks};
+use crate::cli::objects::pending;
 use crate::etcd::Txn;
 use crate::proto::Task;
 use crate::store::object::decode;
@@ -23,10 +22,10 @@ impl Deletable for DeleteTask {
         force: bool,
     ) -> BoxFuture<'a, Result<Deletion, Failure>> {
         async move {
-            let key = Tasks.key(&store.keys, id);
+            let key = store.keys.task(id.owner.as_ref().unwrap_or(&id.name), &id.name);
             let stored = super::read(store, &key).await?;
             let state = match decode::<Task>(&id.to_string(), &stored.value) {
-                Ok(task) => blockers::state(&task),
+                Ok(task) => pending::task_state(&task),
                 Err(_) if force => "malformed".to_owned(),
                 Err(malformed) => return Err(super::malformed(&malformed)),
             };

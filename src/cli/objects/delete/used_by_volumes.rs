@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 
 use super::{Deletable, Deletion};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::objects::blockers;
+use crate::cli::objects::pending;
 use crate::etcd::Txn;
 use crate::proto::Volume;
 use crate::store::object::decode;
@@ -48,7 +48,7 @@ impl Deletable for DeleteUsed {
             if !users.is_empty() && !force {
                 let why = format!(
                     "refused by rule InUse: {singular} {id} is used by {}",
-                    blockers::cell(&users)
+                    pending::cell(&users)
                 );
                 return Err(Failure::new(Exit::Refused, why).hint(
                     "nothing can be done to these volumes without it; --force deletes it all the same, and they wait \

@@ -7,9 +7,8 @@ use prost::Message;
 
 use super::{Deletable, Deletion, EndsLater};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::objects::kinds::volumes::ranges;
+use crate::cli::objects::pending;
 use crate::cli::objects::view::View;
-use crate::cli::objects::waits;
 use crate::etcd::{KeyRange, KeyValue, Revision, Txn};
 use crate::proto::{Metadata, Publication, Tombstone, Volume};
 use crate::store::object::mark::Marked;
@@ -171,7 +170,7 @@ impl EndsLater for DeleteVolume {
     }
 
     fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange> {
-        ranges(keys, Some(&id.name))
+        pending::volume_ranges(keys, Some(&id.name))
     }
 
     fn blockers(&self, view: &View, id: &Id) -> Vec<String> {
@@ -180,7 +179,7 @@ impl EndsLater for DeleteVolume {
             return Vec::new();
         };
         match decode::<Volume>(name, &kv.value) {
-            Ok(volume) => waits::of_volume(view, name, &volume),
+            Ok(volume) => pending::of_volume(view, name, &volume),
             Err(malformed) => vec![format!("it cannot be read ({malformed})")],
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::EndsLater;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::objects::blockers;
+use crate::cli::objects::pending;
 use crate::cli::objects::view::{LiveView, View};
 use crate::cli::output::{Reader, print};
 use crate::etcd::{KeyRange, Revision};
@@ -48,7 +48,7 @@ impl Ending<'_> {
                 "{}/{id}: held back by {} objects: {}",
                 self.kind,
                 many.len(),
-                blockers::cell(many)
+                pending::cell(many)
             ),
         }
     }

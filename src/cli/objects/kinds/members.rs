@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{Kind, Shown, Words};
-use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, Description, NONE, one_line, or_none, yes_no};
 use crate::cli::roles::adopt;
@@ -147,7 +146,7 @@ impl Kind for Members {
         let id = parse(&view.keys, &kv.key).unwrap_or(MemberId(0));
         match Seen::new(view, id, kv) {
             Ok(seen) => detail::describe(&mut description, &seen, now),
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
+            Err(malformed) => description.malformed(kv, &malformed),
         }
         description.render()
     }

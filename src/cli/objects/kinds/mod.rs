@@ -1,5 +1,5 @@
 //! The kinds: what `get`, `describe`, `apply` and `delete` know of each. A further kind is a file here and a line in
-//! [`KINDS`].
+//! [`registry::KINDS`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,37 +14,22 @@ use crate::cli::output::{Column, one_line, or_none, pairs};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Metadata;
 use crate::store::object::change::Codec;
-use crate::store::object::fields::nearest;
 use crate::store::object::{Object, decode, malformed_document, time};
-use crate::store::{Id, Keys};
+use crate::store::{Id, Keys, Store};
 
 mod members;
 mod networks;
 mod nodes;
 mod plugins;
 mod publications;
+pub mod registry;
 mod replicas;
 mod secrets;
 mod services;
 pub mod target;
-pub mod tasks;
+mod tasks;
 mod tombstones;
-pub mod volumes;
-
-/// Every kind.
-pub static KINDS: &[&dyn Kind] = &[
-    &nodes::Nodes,
-    &members::Members,
-    &replicas::Replicas,
-    &services::Services,
-    &networks::Networks,
-    &tasks::Tasks,
-    &volumes::Volumes,
-    &publications::Publications,
-    &plugins::Plugins,
-    &secrets::Secrets,
-    &tombstones::Tombstones,
-];
+mod volumes;
 
 /// What a kind is called.
 #[derive(Debug)]
@@ -110,6 +95,75 @@ pub trait Kind: Sync {
     /// How `delete` deletes it, if it does.
     fn deleted(&self) -> Option<&'static dyn Deletable> {
         None
+    }
+}
+
+impl dyn Kind {
+    /// The ranges that show these objects, or all of the kind if none is named.
+    pub fn ranges_of(&self, keys: &Keys, ids: &[Id]) -> Vec<KeyRange> {
+        if ids.is_empty() {
+            return self.ranges(keys, None);
+        }
+        let ranges = ids.iter().flat_map(|id| self.ranges(keys, Some(id)));
+        // Objects share ranges that do not concern one object, such as the candidates of the election.
+        ranges.fold(Vec::new(), |mut distinct, range| {
+            if !distinct.contains(&range) {
+                distinct.push(range);
+            }
+            distinct
+        })
+    }
+
+    /// Reads what is shown of these objects, or of all.
+    ///
+    /// # Errors
+    /// 1 if etcd did not answer.
+    pub async fn read(&self, store: &Store, ids: &[Id]) -> Result<View, Failure> {
+        let mut view = View::read(store, &self.ranges_of(&store.keys, ids)).await?;
+        if self.looks_at_members() {
+            view.look_at_members(store).await?;
+        }
+        Ok(view)
+    }
+
+    /// The named objects of a view, or all of the kind if none is named: their keys and names. Then the ids that do not
+    /// exist.
+    pub fn select<'v, 'i>(
+        &self,
+        view: &'v View,
+        ids: &'i [Id],
+    ) -> (Vec<(&'v str, &'v KeyValue)>, Vec<&'i Id>) {
+        let named = |kv: &'v KeyValue| Some((self.name(&view.keys, &kv.key)?, kv));
+        if ids.is_empty() {
+            return (view.iter().filter_map(named).collect(), Vec::new());
+        }
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for id in ids {
+            match view.get(&self.locate(view, id)).and_then(named) {
+                Some(object) => found.push(object),
+                None => missing.push(id),
+            }
+        }
+        (found, missing)
+    }
+
+    /// The failure of a command that names objects that do not exist.
+    pub fn not_found(&self, ids: &[&Id], keys: &Keys) -> Failure {
+        let words = self.words();
+        let ids: Vec<String> = ids.iter().map(|id| format!("{}/{id}", words.singular)).collect();
+        Failure::new(Exit::NotFound, format!("{} not found", ids.join(", "))).hint(format!(
+            "quorate get {} lists what there is below {}",
+            words.plural,
+            keys.prefix()
+        ))
+    }
+
+    /// What can be done about an object whose stored value cannot be read.
+    pub fn mending(&self) -> &'static str {
+        match self.deleted() {
+            Some(_) => "delete it with --force and apply it again, or have its writer mend it",
+            None => "only its writer can mend it",
+        }
     }
 }
 
@@ -210,84 +264,4 @@ fn identity_cells(metadata: &Metadata) -> [String; 2] {
         one_line(or_none(&metadata.uid)),
         one_line(&pairs(&metadata.labels)),
     ]
-}
-
-/// The kind that a person means: `node`, `nodes`, `Node`, `no`.
-///
-/// # Errors
-/// A sentence that names all kinds.
-pub fn find(word: &str) -> Result<&'static dyn Kind, String> {
-    let lower = word.to_lowercase();
-    let called = |words: &Words| {
-        [words.singular, words.plural].contains(&lower.as_str()) || words.short.contains(&lower.as_str())
-    };
-    if let Some(kind) = KINDS.iter().find(|kind| called(kind.words())) {
-        return Ok(*kind);
-    }
-    let plurals = || KINDS.iter().map(|kind| kind.words().plural);
-    let meant = nearest(word, plurals())
-        .map(|meant| format!(" (did you mean {meant}?)"))
-        .unwrap_or_default();
-    let all: Vec<&str> = plurals().collect();
-    Err(format!(
-        "\"{}\" is no kind of object{meant}; there are {}",
-        word.escape_debug(),
-        all.join(", ")
-    ))
-}
-
-/// What can be done about an object of this kind whose stored value cannot be read.
-pub fn mending(kind: &str) -> &'static str {
-    let mut kinds = KINDS.iter();
-    match kinds.any(|known| known.words().kind == kind && known.deleted().is_some()) {
-        true => "delete it with --force and apply it again, or have its writer mend it",
-        false => "only its writer can mend it",
-    }
-}
-
-/// The failure of a question about objects that are not there.
-pub fn not_found(kind: &dyn Kind, ids: &[&Id], keys: &Keys) -> Failure {
-    let words = kind.words();
-    let ids: Vec<String> = ids.iter().map(|id| format!("{}/{id}", words.singular)).collect();
-    Failure::new(Exit::NotFound, format!("{} not found", ids.join(", "))).hint(format!(
-        "quorate get {} lists what there is below {}",
-        words.plural,
-        keys.prefix()
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kind_is_found_by_each_of_its_words() {
-        for word in ["node", "nodes", "Node", "no", "NODES"] {
-            assert_eq!(find(word).unwrap().words().kind, "Node", "{word}");
-        }
-        assert_eq!(find("rep").unwrap().words().kind, "Replica");
-        let error = find("noeds").unwrap_err();
-        assert_eq!(
-            error,
-            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, members, replicas, services, networks, tasks, \
-             volumes, publications, plugins, secrets, tombstones"
-        );
-    }
-
-    #[test]
-    fn no_word_means_two_kinds() {
-        let mut words: Vec<&str> = KINDS
-            .iter()
-            .flat_map(|kind| {
-                let words = kind.words();
-                [words.singular, words.plural]
-                    .into_iter()
-                    .chain(words.short.iter().copied())
-            })
-            .collect();
-        words.sort_unstable();
-        let all = words.len();
-        words.dedup();
-        assert_eq!(words.len(), all);
-    }
 }

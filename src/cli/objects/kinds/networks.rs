@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use jiff::Timestamp;
 
 use super::{Concerns, Kind, Shown, Words};
-use crate::cli::objects::blockers::{self, Users};
 use crate::cli::objects::delete::Deletable;
 use crate::cli::objects::delete::marked::DeleteMarked;
-use crate::cli::objects::describe;
+use crate::cli::objects::description;
+use crate::cli::objects::pending::{self, NetworkUsers};
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
@@ -34,7 +34,7 @@ static CODEC: Of<Network> = Of::new();
 static DELETE: DeleteMarked<Network> = DeleteMarked {
     key: Keys::network,
     ranges: |keys, name| ranges(keys, Some(name)),
-    blockers: |view, name| Users::of(view).blockers(name.as_str()),
+    blockers: |view, name| NetworkUsers::of(view).blockers(name.as_str()),
     condition: "it goes once no service uses it",
     kind: PhantomData,
 };
@@ -50,7 +50,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 /// What holds a network back, if it is marked.
-fn holding(users: &Users, name: &str, network: &Network) -> Vec<String> {
+fn holding(users: &NetworkUsers, name: &str, network: &Network) -> Vec<String> {
     match network.is_marked() {
         true => users.blockers(name),
         false => Vec::new(),
@@ -97,24 +97,24 @@ impl Kind for Networks {
 
     fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
         Shown::object(COLUMNS, name, kv, now, |network: &Network| {
-            let users = Users::of(view);
+            let users = NetworkUsers::of(view);
             let holding = holding(&users, name, network);
             let cells = vec![
                 users.known(name).len().to_string(),
                 yes_no(network.is_marked()).to_owned(),
-                blockers::cell(&holding),
+                pending::cell(&holding),
             ];
             (cells, network::to_document(network, kv.mod_revision, &holding))
         })
     }
 
     fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        describe::object(name, kv, now, |description, network: Option<&Network>| {
+        description::object(name, kv, now, |description, network: Option<&Network>| {
             let Some(network) = network else { return };
-            let users = Users::of(view);
+            let users = NetworkUsers::of(view);
             description.field(0, "Services", users.known(name).len().to_string());
-            describe::mark(description, network.mark(), now);
-            blockers::describe(description, &holding(&users, name, network));
+            description.mark(network.mark(), now);
+            description.blockers(&holding(&users, name, network));
         })
     }
 

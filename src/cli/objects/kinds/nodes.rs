@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Concerns, Kind, Shown, Words, age_cell, identity_cells};
 use crate::cli::objects::delete::{Deletable, nodes::DeleteNode};
-use crate::cli::objects::describe;
+use crate::cli::objects::description;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, KeyValue, MemberId};
@@ -130,7 +130,7 @@ impl Kind for Nodes {
     }
 
     fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        describe::object(name, kv, now, |description, node: Option<&Node>| {
+        description::object(name, kv, now, |description, node: Option<&Node>| {
             if let Some(node) = node {
                 describe_node(description, view, node, now);
             }
@@ -194,7 +194,7 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
             }
         }
     }
-    describe::conditions(description, &status.conditions, now);
+    description.conditions(&status.conditions, now);
 }
 
 /// Its member of etcd, and how far its join is.
@@ -203,8 +203,7 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
         None => NONE.to_owned(),
         Some((id, record)) => {
             let joined = time::from_proto(record.joined_at.as_ref());
-            let joined =
-                joined.map_or_else(String::new, |at| format!(", joined {}", describe::since(at, now)));
+            let joined = joined.map_or_else(String::new, |at| format!(", joined {}", time::since(at, now)));
             let removal = record.removal.as_ref().map_or_else(String::new, |removal| {
                 format!(", is being removed {}", cause_words(removal.cause()))
             });
@@ -254,7 +253,7 @@ fn describe_registration(description: &mut Description, view: &View, name: &str,
                 .field(1, "Version", replica.version.to_string())
                 .field(1, "Process", &replica.process);
             if let Some(since) = replica.registered_at {
-                description.field(1, "Since", describe::since(since, now));
+                description.field(1, "Since", time::since(since, now));
             }
         }
         Err(malformed) => {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, used_by_volumes::DeleteUsed};
-use crate::cli::objects::describe;
+use crate::cli::objects::description;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, one_line};
 use crate::etcd::{KeyRange, KeyValue};
@@ -77,7 +77,7 @@ impl Kind for Plugins {
     }
 
     fn describe(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        describe::object(name, kv, now, |description, stored: Option<&Plugin>| {
+        description::object(name, kv, now, |description, stored: Option<&Plugin>| {
             let Some(stored) = stored else { return };
             let calls = plugin::concurrency(stored);
             description

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Kind, Shown, Words, age_cell};
-use crate::cli::objects::describe;
+use crate::cli::objects::description;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, NONE, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
@@ -78,7 +78,7 @@ impl Kind for Publications {
     }
 
     fn describe(&self, _view: &View, id: &str, kv: &KeyValue, now: Timestamp) -> String {
-        describe::object(id, kv, now, |description, publication: Option<&Publication>| {
+        description::object(id, kv, now, |description, publication: Option<&Publication>| {
             let Some(publication) = publication else { return };
             let spec = publication.spec.clone().unwrap_or_default();
             let status = publication.status.clone().unwrap_or_default();
@@ -88,7 +88,7 @@ impl Kind for Publications {
                 .field(0, "Publish Again", yes_no(spec.again))
                 .field(0, "Node ID", or_none(&status.csi_node_id))
                 .field(0, "Context", pairs(&status.publish_context));
-            describe::conditions(description, &status.conditions, now);
+            description.conditions(&status.conditions, now);
         })
     }
 }

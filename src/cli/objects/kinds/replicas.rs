@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{Concerns, Kind, Shown, Words};
-use crate::cli::objects::describe;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, Description, one_line, or_none, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
@@ -118,10 +117,10 @@ impl Kind for Replicas {
                     .field(0, "Leader", yes_no(leads))
                     .field(0, "Process", or_none(&replica.process));
                 if let Some(since) = replica.registered_at {
-                    description.field(0, "Registered", describe::since(since, now));
+                    description.field(0, "Registered", time::since(since, now));
                 }
             }
-            Err(malformed) => describe::malformed(&mut description, kv, &malformed),
+            Err(malformed) => description.malformed(kv, &malformed),
         }
         description.field(0, "Lease", lease(kv));
         description.field(0, "Resource Version", kv.mod_revision.to_string());

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, used_by_volumes::DeleteUsed};
-use crate::cli::objects::describe;
+use crate::cli::objects::description;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, one_line, or_none};
 use crate::etcd::{KeyRange, KeyValue};
@@ -79,7 +79,7 @@ impl Kind for Secrets {
     }
 
     fn describe(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        describe::object(name, kv, now, |description, stored: Option<&Secret>| {
+        description::object(name, kv, now, |description, stored: Option<&Secret>| {
             if let Some(stored) = stored {
                 let keys = format!("{} (values are never shown)", keys_of(stored));
                 description.field(0, "Keys", keys);

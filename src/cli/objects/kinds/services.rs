@@ -8,7 +8,7 @@ use super::{Concerns, Kind, Shown, Words};
 use crate::cli::objects::delete::Deletable;
 use crate::cli::objects::delete::marked::DeleteMarked;
 use crate::cli::objects::view::View;
-use crate::cli::objects::{blockers, describe};
+use crate::cli::objects::{description, pending};
 use crate::cli::output::{Column, Description, NONE, or_none, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Service;
@@ -33,7 +33,7 @@ static CODEC: Of<Service> = Of::new();
 static DELETE: DeleteMarked<Service> = DeleteMarked {
     key: Keys::service,
     ranges: |keys, name| ranges(keys, Some(name)),
-    blockers: |view, name| blockers::of_service(view, name.as_str()),
+    blockers: |view, name| pending::of_service(view, name.as_str()),
     condition: "it goes once it has no task",
     kind: PhantomData,
 };
@@ -90,28 +90,28 @@ impl Kind for Services {
 
     fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
         Shown::object(COLUMNS, name, kv, now, |service: &Service| {
-            let tasks = blockers::of_service(view, name);
+            let tasks = pending::of_service(view, name);
             let holding = if service.is_marked() { &tasks[..] } else { &[] };
             let cells = vec![
                 or_none(&service::networks_in_force(service).join(",")).to_owned(),
                 tasks.len().to_string(),
                 yes_no(service.is_marked()).to_owned(),
-                blockers::cell(holding),
+                pending::cell(holding),
             ];
             (cells, service::to_document(service, kv.mod_revision, holding))
         })
     }
 
     fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        describe::object(name, kv, now, |description, service: Option<&Service>| {
-            let tasks = blockers::of_service(view, name);
+        description::object(name, kv, now, |description, service: Option<&Service>| {
+            let tasks = pending::of_service(view, name);
             if let Some(service) = service {
                 describe_networks(description, service);
             }
             description.field(0, "Tasks", tasks.len().to_string());
             if let Some(service) = service {
-                describe::mark(description, service.mark(), now);
-                blockers::describe(description, if service.is_marked() { &tasks } else { &[] });
+                description.mark(service.mark(), now);
+                description.blockers(if service.is_marked() { &tasks } else { &[] });
             }
         })
     }

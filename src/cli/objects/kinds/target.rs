@@ -2,7 +2,8 @@
 
 use clap::builder::{PossibleValue, TypedValueParser};
 
-use super::{KINDS, Kind, find};
+use super::Kind;
+use super::registry::{KINDS, find};
 use crate::store::{Id, Name};
 
 /// The first argument of the object commands: `KIND` or `KIND/NAME`.

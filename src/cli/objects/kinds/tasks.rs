@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, tasks::DeleteTask};
-use crate::cli::objects::describe;
+use crate::cli::objects::description;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, or_none};
 use crate::etcd::{KeyRange, KeyValue};
@@ -75,7 +75,7 @@ impl Kind for Tasks {
     }
 
     fn describe(&self, _view: &View, id: &str, kv: &KeyValue, now: Timestamp) -> String {
-        describe::object(id, kv, now, |description, task: Option<&Task>| {
+        description::object(id, kv, now, |description, task: Option<&Task>| {
             let Some(task) = task else { return };
             let spec = task.spec.clone().unwrap_or_default();
             let state = match (task::is_finished(task), task::state_word(task)) {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Kind, Shown, Words, age_cell};
 use crate::cli::objects::delete::{Deletable, tombstones::DeleteTombstone};
-use crate::cli::objects::describe;
+use crate::cli::objects::description;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Column, NONE, one_line, or_none, pairs};
 use crate::etcd::{KeyRange, KeyValue};
@@ -84,23 +84,18 @@ impl Kind for Tombstones {
     }
 
     fn describe(&self, _view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        describe::object(name, kv, now, |description, stored: Option<&Tombstone>| {
+        description::object(name, kv, now, |description, stored: Option<&Tombstone>| {
             let Some(stored) = stored else { return };
             let forced = time::from_proto(stored.forced_at.as_ref());
-            let forced = forced.map_or_else(|| "<unknown>".to_owned(), |at| describe::since(at, now));
+            let forced = forced.map_or_else(|| "<unknown>".to_owned(), |at| time::since(at, now));
             description
                 .field(0, "Volume", or_none(tombstone::volume_name(stored)))
                 .field(0, "Driver", or_none(driver_of(stored)))
                 .field(0, "Forced", forced)
                 .field(0, "Left Behind", tombstone::left_behind(stored));
-            let mut title = "Published";
-            for (node, id) in tombstone::left_published(stored) {
-                description.field(0, title, format!("maybe to node {node} (node id {id})"));
-                title = "";
-            }
-            if !title.is_empty() {
-                description.field(0, title, NONE);
-            }
+            let published = tombstone::left_published(stored).into_iter();
+            let published = published.map(|(node, id)| format!("maybe to node {node} (node id {id})"));
+            description.list("Published", published, NONE);
         })
     }
 

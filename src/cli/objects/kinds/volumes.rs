@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{Concerns, Kind, Shown, Words, age_cell, identity_cells};
 use crate::cli::objects::delete::{Deletable, volumes::DeleteVolume};
 use crate::cli::objects::view::View;
-use crate::cli::objects::{describe, waits};
+use crate::cli::objects::{description, pending};
 use crate::cli::output::{Column, Description, NONE, one_line, or_none};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::{Publication, Volume};
@@ -42,15 +42,6 @@ const COLUMNS: &[Column] = &[
     Column::wide("UID"),
     Column::wide("LABELS"),
 ];
-
-/// A volume with everything that tells what it waits for.
-pub fn ranges(keys: &Keys, name: Option<&Name>) -> Vec<KeyRange> {
-    let (volumes, publications) = match name {
-        None => (keys.volumes(), keys.publications()),
-        Some(name) => (KeyRange::key(keys.volume(name)), keys.publications_of(name)),
-    };
-    vec![volumes, publications, keys.plugins(), keys.nodes()]
-}
 
 /// Where it is in its life.
 fn state_of(volume: &Volume) -> &'static str {
@@ -96,7 +87,7 @@ impl Kind for Volumes {
     }
 
     fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
-        ranges(keys, id.map(|id| &id.name))
+        pending::volume_ranges(keys, id.map(|id| &id.name))
     }
 
     fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
@@ -123,7 +114,7 @@ impl Kind for Volumes {
 
     fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
         Shown::decoded(COLUMNS, name, kv, |volume: &Volume, metadata| {
-            let (publications, _) = waits::publications(view, name);
+            let (publications, _) = pending::publications(view, name);
             let (scope, sharing) = volume::access_words(volume);
             let status = volume.status.clone().unwrap_or_default();
             let mut cells = vec![
@@ -143,7 +134,7 @@ impl Kind for Volumes {
     }
 
     fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        describe::object(name, kv, now, |description, volume: Option<&Volume>| {
+        description::object(name, kv, now, |description, volume: Option<&Volume>| {
             if let Some(volume) = volume {
                 describe_volume(description, view, name, volume, now);
             }
@@ -176,8 +167,8 @@ fn describe_volume(description: &mut Description, view: &View, name: &str, volum
         .field(0, "Secrets", or_none(&secrets.join(", ")))
         .field(0, "State", state_of(volume))
         .field(0, "Volume ID", or_none(&status.volume_id));
-    describe::mark(description, volume.mark(), now);
-    let (publications, _) = waits::publications(view, name);
+    description.mark(volume.mark(), now);
+    let (publications, _) = pending::publications(view, name);
     if publications.is_empty() {
         description.field(0, "Published", NONE);
     } else {
@@ -186,13 +177,6 @@ fn describe_volume(description: &mut Description, view: &View, name: &str, volum
             description.field(1, node.as_str(), state_word(state(publication)));
         }
     }
-    let mut title = "Waits For";
-    for sentence in waits::of_volume(view, name, volume) {
-        description.field(0, title, sentence);
-        title = "";
-    }
-    if !title.is_empty() {
-        description.field(0, title, "nothing");
-    }
-    describe::conditions(description, &status.conditions, now);
+    description.list("Waits For", pending::of_volume(view, name, volume), "nothing");
+    description.conditions(&status.conditions, now);
 }

@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 
 use super::KIND;
 use super::seen::{Seen, bytes, known};
-use crate::cli::objects::describe;
 use crate::cli::output::{Description, NONE, or_none};
 use crate::etcd::Revision;
 use crate::roles::plan::cause_words;
@@ -73,7 +72,7 @@ pub(super) fn describe(description: &mut Description, seen: &Seen<'_>, now: Time
                 format!("{} (uid {})", record.node, or_none(&record.node_uid)),
             );
             if let Some(joined) = time::from_proto(record.joined_at.as_ref()) {
-                description.field(0, "Joined", describe::since(joined, now));
+                description.field(0, "Joined", time::since(joined, now));
             }
         }
         None => _ = description.field(0, "Node", NONE),
@@ -118,7 +117,7 @@ pub(super) fn describe(description: &mut Description, seen: &Seen<'_>, now: Time
     description.field(0, "Alarms", or_none(&seen.alarms.join(", ")));
     if let Some(removal) = seen.record.as_ref().and_then(|record| record.removal.as_ref()) {
         let since = time::from_proto(removal.decided_at.as_ref());
-        let since = since.map_or_else(String::new, |at| format!(", since {}", describe::since(at, now)));
+        let since = since.map_or_else(String::new, |at| format!(", since {}", time::since(at, now)));
         description.field(
             0,
             "Removal",
@@ -129,5 +128,5 @@ pub(super) fn describe(description: &mut Description, seen: &Seen<'_>, now: Time
             ),
         );
     }
-    describe::conditions(description, &seen.conditions(), now);
+    description.conditions(&seen.conditions(), now);
 }

@@ -1,0 +1,141 @@
+//! `quorate-dev csi-plugin`: the CSI plugin to try things out on, as a process of its own. `quorate dev --csi-demo` and
+//! the tests start it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::csi_plugin::server::{Offers, Options, serve};
+use crate::pki::CertificateFiles;
+use quorate::cli::exit::Failure;
+use quorate::csi::Endpoint;
+
+/// Arguments of the command.
+#[derive(Args, Debug)]
+pub struct CsiPluginArgs {
+    /// Where to listen: unix:///…, http://127.0.0.1:PORT or, with a certificate, https://127.0.0.1:PORT
+    #[arg(long, value_name = "ENDPOINT")]
+    listen: Endpoint,
+
+    /// Speak TLS: the certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The certificate's key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Where to take orders: the path of a unix socket
+    #[arg(long, value_name = "FILE")]
+    control: Option<PathBuf>,
+
+    /// The directory of the volumes
+    #[arg(long, value_name = "DIR")]
+    backend: PathBuf,
+
+    /// The file in which every call is written down
+    #[arg(long, value_name = "FILE")]
+    log: PathBuf,
+
+    /// The driver's name
+    #[arg(long, value_name = "NAME", default_value = "demo.csi.quorate.dev")]
+    driver: String,
+
+    /// The driver's version
+    #[arg(long, value_name = "VERSION", default_value = "1")]
+    driver_version: String,
+
+    /// Have no Controller service
+    #[arg(long)]
+    without_controller: bool,
+
+    /// Do not offer CREATE_DELETE_VOLUME
+    #[arg(long)]
+    without_create: bool,
+
+    /// Do not offer PUBLISH_UNPUBLISH_VOLUME
+    #[arg(long)]
+    without_publish: bool,
+
+    /// Offer EXPAND_VOLUME
+    #[arg(long)]
+    expand: bool,
+
+    /// Let volumes grow only while they are published nowhere
+    #[arg(long, requires = "expand")]
+    expand_offline: bool,
+
+    /// Offer LIST_VOLUMES
+    #[arg(long)]
+    list: bool,
+
+    /// Offer LIST_VOLUMES_PUBLISHED_NODES, too
+    #[arg(long)]
+    list_nodes: bool,
+
+    /// Publish no volume to two nodes
+    #[arg(long)]
+    single_node: bool,
+
+    /// A place to serve, as in zone=a,rack=1
+    #[arg(long, value_name = "KEY=VALUE,…", value_parser = place)]
+    place: Vec<BTreeMap<String, String>>,
+
+    /// Added to every call about a volume, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    latency_ms: u64,
+
+    /// Say that it is still starting, until told otherwise
+    #[arg(long)]
+    not_ready: bool,
+}
+
+fn place(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let segments = text.split(',').map(|segment| match segment.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("{segment:?} is not KEY=VALUE")),
+    });
+    segments.collect()
+}
+
+/// Serves until a signal. Volumes and log stay.
+pub async fn run(args: CsiPluginArgs) -> Result<(), Failure> {
+    let listen =
+        |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let options = Options {
+        listen: args.listen,
+        tls: args
+            .tls_cert
+            .zip(args.tls_key)
+            .map(|(cert, key)| CertificateFiles { cert, key }),
+        control: args.control,
+        backend: args.backend,
+        log: args.log,
+        driver: args.driver,
+        version: args.driver_version,
+        offers: Offers {
+            controller: !args.without_controller,
+            create: !args.without_create,
+            publish: !args.without_publish,
+            expand: args.expand,
+            expand_offline: args.expand_offline,
+            list: args.list,
+            list_nodes: args.list_nodes,
+        },
+        single_node: args.single_node,
+        places: args.place,
+        latency: Duration::from_millis(args.latency_ms),
+        not_ready: args.not_ready,
+    };
+    tokio::select! {
+        ended = serve(options) => {
+            ended.map_err(|error| Failure::failed(format!("the plugin cannot serve: {error}")))
+        }
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    }
+}

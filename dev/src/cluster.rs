@@ -1,0 +1,217 @@
+//! The processes of a development cluster, started one upon the other and stopped the other way round.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use tokio::time::sleep;
+
+use super::Error;
+use super::apiserver::{self, ApiServer};
+use super::csi_plugin::process::PluginProcess;
+use super::csi_plugin::server;
+use super::data_directory::DataDirectory;
+use super::etcd::{self, Etcd};
+use super::process::{Supervised, first_end};
+use super::replica::{self, Replica};
+use super::restartable::Restartable;
+
+/// Before what ended is started again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What ends again sooner than this would go on doing so.
+const ENDS_AT_ONCE: Duration = Duration::from_secs(10);
+
+/// What runs so far. Dropping it kills everything; [`stop`](Self::stop) is the orderly way.
+#[derive(Debug)]
+pub struct Cluster {
+    replicas: Vec<Replica>,
+    csi_plugin: Option<PluginProcess>,
+    apiserver: Option<ApiServer>,
+    etcd: Option<Etcd>,
+    // Last: its files go after the processes that use them.
+    directory: DataDirectory,
+}
+
+/// What every replica is started with.
+#[derive(Clone, Debug)]
+pub struct ReplicaSettings {
+    /// The `quorate` program.
+    pub binary: PathBuf,
+    /// How many.
+    pub count: usize,
+    /// Further flags.
+    pub flags: Vec<String>,
+}
+
+impl Cluster {
+    /// Nothing runs yet.
+    pub fn new(directory: DataDirectory) -> Self {
+        Self {
+            replicas: Vec::new(),
+            csi_plugin: None,
+            apiserver: None,
+            etcd: None,
+            directory,
+        }
+    }
+
+    /// Where its files are.
+    pub fn directory(&self) -> &DataDirectory {
+        &self.directory
+    }
+
+    /// The replicas that were started.
+    pub fn replicas(&self) -> &[Replica] {
+        &self.replicas
+    }
+
+    /// Starts etcd and waits until it serves; its client URLs.
+    pub async fn start_etcd(&mut self, members: usize) -> Result<Vec<String>, Error> {
+        let options = etcd::Options {
+            members,
+            ..etcd::Options::default()
+        };
+        let etcd = Etcd::start(&self.directory.path().join("etcd"), &options).await?;
+        Ok(self.etcd.insert(etcd).endpoints())
+    }
+
+    /// Starts a kube-apiserver on this etcd, waits until it is ready; its URL and its administrator's kubeconfig.
+    pub async fn start_apiserver(&mut self, etcd_endpoints: &[String]) -> Result<(String, PathBuf), Error> {
+        let options = apiserver::Options {
+            etcd_endpoints: etcd_endpoints.to_owned(),
+            ..apiserver::Options::default()
+        };
+        let directory = self.directory.path().join("kubernetes");
+        let server = self
+            .unless_one_ends(ApiServer::start(&directory, &options))
+            .await?;
+        let server = self.apiserver.insert(server);
+        Ok((server.url.clone(), server.kubeconfig()))
+    }
+
+    /// Starts the CSI plugin of this driver, in a process of its own (`binary` is the program `quorate-dev`), and waits until it listens.
+    pub async fn start_csi_plugin(&mut self, binary: &Path, driver: &str) -> Result<&PluginProcess, Error> {
+        let directory = self.directory.path().join("csi");
+        let mut options = server::Options::in_directory(&directory, driver);
+        options.offers.expand = true;
+        options.offers.list_nodes = true;
+        let plugin = self
+            .unless_one_ends(PluginProcess::start(binary, options))
+            .await?;
+        Ok(self.csi_plugin.insert(plugin))
+    }
+
+    /// Starts the replicas `dev-1`, `dev-2`, … and does not wait for them.
+    pub fn start_replicas(
+        &mut self,
+        etcd_endpoints: &[String],
+        kubeconfig: Option<PathBuf>,
+        settings: &ReplicaSettings,
+    ) -> Result<(), Error> {
+        let directory = self.directory.path().join("replicas");
+        for number in 1..=settings.count {
+            let options = replica::Options {
+                binary: settings.binary.clone(),
+                node_id: format!("dev-{number}"),
+                etcd_endpoints: etcd_endpoints.to_owned(),
+                kubeconfig: kubeconfig.clone(),
+                flags: settings.flags.clone(),
+                env: Vec::new(),
+            };
+            self.replicas.push(Replica::start(&directory, options)?);
+        }
+        Ok(())
+    }
+
+    /// Waits for `work`, or until one of the processes ends by itself, which is an error.
+    pub async fn unless_one_ends<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            result = work => result,
+            ended = first_end(self.processes()) => Err(ended),
+        }
+    }
+
+    /// Starts again, after a moment, what ends by itself and has others of its kind beside it: their taking over is what
+    /// there are several for. Tells each such end, and returns the one that it cannot go on after. A member of etcd that
+    /// ends because it was removed from its cluster stays away: `departed` is told its name.
+    pub async fn keep_up(&mut self, tell: impl Fn(&Error), departed: impl Fn(&str)) -> Error {
+        let mut started_again: HashMap<String, Instant> = HashMap::new();
+        loop {
+            let ended = first_end(self.processes()).await;
+            let Error::Ended { name, .. } = &ended else {
+                return ended;
+            };
+            match self.etcd.as_mut().map(Etcd::take_departed) {
+                Some(Err(error)) => return error,
+                Some(Ok(gone)) if !gone.is_empty() => {
+                    gone.iter().for_each(|name| departed(name));
+                    continue;
+                }
+                Some(Ok(_)) | None => {}
+            }
+            let again = started_again.insert(name.clone(), Instant::now());
+            let Some(server) = self.ended_among_others() else {
+                return ended;
+            };
+            if again.is_some_and(|at| at.elapsed() < ENDS_AT_ONCE) {
+                return ended;
+            }
+            tell(&ended);
+            sleep(PAUSE).await;
+            if let Err(error) = server.launch() {
+                return error;
+            }
+        }
+    }
+
+    /// The members of etcd that run.
+    pub fn etcd_members(&self) -> &[etcd::Member] {
+        self.etcd.as_ref().map_or(&[], |etcd| &etcd.members)
+    }
+
+    fn ended_among_others(&mut self) -> Option<&mut Restartable> {
+        let replicas = self.replicas.iter_mut().map(|replica| &mut **replica);
+        let members = self.etcd.iter_mut().flat_map(|etcd| &mut etcd.members);
+        let (replicas, members): (Vec<_>, Vec<_>) =
+            (replicas.collect(), members.map(|member| &mut **member).collect());
+        let several = [replicas, members].into_iter().filter(|kind| kind.len() > 1);
+        several
+            .flatten()
+            .find_map(|server| server.has_ended().then_some(server))
+    }
+
+    /// Stops the replicas, then the CSI plugin, the kube-apiserver, then etcd: none of them sees what it needs go away. Goes on
+    /// when one cannot be waited for, and returns the first such error. Then gives the directory free.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        let mut outcomes = Vec::new();
+        for stopped in join_all(self.replicas.iter_mut().map(|replica| replica.stop())).await {
+            outcomes.push(stopped.map(|_| ()));
+        }
+        if let Some(plugin) = &mut self.csi_plugin {
+            outcomes.push(plugin.stop().await.map(|_| ()));
+        }
+        if let Some(server) = &mut self.apiserver {
+            outcomes.push(server.stop().await.map(|_| ()));
+        }
+        if let Some(etcd) = &mut self.etcd {
+            outcomes.push(etcd.stop().await);
+        }
+        outcomes.push(self.directory.close());
+        outcomes.into_iter().collect()
+    }
+
+    fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
+        let replicas = self.replicas.iter_mut().filter_map(|replica| replica.process());
+        let csi_plugin = self.csi_plugin.iter_mut().filter_map(PluginProcess::process);
+        let apiserver = self.apiserver.iter_mut().filter_map(|server| server.process());
+        let etcd = self.etcd.iter_mut().flat_map(Etcd::processes);
+        replicas.chain(csi_plugin).chain(apiserver).chain(etcd)
+    }
+}

@@ -1,0 +1,242 @@
+//! The plugin as a process of its own: the command `csi-plugin` of quorate-dev as a child.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, UnixStream};
+
+use super::backend::Backend;
+use super::control::{self, Order};
+use super::log::{self, Call};
+use super::server::Options;
+use crate::Error;
+use crate::process::{Program, Supervised};
+use quorate::csi::Endpoint;
+
+/// How long it may take to serve: it takes milliseconds, and the machine may be busy.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// It ends on SIGTERM at once.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// One plugin, running or not. Its volumes and its log outlive its process. Dropping it kills it.
+#[derive(Debug)]
+pub struct PluginProcess {
+    options: Options,
+    binary: PathBuf,
+    output: PathBuf,
+    process: Option<Supervised>,
+}
+
+impl Options {
+    /// A plugin with its files in this directory, listening on a unix socket there.
+    pub fn in_directory(directory: &Path, driver: &str) -> Self {
+        Self {
+            listen: Endpoint::Unix(directory.join("csi.sock")),
+            tls: None,
+            control: Some(directory.join("control.sock")),
+            backend: directory.join("volumes"),
+            log: directory.join("calls.jsonl"),
+            driver: driver.to_owned(),
+            version: "1".to_owned(),
+            offers: super::server::Offers::default(),
+            single_node: false,
+            places: Vec::new(),
+            latency: Duration::ZERO,
+            not_ready: false,
+        }
+    }
+
+    /// As arguments of `csi-plugin`.
+    fn args(&self) -> Vec<OsString> {
+        let file = |flag: &str, path: &Path| {
+            let mut arg = OsString::from(flag);
+            arg.push(path);
+            arg
+        };
+        let mut args = vec![
+            "csi-plugin".into(),
+            format!("--listen={}", self.listen).into(),
+            file("--backend=", &self.backend),
+            file("--log=", &self.log),
+            format!("--driver={}", self.driver).into(),
+            format!("--driver-version={}", self.version).into(),
+            format!("--latency-ms={}", self.latency.as_millis()).into(),
+        ];
+        if let Some(control) = &self.control {
+            args.push(file("--control=", control));
+        }
+        if let Some(tls) = &self.tls {
+            args.extend([file("--tls-cert=", &tls.cert), file("--tls-key=", &tls.key)]);
+        }
+        for place in &self.places {
+            let segments: Vec<_> = place
+                .iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect();
+            args.push(format!("--place={}", segments.join(",")).into());
+        }
+        let offers = &self.offers;
+        for (given, flag) in [
+            (!offers.controller, "--without-controller"),
+            (!offers.create, "--without-create"),
+            (!offers.publish, "--without-publish"),
+            (offers.expand, "--expand"),
+            (offers.expand_offline, "--expand-offline"),
+            (offers.list, "--list"),
+            (offers.list_nodes, "--list-nodes"),
+            (self.single_node, "--single-node"),
+            (self.not_ready, "--not-ready"),
+        ] {
+            if given {
+                args.push(flag.into());
+            }
+        }
+        args
+    }
+}
+
+impl PluginProcess {
+    /// Starts one and waits until it accepts connections. `binary` is the program `quorate-dev`.
+    pub async fn start(binary: &Path, options: Options) -> Result<Self, Error> {
+        let output = options.log.with_extension("output");
+        let mut plugin = Self {
+            options,
+            binary: binary.to_owned(),
+            output,
+            process: None,
+        };
+        plugin.launch().await?;
+        Ok(plugin)
+    }
+
+    /// Starts its process again, with the options as they are now. Nothing if it runs.
+    pub async fn launch(&mut self) -> Result<(), Error> {
+        if self
+            .process
+            .as_mut()
+            .is_some_and(|process| process.status().is_none())
+        {
+            return Ok(());
+        }
+        for path in [&self.options.backend, &self.options.log, &self.output] {
+            let parent = path.parent().unwrap_or(Path::new("/"));
+            fs::create_dir_all(parent).map_err(Error::write(parent))?;
+        }
+        let program = Program {
+            name: format!("CSI plugin {}", self.options.driver),
+            path: self.binary.clone(),
+            args: self.options.args(),
+            env: Vec::new(),
+            hidden_env: "QUORATE_",
+            log: self.output.clone(),
+        };
+        // A socket that an earlier run left behind is no sign of this one.
+        let sockets = [self.socket(), self.options.control.as_deref()];
+        for socket in sockets.into_iter().flatten() {
+            match fs::remove_file(socket) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::write(socket)(error));
+                }
+                _ => {}
+            }
+        }
+        let mut process = program.start()?;
+        let (listen, control) = (self.options.listen.clone(), self.options.control.clone());
+        process
+            .wait_until(START_LIMIT, || {
+                let (listen, control) = (listen.clone(), control.clone());
+                async move {
+                    answers(&listen).await?;
+                    match control {
+                        Some(path) => answers(&Endpoint::Unix(path)).await,
+                        None => Ok(()),
+                    }
+                }
+            })
+            .await?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// What it was started with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// To be changed before the next [`launch`](Self::launch).
+    pub fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    /// Where it listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.options.listen
+    }
+
+    /// Tells it to do something wrong, or right again.
+    pub async fn tell(&self, order: &Order) -> io::Result<()> {
+        match &self.options.control {
+            Some(socket) => control::tell(socket, order).await,
+            None => Err(io::Error::other("this plugin takes no orders")),
+        }
+    }
+
+    /// The calls that it was asked, also by earlier runs.
+    pub fn calls(&self) -> io::Result<Vec<Call>> {
+        log::read(&self.options.log)
+    }
+
+    /// Its volumes.
+    pub fn backend(&self) -> Backend {
+        Backend::at(&self.options.backend)
+    }
+
+    /// Where its own output goes.
+    pub fn output_file(&self) -> &Path {
+        &self.output
+    }
+
+    /// Its process, while it was not stopped or killed.
+    pub fn process(&mut self) -> Option<&mut Supervised> {
+        self.process.as_mut()
+    }
+
+    /// Stops it. None if it does not run.
+    pub async fn stop(&mut self) -> Result<Option<ExitStatus>, Error> {
+        match self.process.take() {
+            Some(mut process) => process.stop(STOP_LIMIT).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Kills it (SIGKILL). None if it does not run.
+    pub async fn kill(&mut self) -> Result<Option<ExitStatus>, Error> {
+        match self.process.take() {
+            Some(mut process) => process.kill().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        match &self.options.listen {
+            Endpoint::Unix(path) => Some(path),
+            Endpoint::Tcp(_) => None,
+        }
+    }
+}
+
+async fn answers(endpoint: &Endpoint) -> Result<(), String> {
+    let connected = match endpoint {
+        Endpoint::Unix(path) => UnixStream::connect(path).await.map(|_| ()),
+        Endpoint::Tcp(uri) => {
+            let authority = uri.authority().map_or("", |authority| authority.as_str());
+            TcpStream::connect(authority).await.map(|_| ())
+        }
+    };
+    connected.map_err(|error| format!("{endpoint}: {error}"))
+}

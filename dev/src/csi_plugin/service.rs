@@ -1,0 +1,186 @@
+//! The plugin itself: every call is written down, and answered under the faults in force.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use tokio::time::sleep;
+use tonic::{Code, Response, Status};
+
+use super::backend::{Backend, Published};
+use super::control::Order;
+use super::faults::{About, Faults, Happening, Strike};
+use super::log::{Begun, Log};
+use super::server::Options;
+use quorate::csi::Method;
+
+mod checks;
+mod controller;
+mod identity;
+mod publications;
+mod volumes;
+
+type Keyed = BTreeMap<String, String>;
+
+/// A running plugin.
+#[derive(Debug)]
+pub(super) struct Plugin {
+    options: Options,
+    backend: Backend,
+    log: Log,
+    faults: Faults,
+    ready: AtomicBool,
+    expected: Mutex<Keyed>,
+    /// Volumes that a call is about now: another one is turned away, as real plugins do.
+    busy: Mutex<BTreeSet<String>>,
+}
+
+impl Plugin {
+    pub fn open(options: Options) -> io::Result<Self> {
+        Ok(Self {
+            backend: Backend::open(&options.backend)?,
+            log: Log::open(&options.log)?,
+            faults: Faults::default(),
+            ready: AtomicBool::new(!options.not_ready),
+            expected: Mutex::default(),
+            busy: Mutex::default(),
+            options,
+        })
+    }
+
+    /// Does what it is told over the control socket.
+    pub fn obey(&self, order: Order) -> Result<(), String> {
+        match order {
+            Order::Fault(fault) => {
+                fault.check()?;
+                self.faults.add(fault);
+            }
+            Order::Clear => self.faults.clear(),
+            Order::Release => self.faults.release(),
+            Order::Ready(ready) => self.ready.store(ready, Ordering::Relaxed),
+            Order::ExpectSecrets(secrets) => {
+                *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
+            }
+            Order::Attach { volume, node } => {
+                let published = Published { read_only: false };
+                let done = self.backend.publish(&volume, &node, published);
+                done.map_err(|error| error.to_string())?;
+            }
+            Order::Detach { volume, node } => {
+                let done = self.backend.unpublish(&volume, &node);
+                done.map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One call: written down, under the faults in force.
+    async fn serve<T>(
+        &self,
+        method: Method,
+        volume: &str,
+        node: Option<&str>,
+        secrets: Option<&Keyed>,
+        act: impl FnOnce() -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        let no_secrets = Keyed::new();
+        let keys = secrets.unwrap_or(&no_secrets).keys().cloned().collect();
+        let entry = self.log.begin(Begun {
+            method: method.name().to_owned(),
+            volume: volume.to_owned(),
+            node: node.map(str::to_owned),
+            secrets: keys,
+        });
+        let about = About {
+            method: method.name(),
+            volume,
+            node,
+        };
+        let result = self.under_faults(about, secrets, act).await;
+        entry.end(result.as_ref().map_or_else(Status::code, |_| Code::Ok));
+        result.map(Response::new)
+    }
+
+    async fn under_faults<T>(
+        &self,
+        about: About<'_>,
+        secrets: Option<&Keyed>,
+        act: impl FnOnce() -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let _busy = self.take(about.volume)?;
+        let no_secrets = Keyed::new();
+        let given = secrets.unwrap_or(&no_secrets);
+        let Strike {
+            delay,
+            waits_since,
+            happens,
+        } = self.faults.strike(about);
+        if !about.volume.is_empty() {
+            sleep(self.options.latency).await;
+        }
+        sleep(delay).await;
+        if let Some(releases) = waits_since {
+            self.faults.released_since(releases).await;
+        }
+        match &happens {
+            Some(Happening::Fails(answer)) => return Err(answer.status(given)),
+            Some(Happening::Hangs) => pending().await,
+            Some(Happening::Crashes) => std::process::abort(),
+            _ => {}
+        }
+        if secrets.is_some() {
+            self.check_secrets(given)?;
+        }
+        let result = act();
+        match &happens {
+            Some(Happening::FailsAfter(answer)) => Err(answer.status(given)),
+            Some(Happening::LosesReply) => pending().await,
+            Some(Happening::CrashesAfter) => std::process::abort(),
+            _ => result,
+        }
+    }
+
+    fn take<'a>(&'a self, volume: &'a str) -> Result<Option<Busy<'a>>, Status> {
+        if volume.is_empty() {
+            return Ok(None);
+        }
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if busy.insert(volume.to_owned()) {
+            Ok(Some(Busy { plugin: self, volume }))
+        } else {
+            Err(Status::aborted("another call for this volume is under way"))
+        }
+    }
+
+    /// Says what it was given, as careless plugins do.
+    fn check_secrets(&self, given: &Keyed) -> Result<(), Status> {
+        let expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, value) in expected.iter() {
+            match given.get(key) {
+                None => return Err(Status::unauthenticated(format!("the secret {key} is missing"))),
+                Some(other) if other != value => {
+                    return Err(Status::unauthenticated(format!(
+                        "the backend refused {key} {other:?}"
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A volume that a call is about, until it goes.
+struct Busy<'a> {
+    plugin: &'a Plugin,
+    volume: &'a str,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut busy = self.plugin.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.remove(self.volume);
+    }
+}

@@ -1,0 +1,167 @@
+//! Volumes: made, found again, grown, listed and deleted.
+
+use std::collections::BTreeMap;
+
+use tonic::Status;
+
+use super::checks::{broken, capability, ends, wire_bytes};
+use super::{Keyed, Plugin};
+use crate::csi_plugin::backend::{Volume, id_of};
+use crate::csi_plugin::wire;
+
+/// What a volume gets where nobody says how large it is to be.
+const USUAL_CAPACITY: u64 = 1 << 30;
+
+/// Volumes in a page of the list, whoever asks for more.
+const PAGE: usize = 1_000;
+
+impl Plugin {
+    pub(super) fn create(
+        &self,
+        request: &wire::CreateVolumeRequest,
+    ) -> Result<wire::CreateVolumeResponse, Status> {
+        if request.name.is_empty() {
+            return Err(Status::invalid_argument("name is missing"));
+        }
+        let (block, mode) = capability(request.volume_capabilities.first())?;
+        let id = id_of(&request.name);
+        let (least, most) = ends(request.capacity_range.as_ref())?;
+        if let Some(found) = self.backend.volume(&id).map_err(broken)? {
+            let same = found.parameters == request.parameters && found.block == block && found.mode == mode;
+            if !same || found.capacity < least || found.capacity > most {
+                return Err(Status::already_exists(format!(
+                    "{id} is there with other properties"
+                )));
+            }
+            return Ok(self.created(&id, found));
+        }
+        let capacity = if least == 0 {
+            USUAL_CAPACITY.min(most)
+        } else {
+            least
+        };
+        let volume = Volume {
+            name: request.name.clone(),
+            capacity,
+            block,
+            mode,
+            parameters: request.parameters.clone(),
+            place: self.place(request.accessibility_requirements.as_ref())?,
+        };
+        self.backend.create(&id, &volume).map_err(broken)?;
+        Ok(self.created(&id, volume))
+    }
+
+    fn created(&self, id: &str, volume: Volume) -> wire::CreateVolumeResponse {
+        wire::CreateVolumeResponse {
+            volume: Some(self.described(id, volume)),
+        }
+    }
+
+    fn described(&self, id: &str, volume: Volume) -> wire::Volume {
+        let path = self.backend.data(id, &volume).display().to_string();
+        let place = volume.place.map(|segments| wire::Topology { segments });
+        wire::Volume {
+            capacity_bytes: wire_bytes(volume.capacity),
+            volume_id: id.to_owned(),
+            volume_context: BTreeMap::from([("path".to_owned(), path)]),
+            accessible_topology: place.into_iter().collect(),
+        }
+    }
+
+    /// The first place asked for that this plugin serves.
+    fn place(&self, wanted: Option<&wire::TopologyRequirement>) -> Result<Option<Keyed>, Status> {
+        let places = &self.options.places;
+        let Some(wanted) = wanted else {
+            return Ok(places.first().cloned());
+        };
+        let mut asked = wanted.preferred.iter().chain(&wanted.requisite);
+        match asked.find(|topology| places.contains(&topology.segments)) {
+            Some(topology) => Ok(Some(topology.segments.clone())),
+            None => Err(Status::resource_exhausted(
+                "no place that was asked for is served here",
+            )),
+        }
+    }
+
+    pub(super) fn delete(&self, id: &str) -> Result<wire::DeleteVolumeResponse, Status> {
+        if id.is_empty() {
+            return Err(Status::invalid_argument("volume_id is missing"));
+        }
+        let nodes = self.backend.nodes(id).map_err(broken)?;
+        if let Some(node) = nodes.keys().next() {
+            return Err(Status::failed_precondition(format!(
+                "{id} is published to {node}"
+            )));
+        }
+        self.backend.delete(id).map_err(broken)?;
+        Ok(wire::DeleteVolumeResponse {})
+    }
+
+    pub(super) fn expand(
+        &self,
+        request: &wire::ControllerExpandVolumeRequest,
+    ) -> Result<wire::ControllerExpandVolumeResponse, Status> {
+        let id = &request.volume_id;
+        let (least, most) = ends(request.capacity_range.as_ref())?;
+        let volume = self.backend.volume(id).map_err(broken)?;
+        let volume = volume.ok_or_else(|| Status::not_found(format!("there is no volume {id}")))?;
+        if self.options.offers.expand_offline && !self.backend.nodes(id).map_err(broken)?.is_empty() {
+            return Err(Status::failed_precondition(format!("{id} is published")));
+        }
+        if volume.capacity > most {
+            return Err(Status::out_of_range(format!("{id} is larger already")));
+        }
+        let capacity = volume.capacity.max(least);
+        let node_expansion_required = !volume.block;
+        if capacity != volume.capacity {
+            self.backend.resize(id, volume, capacity).map_err(broken)?;
+        }
+        Ok(wire::ControllerExpandVolumeResponse {
+            capacity_bytes: wire_bytes(capacity),
+            node_expansion_required,
+        })
+    }
+
+    /// In the order of the ids; the token is the last id of the page before.
+    pub(super) fn list(
+        &self,
+        request: &wire::ListVolumesRequest,
+    ) -> Result<wire::ListVolumesResponse, Status> {
+        let ids = self.backend.ids().map_err(broken)?;
+        let after = &request.starting_token;
+        if !after.is_empty() && !ids.contains(after) {
+            return Err(Status::aborted(format!(
+                "{after} is not there any more: begin again"
+            )));
+        }
+        let wanted = usize::try_from(request.max_entries).unwrap_or(0);
+        let page = if wanted == 0 { PAGE } else { wanted.min(PAGE) };
+        let mut rest = ids.into_iter().filter(|id| id > after);
+        let mut answer = wire::ListVolumesResponse::default();
+        let mut last = String::new();
+        for id in rest.by_ref().take(page) {
+            // One that went meanwhile is not in the list.
+            let Some(volume) = self.backend.volume(&id).map_err(broken)? else {
+                continue;
+            };
+            let status = if self.options.offers.list_nodes {
+                let nodes = self.backend.nodes(&id).map_err(broken)?;
+                Some(wire::list_volumes_response::VolumeStatus {
+                    published_node_ids: nodes.into_keys().collect(),
+                })
+            } else {
+                None
+            };
+            answer.entries.push(wire::list_volumes_response::Entry {
+                volume: Some(self.described(&id, volume)),
+                status,
+            });
+            last = id;
+        }
+        if rest.next().is_some() {
+            answer.next_token = last;
+        }
+        Ok(answer)
+    }
+}

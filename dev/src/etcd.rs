@@ -1,0 +1,238 @@
+//! An etcd cluster of one or more members.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use futures::future::{join_all, try_join_all};
+use serde::{Deserialize, Serialize};
+
+use super::pki::CertificateFiles;
+use super::process::Supervised;
+use super::{Error, ports, record};
+use quorate::cli::companion::find_on_path;
+
+mod member;
+
+pub use member::Member;
+
+/// How often a new cluster is tried on other ports when somebody took one of them.
+const PORT_ATTEMPTS: usize = 5;
+
+/// The [`Record`], in the directory of the cluster.
+const RECORD: &str = "cluster.json";
+
+/// What the cluster should be like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of members.
+    pub members: usize,
+    /// Serve clients over TLS; none: plain HTTP.
+    pub tls: Option<Tls>,
+    /// Further flags of every member.
+    pub flags: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            members: 1,
+            tls: None,
+            flags: Vec::new(),
+        }
+    }
+}
+
+/// TLS towards clients. The members reach each other in the clear: they share a machine.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The authority that signs clients' certificates.
+    pub ca: PathBuf,
+    /// The servers' certificate.
+    pub server: CertificateFiles,
+    /// Whether clients must show a certificate.
+    pub client_certificates: bool,
+}
+
+/// What a later start on the same directory needs: members keep their peer addresses for good.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    /// Keeps members of different clusters apart, should one get a port that was another's.
+    token: String,
+    members: Vec<Ports>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Ports {
+    client: u16,
+    peer: u16,
+    /// Plain HTTP, for `/health` and `/metrics`, whatever clients must use.
+    metrics: u16,
+    /// It was removed from the cluster: its data is of no further use.
+    #[serde(default)]
+    left: bool,
+}
+
+/// A running cluster. Dropping it kills its members; [`stop`](Self::stop) is the orderly way.
+#[derive(Debug)]
+pub struct Etcd {
+    /// The members, in the order of their names.
+    pub members: Vec<Member>,
+    directory: PathBuf,
+    program: PathBuf,
+    options: Options,
+}
+
+impl Etcd {
+    /// Starts a cluster with its data in `directory`, or goes on with the one that is there, on the same ports.
+    /// Returns once every member serves linearizable reads.
+    pub async fn start(directory: &Path, options: &Options) -> Result<Self, Error> {
+        let program = find_on_path("etcd").ok_or(Error::NotInstalled {
+            program: "etcd",
+            hint: "install the Debian package etcd-server, or put an etcd of version 3.4 or newer on $PATH",
+        })?;
+        fs::create_dir_all(directory).map_err(Error::write(directory))?;
+        let file = directory.join(RECORD);
+        if let Some(record) = record::read::<Record>(&file)? {
+            if record.members.len() != options.members {
+                return Err(Error::OtherSize {
+                    path: directory.to_owned(),
+                    found: record.members.len(),
+                    wanted: options.members,
+                });
+            }
+            let mut cluster = Self::start_members(directory, &program, &record, options).await?;
+            // One that left while nobody looked ends again.
+            cluster.take_departed()?;
+            return Ok(cluster);
+        }
+        let mut attempt = 1;
+        loop {
+            let record = new_record(options.members)?;
+            match Self::start_members(directory, &program, &record, options).await {
+                Ok(cluster) => {
+                    record::write(&file, &record)?;
+                    return Ok(cluster);
+                }
+                Err(error) if error.is_address_in_use() && attempt < PORT_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+            for index in 0..options.members {
+                let data = data_directory(directory, index);
+                if data.exists() {
+                    fs::remove_dir_all(&data).map_err(Error::write(&data))?;
+                }
+            }
+        }
+    }
+
+    async fn start_members(
+        directory: &Path,
+        program: &Path,
+        record: &Record,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let mut members = Vec::with_capacity(record.members.len());
+        let here = record.members.iter().enumerate().filter(|(_, ports)| !ports.left);
+        for (index, _) in here {
+            let mut member = Member::describe(directory, program, record, index, options);
+            member.launch()?;
+            members.push(member);
+        }
+        try_join_all(members.iter_mut().map(Member::wait_healthy_or_gone)).await?;
+        Ok(Self {
+            members,
+            directory: directory.to_owned(),
+            program: program.to_owned(),
+            options: options.clone(),
+        })
+    }
+
+    /// Takes the members out whose processes ended because they were removed from the cluster; their names. The next
+    /// start on the same directory leaves them out, too.
+    pub fn take_departed(&mut self) -> Result<Vec<String>, Error> {
+        let mut gone = Vec::new();
+        self.members.retain_mut(|member| {
+            let departed = member.has_left();
+            if departed {
+                gone.push(member.name.clone());
+            }
+            !departed
+        });
+        let file = self.directory.join(RECORD);
+        if !gone.is_empty()
+            && let Some(mut record) = record::read::<Record>(&file)?
+        {
+            for (index, ports) in record.members.iter_mut().enumerate() {
+                ports.left |= gone.contains(&member_name(index));
+            }
+            record::write(&file, &record)?;
+        }
+        Ok(gone)
+    }
+
+    /// One more member, with ports of its own, that does not run: see [`Member::join`]. A later start on the same
+    /// directory does not know it.
+    pub fn add(&mut self) -> Result<&mut Member, Error> {
+        let Self {
+            directory,
+            program,
+            options,
+            members,
+        } = self;
+        let taken = |index: &usize| members.iter().any(|member| member.name == member_name(*index));
+        let index = (0..).find(|index| !taken(index)).unwrap_or(members.len());
+        let member = Member::with_ports(directory, program, index, new_ports()?, [], options);
+        members.push(member);
+        let last = members.len() - 1;
+        Ok(&mut members[last])
+    }
+
+    /// Client URLs of all members.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.members
+            .iter()
+            .map(|member| member.client_url.clone())
+            .collect()
+    }
+
+    /// The processes of the members that were started.
+    pub fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
+        self.members.iter_mut().filter_map(|member| member.process())
+    }
+
+    /// Stops all members at the same time; those that do not obey are killed.
+    pub async fn stop(&mut self) -> Result<(), Error> {
+        for stopped in join_all(self.members.iter_mut().map(|member| member.stop())).await {
+            stopped?;
+        }
+        Ok(())
+    }
+}
+
+fn new_record(members: usize) -> Result<Record, Error> {
+    Ok(Record {
+        token: uuid::Uuid::new_v4().to_string(),
+        members: (0..members).map(|_| new_ports()).collect::<Result<_, _>>()?,
+    })
+}
+
+fn new_ports() -> Result<Ports, Error> {
+    Ok(Ports {
+        client: ports::free_port()?,
+        peer: ports::free_port()?,
+        metrics: ports::free_port()?,
+        left: false,
+    })
+}
+
+fn member_name(index: usize) -> String {
+    format!("etcd-{}", index + 1)
+}
+
+fn data_directory(directory: &Path, index: usize) -> PathBuf {
+    directory.join(format!("{}.data", member_name(index)))
+}
+
+fn peer_url(ports: Ports) -> String {
+    format!("http://127.0.0.1:{}", ports.peer)
+}

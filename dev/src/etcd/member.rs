@@ -1,0 +1,185 @@
+//! One member of a cluster.
+
+use std::fs;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Options, Ports, Record, data_directory, member_name, peer_url};
+use crate::process::Program;
+use crate::restartable::Restartable;
+use crate::{Error, http};
+use quorate::metrics;
+
+/// How long a cluster may take to elect its leader and serve. About a second on an idle machine.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a member may take to stop. It hands its leadership over first, if it can.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// What etcd of every release says at last when it finds that it is in the member list no more.
+const REMOVED: &str = "data-dir used by this member must be removed";
+
+/// One member of the cluster, running or not. Everything of [`Restartable`] can be done to it.
+#[derive(Debug)]
+pub struct Member {
+    /// `etcd-1`, …
+    pub name: String,
+    /// Where clients reach it.
+    pub client_url: String,
+    /// Where its peers reach it.
+    pub peer_url: String,
+    metrics_port: u16,
+    process: Restartable,
+    data: PathBuf,
+}
+
+impl Member {
+    pub(super) fn describe(
+        directory: &Path,
+        program: &Path,
+        record: &Record,
+        index: usize,
+        options: &Options,
+    ) -> Self {
+        let initial_cluster: Vec<String> = record
+            .members
+            .iter()
+            .enumerate()
+            .map(|(index, ports)| format!("{}={}", member_name(index), peer_url(*ports)))
+            .collect();
+        let initial = [
+            format!("--initial-cluster={}", initial_cluster.join(",")),
+            format!("--initial-cluster-token={}", record.token),
+        ];
+        Self::with_ports(directory, program, index, record.members[index], initial, options)
+    }
+
+    pub(super) fn with_ports(
+        directory: &Path,
+        program: &Path,
+        index: usize,
+        ports: Ports,
+        initial: impl IntoIterator<Item = String>,
+        options: &Options,
+    ) -> Self {
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        let name = member_name(index);
+        let client_url = format!("{scheme}://127.0.0.1:{}", ports.client);
+        let mut args = vec![
+            format!("--name={name}"),
+            format!("--data-dir={}", data_directory(directory, index).display()),
+            format!("--listen-client-urls={client_url}"),
+            format!("--advertise-client-urls={client_url}"),
+            format!("--listen-peer-urls={}", peer_url(ports)),
+            format!("--initial-advertise-peer-urls={}", peer_url(ports)),
+            format!("--listen-metrics-urls=http://127.0.0.1:{}", ports.metrics),
+            // The default of 3.4 is another, older logger.
+            "--logger=zap".to_owned(),
+            "--log-outputs=stderr".to_owned(),
+        ];
+        if let Some(tls) = &options.tls {
+            args.push(format!("--cert-file={}", tls.server.cert.display()));
+            args.push(format!("--key-file={}", tls.server.key.display()));
+            args.push(format!("--trusted-ca-file={}", tls.ca.display()));
+            args.push(format!("--client-cert-auth={}", tls.client_certificates));
+        }
+        args.extend(initial);
+        args.extend(options.flags.iter().cloned());
+        let program = Program {
+            name: name.clone(),
+            path: program.to_owned(),
+            args: args.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            hidden_env: "ETCD_",
+            log: directory.join(format!("{name}.log")),
+        };
+        Self {
+            name,
+            client_url,
+            peer_url: peer_url(ports),
+            metrics_port: ports.metrics,
+            data: data_directory(directory, index),
+            process: Restartable::new(program, STOP_LIMIT),
+        }
+    }
+
+    /// Starts it as a member that a running cluster has listed already, on an empty data directory. `initial_cluster` names
+    /// all members, this one too: `etcd-1=http://…,etcd-2=http://…`.
+    pub fn join(&mut self, initial_cluster: &str) -> Result<(), Error> {
+        if self.data.exists() {
+            fs::remove_dir_all(&self.data).map_err(Error::write(&self.data))?;
+        }
+        // The last of several flags of one name holds.
+        self.process
+            .add_flag(format!("--initial-cluster={initial_cluster}"));
+        self.process
+            .add_flag("--initial-cluster-state=existing".to_owned());
+        self.launch()
+    }
+
+    /// From its next start on, clients are told to reach it here, where a proxy may be.
+    pub fn advertise(&mut self, client_url: &str) {
+        self.process
+            .add_flag(format!("--advertise-client-urls={client_url}"));
+    }
+
+    /// Starts it and waits until it serves linearizable reads.
+    pub async fn start(&mut self) -> Result<(), Error> {
+        self.launch()?;
+        self.wait_healthy().await
+    }
+
+    /// Waits until it serves linearizable reads. It must have been started.
+    pub async fn wait_healthy(&mut self) -> Result<(), Error> {
+        let port = self.metrics_port;
+        self.process.wait_until(START_LIMIT, || healthy(port)).await
+    }
+
+    /// Waits until it serves linearizable reads, or has ended because it was removed from the cluster.
+    pub(super) async fn wait_healthy_or_gone(&mut self) -> Result<(), Error> {
+        match self.wait_healthy().await {
+            Err(_) if self.has_left() => Ok(()),
+            waited => waited,
+        }
+    }
+
+    /// Whether its process has ended because it was removed from the cluster.
+    pub fn has_left(&mut self) -> bool {
+        self.has_ended()
+            && self
+                .process()
+                .and_then(|process| process.output().ok())
+                .is_some_and(|output| output.contains(REMOVED))
+    }
+
+    /// Whether it serves linearizable reads now.
+    pub async fn is_healthy(&self) -> bool {
+        self.pid().is_some() && healthy(self.metrics_port).await.is_ok()
+    }
+
+    /// A sample of its `/metrics`, by its full name with labels.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
+        let response = http::get(self.metrics_port, "/metrics").await.ok()?;
+        metrics::sample(&response.body, name)
+    }
+}
+
+impl Deref for Member {
+    type Target = Restartable;
+
+    fn deref(&self) -> &Restartable {
+        &self.process
+    }
+}
+
+impl DerefMut for Member {
+    fn deref_mut(&mut self) -> &mut Restartable {
+        &mut self.process
+    }
+}
+
+/// etcd answers `/health` after a read that went through raft.
+async fn healthy(metrics_port: u16) -> Result<(), String> {
+    http::is_ok("/health", http::get(metrics_port, "/health").await)
+}

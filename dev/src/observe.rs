@@ -1,0 +1,222 @@
+//! What can be seen of a development cluster's controller: who leads, what is applied, which status it wrote.
+
+use quorate::etcd::election::candidates;
+use quorate::gate::status::{State, Status};
+use quorate::store::Store;
+
+use super::http;
+use super::replica::Replica;
+
+/// Results of `quorate_resources` that mean "as the bundle has it".
+const IN_PLACE: [&str; 4] = ["unchanged", "created", "applied", "recreated"];
+
+/// Those that mean the opposite. Others are about objects that the bundle no longer holds.
+const NOT_IN_PLACE: [&str; 2] = ["fighting", "failed"];
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Its node id.
+    pub node_id: String,
+    /// Create revision of its election key.
+    pub term: i64,
+}
+
+/// How many resources are in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resources {
+    /// As the bundle has them, after the last pass.
+    pub in_place: u64,
+    /// All of the last pass.
+    pub all: u64,
+}
+
+/// Everything, as it was at one look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The replica that leads, once it says so itself.
+    pub leader: Option<Leader>,
+    /// What the leader's last pass found; none before its first.
+    pub resources: Option<Resources>,
+    /// The status key.
+    pub status: Option<Status>,
+    /// What keeps the replicas from being ready, a line each.
+    pub not_ready: Vec<String>,
+}
+
+/// Looks at a cluster.
+pub struct Observer {
+    store: Store,
+    replicas: Vec<(String, u16)>,
+}
+
+impl Observer {
+    /// Looks at these replicas, through this store.
+    pub fn new(store: Store, replicas: &[Replica]) -> Self {
+        let address = |replica: &Replica| (replica.node_id.clone(), replica.port);
+        Self {
+            store,
+            replicas: replicas.iter().map(address).collect(),
+        }
+    }
+
+    /// Looks once. What does not answer is not there yet; the next look may tell.
+    pub async fn look(&self) -> Observed {
+        let mut observed = Observed::default();
+        match candidates(&self.store.etcd, &self.store.keys.election()).await {
+            Ok(candidates) => {
+                let first = candidates.into_iter().next();
+                observed.leader = first.map(|first| Leader {
+                    node_id: first.name,
+                    term: first.entered.0,
+                });
+            }
+            Err(error) => observed.not_ready.push(format!("etcd: {error}")),
+        }
+        match self.store.etcd.get(&self.store.keys.status()).await {
+            // A malformed one is planned anew by the leader; until then there is none.
+            Ok((value, _)) => observed.status = value.and_then(|kv| Status::decode(&kv.value).ok()),
+            Err(error) => observed.not_ready.push(format!("etcd: {error}")),
+        }
+        let mut confirmed = false;
+        for (node_id, port) in &self.replicas {
+            if let Err(reason) = readiness(*port).await {
+                observed.not_ready.push(format!("{node_id}: {reason}"));
+            }
+            if observed
+                .leader
+                .as_ref()
+                .is_some_and(|leader| leader.node_id == *node_id)
+            {
+                confirmed = http::get(*port, "/leaderz")
+                    .await
+                    .is_ok_and(|page| page.status == 200);
+                observed.resources = resources(*port).await;
+            }
+        }
+        if !confirmed {
+            observed.leader = None;
+            observed.resources = None;
+        }
+        observed
+    }
+}
+
+impl Observed {
+    /// What there is to wait for: a leader, every replica ready, and with Kubernetes the status DONE after a pass
+    /// that left everything in place. Empty once the cluster is up.
+    pub fn missing(&self, kubernetes: bool) -> Vec<String> {
+        let mut missing = self.not_ready.clone();
+        if self.leader.is_none() {
+            missing.push("no leader yet".to_owned());
+        }
+        if kubernetes {
+            match &self.status {
+                None => missing.push("no status yet".to_owned()),
+                Some(status) if status.state != State::Done => {
+                    missing.push(format!("status {}", status.state))
+                }
+                Some(_) => {}
+            }
+            match self.resources {
+                None => missing.push("no pass over the resources yet".to_owned()),
+                Some(Resources { in_place, all }) if in_place != all => {
+                    missing.push(format!("{} resources are not in place", all - in_place));
+                }
+                Some(_) => {}
+            }
+        }
+        missing
+    }
+}
+
+/// The reasons of a replica that is not ready, in one line.
+async fn readiness(port: u16) -> Result<(), String> {
+    match http::get(port, "/readyz").await {
+        Ok(page) if page.status == 200 => Ok(()),
+        Ok(page) => {
+            let failed: Vec<&str> = page
+                .body
+                .lines()
+                .filter_map(|line| line.strip_prefix("[-]"))
+                .collect();
+            Err(failed.join(", "))
+        }
+        Err(error) => Err(format!("does not answer ({error})")),
+    }
+}
+
+async fn resources(port: u16) -> Option<Resources> {
+    let page = http::get(port, "/metrics").await.ok()?;
+    count_resources(&page.body)
+}
+
+/// Sums up the samples of `quorate_resources`.
+fn count_resources(metrics: &str) -> Option<Resources> {
+    let mut sum: Option<Resources> = None;
+    for line in metrics.lines() {
+        let sample = line.strip_prefix("quorate_resources{result=\"");
+        let Some((result, count)) = sample.and_then(|sample| sample.split_once("\"} ")) else {
+            continue;
+        };
+        let Ok(count) = count.trim().parse::<u64>() else {
+            continue;
+        };
+        let in_place = IN_PLACE.contains(&result);
+        if in_place || NOT_IN_PLACE.contains(&result) {
+            let sum = sum.get_or_insert(Resources { in_place: 0, all: 0 });
+            sum.all += count;
+            sum.in_place += if in_place { count } else { 0 };
+        }
+    }
+    sum.filter(|sum| sum.all > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate::metrics::{Metrics, Outcome};
+    use quorate::release::{Release, Version};
+
+    #[test]
+    fn a_cluster_is_up_only_when_nothing_is_missing() {
+        let release = Release::new(1, 2, 3);
+        let version = Version { release, git: None };
+        let mut observed = Observed {
+            leader: None,
+            resources: Some(Resources { in_place: 8, all: 9 }),
+            status: Some(Status::new(State::Working, version.clone(), release)),
+            not_ready: vec!["dev-2: etcd failed".to_owned()],
+        };
+        assert_eq!(
+            observed.missing(true),
+            [
+                "dev-2: etcd failed",
+                "no leader yet",
+                "status WORKING",
+                "1 resources are not in place"
+            ]
+        );
+        assert_eq!(observed.missing(false), ["dev-2: etcd failed", "no leader yet"]);
+        observed.not_ready.clear();
+        observed.leader = Some(Leader {
+            node_id: "dev-1".to_owned(),
+            term: 7,
+        });
+        assert_eq!(observed.missing(false), [""; 0]);
+        observed.status = Some(Status::new(State::Done, version, release));
+        observed.resources = Some(Resources { in_place: 9, all: 9 });
+        assert_eq!(observed.missing(true), [""; 0]);
+    }
+
+    #[test]
+    fn resources_are_counted_from_the_leaders_own_metrics() {
+        let metrics = Metrics::new("1.2.3");
+        assert_eq!(count_resources(&metrics.encode()), None);
+        for (result, count) in [("applied", 3), ("unchanged", 5), ("failed", 1), ("pruned", 7)] {
+            metrics.resources.get_or_create(&Outcome { result }).set(count);
+        }
+        let counted = count_resources(&metrics.encode());
+        assert_eq!(counted, Some(Resources { in_place: 8, all: 9 }));
+    }
+}

@@ -1,0 +1,85 @@
+//! Writes of commands: read, decide, commit, and decide again if others wrote first.
+
+use super::exit::{Exit, Failure};
+use crate::etcd::{Etcd, Txn, TxnError};
+use crate::retry::Delays;
+use crate::store::Store;
+
+/// How often a command decides again before it gives up.
+pub const ATTEMPTS: u32 = 10;
+
+/// What follows from what a command read.
+pub enum Decision<T> {
+    /// There is nothing to write.
+    Nothing(T),
+    /// Commit this transaction, which compares what the decision was made from. `T` holds once it is committed.
+    Write(Txn, T),
+}
+
+/// Commits what `decide` returns, and calls it again as long as others change what it read.
+///
+/// # Errors
+/// A failure of `decide`; 1 if etcd refuses the transaction or does not answer (`done` is what may then have happened);
+/// 5 after [`ATTEMPTS`] conflicts.
+pub async fn settle<T>(
+    store: &Store,
+    done: &str,
+    mut decide: impl AsyncFnMut() -> Result<Decision<T>, Failure>,
+) -> Result<T, Failure> {
+    let first = decide().await?;
+    settle_from(store, done, first, decide).await
+}
+
+/// [`settle`] for a command that has made its first decision already, to ask for confirmation for example.
+///
+/// # Errors
+/// As [`settle`].
+pub async fn settle_from<T>(
+    store: &Store,
+    done: &str,
+    first: Decision<T>,
+    mut again: impl AsyncFnMut() -> Result<Decision<T>, Failure>,
+) -> Result<T, Failure> {
+    let mut delays = Delays::etcd();
+    let mut decision = first;
+    for _ in 0..ATTEMPTS {
+        let (txn, outcome) = match decision {
+            Decision::Nothing(outcome) => return Ok(outcome),
+            Decision::Write(txn, outcome) => (txn, outcome),
+        };
+        if commit(&store.etcd, txn, done).await? {
+            return Ok(outcome);
+        }
+        delays.wait().await;
+        decision = again().await?;
+    }
+    Err(overtaken())
+}
+
+/// Commits a transaction once; `false` if something that it compares has changed, so that nothing was written.
+///
+/// # Errors
+/// 1 if etcd refuses it or does not answer; `done` is what may then have happened.
+pub async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<bool, Failure> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an operator's write, which no leadership guards; it compares what it was decided from"
+    )]
+    let outcome = etcd.unfenced(txn).await;
+    match outcome {
+        Ok(_) => Ok(true),
+        Err(TxnError::Conflict { .. }) => Ok(false),
+        Err(TxnError::Failed(error)) => Err(Failure::failed(error)),
+        Err(TxnError::Unknown(error)) => Err(Failure::failed(format!(
+            "it may or may not be {done} yet, look again: {error}"
+        ))),
+    }
+}
+
+/// The failure of a command that others overtook [`ATTEMPTS`] times.
+pub fn overtaken() -> Failure {
+    Failure::new(
+        Exit::Conflict,
+        format!("others changed it {ATTEMPTS} times in a row; try again"),
+    )
+}

@@ -1,0 +1,266 @@
+//! `quorate apply`: documents in, objects written. Everything is checked before anything is written.
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+
+use super::input::{self, Manifest};
+use super::{references, roles};
+use crate::cli::commit::{self, Decision};
+use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{Reader, print, warn};
+use crate::etcd::{KeyValue, Revision, Txn};
+use crate::store::Store;
+use crate::store::object::change::{Part, Rejection, Request, Step, Stored};
+
+/// Arguments of `quorate apply`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The spec of a document is written as a whole. What it leaves out has its default in a new object; in an existing one, \
+leaving out a field is an error where that would change it (and always for a node's desiredRole). Labels are replaced \
+if the document has any, else left alone. A given uid or resourceVersion must be that of the object.
+
+A desiredRole that changes is a promotion or a demotion, and goes through the checks of quorate promote and quorate \
+demote. Neither that nor outOfService: true is asked about: the document says it.
+
+With --subresource status, what the document gives of the reporter's part of status is written, and nothing else: a \
+node's release, controller and csi, a task's state. What it leaves out stays; null clears.
+
+What a document newly refers to (a service its networks, a task its service and node, a volume its secrets) must exist, here or beside it, \
+and not be marked for deletion; that is checked again in the transaction that writes it. What others refer to is written \
+first.
+
+All documents are checked first, with each other and against what is stored; if one is faulty, refused or in conflict, \
+nothing is written and every reason is told. After that each object is written by itself, all or nothing: one that \
+somebody else changes at the same moment fails with exit code 5, the others are written all the same.
+
+Examples:
+  quorate apply -f node.yaml
+  quorate get nodes -o json |
+    jq '.items[].spec.availability = \"active\"' |
+    quorate apply -f -
+  echo '{apiVersion: quorate.dev/v1, kind: Node, metadata: {name: n1},
+    status: {release: 1.2.0}}' |
+    quorate apply --subresource status -f -")]
+pub struct ApplyArgs {
+    /// Where the documents are: a file, a directory (its .yaml, .yml and .json files), or - for standard input; may be given several times
+    #[arg(short, long = "filename", value_name = "FILE|DIR|-", required = true)]
+    filename: Vec<String>,
+
+    /// Write this part of the objects instead of their spec
+    #[arg(long, value_enum, value_name = "PART")]
+    subresource: Option<Subresource>,
+
+    /// Write also what somebody else changed at the same moment
+    #[arg(long)]
+    force_conflicts: bool,
+}
+
+/// A part that has a writer of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Subresource {
+    /// The reporter's part of the status
+    Status,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// 64 for faulty documents, 4 for refused ones, 3 for a report on what does not exist, 5 for conflicts.
+pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let manifests = input::read(&args.filename)?;
+    let store = connect(etcd).await?;
+    let part = match args.subresource {
+        None => Part::Spec,
+        Some(Subresource::Status) => Part::Status,
+    };
+    let planned = plan_all(&store, manifests, part).await?;
+    let mut failures = Vec::new();
+    for mut planned in planned {
+        let id = planned.manifest.id();
+        let marked = part == Part::Spec && planned.is_marked();
+        match planned.write(&store, args.force_conflicts).await {
+            Ok(outcome) => {
+                // The writes go on where nobody reads about them any more.
+                let _: Reader = print(&format!("{id} {outcome}\n"))?;
+                if marked {
+                    warn(&format!(
+                        "{id} is marked for deletion and goes once nothing holds it back; apply it again after that"
+                    ));
+                }
+            }
+            Err(failure) => failures.push(failure.on(id)),
+        }
+    }
+    Failure::all("not everything was applied", &failures)
+}
+
+/// A document, the stored object that it was compared with, and what follows.
+struct Planned {
+    manifest: Manifest,
+    key: Vec<u8>,
+    request: Request,
+    stored: Option<KeyValue>,
+    step: Step,
+}
+
+impl Planned {
+    fn is_marked(&self) -> bool {
+        let id = self.manifest.name.to_string();
+        let marked = |kv: &KeyValue| self.manifest.codec.is_marked(&id, &kv.value);
+        self.stored.as_ref().is_some_and(|kv| marked(kv) == Ok(true))
+    }
+
+    /// The revision that the transaction compares.
+    fn read_at(&self) -> Revision {
+        self.stored
+            .as_ref()
+            .map_or(Revision::ABSENT, |kv| kv.mod_revision)
+    }
+
+    /// Writes the object by compare-and-swap on what the plan was made from.
+    async fn write(&mut self, store: &Store, force: bool) -> Result<&'static str, Failure> {
+        let first = self.decide(store).await?;
+        let again = async || {
+            self.plan_again(store, force).await?;
+            self.decide(store).await
+        };
+        let settled = commit::settle_from(store, "written", first, again).await;
+        match settled {
+            // It may have been written although the reply was lost.
+            Err(failure) if failure.exit == Exit::Failed => {
+                let (current, _) = store.etcd.get(&self.key).await.map_err(|unread| {
+                    Failure::failed(format!("{failure}; and it could not be read back: {unread}"))
+                })?;
+                let written = current
+                    .filter(|kv| kv.mod_revision > self.read_at())
+                    .map(|kv| kv.value);
+                match &self.step {
+                    Step::Create(value) if written.as_ref() == Some(value) => Ok("created"),
+                    Step::Configure(value) if written.as_ref() == Some(value) => Ok("configured"),
+                    _ => Err(failure),
+                }
+            }
+            settled => settled,
+        }
+    }
+
+    /// Checks the step against what it concerns beside the object, and compares that in the transaction.
+    async fn decide(&self, store: &Store) -> Result<Decision<&'static str>, Failure> {
+        let (outcome, value) = match &self.step {
+            Step::Nothing => return Ok(Decision::Nothing("unchanged")),
+            Step::Create(value) => ("created", value),
+            Step::Configure(value) => ("configured", value),
+        };
+        let (manifest, stored) = (&self.manifest, self.stored.as_ref());
+        let used = references::check(store, manifest, stored, &self.step).await?;
+        let mut demotion = roles::look_up(store, manifest, stored, &self.step).await?;
+        if let Some(rejection) = used.rejection(&[]).or_else(|| demotion.rejection(&[])) {
+            return Err(refused(&rejection));
+        }
+        let txn = Txn::new()
+            .when_unchanged(&self.key, self.read_at())
+            .put(&self.key, value.clone());
+        Ok(Decision::Write(
+            demotion.compare(used.compare(txn), store),
+            outcome,
+        ))
+    }
+
+    /// Plans again after a conflict. A write of another part is no conflict; one of the same part is, unless `force`
+    /// overrules it.
+    async fn plan_again(&mut self, store: &Store, force: bool) -> Result<(), Failure> {
+        let (current, _) = store.etcd.get(&self.key).await.map_err(Failure::failed)?;
+        let same = match (&self.stored, &current) {
+            (Some(before), Some(after)) => {
+                let (id, part) = (self.manifest.name.to_string(), self.request.part);
+                self.manifest
+                    .codec
+                    .same_part(&id, &before.value, &after.value, part)
+            }
+            // Something that it refers to has changed.
+            (None, None) => true,
+            _ => false,
+        };
+        if !same && !force {
+            return Err(Failure::new(
+                Exit::Conflict,
+                "somebody else changed it at the same moment; get it again and look at what changed, or overrule that \
+                 with --force-conflicts",
+            ));
+        }
+        self.step =
+            plan(&self.manifest, current.as_ref(), &self.request).map_err(|rejection| refused(&rejection))?;
+        self.stored = current;
+        Ok(())
+    }
+}
+
+async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Result<Vec<Planned>, Failure> {
+    let now = Timestamp::now();
+    // Stable: within a layer they are written in the order in which they were given.
+    manifests.sort_by_key(|manifest| manifest.codec.layer());
+    let mut planned = Vec::new();
+    let mut failures = Vec::new();
+    for manifest in manifests {
+        let key = manifest.kind.key(&store.keys, &manifest.name);
+        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let request = Request {
+            part,
+            now,
+            uid: uuid::Uuid::new_v4().to_string(),
+        };
+        match plan(&manifest, stored.as_ref(), &request) {
+            Ok(step) => planned.push(Planned {
+                manifest,
+                key,
+                request,
+                stored,
+                step,
+            }),
+            Err(Rejection::Faulty(faults)) => {
+                let faults = faults
+                    .iter()
+                    .map(|fault| Failure::usage(fault).on(&manifest.origin));
+                failures.extend(faults);
+            }
+            Err(rejection) => failures.push(refused(&rejection).on(&manifest.origin)),
+        }
+    }
+    let created: Vec<Vec<u8>> = planned
+        .iter()
+        .filter(|planned| matches!(planned.step, Step::Create(_)))
+        .map(|planned| planned.key.clone())
+        .collect();
+    let mut demoted = Vec::new();
+    for planned in &planned {
+        let (manifest, stored) = (&planned.manifest, planned.stored.as_ref());
+        let checked = references::check(store, manifest, stored, &planned.step).await?;
+        let mut demotion = roles::look_up(store, manifest, stored, &planned.step).await?;
+        let rejections = [checked.rejection(&created), demotion.rejection(&demoted)];
+        demoted.extend(demotion.node().cloned());
+        let rejections = rejections.iter().flatten();
+        failures.extend(rejections.map(|rejection| refused(rejection).on(&manifest.origin)));
+    }
+    Failure::all("nothing was written", &failures)?;
+    Ok(planned)
+}
+
+fn plan(manifest: &Manifest, stored: Option<&KeyValue>, request: &Request) -> Result<Step, Rejection> {
+    let stored = stored.map(|kv| Stored {
+        value: &kv.value,
+        mod_revision: kv.mod_revision,
+    });
+    manifest.codec.plan(&manifest.document, stored, request)
+}
+
+fn refused(rejection: &Rejection) -> Failure {
+    let exit = match rejection {
+        Rejection::Faulty(_) => Exit::Usage,
+        Rejection::Refused { .. } => Exit::Refused,
+        Rejection::Conflict(_) => Exit::Conflict,
+        Rejection::NotFound => Exit::NotFound,
+        Rejection::Malformed(_) => Exit::Failed,
+    };
+    Failure::new(exit, rejection)
+}

@@ -1,0 +1,87 @@
+//! Every kind, and the words that a person may use for it.
+
+use super::{
+    Kind, Words, members, networks, nodes, plugins, publications, replicas, secrets, services, tasks,
+    tombstones, volumes,
+};
+use crate::store::object::fields::nearest;
+
+/// Every kind.
+pub static KINDS: &[&dyn Kind] = &[
+    &nodes::Nodes,
+    &members::Members,
+    &replicas::Replicas,
+    &services::Services,
+    &networks::Networks,
+    &tasks::Tasks,
+    &volumes::Volumes,
+    &publications::Publications,
+    &plugins::Plugins,
+    &secrets::Secrets,
+    &tombstones::Tombstones,
+];
+
+/// The kind that a person means: `node`, `nodes`, `Node`, `no`.
+///
+/// # Errors
+/// A sentence that names all kinds.
+pub fn find(word: &str) -> Result<&'static dyn Kind, String> {
+    let lower = word.to_lowercase();
+    let called = |words: &Words| {
+        [words.singular, words.plural].contains(&lower.as_str()) || words.short.contains(&lower.as_str())
+    };
+    if let Some(kind) = KINDS.iter().find(|kind| called(kind.words())) {
+        return Ok(*kind);
+    }
+    let plurals = || KINDS.iter().map(|kind| kind.words().plural);
+    let meant = nearest(word, plurals())
+        .map(|meant| format!(" (did you mean {meant}?)"))
+        .unwrap_or_default();
+    let all: Vec<&str> = plurals().collect();
+    Err(format!(
+        "\"{}\" is no kind of object{meant}; there are {}",
+        word.escape_debug(),
+        all.join(", ")
+    ))
+}
+
+/// The kind of an object or document with this `kind`.
+pub fn by_kind(kind: &str) -> Option<&'static dyn Kind> {
+    KINDS.iter().copied().find(|known| known.words().kind == kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_found_by_each_of_its_words() {
+        for word in ["node", "nodes", "Node", "no", "NODES"] {
+            assert_eq!(find(word).unwrap().words().kind, "Node", "{word}");
+        }
+        assert_eq!(find("rep").unwrap().words().kind, "Replica");
+        let error = find("noeds").unwrap_err();
+        assert_eq!(
+            error,
+            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, members, replicas, services, networks, tasks, \
+             volumes, publications, plugins, secrets, tombstones"
+        );
+    }
+
+    #[test]
+    fn no_word_means_two_kinds() {
+        let mut words: Vec<&str> = KINDS
+            .iter()
+            .flat_map(|kind| {
+                let words = kind.words();
+                [words.singular, words.plural]
+                    .into_iter()
+                    .chain(words.short.iter().copied())
+            })
+            .collect();
+        words.sort_unstable();
+        let all = words.len();
+        words.dedup();
+        assert_eq!(words.len(), all);
+    }
+}

@@ -1,0 +1,96 @@
+//! WaitReady: whether the reconciled state admits a release, judged again at every change of the status.
+
+use crate::etcd::{Event, KeyRange, KeyValue};
+use crate::gate::plan::admits;
+use crate::gate::status::Status;
+use crate::release::Release;
+use crate::store::{Follower, Store, Update};
+
+/// What must hold of the reconciled state before a process may serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Requirements {
+    /// The release of the process: the state must admit it.
+    pub release: Release,
+    /// The least release that must have reconciled the state.
+    pub min_reconciler: Release,
+}
+
+/// Why not yet, for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotReady(pub String);
+
+/// Follows the status key. Never fails: it goes on over disconnects and compactions.
+pub struct WaitReady {
+    follower: Follower,
+    requirements: Requirements,
+    /// Of a list under way.
+    listed: Option<KeyValue>,
+}
+
+impl WaitReady {
+    /// Follows the status for these requirements. The first answer is from a linearizable read made after this call.
+    pub fn new(store: &Store, requirements: Requirements) -> Self {
+        let follower = Follower::new(&store.etcd, KeyRange::key(store.keys.status()));
+        Self {
+            follower,
+            requirements,
+            listed: None,
+        }
+    }
+
+    /// Whether the state meets the requirements: at once, then at every change. Safe to cancel.
+    ///
+    /// # Errors
+    /// [`NotReady`], which is not final: ask again.
+    pub async fn next(&mut self) -> Result<(), NotReady> {
+        loop {
+            match self.follower.next().await {
+                Update::Page { first, keys } => {
+                    if first {
+                        self.listed = None;
+                    }
+                    self.listed = keys.into_iter().next().or(self.listed.take());
+                }
+                Update::Listed(_) => {
+                    let listed = self.listed.take();
+                    return self.judge(listed.as_ref());
+                }
+                Update::Events(events) => match events.last() {
+                    Some(Event::Put(kv)) => return self.judge(Some(kv)),
+                    Some(Event::Delete { .. }) => return self.judge(None),
+                    None => {}
+                },
+            }
+        }
+    }
+
+    fn judge(&self, stored: Option<&KeyValue>) -> Result<(), NotReady> {
+        let Some(stored) = stored else {
+            return Err(NotReady("there is no reconciler status yet".to_owned()));
+        };
+        let status = Status::decode(&stored.value).map_err(|error| NotReady(error.to_string()))?;
+        admits(
+            &status,
+            self.requirements.release,
+            self.requirements.min_reconciler,
+        )
+        .map_err(NotReady)
+    }
+}
+
+/// Returns once the reconciled state meets the requirements. Calls `on_reason` once for each new reason to wait.
+pub async fn wait_ready(store: &Store, requirements: Requirements, mut on_reason: impl FnMut(&NotReady)) {
+    let mut waiting = WaitReady::new(store, requirements);
+    let mut reported = None;
+    loop {
+        match waiting.next().await {
+            Ok(()) => return,
+            Err(reason) if reported.as_ref() == Some(&reason) => {}
+            Err(reason) => {
+                on_reason(&reason);
+                reported = Some(reason);
+            }
+        }
+    }
+}

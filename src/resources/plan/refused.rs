@@ -1,0 +1,136 @@
+//! What follows from a refused apply. Pure.
+
+use super::{ApplyReason, Step};
+use crate::kube::Cause;
+use crate::resources::bundle::RECREATE;
+
+/// What to do after the API server refused to apply an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Read the object and plan again: it was changed, created or deleted in between.
+    LookAgain,
+    /// Delete the object and create it, because these fields are immutable.
+    Recreate(String),
+    /// Leave the object as it is, for this reason.
+    Fail(String),
+    /// Report the server's error: nothing that this pass could do would help.
+    GiveUp,
+}
+
+/// Decides what follows from the error of an apply. `recreate` is the manifest's permission to delete the object.
+pub fn next_after(cause: &Cause, step: &Step, recreate: bool) -> Next {
+    match (cause, step) {
+        (Cause::Conflict(_), _) => Next::LookAgain,
+        // A create has no immutable field to change: the server refuses the manifest.
+        (Cause::Immutable(fields), Step::Apply { .. }) if recreate => Next::Recreate(fields.clone()),
+        (Cause::Immutable(fields), Step::Apply { .. }) => Next::Fail(format!(
+            "immutable fields: {fields}; annotate the manifest with {RECREATE}: \"true\" to delete and recreate the object"
+        )),
+        _ => Next::GiveUp,
+    }
+}
+
+/// The step to take instead of `before`, now that the object was read and planned again. The reason for the write stays:
+/// the second plan remembers nothing, so it cannot know that the object was in place.
+pub fn replanned(before: &Step, again: Step) -> Step {
+    match (before, again) {
+        (
+            Step::Apply {
+                why: ApplyReason::Changed,
+                ..
+            },
+            Step::Apply {
+                uid,
+                why: ApplyReason::FirstLook,
+            },
+        ) => Step::Apply {
+            uid,
+            why: ApplyReason::Changed,
+        },
+        (Step::Create { mends }, Step::Create { .. }) => Step::Create { mends: *mends },
+        (_, again) => again,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::plan::Foreign;
+
+    const CREATE: Step = Step::Create { mends: false };
+
+    fn apply(uid: &str, why: ApplyReason) -> Step {
+        Step::Apply {
+            uid: uid.to_owned(),
+            why,
+        }
+    }
+
+    fn first_look() -> Step {
+        apply("u", ApplyReason::FirstLook)
+    }
+
+    #[test]
+    fn a_conflict_is_looked_at_again_whatever_the_step() {
+        let conflict = Cause::Conflict("changed".to_owned());
+        for step in [CREATE, first_look()] {
+            assert_eq!(next_after(&conflict, &step, false), Next::LookAgain);
+            assert_eq!(next_after(&conflict, &step, true), Next::LookAgain);
+        }
+    }
+
+    #[test]
+    fn immutable_fields_are_a_reason_to_recreate_only_with_permission_and_only_an_existing_object() {
+        let immutable = Cause::Immutable("handler".to_owned());
+        assert_eq!(
+            next_after(&immutable, &first_look(), true),
+            Next::Recreate("handler".to_owned())
+        );
+        let Next::Fail(why) = next_after(&immutable, &first_look(), false) else {
+            panic!("deleted without permission");
+        };
+        assert!(why.contains("handler") && why.contains(RECREATE), "{why}");
+        assert_eq!(next_after(&immutable, &CREATE, true), Next::GiveUp);
+    }
+
+    #[test]
+    fn any_other_error_is_reported_as_it_is() {
+        for cause in [
+            Cause::NotFound("x".to_owned()),
+            Cause::Unauthorized("x".to_owned()),
+            Cause::Rejected {
+                code: 422,
+                message: "x".to_owned(),
+            },
+        ] {
+            assert_eq!(next_after(&cause, &first_look(), true), Next::GiveUp, "{cause}");
+        }
+    }
+
+    #[test]
+    fn the_reason_for_a_write_survives_a_second_look() {
+        let changed = |uid| apply(uid, ApplyReason::Changed);
+        assert_eq!(
+            replanned(&changed("u"), apply("v", ApplyReason::FirstLook)),
+            changed("v"),
+            "the object that exists by now"
+        );
+        assert_eq!(
+            replanned(&Step::Create { mends: true }, CREATE),
+            Step::Create { mends: true }
+        );
+        assert_eq!(
+            replanned(&changed("u"), apply("v", ApplyReason::Adopted)),
+            apply("v", ApplyReason::Adopted),
+            "an adoption is not a mend"
+        );
+        assert_eq!(replanned(&changed("u"), CREATE), CREATE, "deleted in between");
+        assert_eq!(
+            replanned(&CREATE, first_look()),
+            first_look(),
+            "created in between"
+        );
+        let refuse = Step::Refuse(Foreign::NoLabel);
+        assert_eq!(replanned(&changed("u"), refuse.clone()), refuse);
+    }
+}

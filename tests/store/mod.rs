@@ -1,0 +1,3 @@
+//! What the controllers share on a real etcd.
+
+mod writer;
