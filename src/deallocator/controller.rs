@@ -144,7 +144,7 @@ impl Work<'_> {
             } => {
                 count("service", services);
                 count("network", networks);
-                metrics.deallocator_orphaned.inc_by(orphaned as u64);
+                metrics.deallocator_orphaned_tasks.inc_by(orphaned as u64);
                 let (verb, reason, severity) = match &step {
                     Step::Delete(_) => ("deleted", "Deallocated", Severity::Normal),
                     Step::Orphan(_) => ("orphaned", "TasksOrphaned", Severity::Warning),
@@ -155,7 +155,7 @@ impl Work<'_> {
                 self.desk.done(step);
             }
             Outcome::Refused => {
-                metrics.deallocator_refused.inc();
+                metrics.deallocator_refused_transactions.inc();
                 debug!("refused, to be decided anew ({step})");
                 self.desk.refused(&step);
             }

@@ -76,9 +76,10 @@ impl Leader {
         self.term.work_ended().await;
     }
 
-    /// A sample of its metrics by its full name with labels; 0 where it was never counted.
-    pub fn metric(&self, sample: &str) -> f64 {
-        self.term.metric(sample).unwrap_or(0.0)
+    /// A series of its metrics, by its name with labels.
+    #[track_caller]
+    pub fn metric(&self, series: &str) -> f64 {
+        self.term.metric(series)
     }
 
     /// Waits until a sample of its metrics has this value.
