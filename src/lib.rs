@@ -6,7 +6,7 @@
 //!
 //! | layer | modules | may name |
 //! | --- | --- | --- |
-//! | vocabulary | [`release`], [`proto`], [`retry`], [`metrics`], [`failpoint`], [`grpc_code`] | |
+//! | vocabulary | [`release`], [`proto`], [`retry`], [`metrics`], [`causes`], [`failpoint`], [`grpc_code`] | |
 //! | etcd | [`etcd`]: connection, session, election, fence, watch | `etcd_client`, alone |
 //! | CSI | [`csi`]: connections to plugins, capabilities, calls | clients of `tonic`, alone |
 //! | store | [`store`]: keys, objects, followers, caches | |
@@ -15,6 +15,7 @@
 //! | a process | [`term`], [`replica`], [`serve`] | |
 //! | people | [`cli`] | |
 
+pub mod causes;
 pub mod cli;
 pub mod csi;
 pub mod deallocator;

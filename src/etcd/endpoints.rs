@@ -16,6 +16,7 @@ use super::connect::Etcd;
 use super::connection::Connection;
 use super::kv::MemberId;
 use super::probe::{answering, configured, probe};
+use crate::causes;
 
 /// The least pause between two checks, however many requests go unanswered.
 const RECHECK_PAUSE: Duration = Duration::from_secs(1);
@@ -59,7 +60,7 @@ impl Etcd {
         let credentials = match config.load() {
             Ok(credentials) => credentials,
             Err(error) => {
-                warn!("keeping the etcd credentials in use: {error}");
+                warn!("keeping the etcd credentials in use: {}", causes::chain(&error));
                 connection.credentials.clone()
             }
         };

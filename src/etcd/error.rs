@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tonic::Code;
 
+use crate::causes;
 use crate::grpc_code;
 
 /// What a failed request means for the caller.
@@ -50,9 +51,12 @@ impl Error {
                 let (code, message) = (status.code(), status.message());
                 Self::from_status(operation, code, message, std::error::Error::source(&status))
             }
-            E::TransportError(error) => {
-                Self::new(operation, "Unavailable", Class::Unavailable, with_sources(&error))
-            }
+            E::TransportError(error) => Self::new(
+                operation,
+                "Unavailable",
+                Class::Unavailable,
+                causes::chain(&error),
+            ),
             E::IoError(error) => Self::new(operation, "Unavailable", Class::Unavailable, error.to_string()),
             // The client library reports a keep-alive answered with TTL 0 in words only.
             E::LeaseKeepAliveError(text) if text.contains("not found") => {
@@ -80,7 +84,7 @@ impl Error {
     ) -> Self {
         // A status made by the transport ("transport error") has causes; one sent by etcd has none.
         let text = match source {
-            Some(source) => with_sources(source),
+            Some(source) => causes::chain(source),
             None if message.is_empty() => grpc_code::name(code).to_owned(),
             None => message.to_owned(),
         };
@@ -212,21 +216,6 @@ fn classify(code: Code, message: &str) -> Class {
         | Code::OutOfRange
         | Code::Unimplemented => Class::Refused,
     }
-}
-
-/// The chain of causes in one line: a transport error alone says only "transport error".
-fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        // A wrapper often repeats what it wraps.
-        if !parts.iter().any(|part| part.contains(&text)) {
-            parts.push(text);
-        }
-        next = error.source();
-    }
-    parts.join(": ")
 }
 
 #[cfg(test)]

@@ -54,8 +54,8 @@ pub enum Stop {
     /// The term is over: the controller ends.
     #[error("leadership is lost")]
     LostLeadership,
-    /// Something that was read has changed: read again at once, then decide again.
-    #[error("something that was read has changed meanwhile")]
+    /// Something changed since it was read: read again at once, then decide again.
+    #[error("something changed since it was read")]
     Stale,
     /// etcd did not answer or refused, and a write may have been made: read again after a delay, then decide again.
     #[error(transparent)]
