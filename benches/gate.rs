@@ -1,4 +1,4 @@
-//! The pure core of the gate: what one event of watch-nodes costs, and what a decision costs.
+//! The pure core of the gate: the cost of one event of watch-nodes, and of a decision.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn version(major: u32, minor: u32) -> Version {
     }
 }
 
-/// Releases from 1.0.0 on, below the own one. `minimum` decides whether they are admitted, as in a healthy cluster.
+/// Controllers at releases from 1.0.0 on, below the own release. In a healthy cluster `minimum` is not above them.
 fn tally(minimum: Release, controllers: u32, releases: u32) -> (Tally, Vec<Reported>) {
     let mut tally = Tally::new(Release::new(3, 0, 0), minimum);
     let reported: Vec<Reported> = (0..releases)
@@ -29,7 +29,7 @@ fn tally(minimum: Release, controllers: u32, releases: u32) -> (Tally, Vec<Repor
     (tally, reported)
 }
 
-/// A node changes its release, and the sum is taken, as after every event.
+/// A node changes its release, and the sum is computed, as after every event.
 fn one_event(c: &mut Criterion) {
     let mut group = c.benchmark_group("gate/event");
     let (healthy, upgrading) = (Release::new(1, 0, 0), Release::new(2, 0, 0));
@@ -72,7 +72,7 @@ fn decisions(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Each is a matter of nanoseconds: more time would not tell more.
+    // Each takes nanoseconds: a longer measurement would not be more precise.
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(2))

@@ -1,8 +1,8 @@
-//! The words for the codes of gRPC, in metrics and messages.
+//! The names of gRPC codes, in metrics and messages.
 
-use tonic::Code;
+pub use tonic::Code;
 
-/// The code as Go's gRPC library names it, which is what the usual dashboards of etcd and of CSI expect.
+/// The code's name in Go's gRPC library, which the usual dashboards of etcd and of CSI expect.
 pub fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
@@ -25,7 +25,7 @@ pub fn name(code: Code) -> &'static str {
     }
 }
 
-/// The code with this name.
+/// The code with this name; `None` if no code has it.
 pub fn named(text: &str) -> Option<Code> {
     let all = (0..=16).map(Code::from_i32);
     all.into_iter().find(|code| name(*code) == text)

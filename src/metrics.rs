@@ -1,6 +1,6 @@
-//! Every metric, in one place, so that its name and labels can be read and kept stable.
+//! Every metric in one place: its name, its labels and its handle.
 //!
-//! Base units, bounded labels: no object name is ever a label.
+//! Units are base units. Labels come from fixed sets of words: no object name is ever a label.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,25 +19,25 @@ use prometheus_client::registry::Registry;
 pub struct Request {
     /// `range`, `txn`, `lease_grant`, …
     pub operation: &'static str,
-    /// gRPC code by its name, `Ok` among them.
+    /// The name of a gRPC code ([`crate::grpc_code::name`]), `OK` among them.
     pub code: &'static str,
 }
 
 /// Labels of `csi_operations_seconds`, named as the sidecars of CSI name theirs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CsiOperation {
-    /// The plugin: only drivers with a Plugin object are called.
+    /// The name of the driver: of those with a Plugin object, since no other is called.
     pub driver_name: String,
     /// `/csi.v1.Controller/CreateVolume`, …
     pub method_name: &'static str,
-    /// gRPC code by its name, `OK` among them.
+    /// The name of a gRPC code ([`crate::grpc_code::name`]), `OK` among them.
     pub grpc_status_code: &'static str,
 }
 
 /// A single label `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
-    /// From a fixed set of words.
+    /// `canceled`, `closed`, `compacted`, `error`, `silent`, `too_large`
     pub reason: &'static str,
 }
 
@@ -51,7 +51,7 @@ pub struct Outcome {
 /// A single label `kind`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Kind {
-    /// From a fixed set of words.
+    /// `service`, `network`
     pub kind: &'static str,
 }
 
@@ -78,256 +78,155 @@ pub struct MemberKind {
 /// A single label `state`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct State {
-    /// From a fixed set of words.
+    /// `creating`, `created`, `deleting`, `malformed`
     pub state: &'static str,
 }
 
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// Handles to every metric; cheap to clone, all clones count into the same.
-#[derive(Clone, Debug)]
-pub struct Metrics {
-    registry: Arc<Registry>,
+/// 1 ms to 16 s: an etcd round trip on one machine to a pass over a large bundle.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+/// Declares each metric once: its help (the doc comment), its published name and its handle. A handle starts at 0, where
+/// no other start is given.
+macro_rules! metrics {
+    ($(#[doc = $help:literal] $name:ident: $handle:ty $(= $start:expr)?,)*) => {
+        /// Handles to every metric; cheap to clone, all clones count into the same.
+        #[derive(Clone, Debug)]
+        pub struct Metrics {
+            registry: Arc<Registry>,
+            $(#[doc = $help] pub $name: $handle,)*
+        }
+
+        impl Metrics {
+            fn register(mut registry: Registry) -> Self {
+                $(
+                    let $name: $handle = metrics!(@start $($start)?);
+                    // The registry ends every help with a full stop.
+                    let help = $help.trim().trim_end_matches('.');
+                    registry.register(stringify!($name), help, $name.clone());
+                )*
+                Self { registry: Arc::new(registry), $($name,)* }
+            }
+        }
+    };
+    (@start) => { Default::default() };
+    (@start $start:expr) => { $start };
+}
+
+metrics! {
     /// 1 while this replica leads, else 0.
-    pub leader: Gauge,
+    leader: Gauge,
     /// Terms begun by this replica.
-    pub leader_transitions: Counter,
-    /// Seconds until the lease's local deadline; 0 without a lease.
-    pub lease_margin_seconds: Gauge<f64, AtomicU64>,
-    /// Keep-alive rounds that went unanswered.
-    pub keepalive_failures: Counter,
+    leader_transitions: Counter,
+    /// Seconds until the local deadline of the election's lease; 0 without a lease.
+    lease_margin_seconds: Gauge<f64, AtomicU64>,
+    /// Lease keep-alive rounds that went unanswered.
+    keepalive_failures: Counter,
     /// Writes that etcd refused because the term was over.
-    pub fenced_writes_refused: Counter,
-    /// Duration of requests to etcd.
-    pub etcd_request_seconds: Seconds<Request>,
-    /// Watches opened again, by why.
-    pub watch_restarts: Family<Reason, Counter>,
+    fenced_writes_refused: Counter,
+    /// Duration of requests to etcd by operation and gRPC code.
+    etcd_request_seconds: Seconds<Request> = Family::new_with_constructor(seconds),
+    /// Watches opened again, by reason.
+    watch_restarts: Family<Reason, Counter>,
     /// Passes over the Kubernetes resources.
-    pub reconcile_passes: Counter,
-    /// Passes in which something failed.
-    pub reconcile_errors: Counter,
-    /// Duration of passes.
-    pub reconcile_seconds: Histogram,
+    reconcile_passes: Counter,
+    /// Passes over the Kubernetes resources in which something failed.
+    reconcile_errors: Counter,
+    /// Duration of passes over the Kubernetes resources.
+    reconcile_seconds: Histogram = seconds(),
     /// Managed objects by the result of the last pass.
-    pub resources: Family<Outcome, Gauge>,
+    resources: Family<Outcome, Gauge>,
     /// 1 while the gate waits for nodes, else 0.
-    pub gate_blocked: Gauge,
-    /// Duration of calls to CSI plugins.
-    pub csi_operations_seconds: Seconds<CsiOperation>,
-    /// Services and networks that are marked for deletion and still there; counted by the leader, else 0.
-    pub deallocator_pending: Family<Kind, Gauge>,
-    /// Seconds since the oldest of these marks; 0 without one.
-    pub deallocator_oldest_pending_seconds: Gauge,
-    /// Services and networks that were deleted.
-    pub deallocator_deletions: Family<Kind, Counter>,
+    gate_blocked: Gauge,
+    /// Duration of calls to CSI plugins by driver, method and gRPC code.
+    csi_operations_seconds: Seconds<CsiOperation> = Family::new_with_constructor(seconds),
+    /// Services and networks that are marked for deletion and still exist; counted by the leader, else 0.
+    deallocator_pending: Family<Kind, Gauge>,
+    /// Seconds since the oldest mark for deletion of a service or network; 0 without one.
+    deallocator_oldest_pending_seconds: Gauge,
+    /// Services and networks deleted because nothing used them.
+    deallocator_deletions: Family<Kind, Counter>,
     /// Unfinished tasks of nodes that do not exist, turned into orphans.
-    pub deallocator_orphaned: Counter,
-    /// Transactions of the deallocator that etcd refused because something had changed.
-    pub deallocator_refused: Counter,
-    /// Changes of roles and of membership, by what became of them.
-    pub role_transitions: Family<RoleChange, Counter>,
-    /// Members of etcd; counted by the leader, else 0.
-    pub members: Family<MemberKind, Gauge>,
+    deallocator_orphaned_tasks: Counter,
+    /// Transactions of the deallocator that etcd refused because something had changed since they were decided on.
+    deallocator_refused_transactions: Counter,
+    /// Changes of roles and of etcd's membership, by result.
+    role_transitions: Family<RoleChange, Counter>,
+    /// Members of etcd by kind and health; counted by the leader, else 0.
+    members: Family<MemberKind, Gauge>,
     /// Members of etcd that belong to no node.
-    pub members_unmanaged: Gauge,
-    /// 1 while a change waits because it would cost etcd its quorum.
-    pub quorum_blocked: Gauge,
-    /// Removed nodes on record.
-    pub removed_nodes: Gauge,
-    /// Volumes by where they are in their lives; counted by the leader, else 0.
-    pub volumes: Family<State, Gauge>,
+    members_unmanaged: Gauge,
+    /// 1 while a change of roles waits because it would cost etcd its quorum, else 0.
+    quorum_blocked: Gauge,
+    /// Records of removed nodes.
+    removed_nodes: Gauge,
+    /// Volumes by state; counted by the leader, else 0.
+    volumes: Family<State, Gauge>,
     /// Volumes that wait for their plugin to have room for a step.
-    pub volume_queue_depth: Gauge,
+    volume_queue_depth: Gauge,
     /// Volumes whose failed steps were tried again.
-    pub volume_retries: Counter,
+    volume_retries: Counter,
+}
+
+/// The series that exist from the start, so that a scraper sees their first event as an increase.
+fn start_series(metrics: &Metrics) {
+    for reason in ["canceled", "closed", "compacted", "error", "silent", "too_large"] {
+        drop(metrics.watch_restarts.get_or_create(&Reason { reason }));
+    }
+    for kind in ["service", "network"] {
+        drop(metrics.deallocator_pending.get_or_create(&Kind { kind }));
+        drop(metrics.deallocator_deletions.get_or_create(&Kind { kind }));
+    }
+    for (from, to) in [
+        ("worker", "manager"),
+        ("manager", "worker"),
+        ("none", "learner"),
+        ("learner", "voter"),
+        ("learner", "none"),
+        ("voter", "none"),
+    ] {
+        for result in ["done", "refused", "failed", "blocked"] {
+            let change = RoleChange { from, to, result };
+            drop(metrics.role_transitions.get_or_create(&change));
+        }
+    }
+    for kind in ["voter", "learner"] {
+        for health in ["healthy", "unhealthy"] {
+            drop(metrics.members.get_or_create(&MemberKind { kind, health }));
+        }
+    }
 }
 
 impl Metrics {
-    /// A fresh set, all at zero. `release` is this replica's.
+    /// A fresh set, all at 0. `release` is that of this replica's bundle.
     pub fn new(release: &str) -> Self {
-        // 1 ms to 16 s: an etcd round trip on one machine to a pass over a large bundle.
-        fn seconds() -> Histogram {
-            Histogram::new(exponential_buckets(0.001, 2.0, 15))
-        }
         let mut registry = Registry::with_prefix("quorate");
-        let mut metrics = Self {
-            registry: Arc::default(),
-            leader: Gauge::default(),
-            leader_transitions: Counter::default(),
-            lease_margin_seconds: Gauge::default(),
-            keepalive_failures: Counter::default(),
-            fenced_writes_refused: Counter::default(),
-            etcd_request_seconds: Family::new_with_constructor(seconds),
-            watch_restarts: Family::default(),
-            reconcile_passes: Counter::default(),
-            reconcile_errors: Counter::default(),
-            reconcile_seconds: seconds(),
-            resources: Family::default(),
-            gate_blocked: Gauge::default(),
-            csi_operations_seconds: Family::new_with_constructor(seconds),
-            deallocator_pending: Family::default(),
-            deallocator_oldest_pending_seconds: Gauge::default(),
-            deallocator_deletions: Family::default(),
-            deallocator_orphaned: Counter::default(),
-            deallocator_refused: Counter::default(),
-            role_transitions: Family::default(),
-            members: Family::default(),
-            members_unmanaged: Gauge::default(),
-            quorum_blocked: Gauge::default(),
-            removed_nodes: Gauge::default(),
-            volumes: Family::default(),
-            volume_queue_depth: Gauge::default(),
-            volume_retries: Counter::default(),
-        };
-        let m = &metrics;
-        registry.register("leader", "1 while this replica leads", m.leader.clone());
-        registry.register(
-            "leader_transitions",
-            "Terms begun by this replica",
-            m.leader_transitions.clone(),
-        );
-        registry.register(
-            "lease_margin_seconds",
-            "Seconds until the election lease's local deadline, 0 without one",
-            m.lease_margin_seconds.clone(),
-        );
-        registry.register(
-            "keepalive_failures",
-            "Lease keep-alive rounds that went unanswered",
-            m.keepalive_failures.clone(),
-        );
-        registry.register(
-            "fenced_writes_refused",
-            "Writes that etcd refused because the term was over",
-            m.fenced_writes_refused.clone(),
-        );
-        registry.register(
-            "etcd_request_seconds",
-            "Duration of requests to etcd by operation and gRPC code",
-            m.etcd_request_seconds.clone(),
-        );
-        registry.register(
-            "watch_restarts",
-            "Watches opened again, by reason",
-            m.watch_restarts.clone(),
-        );
-        registry.register(
-            "reconcile_passes",
-            "Passes over the Kubernetes resources",
-            m.reconcile_passes.clone(),
-        );
-        registry.register(
-            "reconcile_errors",
-            "Passes in which something failed",
-            m.reconcile_errors.clone(),
-        );
-        registry.register(
-            "reconcile_seconds",
-            "Duration of passes",
-            m.reconcile_seconds.clone(),
-        );
-        registry.register(
-            "resources",
-            "Managed objects by the result of the last pass",
-            m.resources.clone(),
-        );
-        registry.register(
-            "gate_blocked",
-            "1 while the gate waits for nodes",
-            m.gate_blocked.clone(),
-        );
-        registry.register(
-            "csi_operations_seconds",
-            "Duration of calls to CSI plugins by driver, method and gRPC code",
-            m.csi_operations_seconds.clone(),
-        );
-        registry.register(
-            "deallocator_pending",
-            "Objects that are marked for deletion and still there, by kind",
-            m.deallocator_pending.clone(),
-        );
-        registry.register(
-            "deallocator_oldest_pending_seconds",
-            "Age of the oldest mark for deletion, 0 without one",
-            m.deallocator_oldest_pending_seconds.clone(),
-        );
-        registry.register(
-            "deallocator_deletions",
-            "Objects deleted because nothing used them, by kind",
-            m.deallocator_deletions.clone(),
-        );
-        registry.register(
-            "deallocator_orphaned_tasks",
-            "Unfinished tasks of nodes that do not exist, turned into orphans",
-            m.deallocator_orphaned.clone(),
-        );
-        registry.register(
-            "deallocator_refused_transactions",
-            "Transactions refused because something had changed since they were decided on",
-            m.deallocator_refused.clone(),
-        );
-        registry.register(
-            "role_transitions",
-            "Changes of roles and of etcd's membership, by what became of them",
-            m.role_transitions.clone(),
-        );
-        registry.register("members", "Members of etcd by kind and health", m.members.clone());
-        registry.register(
-            "members_unmanaged",
-            "Members of etcd that belong to no node",
-            m.members_unmanaged.clone(),
-        );
-        registry.register(
-            "quorum_blocked",
-            "1 while a change of roles waits because it would cost etcd its quorum",
-            m.quorum_blocked.clone(),
-        );
-        registry.register(
-            "removed_nodes",
-            "Removed nodes on record",
-            m.removed_nodes.clone(),
-        );
-        registry.register(
-            "volumes",
-            "Volumes by where they are in their lives",
-            m.volumes.clone(),
-        );
-        registry.register(
-            "volume_queue_depth",
-            "Volumes that wait for their plugin to have room for a step",
-            m.volume_queue_depth.clone(),
-        );
-        registry.register(
-            "volume_retries",
-            "Volumes whose failed steps were tried again",
-            m.volume_retries.clone(),
-        );
-        let info = vec![
+        let build = Info::new(vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("release", release.to_owned()),
-        ];
-        registry.register(
-            "build",
-            "This build and the release that it runs",
-            Info::new(info),
-        );
-        metrics.registry = Arc::new(registry);
+        ]);
+        registry.register("build", "This build and the release of its bundle", build);
+        let metrics = Self::register(registry);
+        start_series(&metrics);
         metrics
     }
 
-    /// The exposition in OpenMetrics text format.
+    /// All metrics in OpenMetrics text format.
     pub fn encode(&self) -> String {
         let mut text = String::new();
-        // Writing to a String cannot fail; should an encoder ever refuse, what it wrote so far is served.
+        // Writing to a String cannot fail. If an encoder refused all the same, the metrics before it are served.
         let _ = encode(&mut text, &self.registry);
         text
     }
 }
 
-/// A sample in an exposition, by its full name with labels; `None` if it is not there.
-pub fn sample(exposition: &str, name: &str) -> Option<f64> {
-    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
-    exposition.lines().find_map(value)
+/// The value of a series in OpenMetrics text, by its name with labels as in the text; `None` if no series has that name.
+pub fn sample(text: &str, series: &str) -> Option<f64> {
+    let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
+    text.lines().find_map(value)
 }
 
 #[cfg(test)]
@@ -386,6 +285,7 @@ mod tests {
             "quorate_fenced_writes_refused_total 0",
             "quorate_etcd_request_seconds_count{operation=\"txn\",code=\"OK\"} 1",
             "quorate_watch_restarts_total{reason=\"compacted\"} 1",
+            "quorate_watch_restarts_total{reason=\"silent\"} 0",
             "quorate_reconcile_passes_total 0",
             "quorate_reconcile_errors_total 0",
             "quorate_reconcile_seconds_count 0",
@@ -406,6 +306,20 @@ mod tests {
             "release=\"1.2.3\"",
         ] {
             assert!(text.contains(line), "missing {line:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_sample_is_found_by_its_whole_name_with_labels_only() {
+        let text = "quorate_members{kind=\"voter\"} 3\nquorate_leader_transitions_total 2\n";
+        assert_eq!(sample(text, "quorate_members{kind=\"voter\"}"), Some(3.0));
+        assert_eq!(sample(text, "quorate_leader_transitions_total"), Some(2.0));
+        for absent in [
+            "quorate_members",
+            "quorate_members{kind=\"learner\"}",
+            "quorate_leader_transitions",
+        ] {
+            assert_eq!(sample(text, absent), None, "{absent}");
         }
     }
 }

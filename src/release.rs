@@ -1,4 +1,4 @@
-//! Releases and versions: what the gate compares, and how it prints.
+//! Releases and versions: their order, their stored form and their text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,16 +13,16 @@ pub struct Release {
     patch: i64,
 }
 
-/// Why a text or a message is not a release or a version.
+/// Why a text is not a release, or a message not a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Not `MAJOR.MINOR.PATCH`.
+    /// The text is not `MAJOR.MINOR.PATCH`.
     #[error("\"{0}\" is not a release: expected MAJOR.MINOR.PATCH, for example 1.4.0")]
     Release(String),
-    /// A number below zero.
+    /// A part of the release is below zero.
     #[error("release {0}.{1}.{2} has a negative part")]
     Negative(i64, i64, i64),
-    /// The message holds no version.
+    /// The message has no version.
     #[error("the version is missing")]
     NoVersion,
 }
@@ -37,7 +37,7 @@ impl Release {
         }
     }
 
-    /// Reads a stored release; an unset one is 0.0.0.
+    /// Decodes a stored release; an unset one is 0.0.0.
     ///
     /// # Errors
     /// [`Malformed::Negative`] if a part is below zero.
@@ -51,7 +51,7 @@ impl Release {
         Ok(Self { major, minor, patch })
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub fn to_proto(self) -> proto::version::Release {
         proto::version::Release {
             major: self.major,
@@ -85,17 +85,17 @@ impl FromStr for Release {
     }
 }
 
-/// A release and where in its history a build stands.
+/// A release, and the commit of a build relative to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
-    /// What the gate compares.
+    /// The release, which is all that the gate compares.
     pub release: Release,
-    /// Unset for a bundle that says only its release.
+    /// The commit; unset for a bundle that names only its release.
     pub git: Option<proto::version::GitInformation>,
 }
 
 impl Version {
-    /// Reads a stored version.
+    /// Decodes a stored version.
     ///
     /// # Errors
     /// [`Malformed`] if it is missing or its release is out of range.
@@ -107,7 +107,7 @@ impl Version {
         })
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub fn to_proto(&self) -> proto::Version {
         proto::Version {
             release: Some(self.release.to_proto()),
@@ -131,7 +131,7 @@ impl fmt::Display for Version {
         if git.commits_since_release > 0 {
             parts.push(format!("dev{}", git.commits_since_release));
         }
-        // Eight digits tell commits apart for a reader; a stored hash may be anything, so cut by characters.
+        // Eight digits are enough for a reader. A stored hash may hold any text, so it is cut by characters, not bytes.
         let short: String = git
             .commit_hash
             .chars()
@@ -152,7 +152,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The version of this build: the crate's release, and the commit where the build knows it.
+/// The version of this build: the crate's release, and the commit if the build knows it.
 pub fn own_version() -> Version {
     let release = env!("CARGO_PKG_VERSION").parse().unwrap_or_default();
     let git = option_env!("QUORATE_GIT_COMMIT")
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_release_is_refused_with_an_example() {
+    fn a_text_that_is_no_plain_release_is_refused_with_an_example() {
         for text in [
             "",
             "1",

@@ -2,54 +2,56 @@
 //!
 //! ```text
 //! replica
-//! ├── pulse            says that this runtime is alive (livez, lease renewal)
+//! ├── pulse            shows that this runtime is alive (livez, lease renewal)
 //! ├── endpoints        keeps etcd's endpoints and credentials current
 //! ├── registration     keeps this process's release under /nodes/<id>/release
 //! ├── watch-nodes      sums up the releases that run
 //! ├── watch-leader     follows the election keys
-//! ├── readiness        judges the status after every registration
-//! └── campaign         while this is the highest release
+//! ├── readiness        checks the status after every registration
+//! └── campaign         while this replica is eligible
 //!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes
 //! ```
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::deallocator::controller::{self as deallocator, Deallocator};
+use crate::deallocator::controller::Deallocator;
 use crate::etcd::election::{CampaignError, campaign, range_of};
 use crate::etcd::{Fence, LeaseTimes, Pulse, Revision};
 use crate::gate::Requirements;
 use crate::gate::controller::{GateController, Reconcile, Times};
 use crate::gate::plan::BundleVersions;
 use crate::gate::readiness::Readiness;
-use crate::gate::registration::{Registrant, keep_registered};
+use crate::gate::registration::{Registered, Registrant, keep_registered};
 use crate::gate::releases::Releases;
 use crate::gate::watch_nodes::watch_nodes;
 use crate::kube::events::Events;
 use crate::retry::Delays;
 use crate::roles::controller::{self as roles, RoleController};
 use crate::store::{Cache, Name, Store};
-use crate::term;
+use crate::term::{self, Notices};
 use crate::volumes::controller::{self as volumes, Volumes};
 
 mod eligibility;
 
 use eligibility::Eligibility;
 
-/// For all tasks to end after a stop; what is left then ends with the process.
+/// How long all parts together may take to end after a stop. What is left then ends with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(2500);
 
-/// What a replica is told.
+/// The settings of a replica.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Unique among the replicas.
+    /// Its node id, unique among the replicas.
     pub node: Name,
-    /// What it runs.
+    /// The versions of its bundle.
     pub bundle: BundleVersions,
     /// TTL of the election's and the registration's lease.
     pub lease_ttl: Duration,
@@ -57,16 +59,16 @@ pub struct Settings {
     pub times: Times,
     /// The waits and limits of node roles.
     pub roles: roles::Settings,
-    /// The waits of what sees to volumes.
+    /// The waits of the volumes.
     pub volumes: volumes::Times,
 }
 
-/// What the probes ask. All clones see the same replica.
+/// What the probes of a replica ask for. All clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicaStatus {
-    /// Whether the work runtime lives.
+    /// Beats while the work runtime is alive.
     pub pulse: Pulse,
-    /// Whether it may serve.
+    /// Whether the replica may serve.
     pub readiness: Readiness,
     leading: Arc<watch::Sender<Option<Fence>>>,
     leader: Arc<watch::Sender<Option<String>>>,
@@ -81,7 +83,7 @@ impl ReplicaStatus {
             .is_some_and(|fence| fence.window().is_open())
     }
 
-    /// Until the local deadline of the term; zero without one.
+    /// Time until the local deadline of the term; zero without one.
     pub fn lease_margin(&self) -> Duration {
         self.leading
             .borrow()
@@ -89,22 +91,22 @@ impl ReplicaStatus {
             .map_or(Duration::ZERO, |fence| fence.window().remaining())
     }
 
-    /// Node id of who leads, as far as is known here.
+    /// Node id of the leader, as far as this replica knows.
     pub fn leader(&self) -> Option<String> {
         self.leader.borrow().clone()
     }
 }
 
-/// A part of the replica ended that never should.
+/// A part of the replica ended, which none should before the stop.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} ended unexpectedly")]
 pub struct PartFailed(String);
 
-/// Makes what publishes Kubernetes Events during one term.
+/// Makes the publisher of Kubernetes Events of one term.
 pub type MakeEvents = Box<dyn Fn() -> Events + Send + Sync>;
 
-/// Runs a replica until stopped. `resources` makes what reconciles during one term; `None` without Kubernetes, where
-/// no status is written or waited for.
+/// Runs a replica until stopped. `resources` makes the reconciler of one term; without Kubernetes it is `None`, and no
+/// status is written or waited for.
 ///
 /// # Errors
 /// [`PartFailed`] if a task panicked; everything else is retried inside.
@@ -120,147 +122,155 @@ where
     R: Reconcile + 'static,
     M: Fn(&Fence) -> R + Send + Sync + 'static,
 {
-    let mut parts: JoinSet<&'static str> = JoinSet::new();
-    let (registered_sender, registered) = watch::channel(None);
-    let (releases_sender, releases) = watch::channel(None);
-
-    let (beating, metrics, stopped) = (status.clone(), store.etcd.metrics().clone(), stop.clone());
-    parts.spawn(async move {
-        while !stopped.is_cancelled() {
-            beating.pulse.beat();
-            metrics
-                .lease_margin_seconds
-                .set(beating.lease_margin().as_secs_f64());
-            tokio::select! {
-                () = stopped.cancelled() => {}
-                () = tokio::time::sleep(Pulse::INTERVAL) => {}
-            }
-        }
-        "pulse"
-    });
-
-    let (etcd, stopped) = (store.etcd.clone(), stop.clone());
-    parts.spawn(async move {
-        etcd.follow_endpoints(stopped).await;
-        "endpoints"
-    });
-
-    let registrant = Registrant {
-        node: settings.node.clone(),
-        version: settings.bundle.version.clone(),
-        process: uuid::Uuid::new_v4().to_string(),
-        ttl: settings.lease_ttl,
-    };
-    let (registering, pulse, stopped) = (store.clone(), status.pulse.clone(), stop.clone());
-    parts.spawn(async move {
-        keep_registered(&registering, &registrant, &pulse, &registered_sender, stopped).await;
-        "registration"
-    });
-
-    let (watching, bundle, stopped) = (store.clone(), settings.bundle.clone(), stop.clone());
-    parts.spawn(async move {
-        watch_nodes(&watching, &bundle, releases_sender, stopped).await;
-        "watch-nodes"
-    });
-
-    let (watching, leader, stopped) = (store.clone(), status.leader.clone(), stop.clone());
-    parts.spawn(async move {
-        watch_leader(&watching, &leader, stopped).await;
-        "watch-leader"
-    });
-
-    let requirements = resources.is_some().then_some(Requirements {
-        release: settings.bundle.version.release,
-        min_reconciler: settings.bundle.min_reconciler,
-    });
-    let (judging, readiness) = (store.clone(), status.readiness.clone());
-    let (registrations, stopped) = (registered.clone(), stop.clone());
-    parts.spawn(async move {
-        readiness
-            .keep(&judging, requirements, registrations, stopped)
-            .await;
-        "readiness"
-    });
-
-    let candidate = Candidate {
+    let (registering, registered) = watch::channel(None);
+    let (publishing, releases) = watch::channel(None);
+    let replica = Arc::new(Replica {
         store,
         settings,
         resources,
         events,
         status,
-        releases: releases.clone(),
+        registered,
+        releases,
         stop: stop.clone(),
-    };
-    parts.spawn(async move {
-        let eligibility = Eligibility::new(candidate.settings.bundle.version.release, registered, releases);
-        candidate.stand(eligibility).await;
-        "campaign"
     });
+    let part = || Arc::clone(&replica);
+    let parts = [
+        ("pulse", part().beat().boxed()),
+        ("endpoints", part().follow_endpoints().boxed()),
+        ("registration", part().keep_registered(registering).boxed()),
+        ("watch-nodes", part().watch_nodes(publishing).boxed()),
+        ("watch-leader", part().watch_leader().boxed()),
+        ("readiness", part().keep_readiness().boxed()),
+        ("campaign", part().campaign().boxed()),
+    ];
+    run_parts(parts, &stop).await
+}
 
+/// Runs the parts until `stop`, or until one of them ends; then stops all of them.
+async fn run_parts<const N: usize>(
+    parts: [(&'static str, BoxFuture<'static, ()>); N],
+    stop: &CancellationToken,
+) -> Result<(), PartFailed> {
+    let mut running = JoinSet::new();
+    for (name, part) in parts {
+        running.spawn(part.map(move |()| name));
+    }
     let failed = tokio::select! {
-        // First: a part that ends because it was asked to has not failed.
+        // First: a part that ends because of the stop has not failed.
         biased;
         () = stop.cancelled() => None,
-        ended = parts.join_next() => Some(match ended {
+        ended = running.join_next() => Some(match ended {
             Some(Ok(part)) => part.to_owned(),
             Some(Err(panicked)) => panicked.to_string(),
             None => "everything".to_owned(),
         }),
     };
     stop.cancel();
-    let drained = async { while parts.join_next().await.is_some() {} };
+    let drained = async { while running.join_next().await.is_some() {} };
     if tokio::time::timeout(STOP_LIMIT, drained).await.is_err() {
         warn!("not everything ended within {STOP_LIMIT:?}");
     }
     failed.map_or(Ok(()), |part| Err(PartFailed(part)))
 }
 
-/// Follows the election keys: the oldest one is the leader's.
-async fn watch_leader(store: &Store, leader: &watch::Sender<Option<String>>, stop: CancellationToken) {
-    let range = range_of(&store.keys.election());
-    let mut cache: Cache<(Revision, String)> = Cache::new(&store.etcd, range, |kv| {
-        (
-            kv.create_revision,
-            String::from_utf8_lossy(&kv.value).into_owned(),
-        )
-    });
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = cache.next(|_| {}) => {}
-        }
-        if cache.is_complete() {
-            let oldest = cache
-                .iter()
-                .map(|(_, candidate)| candidate)
-                .min_by_key(|(entered, _)| *entered);
-            let name = oldest.map(|(_, name)| name.clone());
-            leader.send_if_modified(|current| std::mem::replace(current, name.clone()) != name);
-        }
-    }
-}
-
-struct Candidate<M> {
+/// What the parts share.
+struct Replica<M> {
     store: Store,
     settings: Settings,
     resources: Option<M>,
     events: Option<MakeEvents>,
     status: ReplicaStatus,
+    /// The registration of this process, while it stands.
+    registered: watch::Receiver<Option<Registered>>,
+    /// The releases that run; `None` until the first list is complete.
     releases: watch::Receiver<Option<Releases>>,
     stop: CancellationToken,
 }
 
-impl<R, M> Candidate<M>
+impl<R, M> Replica<M>
 where
     R: Reconcile + 'static,
     M: Fn(&Fence) -> R + Send + Sync + 'static,
 {
-    /// Stands for election while it is entitled to, until stopped.
-    async fn stand(self, mut eligibility: Eligibility) {
+    /// Beats the pulse, and keeps the metric of the lease current.
+    async fn beat(self: Arc<Self>) {
+        let metrics = self.store.etcd.metrics();
+        while !self.stop.is_cancelled() {
+            self.status.pulse.beat();
+            let margin = self.status.lease_margin();
+            metrics.lease_margin_seconds.set(margin.as_secs_f64());
+            tokio::select! {
+                () = self.stop.cancelled() => {}
+                () = tokio::time::sleep(Pulse::INTERVAL) => {}
+            }
+        }
+    }
+
+    async fn follow_endpoints(self: Arc<Self>) {
+        self.store.etcd.follow_endpoints(self.stop.clone()).await;
+    }
+
+    async fn keep_registered(self: Arc<Self>, registered: watch::Sender<Option<Registered>>) {
+        let registrant = Registrant {
+            node: self.settings.node.clone(),
+            version: self.settings.bundle.version.clone(),
+            process: uuid::Uuid::new_v4().to_string(),
+            ttl: self.settings.lease_ttl,
+        };
+        let pulse = &self.status.pulse;
+        keep_registered(&self.store, &registrant, pulse, &registered, self.stop.clone()).await;
+    }
+
+    async fn watch_nodes(self: Arc<Self>, releases: watch::Sender<Option<Releases>>) {
+        watch_nodes(&self.store, &self.settings.bundle, releases, self.stop.clone()).await;
+    }
+
+    /// Follows the election keys: the oldest one is the leader's.
+    async fn watch_leader(self: Arc<Self>) {
+        let range = range_of(&self.store.keys.election());
+        let mut cache: Cache<(Revision, String)> = Cache::new(&self.store.etcd, range, |kv| {
+            (
+                kv.create_revision,
+                String::from_utf8_lossy(&kv.value).into_owned(),
+            )
+        });
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = cache.next(|_| {}) => {}
+            }
+            if cache.is_complete() {
+                let oldest = cache
+                    .iter()
+                    .map(|(_, candidate)| candidate)
+                    .min_by_key(|(entered, _)| *entered);
+                let name = oldest.map(|(_, name)| name.clone());
+                let leader = &self.status.leader;
+                leader.send_if_modified(|current| std::mem::replace(current, name.clone()) != name);
+            }
+        }
+    }
+
+    async fn keep_readiness(self: Arc<Self>) {
+        // Without Kubernetes no status is written that could be required.
+        let requirements = self.resources.is_some().then_some(Requirements {
+            release: self.settings.bundle.version.release,
+            min_reconciler: self.settings.bundle.min_reconciler,
+        });
+        let (registered, stop) = (self.registered.clone(), self.stop.clone());
+        let readiness = &self.status.readiness;
+        readiness.keep(&self.store, requirements, registered, stop).await;
+    }
+
+    /// Stands for election while this replica is eligible, until stopped.
+    async fn campaign(self: Arc<Self>) {
+        let own = self.settings.bundle.version.release;
+        let mut eligibility = Eligibility::new(own, self.registered.clone(), self.releases.clone());
         let mut delays = Delays::etcd();
         loop {
             tokio::select! {
-                // First, so that nothing begins anew on the way out (INV-10).
+                // First, so that no candidacy begins after the stop (INV-10).
                 biased;
                 () = self.stop.cancelled() => return,
                 () = eligibility.granted() => {}
@@ -269,7 +279,7 @@ where
             // Ends the candidacy, and the term.
             let withdraw = self.stop.child_token();
             let ended = tokio::select! {
-                ended = self.stand_once(&withdraw) => ended,
+                ended = self.stand(&withdraw) => ended,
                 never = async {
                     eligibility.revoked().await;
                     withdraw.cancel();
@@ -288,30 +298,29 @@ where
         }
     }
 
-    async fn stand_once(&self, withdraw: &CancellationToken) -> Result<term::End, CampaignError> {
+    /// Stands for election once, and leads if elected.
+    async fn stand(&self, withdraw: &CancellationToken) -> Result<term::End, CampaignError> {
         let Settings { node, lease_ttl, .. } = &self.settings;
         let pulse = &self.status.pulse;
         let etcd = &self.store.etcd;
         let election = self.store.keys.election();
         let leadership = campaign(etcd, &election, node.as_str(), *lease_ttl, pulse, withdraw).await?;
+        etcd.metrics().leader_transitions.inc();
         let fence = leadership.fence().clone();
-        let metrics = etcd.metrics();
-        metrics.leader_transitions.inc();
-        metrics.leader.set(1);
         self.status.leading.send_replace(Some(fence));
-        // The margin of the TTL asked for: never more than that of the one granted.
+        // The margin of the requested TTL: never more than that of the granted one.
         let margin = LeaseTimes::for_granted(*lease_ttl).map_or(Duration::from_secs(1), |times| times.margin);
         let end = term::run(leadership, margin, withdraw, |fence, tasks| {
             self.start_term(fence, tasks)
         })
         .await;
-        metrics.leader.set(0);
         self.status.leading.send_replace(None);
         Ok(end)
     }
 
+    /// Starts the tasks of a term.
     fn start_term(&self, fence: &Fence, tasks: &mut JoinSet<()>) {
-        // Without Kubernetes the gate has nothing to hold.
+        // Without Kubernetes there is nothing for the gate to hold back.
         if let Some(resources) = &self.resources {
             let controller = GateController {
                 store: self.store.clone(),
@@ -324,11 +333,12 @@ where
             };
             tasks.spawn(controller.run());
         }
-        let notices = self.events.as_ref().map(|events| {
-            let (sender, receiver) = mpsc::channel(deallocator::NOTICES);
-            tasks.spawn(deallocator::publish(events(), fence.clone(), receiver));
-            sender
-        });
+        let mut notices = Notices::default();
+        if let Some(events) = &self.events {
+            let publishing;
+            (notices, publishing) = Notices::publishing(events(), fence.clone());
+            tasks.spawn(publishing);
+        }
         let deallocator = Deallocator {
             store: self.store.clone(),
             fence: fence.clone(),
@@ -349,5 +359,32 @@ where
             notices,
         };
         tasks.spawn(volumes.run());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    async fn ended(part: BoxFuture<'static, ()>, stop: &CancellationToken) -> Result<(), String> {
+        let parts = [("other", stop.clone().cancelled_owned().boxed()), ("part", part)];
+        run_parts(parts, stop).await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_part_that_ends_before_the_stop_fails_the_replica_and_stops_the_others() {
+        let stop = CancellationToken::new();
+        let failed = ended(ready(()).boxed(), &stop).await;
+        assert_eq!(failed, Err("part ended unexpectedly".to_owned()));
+        assert!(stop.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_part_that_panics_fails_the_replica() {
+        let stop = CancellationToken::new();
+        let failed = ended(async { panic!("on purpose") }.boxed(), &stop).await;
+        assert!(failed.unwrap_err().contains("panicked"));
     }
 }

@@ -6,7 +6,6 @@
     reason = "a failed expectation fails the test, which is its purpose"
 )]
 
-mod architecture;
 mod csi;
 mod deallocation;
 mod deploy;
@@ -14,6 +13,7 @@ mod dev;
 mod election;
 mod etcd;
 mod gate;
+mod layers;
 mod members;
 mod objects;
 mod resources;

@@ -1,5 +1,5 @@
 //! A bundle of a thousand mixed objects: the first pass beside `kubectl apply --server-side` and beside the same apply
-//! requests sent raw, the steady pass, and the mending of one object.
+//! requests sent raw, the steady pass, and the correction of one object.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,10 +29,10 @@ const STEADY_PASSES: usize = 20;
 /// Raw requests under way at once: as many as a pass has.
 const PARALLEL: usize = 8;
 
-/// The bundle that is kept in place, rather than only put there.
+/// The bundle that a replica keeps in place; the others are only applied.
 const KEPT: &str = "kept";
 
-/// Users of the kube-apiserver: its audit log tells their requests apart.
+/// Users of the kube-apiserver: its audit log shows who made which request.
 const QUORATE: &str = "quorate";
 const KUBECTL: &str = "kubectl";
 const RAW: &str = "raw";
@@ -42,7 +42,7 @@ pub async fn run() -> Result<Table> {
     let etcd = EtcdServer::start().await?;
     let sides = Sides::prepare(&kubernetes, &etcd).await?;
 
-    // First, while the server holds nothing else: a list costs it as much as it has of a kind, whosever that is.
+    // First, while the server holds no other objects: the cost of a list grows with all objects of its kind.
     eprintln!("    {DRIFTS} drifted objects");
     sides.quorate(KEPT).await?;
     let mended = sides.drift().await?;
@@ -137,7 +137,7 @@ pub async fn run() -> Result<Table> {
     Ok(table)
 }
 
-/// Logs who asked for what, and nothing of the server's own requests.
+/// Has the server log the requests of these users, and no others.
 fn audit_flags(directory: &Path) -> Result<Vec<String>> {
     let policy = directory.join("audit-policy.json");
     let rules = json!({
@@ -157,7 +157,7 @@ fn audit_log(directory: &Path) -> PathBuf {
     directory.join("audit.log")
 }
 
-/// What applies the objects, each as a user of its own.
+/// What applies the objects, each with its own user.
 struct Sides {
     directory: PathBuf,
     etcd: String,
@@ -166,7 +166,7 @@ struct Sides {
     kubectl_kubeconfig: PathBuf,
 }
 
-/// What passes without any change cost.
+/// The cost of passes without a change.
 struct Steady {
     restart_seconds: f64,
     pass_seconds: f64,
@@ -185,13 +185,13 @@ impl Sides {
             quorate_kubeconfig: kubernetes.kubeconfig(QUORATE)?,
             kubectl_kubeconfig: kubernetes.kubeconfig(KUBECTL)?,
         };
-        // So that kubectl's discovery is in its cache, as where it is used every day.
+        // This fills kubectl's discovery cache, as in daily use.
         let directory = sides.write_manifests("warm-up", &objects::generate("warm-up")[..1])?;
         sides.run_kubectl(&directory).await?;
         Ok(sides)
     }
 
-    /// The manifests in a directory that is a bundle, too.
+    /// Writes the manifests to a directory, which becomes a bundle with a `bundle.yaml`.
     fn write_manifests(&self, name: &str, objects: &[Value]) -> Result<PathBuf> {
         let directory = self.directory.join(name);
         std::fs::create_dir_all(&directory)?;
@@ -203,7 +203,7 @@ impl Sides {
         Ok(directory)
     }
 
-    /// Seconds of the whole command.
+    /// Applies the objects with kubectl. Returns the seconds of the whole command.
     async fn kubectl(&self, round: usize) -> Result<f64> {
         let name = format!("kubectl-{round}");
         let directory = self.write_manifests(&name, &objects::generate(&name))?;
@@ -214,7 +214,7 @@ impl Sides {
 
     async fn run_kubectl(&self, directory: &Path) -> Result<()> {
         let output = Command::new("kubectl")
-            // Where it keeps its cache.
+            // Its cache is there.
             .env("HOME", &self.directory)
             .arg("--kubeconfig")
             .arg(&self.kubectl_kubeconfig)
@@ -230,7 +230,7 @@ impl Sides {
         Ok(())
     }
 
-    /// Seconds of all requests.
+    /// Applies the objects with raw requests. Returns the seconds of all of them.
     async fn raw(&self, round: usize) -> Result<f64> {
         let objects = objects::generate(&format!("raw-{round}"));
         let requests: Vec<Request<Vec<u8>>> = objects.iter().map(apply_request).collect::<Result<_>>()?;
@@ -240,7 +240,7 @@ impl Sides {
             .count();
         let begun = Instant::now();
         let mut requests = requests.into_iter();
-        // What lies in a namespace needs it.
+        // An object in a namespace needs the namespace.
         for together in [
             requests.by_ref().take(namespaces).collect(),
             requests.collect::<Vec<_>>(),
@@ -269,7 +269,8 @@ impl Sides {
         TestReplica::start("n1", &self.etcd, &self.quorate_kubeconfig, &flags)
     }
 
-    /// Seconds from the start of a first replica to status DONE, and of its first pass.
+    /// Applies the objects with a first replica. Returns the seconds from its start to status DONE, and those of its first
+    /// pass.
     async fn quorate(&self, name: &str) -> Result<(f64, f64)> {
         let directory = self.write_manifests(name, &objects::generate(name))?;
         let description = json!({
@@ -299,7 +300,7 @@ impl Sides {
         Ok((whole.as_secs_f64(), pass))
     }
 
-    /// How long single ConfigMaps that someone changes stay changed, in milliseconds, under a running leader.
+    /// How long a ConfigMap that someone changes stays changed under a running leader, in milliseconds.
     async fn drift(&self) -> Result<Samples> {
         let mut replica = self.start_quorate(KEPT, &["--settle-ms=100"])?;
         self.wait_for_pass(&replica).await?;
@@ -308,7 +309,7 @@ impl Sides {
             let namespace = format!("{KEPT}-{:03}", number % 10);
             let maps: Api<ConfigMap> = Api::namespaced(self.raw.clone(), &namespace);
             mended.push_time(drift_once(&maps, &format!("{KEPT}-{number:03}")).await?);
-            // Another change at once would wait for the first one's pass: this is about one.
+            // A change during the pass of the previous one would wait for its end: each change is measured alone.
             sleep(Duration::from_millis(300)).await;
         }
         replica.replica.stop().await?;
@@ -317,7 +318,7 @@ impl Sides {
 
     async fn wait_for_pass(&self, replica: &TestReplica) -> Result<f64> {
         wait_for("a pass is over", async || {
-            // Nobody answers before it listens.
+            // A replica that does not listen yet gives an error.
             let passes = replica
                 .metric("quorate_reconcile_passes_total")
                 .await
@@ -332,7 +333,7 @@ impl Sides {
         let mut replica = self.start_quorate(KEPT, &flags)?;
         self.wait_for_pass(&replica).await?;
         let restart_seconds = replica.metric("quorate_reconcile_seconds_sum").await?;
-        // The watches that the first pass opened are no part of a steady pass.
+        // The first pass opens watches, which are no part of a steady pass.
         sleep(Duration::from_secs(2)).await;
         let log = audit_log(kubernetes.directory());
         let requests_before = requests(&log)?;
@@ -363,7 +364,7 @@ impl Sides {
     }
 }
 
-/// Of each bundle's own keys, so that it begins without an inventory.
+/// The prefix of a bundle's keys: one for each, so that it starts without an inventory.
 fn prefix(name: &str) -> String {
     format!("/{name}")
 }
@@ -375,7 +376,7 @@ fn apply_request(object: &Value) -> Result<Request<Vec<u8>>> {
         .body(object.to_string().into_bytes())?)
 }
 
-/// When a raw watch saw the status become DONE.
+/// Waits until a raw watch brings status DONE, and returns when it did.
 async fn wait_until_done(mut status: WatchStream) -> Result<Instant> {
     loop {
         let response = timeout(LIMIT, status.message())
@@ -391,7 +392,7 @@ async fn wait_until_done(mut status: WatchStream) -> Result<Instant> {
     }
 }
 
-/// Changes a ConfigMap and waits until it is as it was: the time between the two events.
+/// Changes a ConfigMap and waits until it is corrected. Returns the time between the two events.
 async fn drift_once(maps: &Api<ConfigMap>, name: &str) -> Result<Duration> {
     let before = maps.get(name).await?;
     let version = before.metadata.resource_version.unwrap_or_default();
@@ -417,12 +418,12 @@ async fn drift_once(maps: &Api<ConfigMap>, name: &str) -> Result<Duration> {
     }
 }
 
-/// Requests of Quorate so far, by verb.
+/// The number of Quorate's requests so far, by verb.
 fn requests(audit_log: &Path) -> Result<BTreeMap<String, f64>> {
     let mut by_verb: BTreeMap<String, f64> = BTreeMap::new();
     for line in std::fs::read_to_string(audit_log)?.lines() {
         let event: Value = serde_json::from_str(line)?;
-        // A watch has an event when it begins and one when it ends.
+        // A watch is logged when it begins and when it ends.
         let counts = event["stage"] == "ResponseComplete" || event["verb"] == "watch";
         if counts && event["user"]["username"] == QUORATE {
             let verb = event["verb"].as_str().unwrap_or("unknown");

@@ -1,4 +1,4 @@
-//! How long nobody leads: after SIGTERM of the leader in etcd puts, after SIGKILL beyond the lease's TTL.
+//! How long no replica leads: after SIGTERM of the leader in etcd puts, after SIGKILL beyond the lease's TTL.
 //!
 //! The end of the gap is the first fenced write of the next leader, as a raw watch sees it: `status.json`, which
 //! names the leader, is written before anything else.
@@ -23,11 +23,11 @@ const KILL_ROUNDS: usize = 5;
 /// The default of `quorate run`.
 const TTL: Duration = Duration::from_secs(10);
 
-/// A change below the reconciler's prefix, and when a watch brought it.
+/// A change below the reconciler's prefix, and when the raw watch brought it.
 struct Seen {
     at: Instant,
     key: String,
-    /// None: it was deleted.
+    /// `None` if the key was deleted.
     value: Option<Vec<u8>>,
 }
 
@@ -39,7 +39,7 @@ struct Cluster {
     _watching: JoinSet<()>,
 }
 
-/// The parts of one failover.
+/// The times of one failover.
 struct Gap {
     /// From the signal until the old leader's election key was gone.
     to_vacancy: Duration,
@@ -147,7 +147,7 @@ impl Cluster {
         watching.spawn(watch(stream, sender));
 
         let ttl = format!("--lease-ttl={}", TTL.as_secs());
-        // The wait for the requests of the leader before comes after its first write, and only prolongs a round.
+        // A leader waits for its predecessor's requests after its first write: the wait only prolongs a round.
         let flags = [ttl.as_str(), "--settle-ms=100"];
         let kubeconfig = kubernetes.server.kubeconfig();
         let mut replicas = Vec::new();
@@ -167,7 +167,7 @@ impl Cluster {
         })
     }
 
-    /// Ends the leader by `end`, watches the next one take over, and starts the old one again.
+    /// Ends the leader with `end`, measures until its successor writes, and starts the old leader again.
     async fn fail_over(&mut self, end: fn(&mut TestReplica) -> Result<()>) -> Result<Gap> {
         for replica in &mut self.replicas {
             replica.wait_ready().await?;
@@ -235,7 +235,7 @@ async fn watch(mut stream: WatchStream, sender: mpsc::UnboundedSender<Seen>) {
     }
 }
 
-/// The candidates' keys and names, the leader first.
+/// The keys and names of the candidates, the leader first.
 async fn candidates(client: &mut Client) -> Result<Vec<(String, String)>> {
     let options = GetOptions::new()
         .with_prefix()
@@ -262,8 +262,8 @@ async fn one_put(client: &mut Client) -> Result<f64> {
     Ok(times.median())
 }
 
-/// The median of some handovers as they are without any process around them: the lease is revoked, a watch brings the
-/// end of its key, the candidates and the status are read, the status is watched, a fenced transaction writes it.
+/// The median of some handovers without any replica: the lease is revoked, a watch brings the deletion of its key, the
+/// candidates and the status are read, the status is watched, a fenced transaction writes it.
 async fn raw_handover(client: &mut Client) -> Result<f64> {
     let mut times = Samples::default();
     for _ in 0..5 {

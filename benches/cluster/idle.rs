@@ -1,4 +1,4 @@
-//! What a leader and a standby cost while nothing happens: processor, memory, requests to etcd.
+//! The cost of a leader and a standby that are idle: processor, memory, requests to etcd.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use tokio::time::sleep;
 use super::measure::{Table, Unit};
 use super::servers::{EtcdServer, Kubernetes, TestReplica, processor_time, resident_memory, wait_for};
 
-/// Two passes over the resources, six looks at the endpoints.
+/// Two passes over the resources, six probes of the endpoints.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// For what a start leaves behind to pass.
-const CALM: Duration = Duration::from_secs(5);
+/// Time for the work of the start to end.
+const SETTLE: Duration = Duration::from_secs(5);
 
-/// What one replica used during the window.
+/// The use of one replica during the window.
 struct Usage {
     processor_seconds: f64,
     resident: f64,
@@ -33,7 +33,7 @@ pub async fn run() -> Result<Table> {
 
     let mut standby = TestReplica::start("standby", &etcd.endpoint(), &kubeconfig, &[])?;
     standby.wait_ready().await?;
-    wait_for("the leader leads on", async || {
+    wait_for("the leader still leads", async || {
         Ok((leader.metric("quorate_leader").await? > 0.0).then_some(()))
     })
     .await?;
@@ -78,12 +78,12 @@ pub async fn run() -> Result<Table> {
     Ok(table)
 }
 
-/// What these replicas use in a minute, and the requests that etcd receives in it, by method.
+/// The use of these replicas in a minute, and the requests that etcd receives in it, by method.
 async fn observe(
     etcd: &EtcdServer,
     replicas: &mut [&mut TestReplica],
 ) -> Result<(Vec<Usage>, BTreeMap<String, f64>)> {
-    sleep(CALM).await;
+    sleep(SETTLE).await;
     let mut pids = Vec::new();
     for replica in replicas {
         pids.push(replica.pid()?);

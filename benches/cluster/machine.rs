@@ -1,4 +1,4 @@
-//! What a result was measured on.
+//! The machine that a result was measured on.
 
 use std::fs;
 use std::path::PathBuf;
@@ -50,10 +50,10 @@ fn commit() -> String {
     commit + if changed { " with changes" } else { "" }
 }
 
-/// The last word of the first line, which is where all three print their version.
+/// The version: the last word of the first line in the output of all three programs.
 fn version(program: Option<PathBuf>, args: &[&str], name: &str) -> String {
-    let said = program.and_then(|program| Command::new(program).args(args).output().ok());
-    let text = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let output = program.and_then(|program| Command::new(program).args(args).output().ok());
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let word = text
         .as_ref()
         .and_then(|text| text.lines().next()?.split_whitespace().last());

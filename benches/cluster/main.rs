@@ -1,8 +1,8 @@
 //! Whole-process benchmarks on real servers: `make bench`, or `make bench ARGS=failover` for those whose name
 //! contains that word.
 //!
-//! Everything is measured beside something else in the same run (one etcd put, a raw read, `kubectl`), because the
-//! times of one machine say little and the ratios much. Progress goes to stderr, the tables (Markdown, as in
+//! Each measurement stands beside a reference in the same run (one etcd put, a raw read, `kubectl`): the times of one
+//! machine say little, the ratios much. Progress goes to stderr, the tables (Markdown, as in
 //! BENCHMARKS.md) to stdout. Every server and replica is a child of this process and ends with it.
 
 mod bundle;
@@ -22,7 +22,7 @@ use futures::future::LocalBoxFuture;
 
 use measure::Table;
 
-/// A benchmark: its name, and what runs it.
+/// The name of a benchmark, and the function that runs it.
 type Benchmark = (&'static str, fn() -> LocalBoxFuture<'static, Result<Table>>);
 
 const BENCHMARKS: &[Benchmark] = &[
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
     {
         return runtime.block_on(watch_nodes::measure_memory(endpoint));
     }
-    // Cargo passes `--bench`; what is left are words, one of which a name must contain.
+    // Cargo passes `--bench`. The other arguments are words; a name must contain one of them.
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     runtime.block_on(async {

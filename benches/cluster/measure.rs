@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Measurements of one thing, in one unit.
+/// Repeated measurements of one quantity, in one unit.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<f64>);
 
@@ -12,17 +12,17 @@ impl Samples {
         self.0.push(sample);
     }
 
-    /// In milliseconds.
+    /// Adds a time in milliseconds.
     pub fn push_time(&mut self, time: Duration) {
         self.push(time.as_secs_f64() * 1e3);
     }
 
-    /// Each sample over the one of the same round: noise that hits both sides cancels out.
+    /// Each sample divided by the other one of its round: noise that affects both sides cancels out.
     pub fn per(&self, other: &Self) -> Self {
         self.pairs(other, |own, other| own / other)
     }
 
-    /// Each sample less the one of the same round.
+    /// Each sample minus the other one of its round.
     pub fn minus(&self, other: &Self) -> Self {
         self.pairs(other, |own, other| own - other)
     }
@@ -43,7 +43,7 @@ impl Samples {
         sorted
     }
 
-    /// The middle one; of an even number, the mean of the two in the middle. Not a number if there is none.
+    /// The middle sample; of an even number, the mean of the two in the middle; NaN without samples.
     pub fn median(&self) -> f64 {
         let sorted = self.sorted();
         match sorted.len() {
@@ -52,7 +52,8 @@ impl Samples {
         }
     }
 
-    /// Least and greatest; of twenty or more, the 5th and the 95th percentile, as one outlier would hide the rest.
+    /// The least and the greatest sample; of twenty or more, the 5th and the 95th percentile, since one outlier would hide
+    /// the rest.
     fn spread(&self) -> (f64, f64) {
         let sorted = self.sorted();
         let cut = match sorted.len() {
@@ -64,12 +65,12 @@ impl Samples {
     }
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit {
     Millis,
     Seconds,
-    /// How many times something else.
+    /// A ratio.
     Times,
     Count,
     Bytes,
@@ -96,7 +97,7 @@ impl Unit {
     }
 }
 
-/// A table in Markdown: a row a measurement.
+/// A table in Markdown with a row for each measurement.
 #[derive(Debug)]
 pub struct Table {
     title: &'static str,
@@ -114,7 +115,7 @@ impl Table {
         }
     }
 
-    /// A row; `aim` may be empty.
+    /// Adds a row; `aim` may be empty.
     pub fn row(&mut self, what: &str, samples: &Samples, unit: Unit, aim: &str) {
         let (least, greatest) = samples.spread();
         let spread = match samples.0.len() {
@@ -130,12 +131,12 @@ impl Table {
         ]);
     }
 
-    /// A row of one measurement.
+    /// Adds a row with one measurement.
     pub fn single(&mut self, what: &str, value: f64, unit: Unit, aim: &str) {
         self.row(what, &Samples(vec![value]), unit, aim);
     }
 
-    /// A sentence below the table.
+    /// Adds a sentence below the table.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }

@@ -1,11 +1,11 @@
-//! A thousand Kubernetes objects of the kinds that a cluster's base set has.
+//! A thousand Kubernetes objects of the kinds in a cluster's base set.
 
 use serde_json::{Value, json};
 
-/// How many [`generate`] makes.
+/// The number of objects from [`generate`].
 pub const COUNT: usize = 1000;
 
-/// Number of the kinds among them.
+/// The number of their kinds.
 pub const KINDS: usize = 13;
 
 const NAMESPACES: usize = 10;
@@ -141,7 +141,7 @@ pub fn path(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let api_version = text(&object["apiVersion"]);
     let root = if api_version.contains('/') { "apis" } else { "api" };
-    // Regular enough for the kinds above.
+    // The plurals of the kinds above are regular.
     let mut plural = text(&object["kind"]).to_lowercase();
     plural = match plural.strip_suffix('y') {
         Some(stem) => format!("{stem}ies"),

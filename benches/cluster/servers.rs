@@ -1,11 +1,11 @@
-//! The servers of a benchmark, each in a directory of its own, and what they and the kernel say of their work.
+//! The servers of a benchmark, each in its own directory, and the figures that they and the kernel have of their work.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use etcd_client::Client;
 use quorate_dev::apiserver::{self, ApiServer, User};
 use quorate_dev::etcd::{Etcd, Options};
@@ -15,10 +15,10 @@ use quorate_dev::workspace::programs;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// Where the replicas of the benchmarks keep their keys.
+/// The prefix of the replicas.
 pub const PREFIX: &str = "/quorate";
 
-/// For anything that is waited for here. Far longer than it takes, so that only a fault exceeds it.
+/// The limit of every wait. Far longer than any takes, so that only a fault exceeds it.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// One etcd member.
@@ -30,7 +30,7 @@ pub struct EtcdServer {
 impl EtcdServer {
     pub async fn start() -> Result<Self> {
         let directory = directory()?;
-        // The default quota of 2 GiB is plenty; the default of 5 minutes of retention is not set by etcd at all.
+        // The default quota of 2 GiB is enough, and by default etcd compacts nothing.
         let server = Etcd::start(directory.path(), &Options::default()).await?;
         Ok(Self {
             server,
@@ -42,7 +42,7 @@ impl EtcdServer {
         self.server.endpoints().concat()
     }
 
-    /// A client without any of Quorate's layers: what the measurements stand beside.
+    /// A client without Quorate's layers: the reference of the measurements.
     pub async fn raw_client(&self) -> Result<Client> {
         raw_client(&self.endpoint()).await
     }
@@ -66,12 +66,12 @@ impl EtcdServer {
     }
 }
 
-/// A client without any of Quorate's layers.
+/// A client without Quorate's layers.
 pub async fn raw_client(endpoint: &str) -> Result<Client> {
     Ok(Client::connect([endpoint], None).await?)
 }
 
-/// A kube-apiserver with an etcd of its own, so that its requests are not counted as Quorate's.
+/// A kube-apiserver with a separate etcd, so that its requests do not count as Quorate's.
 pub struct Kubernetes {
     pub server: ApiServer,
     _etcd: EtcdServer,
@@ -79,7 +79,7 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// With these further users, who may do everything, and flags made from its directory.
+    /// Starts it with these further administrators, and with flags made from its directory.
     pub async fn start(users: &[&str], flags: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
         let directory = directory()?;
         let etcd = EtcdServer::start().await?;
@@ -106,7 +106,7 @@ impl Kubernetes {
         Ok(self.server.write_kubeconfig(user, &format!("{user}-token"))?)
     }
 
-    /// For further files.
+    /// Its directory, for further files.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -119,7 +119,7 @@ pub struct TestReplica {
 }
 
 impl TestReplica {
-    /// Starts one and does not wait.
+    /// Starts a replica without waiting.
     pub fn start(node_id: &str, endpoint: &str, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
         let directory = directory()?;
         let options = replica::Options {
@@ -137,12 +137,12 @@ impl TestReplica {
         })
     }
 
-    /// Waits until it may serve: registered, and admitted by the status.
+    /// Waits until it is ready: registered, and admitted by the status.
     pub async fn wait_ready(&mut self) -> Result<()> {
         Ok(self.replica.wait_until("/readyz", LIMIT).await?)
     }
 
-    /// The sum of the samples of one metric, whatever their labels; 0 where it was not counted yet.
+    /// The sum over all series of a metric. An error if it has none.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let page = self.replica.get("/metrics").await?;
         let samples = page.body.lines().filter_map(|line| {
@@ -150,7 +150,9 @@ impl TestReplica {
             (rest.starts_with(' ') || rest.starts_with('{'))
                 .then(|| line.rsplit(' ').next()?.parse::<f64>().ok())?
         });
-        Ok(samples.sum())
+        let samples: Vec<f64> = samples.collect();
+        ensure!(!samples.is_empty(), "no series of {name}");
+        Ok(samples.iter().sum())
     }
 
     pub fn terminate(&mut self) -> Result<()> {
@@ -182,7 +184,7 @@ impl TestReplica {
     }
 }
 
-/// Waits until `ask` gives something.
+/// Waits until `ask` returns a value.
 pub async fn wait_for<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
     let begun = Instant::now();
     loop {
@@ -196,7 +198,7 @@ pub async fn wait_for<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option
     }
 }
 
-/// Time on a processor so far, over all threads.
+/// The processor time of all threads so far.
 pub fn processor_time(pid: i32) -> Result<Duration> {
     let mut nanoseconds = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {

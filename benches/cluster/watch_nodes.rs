@@ -1,4 +1,4 @@
-//! watch-nodes over 100,000 nodes: what it costs beside reading and watching the same keys raw.
+//! watch-nodes over 100,000 nodes, beside a raw read and a raw watch of the same keys.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -30,13 +30,13 @@ const LOAD_ROUNDS: usize = 15;
 const CHANGES: usize = 300;
 const MEMORY_ROUNDS: usize = 3;
 
-/// Of every node, and the own one.
+/// The release of every node and of the bundle.
 const RELEASE: Release = Release::new(1, 0, 0);
 
 /// Keys a page of the raw read: as many as a page of `etcd::Pages` has.
 const PAGE: i64 = 10_000;
 
-/// First argument of this program as the fresh process whose memory is measured; the endpoint follows.
+/// The first argument that makes this program the fresh process whose memory is measured; the endpoint follows.
 pub const MEMORY_MODE: &str = "measure-memory-of-watch-nodes";
 
 pub async fn run() -> Result<Table> {
@@ -47,7 +47,7 @@ pub async fn run() -> Result<Table> {
 
     let (mut raw, mut ours) = (Samples::default(), Samples::default());
     for round in 0..LOAD_ROUNDS {
-        // In turns, so that neither always has the caches that the other warmed.
+        // In turns, so that neither side always has the caches that the other one warmed.
         for turn in 0..2 {
             match (round + turn) % 2 {
                 0 => raw.push_time(read_raw(etcd.raw_client().await?).await?),
@@ -97,7 +97,7 @@ pub async fn run() -> Result<Table> {
     Ok(table)
 }
 
-/// Writes the nodes; their bytes, keys included.
+/// Writes the nodes and returns their size in bytes, keys included.
 async fn fill(etcd: &EtcdServer) -> Result<f64> {
     let client = etcd.raw_client().await?;
     let mut bytes = 0;
@@ -125,7 +125,7 @@ async fn fill(etcd: &EtcdServer) -> Result<f64> {
     Ok(bytes as f64)
 }
 
-/// A node as a cluster with racks and a storage plugin has it.
+/// A node of a cluster with racks and a storage plugin.
 fn node(number: usize) -> (String, Node) {
     let name = format!("node-{number:06}.rack-{:03}.example", number / 200);
     let node = Node {
@@ -172,7 +172,7 @@ async fn connect(endpoint: &str) -> Result<Store> {
     })
 }
 
-/// All pages at the revision of the first, kept but not looked at.
+/// Reads all pages at the revision of the first one, and keeps them undecoded.
 async fn read_raw(client: Client) -> Result<Duration> {
     let begun = Instant::now();
     let mut kv = client.kv_client().max_decoding_message_size(64 << 20);
@@ -197,7 +197,7 @@ async fn read_raw(client: Client) -> Result<Duration> {
     Ok(took)
 }
 
-/// watch-nodes as a replica runs it, ended when dropped.
+/// watch-nodes as a replica runs it. Stops when dropped.
 struct Watching {
     published: watch::Receiver<Option<Releases>>,
     _task: JoinSet<()>,
@@ -234,8 +234,8 @@ async fn load(store: &Store) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// For each of a number of changes, one after the other: how long a raw watch took to bring it, and watch-nodes to
-/// publish it. Each watch has a connection of its own.
+/// Makes some changes one after the other. Returns how long a raw watch took to bring each one, and watch-nodes to publish
+/// it. Each watch has its own connection.
 async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Samples)> {
     let mut watching = start(store);
     watching.loaded().await?;
@@ -249,7 +249,7 @@ async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Sa
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         while let Ok(Some(response)) = stream.message().await {
-            // The answer to the creation of the watch brings none.
+            // The response to the creation of the watch has no event.
             let Some(kv) = response.events().last().and_then(|event| event.kv()) else {
                 continue;
             };
@@ -267,7 +267,7 @@ async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Sa
         if let Some(status) = &mut node.status {
             status.release = Some(Release::new(0, u32::try_from(number)?, 0).to_proto());
         }
-        // Taken by the task that awaits it, so that neither side waits for the other's bookkeeping.
+        // The task that awaits it takes the time, so that neither side waits for the other.
         let mut published = watching.published.clone();
         let mut publication = JoinSet::new();
         let before = published
@@ -303,7 +303,7 @@ async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Sa
     Ok((raw, ours))
 }
 
-/// By how many bytes a process grows when watch-nodes loads.
+/// The bytes by which a process grows when watch-nodes loads.
 async fn memory_in_fresh_process(endpoint: &str) -> Result<f64> {
     let output = Command::new(std::env::current_exe()?)
         .args([MEMORY_MODE, endpoint])
@@ -316,10 +316,10 @@ async fn memory_in_fresh_process(endpoint: &str) -> Result<f64> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
 }
 
-/// What the fresh process does: prints the bytes by which it grew.
+/// The fresh process: prints the bytes by which it grew.
 pub async fn measure_memory(endpoint: &str) -> Result<()> {
     let store = connect(endpoint).await?;
-    // A first request of each kind, so that what the connection itself needs is there before.
+    // A first request of each kind, so that the memory of the connection itself does not count.
     store.etcd.list(&store.keys.candidates()).await?;
     raw_client(endpoint).await?.put("/bench/put", "x", None).await?;
     let before = resident_memory("self")?;

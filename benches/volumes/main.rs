@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use quorate::store::{Follower, Store, Update};
+use quorate::term::Notices;
 use quorate::volumes::controller::{Times, Volumes};
 use quorate::volumes::index::{Index, Part};
+use quorate_dev::csi_plugin::options::Options as PluginOptions;
 use quorate_dev::csi_plugin::process::PluginProcess;
-use quorate_dev::csi_plugin::server;
 use quorate_dev::etcd::{self, Options};
 use quorate_dev::workspace::programs;
 use tokio::task::JoinSet;
@@ -151,7 +152,7 @@ async fn measure(scale: Scale) -> Result<()> {
 }
 
 async fn start_plugin(directory: &std::path::Path, name: &str, latency: Duration) -> Result<PluginProcess> {
-    let mut options = server::Options::in_directory(&directory.join(name), DRIVER);
+    let mut options = PluginOptions::in_directory(&directory.join(name), DRIVER);
     options.latency = latency;
     Ok(PluginProcess::start(&programs()?.quorate_dev, options).await?)
 }
@@ -169,7 +170,7 @@ fn see_to_volumes(leader: &Leader) -> JoinSet<()> {
         store: leader.store.clone(),
         fence: leader.leadership.fence().clone(),
         times: Times::default(),
-        notices: None,
+        notices: Notices::default(),
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(volumes.run());

@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use super::Error;
 use super::apiserver::{self, ApiServer};
+use super::csi_plugin::options;
 use super::csi_plugin::process::PluginProcess;
-use super::csi_plugin::server;
 use super::data_directory::DataDirectory;
 use super::etcd::{self, Etcd};
 use super::process::{Supervised, first_end};
@@ -95,7 +95,7 @@ impl Cluster {
     /// Starts the CSI plugin of this driver, in a process of its own (`binary` is the program `quorate-dev`), and waits until it listens.
     pub async fn start_csi_plugin(&mut self, binary: &Path, driver: &str) -> Result<&PluginProcess, Error> {
         let directory = self.directory.path().join("csi");
-        let mut options = server::Options::in_directory(&directory, driver);
+        let mut options = options::Options::in_directory(&directory, driver);
         options.offers.expand = true;
         options.offers.list_nodes = true;
         let plugin = self

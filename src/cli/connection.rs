@@ -1,4 +1,4 @@
-//! The flags of every command: where etcd is, as whom, below which prefix.
+//! The flags of every command: etcd's endpoints, the credentials, the prefix.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::retry::Delays;
 use crate::store::{Keys, Store};
 
-/// How to reach etcd, and below which prefix Quorate's keys lie.
+/// How to reach etcd, and the prefix of Quorate's keys.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "etcd")]
 pub struct EtcdArgs {
@@ -82,7 +82,7 @@ pub struct EtcdArgs {
 }
 
 impl EtcdArgs {
-    /// The configuration that these flags mean, without touching files or the network.
+    /// The configuration that these flags describe. Touches neither files nor the network.
     pub fn config(&self) -> Config {
         let mut config = Config::new(self.etcd_endpoints.clone());
         config.tls.ca.clone_from(&self.etcd_cacert);
@@ -104,13 +104,13 @@ impl EtcdArgs {
     }
 }
 
-/// How long a command waits for the members of etcd to elect their leader, as after the demotion of the one that led.
+/// How long a command waits while the members of etcd elect their leader, as after their leader was demoted.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Connects a command to etcd, and proves by a linearizable read that it may work there.
+/// Connects a command to etcd, and checks with a linearizable read that it may read below the prefix.
 ///
 /// # Errors
-/// A failure that says which endpoint or file is at fault and what to do.
+/// A failure that names the endpoint or file at fault, with a hint.
 pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
     let keys = args.keys()?;
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
@@ -135,7 +135,7 @@ pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
     Ok(Store { etcd, keys })
 }
 
-/// A failed connection as a person reads it.
+/// The failure of a connection, with a hint for each cause.
 pub fn refused(error: &ConnectError) -> Failure {
     let failure = Failure::failed(error);
     match error {
@@ -146,7 +146,7 @@ pub fn refused(error: &ConnectError) -> Failure {
         ConnectError::Setup(_) => failure.hint("check --etcd-cacert, --etcd-cert and --etcd-key"),
         ConnectError::NoneAnswers(answers) => {
             let any = |text: &str| answers.iter().any(|(_, error)| error.message().contains(text));
-            // A server that hangs up may have wanted TLS, or a certificate.
+            // A server that hangs up may expect TLS, or a client certificate.
             let tls = |error: &etcd::Error| error.is_about_certificates() || error.is_hangup();
             if answers.iter().any(|(_, error)| tls(error)) || any("InvalidContentType") || any("handshake") {
                 failure.hint(

@@ -15,8 +15,8 @@ use crate::gate::plan::BundleVersions;
 use crate::kube::KubeClient;
 use crate::kube::events::Events;
 use crate::metrics::Metrics;
-use crate::replica::{self, MakeEvents, ReplicaStatus};
-use crate::resources::{self, TermReconciler};
+use crate::replica::{self, MakeEvents, ReplicaStatus, Settings};
+use crate::resources::{self, Bundle, TermReconciler};
 use crate::retry::Delays;
 use crate::serve::{self, Check, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
@@ -26,7 +26,7 @@ mod flags;
 use flags::LogFormat;
 pub use flags::RunArgs;
 
-/// A work runtime without a sign of life for this long is wedged, not busy: `/livez` fails.
+/// A work runtime whose pulse stopped for this long hangs, and is not only busy: `/livez` fails.
 const PULSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs a replica until SIGTERM or SIGINT.
@@ -34,29 +34,15 @@ const PULSE_LIMIT: Duration = Duration::from_secs(10);
 /// # Errors
 /// A failure if it cannot start, or a part of it ended unexpectedly.
 pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    // Everything that is wrong with the command line or its files, before anything is touched.
+    // Everything that can be wrong with the command line or its files is found before anything is touched.
     let keys = etcd.keys()?;
     let node = node_id(args.node_id.as_deref())?;
     let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
     let signals = Signals::listen(&[TERMINATE, INTERRUPT])?;
     start_log(args.log_format);
-    if let Some(point) = &args.crash_at {
-        failpoint::arm_crash(point);
-    }
-    if let Some(hold) = args.hold_at.clone() {
-        failpoint::arm_pause(hold);
-    }
+    arm_failpoints(&args);
 
-    let kubernetes = match args.no_kubernetes {
-        true => None,
-        false => Some(
-            KubeClient::connect_with(args.kubeconfig.as_deref(), args.kube_limits())
-                .await
-                .map_err(|error| {
-                    Failure::failed(error).hint("give --kubeconfig FILE, or --no-kubernetes to run without")
-                })?,
-        ),
-    };
+    let kubernetes = connect_to_kubernetes(&args).await?;
     let versions = BundleVersions {
         version: bundle.version.clone(),
         min_reconciler: bundle.min_reconciler_release,
@@ -71,43 +57,94 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(error).hint("give another address with --listen"))?;
     info!("health and metrics on http://{}", server.address());
 
-    let (config, settings) = (args.etcd_config(etcd), args.settings(node, versions));
+    let config = args.etcd_config(etcd);
     let replica = async {
         let etcd = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = status.pulse.clone().beat_forever() => return Ok(()),
             etcd = connect(config, &metrics, args.start_limit()) => etcd?,
         };
-        let store = Store { etcd, keys };
-        let pod = args.pod();
-        let events = kubernetes.clone().map(|kube| {
-            let (pod, replica) = (pod.clone(), settings.node.to_string());
-            Box::new(move || Events::new(kube.clone(), pod.clone(), &replica)) as MakeEvents
-        });
-        let resources = kubernetes.map(|kube| {
-            TermReconciler::factory(resources::Config {
-                kube,
-                bundle,
-                store: store.clone(),
-                settings: args.reconciling(),
-                pod,
-                replica: settings.node.to_string(),
-            })
-        });
-        replica::run(store, settings, resources, events, status.clone(), stop.clone())
-            .await
-            .map_err(Failure::failed)
+        let wiring = Wiring {
+            settings: args.settings(node, versions),
+            store: Store { etcd, keys },
+            kubernetes,
+            bundle,
+            args: &args,
+        };
+        wiring.run(&status, &stop).await
     };
     let outcome = tokio::select! {
         outcome = replica => outcome,
         () = cancel_then_abort(signals, &stop) => Ok(()),
     };
-    // Probes answer until the very end: unready, but alive.
+    // Last: the probes answer until nothing else runs, /readyz with 503 and /livez with 200.
     server.stop();
     info!("stopped");
     outcome
 }
 
+/// Everything that a replica is made of, once etcd answers.
+struct Wiring<'a> {
+    settings: Settings,
+    store: Store,
+    /// `None` without Kubernetes.
+    kubernetes: Option<KubeClient>,
+    bundle: Bundle,
+    args: &'a RunArgs,
+}
+
+impl Wiring<'_> {
+    async fn run(self, status: &ReplicaStatus, stop: &CancellationToken) -> Result<(), Failure> {
+        let pod = self.args.pod();
+        let replica = self.settings.node.to_string();
+        let events = self.kubernetes.clone().map(|kube| {
+            let (pod, replica) = (pod.clone(), replica.clone());
+            Box::new(move || Events::new(kube.clone(), pod.clone(), &replica)) as MakeEvents
+        });
+        let resources = self.kubernetes.map(|kube| {
+            TermReconciler::factory(resources::Config {
+                kube,
+                bundle: self.bundle,
+                store: self.store.clone(),
+                settings: self.args.reconciling(),
+                pod,
+                replica,
+            })
+        });
+        replica::run(
+            self.store,
+            self.settings,
+            resources,
+            events,
+            status.clone(),
+            stop.clone(),
+        )
+        .await
+        .map_err(Failure::failed)
+    }
+}
+
+fn arm_failpoints(args: &RunArgs) {
+    if let Some(point) = &args.crash_at {
+        failpoint::arm_crash(point);
+    }
+    if let Some(pause) = args.hold_at.clone() {
+        failpoint::arm_pause(pause);
+    }
+}
+
+/// Connects to the API server; `None` with `--no-kubernetes`.
+async fn connect_to_kubernetes(args: &RunArgs) -> Result<Option<KubeClient>, Failure> {
+    if args.no_kubernetes {
+        return Ok(None);
+    }
+    let connected = KubeClient::connect_with(args.kubeconfig.as_deref(), args.kube_limits()).await;
+    connected.map(Some).map_err(|error| {
+        Failure::failed(error).hint("give --kubeconfig FILE, or --no-kubernetes to run without")
+    })
+}
+
+/// Connects to etcd. Tries again for `limit` after an error that may pass.
 async fn connect(config: Config, metrics: &Metrics, limit: Duration) -> Result<Etcd, Failure> {
     let started = std::time::Instant::now();
     let mut delays = Delays::etcd();
@@ -123,6 +160,7 @@ async fn connect(config: Config, metrics: &Metrics, limit: Duration) -> Result<E
     }
 }
 
+/// The node id of this replica: the flag, else the name of the pod, else that of the host.
 fn node_id(given: Option<&str>) -> Result<Name, Failure> {
     let (name, source) = match (given, std::env::var("POD_NAME"), std::env::var("HOSTNAME")) {
         (Some(name), ..) => (name.to_owned(), "--node-id"),
@@ -147,7 +185,7 @@ fn start_log(format: LogFormat) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(levels)
         .with_writer(std::io::stderr);
-    // Fails only if a log was started before, which then is as good.
+    // Fails only if a log was started before, which then serves as well.
     let _ = match format {
         LogFormat::Text => log.with_ansi(false).try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),
@@ -165,7 +203,7 @@ fn probes(status: &ReplicaStatus) -> Probes {
                 true => Check::passed("etcd"),
                 false => Check::failed(
                     "etcd",
-                    "this replica is not registered in etcd, or cannot reach it",
+                    "this replica is not registered in etcd, or cannot reach etcd",
                 ),
             };
             let gate = match ready.readiness.gate() {
@@ -189,12 +227,12 @@ fn pulse_check(pulse: &Pulse) -> Check {
         true => Check::passed("runtime"),
         false => Check::failed(
             "runtime",
-            format!("no sign of life from the work for {} s", age.as_secs()),
+            format!("the work runtime has not run for {} s", age.as_secs()),
         ),
     }
 }
 
-/// Cancels at the first signal, aborts at the second, as operators expect. Never returns.
+/// Cancels at the first signal, aborts at the second. Never returns.
 async fn cancel_then_abort(mut signals: Signals, stop: &CancellationToken) {
     let name = signals.next().await;
     info!("{name}: asked to stop");

@@ -1,4 +1,4 @@
-//! Signals that ask this process to end.
+//! The signals that ask this process to end.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -7,21 +7,21 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit::Failure;
 
-/// As a person calls it, and what the system does.
+/// A signal, with the name that people know it by.
 pub type Named = (&'static str, SignalKind);
 
-/// Ctrl-C in a terminal.
+/// A person presses Ctrl-C in a terminal.
 pub const INTERRUPT: Named = ("Ctrl-C", SignalKind::interrupt());
-/// What supervisors send.
+/// A supervisor such as the kubelet or systemd ends the process.
 pub const TERMINATE: Named = ("SIGTERM", SignalKind::terminate());
-/// The terminal is gone.
+/// The terminal was closed.
 pub const HANGUP: Named = ("SIGHUP", SignalKind::hangup());
 
-/// Some signals, listened to from its making on.
+/// Receives some signals, from [`Signals::listen`] on.
 pub struct Signals(Vec<(&'static str, Signal)>);
 
 impl Signals {
-    /// From now on these signals do not end the process by themselves.
+    /// Receives these signals from now on. They no longer end the process by themselves.
     ///
     /// # Errors
     /// A failure if the system does not allow it.
@@ -33,7 +33,7 @@ impl Signals {
             .map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
     }
 
-    /// The name of the next one.
+    /// Waits for the next signal and returns its name.
     pub async fn next(&mut self) -> &'static str {
         poll_fn(|context| {
             for (name, signal) in &mut self.0 {

@@ -15,11 +15,11 @@ use crate::store::Store;
 /// Arguments of `quorate status`.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
-    /// Go on showing it whenever it changes, until interrupted
+    /// Show it again whenever it changes, until interrupted
     #[arg(short, long)]
     pub watch: bool,
 
-    /// How to show it
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t = StatusFormat::Text, value_name = "FORMAT")]
     pub output: StatusFormat,
 }
@@ -27,19 +27,19 @@ pub struct StatusArgs {
 /// Form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StatusFormat {
-    /// For people
+    /// Lines for people
     Text,
-    /// One JSON object; with --watch one a line
+    /// One JSON object; with --watch, one a line
     Json,
 }
 
-/// With `--watch`, changes that come in bursts are shown once.
+/// With `--watch`, changes within this time are shown together.
 const BURST: Duration = Duration::from_millis(200);
 
-/// Shows the overview; with `--watch` whenever it changes.
+/// Prints the overview; with `--watch` again whenever it changes.
 ///
 /// # Errors
-/// A failure if etcd does not answer; while watching, it is waited for.
+/// A failure if etcd does not answer. While watching, it waits for etcd instead.
 pub async fn run(args: StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connection::connect(etcd).await?;
     if args.watch {
@@ -73,7 +73,7 @@ async fn watch(store: &Store, args: &StatusArgs) -> Result<(), Failure> {
     }
 }
 
-/// Wakes whoever shows the overview. What it brings is not used: the overview is read anew.
+/// Wakes the watch when something changes. Carries no data: the overview is read again.
 struct Changes {
     reconciler: Watcher,
     nodes: Watcher,
@@ -115,14 +115,14 @@ fn text(overview: &Overview) -> String {
         Some(leader) => lines.field(0, "Leader", format!("{} (term {})", leader.name, leader.entered)),
         None => lines.field(0, "Leader", NONE),
     };
-    for candidate in overview.candidates_for_ever() {
+    for candidate in overview.candidates_without_lease() {
         let key = String::from_utf8_lossy(&candidate.key);
         lines.field(
             0,
             "Election",
             format!(
-                "the key of {} is on no lease: it outlives its replica, and keeps all others from leading; to elect \
-                 anew: etcdctl del {key}",
+                "the key of {} is on no lease: it outlives its replica, and no other replica can lead until it is \
+                 deleted: etcdctl del {key}",
                 candidate.name
             ),
         );
@@ -131,7 +131,7 @@ fn text(overview: &Overview) -> String {
         None => lines.field(
             0,
             "Status",
-            "none yet: nothing was reconciled, nobody is admitted",
+            "none yet: nothing is reconciled, no replica is admitted",
         ),
         Some(Err(malformed)) => lines.field(0, "Status", format!("malformed: {malformed}")),
         Some(Ok(status)) => lines
@@ -196,7 +196,7 @@ fn document(overview: &Overview) -> Value {
         "leader": overview.leader().map(|leader| json!({ "name": leader.name, "term": leader.entered.0 })),
         "candidates": overview.candidates.iter().map(|candidate| &candidate.name).collect::<Vec<_>>(),
         "keysWithoutLease": overview
-            .candidates_for_ever()
+            .candidates_without_lease()
             .map(|candidate| String::from_utf8_lossy(&candidate.key))
             .collect::<Vec<_>>(),
         "status": status,

@@ -1,4 +1,4 @@
-//! `quorate wait-ready`: block until the reconciled state admits a release.
+//! `quorate wait-ready`: blocks until the reconciled state admits a release.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::resources::Bundle;
 /// Arguments of `quorate wait-ready`.
 #[derive(Args, Debug)]
 #[command(
-    after_long_help = "A start-up check for others: it registers nothing, so that nobody waits for whoever ran it. \
-A process whose release must hold back an upgrade is a replica (quorate run), or a node that is flagged as controller.\n\n\
-Each reason to wait is printed to stdout once, when it comes up.\n\n\
+    after_long_help = "This is a start-up check for other programs. It registers nothing, so no upgrade waits for a process \
+that ran it: only replicas (quorate run) and nodes that are flagged as controllers hold back an upgrade.\n\n\
+Each new reason to wait is printed to stdout once.\n\n\
 Exit codes: 0 ready, 1 error, 2 timed out, 64 usage."
 )]
 pub struct WaitReadyArgs {
@@ -25,7 +25,7 @@ pub struct WaitReadyArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
 
-    /// The release that is to start [default: the built-in bundle's]
+    /// The release that wants to start [default: the built-in bundle's]
     #[arg(long, value_name = "RELEASE")]
     pub release: Option<Release>,
 
@@ -34,10 +34,10 @@ pub struct WaitReadyArgs {
     pub min_reconciler_release: Option<Release>,
 }
 
-/// Waits; prints each reason to wait, and at last that it is ready.
+/// Waits. Prints each new reason to wait, and finally that the release is admitted.
 ///
 /// # Errors
-/// A failure if etcd cannot be reached at the start, or the time is over.
+/// A failure if etcd cannot be reached at the start, or the timeout is over.
 pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let builtin = Bundle::builtin();
     let requirements = Requirements {
@@ -48,19 +48,19 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     };
     if requirements.min_reconciler > requirements.release {
         return Err(Failure::usage(format!(
-            "--min-reconciler-release {} is above --release {}: no state could ever admit it",
+            "--min-reconciler-release {} is above --release {}: no state can admit it",
             requirements.min_reconciler, requirements.release
         )));
     }
     let ready = async {
         let store = connection::connect(etcd).await?;
-        // Whether anybody reads it or not: the exit code is the answer.
-        let tell = |line: String| drop(print(&line));
+        // A reader that closed stdout is no failure: the exit code is the answer.
+        let show = |line: String| drop(print(&line));
         let waiting = wait_ready(&store, requirements, |reason| {
-            tell(format!("waiting: {reason}\n"))
+            show(format!("waiting: {reason}\n"))
         });
         store.etcd.following(waiting).await;
-        tell(format!(
+        show(format!(
             "ready: the reconciled state admits release {}\n",
             requirements.release
         ));

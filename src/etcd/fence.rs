@@ -48,6 +48,30 @@ pub enum FencedError {
     Failed(Error),
 }
 
+/// What ends a controller's pass over etcd: every failed read or fenced write is one of three, and `?` sorts it.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// The term is over: the controller ends.
+    #[error("leadership is lost")]
+    LostLeadership,
+    /// Something that was read has changed: read again at once, then decide again.
+    #[error("something that was read has changed meanwhile")]
+    Stale,
+    /// etcd did not answer or refused, and a write may have been made: read again after a delay, then decide again.
+    #[error(transparent)]
+    Unavailable(#[from] Error),
+}
+
+impl From<FencedError> for Stop {
+    fn from(error: FencedError) -> Self {
+        match error {
+            FencedError::LostLeadership(_) => Self::LostLeadership,
+            FencedError::Conflict => Self::Stale,
+            FencedError::Unknown(error) | FencedError::Failed(error) => Self::Unavailable(error),
+        }
+    }
+}
+
 impl Etcd {
     /// Commits `txn` if the term still holds.
     ///
@@ -69,6 +93,23 @@ impl Etcd {
             }
             Err(TxnError::Unknown(error)) => Err(FencedError::Unknown(error)),
             Err(TxnError::Failed(error)) => Err(FencedError::Failed(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::Class;
+    use super::*;
+
+    #[test]
+    fn only_a_lost_term_ends_a_controller_and_only_a_conflict_asks_for_a_read_at_once() {
+        let error = || Error::new("txn", "Unavailable", Class::Unavailable, "no answer".to_owned());
+        let lost = FencedError::LostLeadership(Revision(7));
+        assert!(matches!(Stop::from(lost), Stop::LostLeadership));
+        assert!(matches!(Stop::from(FencedError::Conflict), Stop::Stale));
+        for unavailable in [FencedError::Unknown(error()), FencedError::Failed(error())] {
+            assert!(matches!(Stop::from(unavailable), Stop::Unavailable(_)));
         }
     }
 }

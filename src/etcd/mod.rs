@@ -18,7 +18,7 @@ mod watch;
 pub use config::{Config, ConfigError, Password, TlsFiles};
 pub use connect::{ConnectError, Etcd};
 pub use error::{Class, Error};
-pub use fence::{Fence, FencedError};
+pub use fence::{Fence, FencedError, Stop};
 pub use kv::{KeyRange, KeyValue, LeaseId, MemberId, Pages, Revision};
 pub use session::{LeaseTimes, Pulse, Session, Window};
 pub use txn::{Committed, Txn, TxnError};

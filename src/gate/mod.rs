@@ -1,7 +1,7 @@
 //! The gate: no release serves that the reconciled Kubernetes state excludes (INV-4).
 //!
-//! [`registration`] makes a replica visible, [`watch_nodes`] sees them all, [`plan`] decides, the [`controller`]
-//! carries it out under the term, and [`WaitReady`] lets processes wait until the state admits them.
+//! [`registration`] makes a replica visible, [`watch_nodes`] follows all of them, [`plan`] decides, the [`controller`]
+//! carries the plan out during a term, and [`WaitReady`] lets a process wait until the state admits it.
 
 pub mod controller;
 pub mod overview;
@@ -9,6 +9,7 @@ pub mod plan;
 pub mod readiness;
 pub mod registration;
 pub mod releases;
+mod restriction;
 pub mod status;
 mod status_key;
 mod wait_ready;

@@ -1,4 +1,4 @@
-//! The state of everything at a glance, as `quorate status` and `quorate dev` show it. Nothing is decided on it.
+//! The state of the controller at a glance, as `quorate status` and `quorate dev` show it. No decision reads it.
 
 use prost::Message as _;
 use serde::Deserialize;
@@ -11,20 +11,20 @@ use crate::release::Version;
 use crate::store::Store;
 use crate::store::keys::NodeKey;
 
-/// What etcd says of the controller. Its parts are read one after the other, not at one revision.
+/// The state of the controller in etcd. Its parts are read one after the other, not at one revision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overview {
-    /// Candidates, the leader first.
+    /// The candidates, the leader first.
     pub candidates: Vec<Candidate>,
     /// The status key; `None` if it is absent.
     pub status: Option<Result<Status, StatusError>>,
-    /// What the leader last said is wrong, from `status.json`.
+    /// What is wrong according to the leader, from `status.json`.
     pub degraded: Option<Degraded>,
-    /// Objects in the inventory that were applied.
+    /// How many objects of the inventory were applied.
     pub applied: usize,
-    /// Objects in the inventory.
+    /// How many objects the inventory holds.
     pub inventory: usize,
-    /// Registered replicas by name, with what they run; `None` where that cannot be parsed.
+    /// The registered replicas by name, each with its version; `None` if its record cannot be parsed.
     pub replicas: Vec<(String, Option<Version>)>,
 }
 
@@ -35,7 +35,7 @@ struct DegradedOnly {
 }
 
 impl Overview {
-    /// Reads it.
+    /// Reads the state.
     ///
     /// # Errors
     /// [`Error`] if etcd did not answer.
@@ -74,13 +74,13 @@ impl Overview {
         })
     }
 
-    /// Who leads.
+    /// The candidate that leads.
     pub fn leader(&self) -> Option<&Candidate> {
         self.candidates.first()
     }
 
-    /// Candidates whose keys are on no lease, as after a plain put by hand: they end with no process.
-    pub fn candidates_for_ever(&self) -> impl Iterator<Item = &Candidate> {
+    /// Candidates whose keys are on no lease, as after a plain put by hand. Such a key outlives its process.
+    pub fn candidates_without_lease(&self) -> impl Iterator<Item = &Candidate> {
         self.candidates
             .iter()
             .filter(|candidate| candidate.lease.is_none())

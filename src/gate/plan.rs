@@ -7,14 +7,14 @@ use super::status::{State, Status};
 use crate::etcd::Revision;
 use crate::release::{Release, Version};
 
-/// What this replica runs: the bundle's version and its two minimums.
+/// The version of a bundle and its two minimums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleVersions {
-    /// Written to the status once reconciled.
+    /// The version that the status names once everything is reconciled.
     pub version: Version,
-    /// Before serving, the state must have been reconciled by at least this release.
+    /// The least release that must have reconciled the state before a process with this bundle may serve.
     pub min_reconciler: Release,
-    /// The least release that gets along with the state that this one reconciles.
+    /// The least release that is compatible with the state that this bundle describes.
     pub min_apiserver: Release,
 }
 
@@ -28,13 +28,13 @@ impl BundleVersions {
 /// How a new leader deals with the stored status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// There is none: reconcile, then create it. Until then nobody is admitted.
+    /// There is no status: reconcile, then create it. Until then no process is admitted.
     Create,
-    /// It is the final one: leave it, reconcile.
+    /// It is the final status already: leave it, and reconcile.
     Leave,
-    /// It admits nobody that the new state excludes: say that work is under way.
+    /// It admits no release that the new state excludes: set it to WORKING.
     Work(Status),
-    /// It admits releases that the new state excludes: first write this narrower one, when no such release runs.
+    /// It admits releases that the new state excludes: first write this narrower status, once no such release runs.
     Restrict(Status),
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Chooses by the stored status; `None` if it is absent or malformed.
+/// Chooses a plan by the stored status; `None` if it is absent or malformed.
 pub fn plan(stored: Option<&Status>, bundle: &BundleVersions) -> Plan {
     let Some(stored) = stored else { return Plan::Create };
     if stored.says_the_same_as(&bundle.final_status()) {
@@ -72,16 +72,16 @@ pub enum Blocker {
     Below {
         /// Node name.
         node: String,
-        /// What it runs.
+        /// The release that it runs.
         release: Release,
-        /// What it would have to run at least.
+        /// The least release that would not be in the way.
         needs: Release,
     },
-    /// It runs a newer release, which is to reconcile instead.
+    /// It runs a newer release, which should reconcile instead.
     Above {
         /// Node name.
         node: String,
-        /// What it runs.
+        /// The release that it runs.
         release: Release,
     },
     /// Its value cannot be parsed.
@@ -101,12 +101,12 @@ impl fmt::Display for Blocker {
     }
 }
 
-/// Who is in the way: the first few, least release first, and how many there are. Prints as one sentence.
+/// The nodes that are in the way: the first few, least release first, and how many more. Prints as one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blockers {
-    /// Those that are named.
+    /// The nodes that are named, at most [`FEW`].
     pub named: Vec<Blocker>,
-    /// Those that are not.
+    /// How many others there are.
     pub more: usize,
 }
 
@@ -121,7 +121,8 @@ impl fmt::Display for Blockers {
     }
 }
 
-/// Whether the status may be restricted now: the revision to prove it by, or who is in the way (INV-4).
+/// Whether the status may be restricted now. Returns the revision at which no node is in the way (INV-4): the
+/// transaction must prove that no node changed since.
 ///
 /// # Errors
 /// [`Blockers`], at least one.
@@ -157,9 +158,9 @@ pub fn may_restrict(releases: &Releases, bundle: &BundleVersions) -> Result<Revi
 /// Whether a release may serve.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason why it may not, for people.
 pub fn admits(status: &Status, release: Release, min_reconciler: Release) -> Result<(), String> {
-    // WORKING does not block: whoever gets along with both the state before and the one after may go on.
+    // WORKING does not block: what is compatible with both the old state and the new one may serve.
     if release < status.minimum_compatible {
         return Err(format!(
             "release {release} is below the minimum compatible release {} of the reconciled state",
@@ -214,12 +215,12 @@ mod tests {
             plan_of(&stored(State::Done, 4, 3)),
             Plan::Work(stored(State::Working, 4, 3))
         );
-        // Interrupted work of the same release.
+        // The same release was interrupted.
         assert_eq!(
             plan_of(&stored(State::Working, 5, 3)),
             Plan::Work(stored(State::Working, 5, 3))
         );
-        // The stored state excludes more than the new one: nobody new gets in meanwhile.
+        // The stored state excludes more than the new one: no further release is admitted meanwhile.
         assert_eq!(
             plan_of(&stored(State::Done, 4, 4)),
             Plan::Work(stored(State::Working, 4, 4))
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_in_the_way_is_named_with_what_it_needs() {
+    fn each_node_in_the_way_is_named_with_the_release_that_it_needs() {
         let releases = Releases {
             least: release(1),
             greatest: release(6),
@@ -260,8 +261,8 @@ mod tests {
         );
         let mut many = releases.clone();
         many.outside.total = 100_000;
-        let told = may_restrict(&many, &bundle(5, 3)).unwrap_err().to_string();
-        assert!(told.ends_with("; and 99998 more"), "{told}");
+        let message = may_restrict(&many, &bundle(5, 3)).unwrap_err().to_string();
+        assert!(message.ends_with("; and 99998 more"), "{message}");
         let free = Releases {
             outside: Vec::new().into(),
             unreadable: Vec::new().into(),
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_is_told_which_of_the_two_rules_holds_it() {
+    fn the_reason_names_which_of_the_two_rules_excludes_a_release() {
         let status = stored(State::Working, 4, 3);
         assert_eq!(admits(&status, release(3), release(4)), Ok(()));
         assert!(
@@ -287,8 +288,8 @@ mod tests {
     }
 
     proptest! {
-        /// INV-4 in one line: once the plan allows reconciling, whatever the status then admits gets along with
-        /// both the stored state and the own one.
+        /// INV-4: once the plan allows reconciling, each release that the status admits is compatible with both the
+        /// stored state and the new one.
         #[test]
         fn no_plan_leaves_a_status_that_admits_what_either_state_excludes(
             stored_version in 0u32..6, stored_minimum in 0u32..6, version in 0u32..6, minimum in 0u32..6,
@@ -303,7 +304,7 @@ mod tests {
                 Plan::Leave => before.clone(),
                 Plan::Work(during) | Plan::Restrict(during) => during,
             };
-            // Any release, with any minimum of its own for the reconciler.
+            // Any release, with any minimum for the reconciler.
             for min_reconciler in 0..6 {
                 if admits(&during, release(candidate), release(min_reconciler)).is_ok() {
                     prop_assert!(release(candidate) >= bundle.min_apiserver);

@@ -1,6 +1,7 @@
-//! Whether this replica may serve, continuously: registered, then judged, and no longer than the registration's
-//! window (INV-4).
+//! Whether this replica may serve, at every instant: registered first, then admitted by the status, and no longer than
+//! the registration's window is open (INV-4).
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
@@ -12,23 +13,30 @@ use super::wait_ready::{NotReady, Requirements, WaitReady};
 use crate::etcd::Window;
 use crate::store::Store;
 
-/// What `/readyz` shows.
+/// What `/readyz` shows. All clones share one state.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
+    /// The window of the registration under which the gate was read.
     registration: Option<Window>,
     gate: Result<(), NotReady>,
 }
 
+impl State {
+    fn not_ready(reason: &str) -> Self {
+        Self {
+            registration: None,
+            gate: Err(NotReady(reason.to_owned())),
+        }
+    }
+}
+
 impl Default for Readiness {
     fn default() -> Self {
-        let gate = Err(NotReady("the reconciler status has not been read yet".to_owned()));
-        Self(Arc::new(Mutex::new(State {
-            registration: None,
-            gate,
-        })))
+        let state = State::not_ready("the reconciler status has not been read yet");
+        Self(Arc::new(Mutex::new(state)))
     }
 }
 
@@ -38,7 +46,7 @@ impl Readiness {
         self.with(|state| state.registration.as_ref().is_some_and(Window::is_open))
     }
 
-    /// What the gate says, judged after the registration.
+    /// Whether the status admits this replica, as read after its registration.
     ///
     /// # Errors
     /// Why this replica must not serve.
@@ -47,12 +55,16 @@ impl Readiness {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        // Every assignment leaves a whole state behind, so that a poisoned one is good.
+        // Every assignment leaves a whole state, so a poisoned one is valid.
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Judges anew after every registration and at every change of the status, until cancelled. Without
-    /// requirements (no Kubernetes) the gate is open.
+    fn set(&self, state: State) {
+        self.with(|current| *current = state);
+    }
+
+    /// Reads the status after every registration and follows its changes, until stopped. Without requirements (no
+    /// Kubernetes) a registration is enough.
     pub async fn keep(
         &self,
         store: &Store,
@@ -60,57 +72,52 @@ impl Readiness {
         mut registrations: watch::Receiver<Option<Registered>>,
         stop: CancellationToken,
     ) {
+        let unread = || State::not_ready("the status was not read since the last registration");
         loop {
             let registered = registrations.borrow_and_update().clone();
-            let judging = async {
-                let (Some(registered), Some(requirements)) = (&registered, requirements) else {
-                    return std::future::pending().await;
-                };
-                // A fresh one reads linearizably, so at a revision not older than the registration.
-                let mut waiting = WaitReady::new(store, requirements);
-                let mut told = None;
-                loop {
-                    let verdict = waiting.next().await;
-                    if told.as_ref() != Some(&verdict) {
-                        match &verdict {
-                            Ok(()) => info!("the reconciled state admits this replica"),
-                            Err(reason) => info!("not ready: {reason}"),
-                        }
-                        told = Some(verdict.clone());
-                    }
-                    self.with(|state| {
-                        state.gate = verdict;
-                        state.registration = Some(registered.window.clone());
-                    });
-                }
-            };
-            match (&registered, requirements) {
-                (Some(registered), None) => self.with(|state| {
-                    state.gate = Ok(());
-                    state.registration = Some(registered.window.clone());
-                }),
-                // Registered, but not judged since: unready until the status was read.
-                (Some(_), Some(_)) | (None, _) => self.with(|state| *state = State::unjudged()),
-            }
+            self.set(unread());
             tokio::select! {
-                () = stop.cancelled() => return self.with(|state| *state = State::unjudged()),
-                changed = registrations.changed() => {
-                    if changed.is_err() {
-                        return self.with(|state| *state = State::unjudged());
-                    }
-                }
-                () = judging => {}
+                () = stop.cancelled() => break,
+                changed = registrations.changed() => if changed.is_err() { break },
+                never = self.follow(store, requirements, registered) => match never {},
             }
         }
+        self.set(unread());
     }
-}
 
-impl State {
-    fn unjudged() -> Self {
-        let gate = Err(NotReady("not judged since the last registration".to_owned()));
-        Self {
-            registration: None,
-            gate,
+    /// Follows the status under one registration.
+    async fn follow(
+        &self,
+        store: &Store,
+        requirements: Option<Requirements>,
+        registered: Option<Registered>,
+    ) -> Infallible {
+        let Some(Registered { window, .. }) = registered else {
+            return std::future::pending().await;
+        };
+        let set = |gate| {
+            self.set(State {
+                registration: Some(window.clone()),
+                gate,
+            });
+        };
+        let Some(requirements) = requirements else {
+            set(Ok(()));
+            return std::future::pending().await;
+        };
+        // Its first read is linearizable, so at a revision not older than the registration.
+        let mut waiting = WaitReady::new(store, requirements);
+        let mut logged = None;
+        loop {
+            let gate = waiting.next().await;
+            if logged.as_ref() != Some(&gate) {
+                match &gate {
+                    Ok(()) => info!("the reconciled state admits this replica"),
+                    Err(reason) => info!("not ready: {reason}"),
+                }
+                logged = Some(gate.clone());
+            }
+            set(gate);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Makes this process visible to the gate: its release under `/nodes/<id>/release`, on a lease of its own.
+//! Registration makes this process visible to the gate: its release under `/nodes/<id>/release`, on a separate lease.
 
 use std::time::{Duration, Instant};
 
@@ -16,30 +16,30 @@ use crate::retry::Delays;
 use crate::store::object::time;
 use crate::store::{Name, Store};
 
-/// A registration that stands.
+/// A registration that is in etcd.
 #[derive(Clone, Debug)]
 pub struct Registered {
-    /// When it was written: a status must be read at or after it to be judged (INV-4).
+    /// The revision of its write: only a status read at or after it counts (INV-4).
     pub revision: Revision,
-    /// Closed before etcd can let the record go.
+    /// Closes before etcd can delete the record.
     pub window: Window,
 }
 
-/// Who registers, as what.
+/// The process that registers.
 #[derive(Clone, Debug)]
 pub struct Registrant {
-    /// The node id.
+    /// Its node id.
     pub node: Name,
-    /// What it runs.
+    /// The version of its bundle.
     pub version: Version,
-    /// Random, new at every start: tells two processes with one node id apart.
+    /// Random, new at every start: distinguishes two processes with one node id.
     pub process: String,
-    /// TTL to ask for.
+    /// The TTL to request.
     pub ttl: Duration,
 }
 
-/// Keeps this process registered until stopped, then takes the record back. Publishes the registration while it
-/// stands. Two processes with one id: the second says so and waits.
+/// Keeps this process registered until stopped, then deletes the record. Publishes the registration while it stands. If
+/// another process has the node id, logs so and waits for that process to end.
 pub async fn keep_registered(
     store: &Store,
     who: &Registrant,
@@ -65,15 +65,15 @@ pub async fn keep_registered(
                 published.send_replace(Some(registered));
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = session.window().closed() => warn!("the registration's lease is lost, registering anew"),
-                    () = touched(store, who, revision) => warn!("someone else changed the registration, registering anew"),
+                    () = session.window().closed() => warn!("the registration's lease is lost, registering again"),
+                    () = touched(store, who, revision) => warn!("someone else changed the registration, registering again"),
                 }
-                // Unready first, then without a record: never the other way round.
+                // Unready before the record goes, never after it (INV-4).
                 published.send_replace(None);
                 failpoint::pause_at("registration.unready").await;
                 session.close().await;
             }
-            Err(error) => warn!("cannot register node {}, to be tried again: {error}", who.node),
+            Err(error) => warn!("cannot register node {}, trying again: {error}", who.node),
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -90,12 +90,12 @@ enum RegisterError {
     Session(#[from] SessionError),
     #[error("{0}")]
     Write(#[from] TxnError),
-    #[error("another process with this id was faster")]
+    #[error("another process registered this node id first")]
     Taken,
 }
 
-/// Waits for the id to be free, takes a lease and writes the record. A lease that is not used in the end is given
-/// back; where this is cancelled, it ends by itself.
+/// Waits until the node id is free, takes a lease and writes the record. Revokes the lease if the record is not written;
+/// if this is cancelled, the lease expires.
 async fn register(
     store: &Store,
     who: &Registrant,
@@ -112,8 +112,8 @@ async fn register(
     }
 }
 
-/// Resolves once no other process holds the id; with the mod revision of what may be replaced. That is a record of
-/// this very process on a lease that it gave up while etcd was out of reach: to wait for its end would keep this
+/// Resolves once no other process has the node id. Returns the mod revision of the record that may be replaced: this
+/// process's own, on a lease that it gave up while etcd was out of reach. To wait until that record expires would keep the
 /// replica unready for no reason.
 async fn wait_until_free(store: &Store, who: &Registrant) -> Result<Revision, RegisterError> {
     let key = store.keys.registration(&who.node);
@@ -131,8 +131,8 @@ async fn wait_until_free(store: &Store, who: &Registrant) -> Result<Revision, Re
         }
         if watcher.is_none() {
             warn!(
-                "node id {} is in use by another process ({process}): waiting until it is gone; if that one is \
-                 still running, give this one another --node-id",
+                "node id {} is in use by another process ({process}): waiting until that process is gone; if it keeps \
+                 running, give this replica another --node-id",
                 who.node
             );
         }
@@ -145,7 +145,7 @@ async fn wait_until_free(store: &Store, who: &Registrant) -> Result<Revision, Re
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a process writes its own record: no term is needed for it"
+    reason = "a process writes its own record, which needs no term"
 )]
 async fn write_record(
     store: &Store,
@@ -157,7 +157,7 @@ async fn write_record(
     let record = Registration {
         version: Some(who.version.to_proto()),
         process: who.process.clone(),
-        // For people; nothing is decided by it.
+        // For people: no decision reads it.
         registered_at: Some(time::to_proto(jiff::Timestamp::now())),
     };
     let txn =
@@ -166,7 +166,7 @@ async fn write_record(
             .put_leased(&key, record.encode_to_vec(), session.lease());
     match store.etcd.unfenced(txn).await {
         Ok(committed) => Ok(committed.revision),
-        // It may have been written: the key itself says whether it was, and by whom.
+        // The record may have been written: its lease says whether this process wrote it.
         Err(TxnError::Unknown(_) | TxnError::Conflict { .. }) => match store.etcd.get(&key).await? {
             (Some(found), _) if found.lease == Some(session.lease()) => Ok(found.mod_revision),
             _ => Err(RegisterError::Taken),
@@ -175,7 +175,7 @@ async fn write_record(
     }
 }
 
-/// Resolves when the record is no longer the one written at `revision`.
+/// Resolves when the record is no longer the one that was written at `revision`.
 async fn touched(store: &Store, who: &Registrant, revision: Revision) {
     let key = store.keys.registration(&who.node);
     let untouched = |record: &KeyValue| record.mod_revision == revision;

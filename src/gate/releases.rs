@@ -1,4 +1,4 @@
-//! The releases that run, summed up with the revision at which that holds. Pure.
+//! The releases that run, as a sum with the revision at which it holds. Pure.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -6,28 +6,28 @@ use std::collections::BTreeMap;
 use crate::etcd::Revision;
 use crate::release::Release;
 
-/// What one key below `/nodes/` says of a release.
+/// What one key below `/nodes/` reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reported {
-    /// Nothing: a node that is no controller, or has not reported.
+    /// No release: the node is no controller, or its release is not known yet.
     Nothing,
     /// A controller of this release.
     Release(Release),
-    /// Nobody knows: it cannot be parsed, and may be anything (INV-8).
+    /// The value cannot be parsed, so that it may be a controller of any release (INV-8).
     Unreadable,
 }
 
-/// The first few of many, for people, and how many there are.
+/// The first few of many, for messages, and how many there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Few<T> {
-    /// At most [`FEW`], in order.
+    /// The first ones in order, at most [`FEW`].
     pub first: Vec<T>,
-    /// All of them.
+    /// How many there are, `first` included.
     pub total: usize,
 }
 
-/// As many nodes as a message names. A cluster in which every controller is too old sums up 100,000 of them after
-/// each event: naming all took 20 ms.
+/// How many nodes a message names at most. In a cluster of 100,000 controllers that are all too old, naming all of them
+/// after each event took 20 ms.
 pub const FEW: usize = 5;
 
 impl<T> From<Vec<T>> for Few<T> {
@@ -44,41 +44,41 @@ impl<T> Few<T> {
         }
     }
 
-    /// Whether there is none at all.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }
 }
 
-/// The releases of all controllers.
+/// The releases of all controllers, the own release included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Releases {
-    /// The least, the own one among them.
+    /// The least release.
     pub least: Release,
-    /// The greatest, the own one among them.
+    /// The greatest release.
     pub greatest: Release,
-    /// Controllers below the minimum or above the own release, least first, by node name.
+    /// Controllers below the minimum or above the own release, ordered by release, then by node name.
     pub outside: Few<(Release, String)>,
-    /// Nodes whose value cannot be parsed.
+    /// Names of nodes whose value cannot be parsed.
     pub unreadable: Few<String>,
-    /// No node changed between what this sums up and this revision.
+    /// The sum holds at this revision.
     pub revision: Revision,
 }
 
-/// Adds up what nodes report, a change at a time. Costs per change grow with the number of distinct releases
-/// alone (and with the logarithm of the number of nodes that hold the gate back).
+/// Sums up what nodes report, one change at a time. The cost of a change grows with the number of distinct releases, and
+/// with the logarithm of the number of nodes that hold the gate back.
 #[derive(Debug)]
 pub struct Tally {
     own: Release,
     minimum: Release,
     count_by_release: BTreeMap<Release, usize>,
-    /// With the number of keys that say so: a node and its registration are two keys of one name.
+    /// Each with the number of its keys: a node and its registration are two keys with one name.
     outside: BTreeMap<(Release, String), usize>,
     unreadable: BTreeMap<String, usize>,
 }
 
 impl Tally {
-    /// Nothing but the own release; `minimum` is the least that the own one gets along with.
+    /// The own release alone. `minimum` is the least release that is compatible with it.
     pub fn new(own: Release, minimum: Release) -> Self {
         Self {
             own,
@@ -89,16 +89,16 @@ impl Tally {
         }
     }
 
-    /// Takes in the change of one key of the node called `name`.
+    /// Applies the change of one key of the node `name`.
     pub fn change(&mut self, name: &str, before: Option<&Reported>, after: Option<&Reported>) {
         match before {
             Some(&Reported::Release(release)) => {
-                take_out(&mut self.count_by_release, &release);
+                decrement(&mut self.count_by_release, &release);
                 if self.is_outside(release) {
-                    take_out(&mut self.outside, &(release, name.to_owned()));
+                    decrement(&mut self.outside, &(release, name.to_owned()));
                 }
             }
-            Some(Reported::Unreadable) => take_out(&mut self.unreadable, name),
+            Some(Reported::Unreadable) => decrement(&mut self.unreadable, name),
             Some(Reported::Nothing) | None => {}
         }
         match after {
@@ -117,7 +117,7 @@ impl Tally {
         release < self.minimum || release > self.own
     }
 
-    /// The sum as it holds at `revision`.
+    /// The sum, which holds at `revision`.
     pub fn sum(&self, revision: Revision) -> Releases {
         let least = self
             .count_by_release
@@ -137,16 +137,16 @@ impl Tally {
     }
 }
 
-/// One less of `what`; the last one takes the entry with it.
-fn take_out<K, Q>(counts: &mut BTreeMap<K, usize>, what: &Q)
+/// Counts one less of `key`; at zero the entry goes.
+fn decrement<K, Q>(counts: &mut BTreeMap<K, usize>, key: &Q)
 where
     K: Ord + Borrow<Q>,
     Q: Ord + ?Sized,
 {
-    if let Some(count) = counts.get_mut(what) {
+    if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
-            counts.remove(what);
+            counts.remove(key);
         }
     }
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_cannot_be_parsed_is_named_until_it_is_mended() {
+    fn a_node_that_cannot_be_parsed_is_named_until_it_is_corrected() {
         let mut tally = Tally::new(release(5), release(3));
         tally.change("a", None, Some(&Reported::Unreadable));
         assert_eq!(tally.sum(Revision(1)).unreadable.first, ["a"]);

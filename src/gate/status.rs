@@ -1,4 +1,4 @@
-//! The status key: decoding with suspicion, encoding with what newer releases put there, and `status.json`.
+//! The status key: decoding that trusts no byte, encoding that keeps the fields of newer releases, and `status.json`.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::etcd::Revision;
 use crate::proto::{KubernetesReconcilerStatus, kubernetes_reconciler_status};
 use crate::release::{Malformed, Release, Version};
 
-/// How far the reconciliation is.
+/// The progress of the reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The last one is complete.
+    /// The last reconciliation is complete.
     Done,
-    /// One is under way.
+    /// A reconciliation is under way.
     Working,
 }
 
@@ -30,35 +30,36 @@ impl fmt::Display for State {
 /// A well-formed status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// How far the reconciliation is.
+    /// The progress of the reconciliation.
     pub state: State,
-    /// Who reconciled; while working, the least of before and after.
+    /// The version that reconciled; while working, the lesser of the old and the new one.
     pub version: Version,
-    /// Releases below this one must not serve; while working, the greatest of before and after.
+    /// Releases below this one must not serve; while working, the greater of the old and the new minimum.
     pub minimum_compatible: Release,
-    /// Fields of a newer release, as they were read: written back, so that a rewrite loses nothing (REQ-K-6).
+    /// Fields of a newer release, as they were read. They are written back, so that an older release that rewrites the
+    /// status loses nothing.
     unknown: Vec<u8>,
 }
 
-/// Why a value is no status. For a waiter one more reason to wait, for the leader as if there were none.
+/// Why a value is no status. WaitReady waits on; the leader acts as if there were no status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatusError {
-    /// Not this protobuf message.
+    /// The bytes are not this protobuf message.
     #[error("the status cannot be decoded: {0}")]
     Decode(String),
-    /// Neither DONE nor WORKING.
+    /// The state is neither DONE nor WORKING.
     #[error("the status has the unknown state {0}")]
     State(i32),
-    /// No version, or one out of range.
+    /// The version is missing or out of range.
     #[error("the version in the status is malformed: {0}")]
     Version(Malformed),
-    /// No minimum compatible release, or one out of range.
+    /// The minimum compatible release is missing or out of range.
     #[error("the minimum compatible release in the status is {0}")]
     Minimum(String),
 }
 
 impl Status {
-    /// A status of this release.
+    /// A status without fields of newer releases.
     pub fn new(state: State, version: Version, minimum_compatible: Release) -> Self {
         Self {
             state,
@@ -68,10 +69,10 @@ impl Status {
         }
     }
 
-    /// Reads a stored value. Whatever is missing or out of range is an error; unknown fields are not.
+    /// Decodes a stored value. A known field that is missing or out of range is an error; an unknown field is not.
     ///
     /// # Errors
-    /// [`StatusError`], never a panic, whatever the bytes.
+    /// [`StatusError`]; no bytes make this panic.
     pub fn decode(value: &[u8]) -> Result<Self, StatusError> {
         let message = KubernetesReconcilerStatus::decode(value)
             .map_err(|error| StatusError::Decode(error.to_string()))?;
@@ -95,7 +96,7 @@ impl Status {
         })
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub fn encode(&self) -> Vec<u8> {
         let message = KubernetesReconcilerStatus {
             state: match self.state {
@@ -110,7 +111,7 @@ impl Status {
         value
     }
 
-    /// This status in another state, unknown fields kept.
+    /// This status in another state, with its unknown fields.
     #[must_use]
     pub fn in_state(&self, state: State) -> Self {
         Self {
@@ -119,7 +120,8 @@ impl Status {
         }
     }
 
-    /// What both this status and a reconciliation by `version` with `minimum` admit, while it is under way.
+    /// The status during a reconciliation by `version` with `minimum`: it admits what both this status and the new state
+    /// admit.
     #[must_use]
     pub fn intersection(&self, version: &Version, minimum: Release) -> Self {
         Self {
@@ -135,7 +137,7 @@ impl Status {
         }
     }
 
-    /// This status with the unknown fields of the one that it replaces.
+    /// This status with the unknown fields of the status that it replaces.
     #[must_use]
     pub fn replacing(self, before: Option<&Self>) -> Self {
         Self {
@@ -144,7 +146,7 @@ impl Status {
         }
     }
 
-    /// The same, without looking at fields of newer releases.
+    /// Whether the known fields are equal.
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         self.state == other.state
             && self.version == other.version
@@ -165,7 +167,7 @@ impl fmt::Display for Status {
 /// The last field number that this release writes or knows.
 const LAST_KNOWN_FIELD: u64 = 3;
 
-/// The top-level fields beyond the known ones, byte for byte. Only for bytes that decode.
+/// The top-level fields beyond the known ones, byte for byte. The bytes must be a valid message.
 fn unknown_fields(value: &[u8]) -> Vec<u8> {
     let mut unknown = Vec::new();
     let mut rest = value;
@@ -182,7 +184,7 @@ fn unknown_fields(value: &[u8]) -> Vec<u8> {
     unknown
 }
 
-/// The number of the first field, and what follows it. Wire types: protobuf.dev/programming-guides/encoding.
+/// The number of the first field, and the bytes after it. Wire types: protobuf.dev/programming-guides/encoding.
 fn skip_field(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (tag, rest) = varint(bytes)?;
     let rest = match tag & 7 {
@@ -193,7 +195,7 @@ fn skip_field(bytes: &[u8]) -> Option<(u64, &[u8])> {
             rest.get(usize::try_from(length).ok()?..)?
         }
         5 => rest.get(4..)?,
-        // Groups, long abandoned: not worth carrying.
+        // Groups are deprecated: no release writes one.
         _ => return None,
     };
     Some((tag >> 3, rest))
@@ -210,37 +212,37 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, rest))
 }
 
-/// `status.json`: the status for people, with who leads and whether a later pass failed. Never decided on.
+/// `status.json`: the status for people, with the leader and what is wrong. No decision reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusJson {
     /// `DONE` or `WORKING`; null while there is no status.
     pub state: Option<String>,
-    /// Semver.
+    /// The version in semver form; null while there is no status.
     pub version: Option<String>,
-    /// `MAJOR.MINOR.PATCH`.
+    /// `MAJOR.MINOR.PATCH`; null while there is no status.
     pub minimum_compatible_release: Option<String>,
     /// Node id of the leader.
     pub leader: String,
-    /// Its term.
+    /// The leader's term.
     pub term: i64,
-    /// Why the last pass failed, since when; null if it did not.
+    /// What is wrong; null if nothing is.
     pub degraded: Option<Degraded>,
 }
 
 /// What is wrong with the reconciled state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Degraded {
-    /// One word.
+    /// One CamelCase word.
     pub reason: String,
-    /// For people.
+    /// What failed or is waited for, in words.
     pub message: String,
-    /// RFC 3339, UTC; of the first pass that failed.
+    /// Since when, RFC 3339 in UTC; a change of the message keeps it.
     pub since: String,
 }
 
 impl StatusJson {
-    /// The status as people see it.
+    /// Describes this status.
     pub fn new(status: Option<&Status>, leader: &str, term: Revision, degraded: Option<Degraded>) -> Self {
         Self {
             state: status.map(|status| status.state.to_string()),
@@ -252,9 +254,9 @@ impl StatusJson {
         }
     }
 
-    /// Indented JSON with a final line break, as `etcdctl get --print-value-only` shows it best.
+    /// Indented JSON with a final line break, which `etcdctl get --print-value-only` prints as it is.
     pub fn to_json(&self) -> String {
-        // A struct of strings and numbers always serializes; an empty object would be legible still.
+        // A struct of strings and numbers always serializes; an empty object would still be valid JSON.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_else(|_| "{}".to_owned());
         text.push('\n');
         text
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_that_another_implementation_reads() {
+    fn the_bytes_are_those_that_other_implementations_read() {
         // state = 1; version { release { 1, 2, 3 } }; minimum { 0, 9, 0 }: written out by hand.
         let expected: &[u8] = &[
             0x08, 1, 0x12, 8, 0x0a, 6, 0x08, 1, 0x10, 2, 0x18, 3, 0x1a, 2, 0x10, 9,

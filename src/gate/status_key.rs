@@ -3,36 +3,27 @@
 use tracing::warn;
 
 use super::status::{Degraded, Status, StatusJson};
-use crate::etcd::{Error, Fence, FencedError, KeyRange, Revision, Txn, Watched, Watcher};
+use crate::etcd::{Error, Fence, KeyRange, Revision, Stop, Txn, Watched, Watcher};
 use crate::store::Store;
 use crate::store::object::time;
 
-/// Why the controller looks at the status anew, or stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interrupt {
-    /// The status, or what it was decided on, is not what it was.
-    Replan,
-    /// The term is over.
-    LostLeadership,
-}
-
-/// The status as it was read, and as it was written since.
+/// The status as it was read, and as it was written since then.
 pub(super) struct StatusKey {
     store: Store,
     fence: Fence,
     /// Node id of the leader, for `status.json`.
     node: String,
     status: Option<Status>,
-    /// Of what was read or written last; [`Revision::ABSENT`] without a status.
+    /// The revision of the last read or write of the status; [`Revision::ABSENT`] without one.
     mod_revision: Revision,
     watcher: Watcher,
     degraded: Option<Degraded>,
-    /// What `status.json` says; `None` while that is not known.
+    /// The content of `status.json`; `None` while it is not known.
     status_json: Option<StatusJson>,
 }
 
 impl StatusKey {
-    /// Reads it, and watches it from then on. `status_json` is what `status.json` says, if that is known.
+    /// Reads the status, and watches it from then on. `status_json` is the content of `status.json`, if it is known.
     pub async fn read(
         store: &Store,
         fence: &Fence,
@@ -60,23 +51,24 @@ impl StatusKey {
         })
     }
 
-    /// What `status.json` says, if that is known.
+    /// The content of `status.json`, if it is known.
     pub fn into_status_json(self) -> Option<StatusJson> {
         self.status_json
     }
 
-    /// What it says; `None` if it is absent or malformed.
+    /// The status; `None` if it is absent or malformed.
     pub fn status(&self) -> Option<&Status> {
         self.status.as_ref()
     }
 
-    /// Whether there is one, be it malformed.
+    /// Whether the key exists, even with a malformed value.
     pub fn exists(&self) -> bool {
         self.mod_revision > Revision::ABSENT
     }
 
-    /// Writes the status and `status.json`, on top of `proof`, if the status is still the one that is known.
-    pub async fn write(&mut self, to: &Status, proof: Txn) -> Result<(), Interrupt> {
+    /// Adds the status and `status.json` to the transaction `proof` and commits it. [`Stop::Stale`] if someone else
+    /// wrote the status meanwhile, or the proof does not hold.
+    pub async fn write(&mut self, to: &Status, proof: Txn) -> Result<(), Stop> {
         let name = self.store.keys.status();
         let status_json = self.status_json_with(Some(to));
         let txn = proof
@@ -87,8 +79,8 @@ impl StatusKey {
         Ok(())
     }
 
-    /// Writes `status.json` alone, if it would change.
-    pub async fn write_status_json(&mut self) -> Result<(), Interrupt> {
+    /// Writes `status.json` alone, if its content would change.
+    pub async fn write_status_json(&mut self) -> Result<(), Stop> {
         let status_json = self.status_json_with(self.status.as_ref());
         if self.status_json.as_ref() == Some(&status_json) {
             return Ok(());
@@ -100,27 +92,19 @@ impl StatusKey {
         StatusJson::new(status, &self.node, self.fence.term(), self.degraded.clone())
     }
 
-    /// The only writes of both keys.
-    async fn commit(&mut self, txn: Txn, status_json: StatusJson) -> Result<Revision, Interrupt> {
-        // Whatever becomes of this, what `status.json` said before is no measure any more.
+    /// Makes every write of the two keys.
+    async fn commit(&mut self, txn: Txn, status_json: StatusJson) -> Result<Revision, Stop> {
+        // Until the write is confirmed, `status.json` may hold the old content or the new.
         self.status_json = None;
         let txn = txn.put(&self.store.keys.status_json(), status_json.to_json());
-        match self.store.etcd.fenced(&self.fence, txn).await {
-            Ok(committed) => {
-                self.status_json = Some(status_json);
-                Ok(committed.revision)
-            }
-            Err(FencedError::LostLeadership(_)) => Err(Interrupt::LostLeadership),
-            Err(FencedError::Conflict) => Err(Interrupt::Replan),
-            Err(error @ (FencedError::Unknown(_) | FencedError::Failed(_))) => {
-                warn!("writing the reconciler status failed, reading it again: {error}");
-                Err(Interrupt::Replan)
-            }
-        }
+        let committed = self.store.etcd.fenced(&self.fence, txn).await?;
+        self.status_json = Some(status_json);
+        Ok(committed.revision)
     }
 
-    /// Takes down what is wrong, for the next write, and whether that is news. An ongoing trouble keeps its beginning.
-    pub fn degrade(&mut self, reason: &str, message: &str) -> bool {
+    /// Sets what is wrong, for the next write. An ongoing trouble keeps its beginning. Returns whether the message is
+    /// another than before.
+    pub fn set_degraded(&mut self, reason: &str, message: &str) -> bool {
         let before = self.degraded.take();
         let news = before.as_ref().map(|before| &*before.message) != Some(message);
         let since = before.map_or_else(|| time::rfc3339(jiff::Timestamp::now()), |before| before.since);
@@ -132,8 +116,8 @@ impl StatusKey {
         news
     }
 
-    /// Nothing is wrong any more; whether anything was.
-    pub fn mend(&mut self) -> bool {
+    /// Clears what is wrong, for the next write. Returns whether anything was.
+    pub fn clear_degraded(&mut self) -> bool {
         self.degraded.take().is_some()
     }
 
@@ -143,9 +127,9 @@ impl StatusKey {
             match self.watcher.next().await {
                 Watched::Compacted => return,
                 Watched::Events(events) => {
-                    // Up to the own last write everything is known: each of them was conditional.
+                    // Each own write was conditional, so nothing up to the last of them is news.
                     if events.iter().any(|event| event.revision() > self.mod_revision) {
-                        warn!("someone else changed the reconciler status: planning anew");
+                        warn!("someone else changed the reconciler status: planning again");
                         return;
                     }
                 }

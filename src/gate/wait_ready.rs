@@ -1,4 +1,4 @@
-//! WaitReady: whether the reconciled state admits a release, judged again at every change of the status.
+//! WaitReady: whether the reconciled state admits a release, checked again at every change of the status.
 
 use crate::etcd::{Event, KeyRange, KeyValue};
 use crate::gate::plan::admits;
@@ -15,16 +15,16 @@ pub struct Requirements {
     pub min_reconciler: Release,
 }
 
-/// Why not yet, for people.
+/// Why a process must not serve yet, for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotReady(pub String);
 
-/// Follows the status key. Never fails: it goes on over disconnects and compactions.
+/// Follows the status key. Survives disconnects and compactions, and never fails.
 pub struct WaitReady {
     follower: Follower,
     requirements: Requirements,
-    /// Of a list under way.
+    /// The status in the list that is being read.
     listed: Option<KeyValue>,
 }
 
@@ -42,7 +42,7 @@ impl WaitReady {
     /// Whether the state meets the requirements: at once, then at every change. Safe to cancel.
     ///
     /// # Errors
-    /// [`NotReady`], which is not final: ask again.
+    /// [`NotReady`], which is not final: call again.
     pub async fn next(&mut self) -> Result<(), NotReady> {
         loop {
             match self.follower.next().await {
@@ -54,18 +54,18 @@ impl WaitReady {
                 }
                 Update::Listed(_) => {
                     let listed = self.listed.take();
-                    return self.judge(listed.as_ref());
+                    return self.check(listed.as_ref());
                 }
                 Update::Events(events) => match events.last() {
-                    Some(Event::Put(kv)) => return self.judge(Some(kv)),
-                    Some(Event::Delete { .. }) => return self.judge(None),
+                    Some(Event::Put(kv)) => return self.check(Some(kv)),
+                    Some(Event::Delete { .. }) => return self.check(None),
                     None => {}
                 },
             }
         }
     }
 
-    fn judge(&self, stored: Option<&KeyValue>) -> Result<(), NotReady> {
+    fn check(&self, stored: Option<&KeyValue>) -> Result<(), NotReady> {
         let Some(stored) = stored else {
             return Err(NotReady("there is no reconciler status yet".to_owned()));
         };

@@ -1,4 +1,4 @@
-//! watch-nodes: one watch over `/nodes/`, summed up after every change.
+//! watch-nodes: follows all keys below `/nodes/` and sums up their releases after every change.
 
 use prost::Message as _;
 use tokio::sync::watch;
@@ -13,7 +13,7 @@ use crate::release::{Release, Version};
 use crate::store::keys::NodeKey;
 use crate::store::{Cache, Keys, Store};
 
-/// Publishes the releases that run, until cancelled. `None` stands there until the first list is complete.
+/// Publishes the releases that run, until stopped; `None` until the first list is complete.
 pub async fn watch_nodes(
     store: &Store,
     bundle: &BundleVersions,
@@ -46,7 +46,7 @@ pub async fn watch_nodes(
     }
 }
 
-/// What a key says of a release. Whatever does not parse may be a controller of any release (INV-8).
+/// What a key reports. A value that cannot be parsed may be a controller of any release (INV-8).
 fn reported(keys: &Keys, kv: &KeyValue) -> Reported {
     let parsed = match keys.parse_node(&kv.key) {
         NodeKey::Node(name) => node_release(name, &kv.value),
@@ -58,7 +58,7 @@ fn reported(keys: &Keys, kv: &KeyValue) -> Reported {
         Ok(None) => Reported::Nothing,
         Err(reason) => {
             warn!(
-                "{} cannot be parsed and holds back every restriction: {reason}",
+                "{} cannot be parsed, so the status cannot be restricted: {reason}",
                 kv.key.escape_ascii()
             );
             Reported::Unreadable
@@ -66,8 +66,8 @@ fn reported(keys: &Keys, kv: &KeyValue) -> Reported {
     }
 }
 
-/// What the gate reads of a [`proto::Node`], by the same field numbers. Decoding the labels and plugins of 100,000 nodes
-/// as well took a fifth of the time of a load.
+/// The part of [`proto::Node`] that the gate reads, with the same field numbers. To decode the labels and plugins of
+/// 100,000 nodes as well took a fifth of the time of a load.
 #[derive(Clone, PartialEq, prost::Message)]
 struct NodeRelease {
     #[prost(message, optional, tag = "1")]
@@ -76,14 +76,14 @@ struct NodeRelease {
     status: Option<ReleaseOnly>,
 }
 
-/// Of [`proto::Metadata`].
+/// The part of [`proto::Metadata`] that the gate reads.
 #[derive(Clone, PartialEq, prost::Message)]
 struct NameOnly {
     #[prost(string, tag = "1")]
     name: String,
 }
 
-/// Of [`proto::NodeStatus`].
+/// The part of [`proto::NodeStatus`] that the gate reads.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ReleaseOnly {
     #[prost(message, optional, tag = "2")]
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_cannot_be_read_or_lies_under_another_key_is_an_error() {
+    fn a_node_that_cannot_be_parsed_or_is_under_another_key_is_an_error() {
         assert!(node_release("n2", &node("n1", true)).is_err());
         assert!(node_release("n1", b"garbage").is_err());
         assert!(node_release("n1", b"").is_err(), "metadata is missing");

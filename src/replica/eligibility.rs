@@ -1,4 +1,4 @@
-//! Who may stand for election: whoever is registered, and runs the highest release among the controllers.
+//! Eligibility for election: a replica must be registered, and run the highest release among the controllers.
 
 use tokio::sync::watch;
 use tracing::info;
@@ -7,17 +7,17 @@ use crate::gate::registration::Registered;
 use crate::gate::releases::Releases;
 use crate::release::Release;
 
-/// Whether this process may stand for election, followed over time.
+/// Follows whether this replica may stand for election.
 pub(super) struct Eligibility {
     own: Release,
     registered: watch::Receiver<Option<Registered>>,
     releases: watch::Receiver<Option<Releases>>,
-    /// The higher release that was told of last.
+    /// The higher release that was logged last.
     yields_to: Option<Release>,
 }
 
 impl Eligibility {
-    /// Of a process of this release.
+    /// For a replica of the release `own`.
     pub fn new(
         own: Release,
         registered: watch::Receiver<Option<Registered>>,
@@ -31,7 +31,7 @@ impl Eligibility {
         }
     }
 
-    /// Resolves once this process is registered and no controller has a higher release.
+    /// Resolves once this replica is registered and no controller has a higher release.
     pub async fn granted(&mut self) {
         let registered = self.registered.wait_for(Option::is_some).await.map(drop);
         let Self { own, yields_to, .. } = self;
@@ -41,13 +41,13 @@ impl Eligibility {
         });
         let highest = highest.await.map(drop);
         if registered.is_err() || highest.is_err() {
-            // A part that ended ends the replica; there is nothing to stand for meanwhile.
+            // A part of the replica ended, which ends the replica: no candidacy begins on the way out.
             std::future::pending().await
         }
     }
 
-    /// Resolves once a controller has a higher release, or nobody says any more which there are: that ends the replica.
-    /// To lose the registration takes nothing away: a leader is not less of one for having to register anew.
+    /// Resolves once a controller has a higher release, or watch-nodes ended, which ends the replica. A lost
+    /// registration revokes nothing: it does not touch the lease of the election, and the replica registers again.
     pub async fn revoked(&mut self) {
         let Self { own, yields_to, .. } = self;
         let surpassed = self.releases.wait_for(|seen| {
@@ -58,13 +58,13 @@ impl Eligibility {
     }
 }
 
-/// Whether one of these is higher than the own release; says so once.
+/// Whether a controller has a higher release than `own`. Logs each higher release once.
 fn is_surpassed(own: Release, seen: &Releases, yields_to: &mut Option<Release>) -> bool {
     let higher = (seen.greatest > own).then_some(seen.greatest);
     if let Some(greatest) = higher
         && *yields_to != higher
     {
-        info!("a controller of release {greatest} is there: {own} does not stand for election");
+        info!("a controller of release {greatest} is running: {own} does not stand for election");
     }
     *yields_to = higher;
     higher.is_some()
@@ -97,7 +97,7 @@ mod tests {
         })
     }
 
-    /// Of release 0.5.0, with the two sides that say what is there.
+    /// Eligibility of release 0.5.0, with the senders of the registration and of the releases.
     fn eligibility() -> (
         Eligibility,
         watch::Sender<Option<Registered>>,
@@ -110,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_registered_and_of_the_highest_release_stands_for_election() {
+    fn only_a_registered_replica_of_the_highest_release_is_eligible() {
         let (mut eligibility, registering, publishing) = eligibility();
         let mut granted = || eligibility.granted().now_or_never().is_some();
-        assert!(!granted(), "neither registered nor anything known");
+        assert!(!granted(), "neither registered, nor are the releases known");
         registering.send_replace(registration());
-        assert!(!granted(), "it is not known who else is there");
+        assert!(!granted(), "the releases are not known");
         publishing.send_replace(greatest(6));
         assert!(!granted(), "a controller has a higher release");
         publishing.send_replace(greatest(5));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_release_takes_it_away_and_an_equal_one_does_not() {
+    fn a_higher_release_revokes_eligibility_and_an_equal_one_does_not() {
         let (mut eligibility, _registering, publishing) = eligibility();
         publishing.send_replace(greatest(5));
         assert!(eligibility.revoked().now_or_never().is_none());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_stands_for_election_while_a_part_is_gone_that_says_who_is_there() {
+    fn without_watch_nodes_no_replica_is_eligible() {
         let (mut eligibility, registering, publishing) = eligibility();
         registering.send_replace(registration());
         drop(publishing);

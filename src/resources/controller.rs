@@ -19,6 +19,7 @@ use super::watches::{Latest, Watches};
 use crate::etcd::{Fence, FencedError};
 use crate::kube::{Discovery, Error as ApiError, KubeClient, ObjectRef};
 use crate::metrics::Metrics;
+use crate::retry::sleep_until;
 
 /// Limits of a pass.
 #[derive(Clone, Copy, Debug)]
@@ -131,10 +132,9 @@ impl Reconciler {
                 debug!(%object, deleted = latest.deleted, version = latest.version.resource_version, "changed");
                 return;
             }
-            let due = self.due;
             tokio::select! {
                 () = self.watches.noted() => {}
-                () = async { tokio::time::sleep_until(due.unwrap_or(now).into()).await }, if due.is_some() => {
+                () = sleep_until(self.due) => {
                     self.due = None;
                     return;
                 }

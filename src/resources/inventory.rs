@@ -10,13 +10,11 @@ use tracing::warn;
 
 use super::kinds;
 use super::observe::Target;
-use crate::etcd::{self, Fence, FencedError, Txn};
+use crate::etcd::{self, Fence, FencedError, Revision};
 use crate::kube::ObjectRef;
 use crate::proto::Applied;
 use crate::store::Store;
-
-/// Keys per transaction. etcd's default limit is 128 operations.
-const BATCH: usize = 100;
+use crate::store::writer::{Unit, writer};
 
 /// The entry of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,11 +25,19 @@ pub struct Entry {
     pub uid: String,
 }
 
+/// An entry as etcd holds it.
+#[derive(Debug)]
+struct Recorded {
+    entry: Entry,
+    /// Mod revision of the key.
+    revision: Revision,
+}
+
 /// The inventory. The leader of a term reads it once, and then only writes.
 #[derive(Debug)]
 pub struct Inventory {
     store: Store,
-    entries: Option<BTreeMap<ObjectRef, Entry>>,
+    entries: Option<BTreeMap<ObjectRef, Recorded>>,
 }
 
 impl Inventory {
@@ -69,7 +75,8 @@ impl Inventory {
                 },
                 |Applied { version, uid }| Entry { version, uid },
             );
-            entries.insert(object, entry);
+            let revision = stored.mod_revision;
+            entries.insert(object, Recorded { entry, revision });
         }
         self.entries = Some(entries);
         Ok(())
@@ -77,6 +84,10 @@ impl Inventory {
 
     /// The entry of an object; `None` if it has none, or if the inventory is not loaded.
     pub fn get(&self, object: &ObjectRef) -> Option<&Entry> {
+        Some(&self.recorded(object)?.entry)
+    }
+
+    fn recorded(&self, object: &ObjectRef) -> Option<&Recorded> {
         self.entries.as_ref()?.get(object)
     }
 
@@ -91,7 +102,7 @@ impl Inventory {
         let entries = self.entries.iter().flatten();
         let mut obsolete: Vec<Target> = entries
             .filter(|(object, _)| !is_wanted(object))
-            .map(|(object, entry)| Target {
+            .map(|(object, Recorded { entry, .. })| Target {
                 object: object.clone(),
                 version: match entry.version.is_empty() {
                     // The entry could not be decoded; v1 is the likeliest version to find the object through.
@@ -104,11 +115,6 @@ impl Inventory {
         obsolete
     }
 
-    /// All objects in the inventory; none before it is loaded.
-    pub fn objects(&self) -> impl Iterator<Item = (&ObjectRef, &Entry)> {
-        self.entries.iter().flatten()
-    }
-
     /// Writes the entries that differ from the stored ones.
     ///
     /// # Errors
@@ -118,27 +124,23 @@ impl Inventory {
         fence: &Fence,
         entries: Vec<(ObjectRef, Entry)>,
     ) -> Result<(), FencedError> {
-        let new: Vec<(ObjectRef, Entry)> = entries
+        let changed: Vec<(ObjectRef, Entry)> = entries
             .into_iter()
             .filter(|(object, entry)| self.get(object) != Some(entry))
             .collect();
-        let mut batches = Vec::new();
-        for batch in new.chunks(BATCH) {
-            batches.push(
-                batch
-                    .iter()
-                    .fold(Txn::new(), |txn, (object, Entry { version, uid })| {
-                        let applied = Applied {
-                            version: version.clone(),
-                            uid: uid.clone(),
-                        };
-                        txn.put(&self.key(object), applied.encode_to_vec())
-                    }),
-            );
-        }
-        self.commit(fence, batches).await?;
+        let put = |(object, Entry { version, uid }): &(ObjectRef, Entry)| {
+            let applied = Applied {
+                version: version.clone(),
+                uid: uid.clone(),
+            };
+            Unit::new().put(self.key(object), self.revision(object), applied.encode_to_vec())
+        };
+        let units = changed.iter().map(put).collect();
+        let revisions = self.commit(fence, units).await?;
         if let Some(entries) = &mut self.entries {
-            entries.extend(new);
+            for ((object, entry), revision) in changed.into_iter().zip(revisions) {
+                entries.insert(object, Recorded { entry, revision });
+            }
         }
         Ok(())
     }
@@ -148,21 +150,21 @@ impl Inventory {
     /// # Errors
     /// [`FencedError`]; the inventory is then unloaded, because some entries may have been deleted.
     pub async fn forget(&mut self, fence: &Fence, objects: &[ObjectRef]) -> Result<(), FencedError> {
-        let mut batches = Vec::new();
-        for batch in objects.chunks(BATCH) {
-            batches.push(
-                batch
-                    .iter()
-                    .fold(Txn::new(), |txn, object| txn.delete(&self.key(object))),
-            );
-        }
-        self.commit(fence, batches).await?;
+        let delete = |object| Unit::new().delete(self.key(object), self.revision(object));
+        let units = objects.iter().map(delete).collect();
+        self.commit(fence, units).await?;
         if let Some(entries) = &mut self.entries {
             for object in objects {
                 entries.remove(object);
             }
         }
         Ok(())
+    }
+
+    /// The revision that the key of an object must have when it is written.
+    fn revision(&self, object: &ObjectRef) -> Revision {
+        self.recorded(object)
+            .map_or(Revision::ABSENT, |recorded| recorded.revision)
     }
 
     fn key(
@@ -177,16 +179,16 @@ impl Inventory {
         self.store.keys.inventory(group, kind, namespace.as_deref(), name)
     }
 
-    /// Commits the batches concurrently. They are independent, and etcd writes concurrent transactions to disk together.
-    async fn commit(&mut self, fence: &Fence, batches: Vec<Txn>) -> Result<(), FencedError> {
-        let mut committing = Vec::with_capacity(batches.len());
-        for txn in batches {
-            committing.push(self.store.etcd.fenced(fence, txn));
-        }
-        let committed = future::try_join_all(committing).await;
+    /// Commits all units. Returns the revision of each.
+    async fn commit(&mut self, fence: &Fence, units: Vec<Unit>) -> Result<Vec<Revision>, FencedError> {
+        let (writer, serving) = writer(&self.store.etcd, fence);
+        // The block owns the writer, so `serving` ends with the last write.
+        let writing =
+            async move { future::try_join_all(units.into_iter().map(|unit| writer.write(unit))).await };
+        let (committed, ()) = future::join(writing, serving).await;
         if committed.is_err() {
             self.entries = None;
         }
-        committed.map(drop)
+        committed
     }
 }

@@ -5,24 +5,22 @@ use std::time::{Duration, Instant};
 
 use super::plan::{ObjectVersion, Remembered};
 use crate::kube::{Meta, ObjectRef};
-use crate::retry::Delays;
+use crate::retry::Policy;
 
 /// Mends in a row that happen at once. After that many the object counts as contended, and mends wait.
 const FREE_MENDS: u32 = 5;
 
-/// The first and the longest wait between mends of a contended object.
-const CONTENDED_FIRST: Duration = Duration::from_secs(1);
-const CONTENDED_MOST: Duration = Duration::from_secs(5 * 60);
+/// The waits between mends of a contended object.
+const CONTENDED: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(5 * 60));
 
 /// An object is no longer contended after this time without a mend, or after this many times the last wait if that is
 /// longer.
 const CALM: Duration = Duration::from_secs(60);
 const CALM_WAITS: u32 = 4;
 
-/// The first and the longest wait between attempts at an object that fails. The gate repeats a failed pass after 100 ms
-/// and more; the first wait is shorter, so that the object may be written again when the pass comes.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-const RETRY_MOST: Duration = Duration::from_secs(10);
+/// The waits between attempts at an object that fails. The gate repeats a failed pass after 100 ms and more; the first
+/// wait is shorter, so that the object may be written again when the pass comes.
+const RETRY: Policy = Policy::new(Duration::from_millis(50), Duration::from_secs(10));
 
 /// The memory about all objects.
 #[derive(Debug, Default)]
@@ -43,7 +41,6 @@ struct Contention {
     last: Instant,
     /// Zero while the object is mended at once.
     wait: Duration,
-    delays: Delays,
     other_manager: Option<String>,
 }
 
@@ -53,7 +50,6 @@ impl Contention {
             mends: 0,
             last: now,
             wait: Duration::ZERO,
-            delays: Delays::new(CONTENDED_FIRST, CONTENDED_MOST),
             other_manager: None,
         }
     }
@@ -72,8 +68,8 @@ struct Failure {
     /// Uid of the object that existed then. If another object, or none, has the name now, the next attempt may succeed
     /// and does not wait. A mere change ends no wait: a status may be written all the time.
     seen: Option<String>,
+    in_a_row: u32,
     until: Instant,
-    delays: Delays,
     why: String,
 }
 
@@ -142,7 +138,7 @@ impl Memory {
         contention.mends = contention.mends.saturating_add(1);
         contention.last = now;
         if contention.mends >= FREE_MENDS {
-            contention.wait = contention.delays.next_delay();
+            contention.wait = CONTENDED.delay(contention.mends - FREE_MENDS + 1);
         }
         if let Some(other_manager) = other_manager {
             contention.other_manager = Some(other_manager.to_owned());
@@ -160,14 +156,12 @@ impl Memory {
         now: Instant,
     ) {
         let known = self.0.entry(object.clone()).or_default();
-        let mut delays = known
-            .failure
-            .take()
-            .map_or_else(|| Delays::new(RETRY_FIRST, RETRY_MOST), |failure| failure.delays);
+        let before = known.failure.as_ref().map_or(0, |failure| failure.in_a_row);
+        let in_a_row = before.saturating_add(1);
         known.failure = Some(Failure {
             seen: observed.map(|meta| meta.uid.clone()),
-            until: now + delays.next_delay().max(at_least),
-            delays,
+            in_a_row,
+            until: now + RETRY.delay(in_a_row).max(at_least),
             why,
         });
     }
@@ -229,13 +223,13 @@ mod tests {
             waits.push(wait(&memory, now));
             now += wait(&memory, now);
         }
-        assert!(waits[0] >= CONTENDED_FIRST.mul_f64(0.75), "{waits:?}");
+        assert!(waits[0] >= Duration::from_millis(750), "{waits:?}");
         assert!(waits[6] > waits[0] * 8, "{waits:?}");
         assert!(
-            waits.iter().all(|wait| *wait <= CONTENDED_MOST.mul_f64(1.25)),
+            waits.iter().all(|wait| *wait <= Duration::from_secs(375)),
             "{waits:?}"
         );
-        assert!(waits[19] >= CONTENDED_MOST.mul_f64(0.75), "{waits:?}");
+        assert!(waits[19] >= Duration::from_secs(225), "{waits:?}");
         assert_eq!(memory.other_manager(&object()), Some("other"));
     }
 

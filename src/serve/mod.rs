@@ -1,13 +1,13 @@
 //! Health and metrics over HTTP.
 //!
-//! The server lives on a thread and a runtime of its own: a work runtime that is wedged cannot take the probes
-//! down with it, it is what `/livez` then reports.
+//! The server has a thread and a runtime of its own: a work runtime that hangs does not take the probes with it, and
+//! `/livez` reports that it hangs.
 //!
 //! | page | 200 | 503 |
 //! | --- | --- | --- |
 //! | `/livez` | the process makes progress | the kubelet should restart it |
-//! | `/readyz` | this replica may serve | leave it out, for the reasons in the body |
-//! | `/leaderz` | this replica leads | another one does, or none |
+//! | `/readyz` | this replica may serve | it must not, for the reasons in the body |
+//! | `/leaderz` | this replica leads | another one leads, or none |
 //! | `/metrics` | always, in OpenMetrics text format | |
 
 use std::net::{SocketAddr, TcpListener};
@@ -22,22 +22,22 @@ use crate::metrics::Metrics;
 mod pages;
 
 /// How long [`Server::stop`] lets requests under way finish. A probe is answered from memory, in well under a
-/// millisecond; only a client that stopped reading or writing takes longer, and a replica has 3 s to exit.
+/// millisecond: only a client that stopped reading or writing takes longer. A replica has 3 s to exit.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// One line of a probe.
+/// One line of a probe's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What was looked at, in a word: `etcd`, `gate`.
+    /// What was checked, in one word: `etcd`, `gate`.
     pub name: &'static str,
-    /// Whether it is as it should be.
+    /// Whether the check passed.
     pub ok: bool,
-    /// Why it is not, or what was seen; may be empty when `ok`.
+    /// Why it failed, or what was found; may be empty when `ok`.
     pub detail: String,
 }
 
 impl Check {
-    /// A check that passed, with nothing to add.
+    /// A check that passed, without detail.
     pub fn passed(name: &'static str) -> Self {
         Self {
             name,
@@ -46,7 +46,7 @@ impl Check {
         }
     }
 
-    /// A check that failed, for this reason.
+    /// A check that failed for this reason.
     pub fn failed(name: &'static str, reason: impl Into<String>) -> Self {
         Self {
             name,
@@ -59,12 +59,12 @@ impl Check {
 /// The answer of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// In the order in which they are shown.
+    /// The checks, in the order of the page.
     pub checks: Vec<Check>,
 }
 
 impl Report {
-    /// Whether every check passed; so does a report without checks.
+    /// Whether every check passed; true without checks.
     pub fn ok(&self) -> bool {
         self.checks.iter().all(|check| check.ok)
     }
@@ -75,13 +75,13 @@ impl Report {
 pub struct LeaderReport {
     /// Whether this replica leads.
     pub leading: bool,
-    /// Who leads, as far as this replica knows.
+    /// Node id of the leader, as far as this replica knows.
     pub leader: Option<String>,
 }
 
-/// What the pages show. Each is called once a request on the server's thread and must not block.
+/// What the pages show. Each is called once a request, on the server's thread, and must not block.
 pub struct Probes {
-    /// `/livez`: neither etcd nor leadership belong here, a restart would mend neither.
+    /// `/livez`. Neither etcd nor leadership belong here: a restart would help neither.
     pub live: Box<dyn Fn() -> Report + Send + Sync>,
     /// `/readyz`.
     pub ready: Box<dyn Fn() -> Report + Send + Sync>,
@@ -92,15 +92,15 @@ pub struct Probes {
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address is taken, not of this machine, or not allowed.
+    /// The address is in use, not of this machine, or not allowed.
     #[error("cannot listen on {address} for health and metrics: {reason}")]
     Listen {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
         /// The system's answer.
         reason: std::io::Error,
     },
-    /// The machine gave no thread or no event queue.
+    /// The system has no thread or no event queue left.
     #[error("cannot start the thread for health and metrics: {reason}")]
     Thread {
         /// The system's answer.
@@ -108,7 +108,7 @@ pub enum Error {
     },
 }
 
-/// A running server. Dropping it ends it as well, without waiting.
+/// A running server. Dropping it stops it too, without waiting.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -116,10 +116,10 @@ pub struct Server {
     thread: JoinHandle<()>,
 }
 
-/// Binds `listen` (port 0: a free one) and serves until [`Server::stop`].
+/// Binds `listen` (port 0: a free port) and serves until [`Server::stop`].
 ///
 /// # Errors
-/// [`Error::Listen`] if the address cannot be bound; when this returns `Ok`, connections are accepted.
+/// [`Error::Listen`] if the address cannot be bound. From an `Ok` on, connections are accepted.
 pub fn start(listen: SocketAddr, probes: Probes, metrics: Metrics) -> Result<Server, Error> {
     let refused = |reason| Error::Listen {
         address: listen,
@@ -153,7 +153,7 @@ pub fn start(listen: SocketAddr, probes: Probes, metrics: Metrics) -> Result<Ser
 async fn serve(listener: tokio::net::TcpListener, router: axum::Router, stopped: oneshot::Receiver<()>) {
     let (drain, draining) = oneshot::channel();
     let server = axum::serve(listener, router).with_graceful_shutdown(async {
-        // An error means that the `Server` was dropped, which ends it just the same.
+        // An error means that the `Server` was dropped, which stops it too.
         let _ = stopped.await;
         let _ = drain.send(());
     });
@@ -162,19 +162,19 @@ async fn serve(listener: tokio::net::TcpListener, router: axum::Router, stopped:
         tokio::time::sleep(DRAIN).await;
     };
     tokio::select! {
-        // axum retries every failure to accept by itself and returns only after the shutdown.
+        // axum itself retries when it fails to accept, and returns only after the shutdown.
         _ = server => {}
         () = limit => {}
     }
 }
 
 impl Server {
-    /// Where it listens, with the port that the system chose for port 0.
+    /// The address that it listens on, with the port that the system chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts nothing more, lets requests under way finish for at most 200 ms and joins the thread.
+    /// Accepts nothing more, lets requests under way finish for at most [`DRAIN`], and joins the thread.
     pub fn stop(self) {
         let _ = self.stop.send(());
         if self.thread.join().is_err() {

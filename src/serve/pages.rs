@@ -1,4 +1,4 @@
-//! The pages: which probe each shows, and how a report reads.
+//! The pages: which probe each one shows, and how a report is written.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 
 /// All pages; axum answers other methods than GET and HEAD with 405 and other paths with the fallback.
 pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
-    let (live, ready, leader) = (Arc::clone(&probes), Arc::clone(&probes), probes);
+    let (live, ready, leader, scraped) = (probes.clone(), probes.clone(), probes.clone(), probes);
     Router::new()
         .route(
             "/livez",
@@ -32,7 +32,11 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
         .route("/leaderz", get(async move || leader_page(&(leader.leader)())))
         .route(
             "/metrics",
-            get(async move || page(StatusCode::OK, OPENMETRICS, metrics.encode())),
+            get(async move || {
+                // At each scrape, from the source of /leaderz: the two never disagree.
+                metrics.leader.set((scraped.leader)().leading.into());
+                page(StatusCode::OK, OPENMETRICS, metrics.encode())
+            }),
         )
         .fallback(async || {
             let text = "not found: there are /livez, /readyz, /leaderz and /metrics\n";
@@ -41,7 +45,7 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
 }
 
 fn page(status: StatusCode, content_type: &'static str, body: String) -> Response {
-    // An answer holds for the moment of the question.
+    // An answer holds only for the moment of the request.
     let headers: [(HeaderName, &str); 2] = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")];
     (status, headers, body).into_response()
 }
@@ -52,7 +56,7 @@ fn probe(name: &str, report: &Report, query: Option<&str>) -> Response {
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    // Whoever is refused wants to know why, whether they asked or not.
+    // A failed probe always says why: the kubelet records the body in its Event.
     let body = if report.ok() && !asks_for_verbose(query) {
         "ok".to_owned()
     } else {
@@ -69,14 +73,14 @@ fn asks_for_verbose(query: Option<&str>) -> bool {
         .any(|part| part.split('=').next() == Some("verbose"))
 }
 
-/// A line per check and a verdict, as kube-apiserver writes them.
+/// A line for each check and a verdict, in kube-apiserver's format.
 fn verbose(name: &str, report: &Report) -> String {
     let mut text = String::new();
     for check in &report.checks {
         let (sign, verdict) = if check.ok { ('+', "ok") } else { ('-', "failed") };
         let _ = write!(text, "[{sign}]{} {verdict}", check.name);
         if !check.detail.is_empty() {
-            // One line a check, whatever an error text of another program contains.
+            // An error text of another program may hold line breaks; a check is one line.
             let _ = write!(text, ": {}", check.detail.replace(['\n', '\r'], " "));
         }
         text.push('\n');

@@ -1,4 +1,4 @@
-//! Over a real socket, with requests as they go over the wire.
+//! Tests over a real socket, with requests in their wire format.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// What the probes of a test server answer; changed while it runs.
+/// What the probes of a test server answer; tests change it while the server runs.
 #[derive(Default)]
 struct Answers {
     live: Report,
@@ -61,7 +61,7 @@ fn expect(server: &Server, target: &str, status: u16, body: &str) {
 }
 
 #[test]
-fn a_probe_is_ok_in_a_word_and_says_each_check_when_asked() {
+fn a_probe_that_passes_is_one_word_and_lists_its_checks_on_request() {
     let answers = Arc::new(Mutex::new(Answers::default()));
     let server = serve_answers(&answers, Metrics::new("1.0.0"));
     expect(&server, "/livez", 200, "ok");
@@ -84,7 +84,7 @@ fn a_probe_is_ok_in_a_word_and_says_each_check_when_asked() {
 }
 
 #[test]
-fn a_probe_that_fails_says_why_without_being_asked() {
+fn a_probe_that_fails_always_lists_its_checks() {
     let answers = Arc::new(Mutex::new(Answers::default()));
     let server = serve_answers(&answers, Metrics::new("1.0.0"));
     answers.lock().unwrap().ready.checks = vec![
@@ -103,7 +103,7 @@ fn a_probe_that_fails_says_why_without_being_asked() {
 }
 
 #[test]
-fn leaderz_names_the_leader_and_is_200_on_it_alone() {
+fn leaderz_names_the_leader_and_answers_200_only_there() {
     let answers = Arc::new(Mutex::new(Answers::default()));
     let server = serve_answers(&answers, Metrics::new("1.0.0"));
     expect(&server, "/leaderz", 503, "leader: none known\n");
@@ -118,16 +118,33 @@ fn leaderz_names_the_leader_and_is_200_on_it_alone() {
 }
 
 #[test]
-fn metrics_are_openmetrics_text_with_the_values_of_the_moment() {
+fn metrics_are_openmetrics_text_with_the_current_values() {
     let metrics = Metrics::new("1.0.0");
     let server = serve_answers(&Arc::default(), metrics.clone());
-    metrics.leader.set(1);
+    metrics.quorum_blocked.set(1);
     let answer = request(&server, "GET", "/metrics");
     assert_eq!(answer.status, 200);
     let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert!(answer.head.contains(content_type), "{}", answer.head);
-    assert!(answer.body.contains("\nquorate_leader 1\n"), "{}", answer.body);
+    assert!(
+        answer.body.contains("\nquorate_quorum_blocked 1\n"),
+        "{}",
+        answer.body
+    );
     assert!(answer.body.ends_with("# EOF\n"), "{}", answer.body);
+    server.stop();
+}
+
+#[test]
+fn the_metric_of_leadership_agrees_with_leaderz_at_every_scrape() {
+    let answers = Arc::new(Mutex::new(Answers::default()));
+    let server = serve_answers(&answers, Metrics::new("1.0.0"));
+    for leading in [true, false] {
+        answers.lock().unwrap().leader.leading = leading;
+        let body = request(&server, "GET", "/metrics").body;
+        let line = format!("\nquorate_leader {}\n", i32::from(leading));
+        assert!(body.contains(&line), "{body}");
+    }
     server.stop();
 }
 
@@ -150,7 +167,7 @@ fn other_paths_are_not_found_and_other_methods_not_allowed() {
 }
 
 #[test]
-fn a_taken_address_is_an_error_that_names_it() {
+fn an_address_in_use_is_an_error_that_names_it() {
     let first = serve_answers(&Arc::default(), Metrics::new("1.0.0"));
     let probes = Probes {
         live: Box::new(Report::default),
@@ -166,17 +183,17 @@ fn a_taken_address_is_an_error_that_names_it() {
 }
 
 #[test]
-fn the_probes_answer_while_the_work_runtime_is_wedged() {
+fn the_probes_answer_while_the_work_runtime_hangs() {
     let work = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let answers = Arc::new(Mutex::new(Answers::default()));
     let asked = answers.clone();
-    // The only thread of the work runtime blocks inside a task until the probe has been answered.
+    // The only thread of the work runtime blocks in a task until the probe is answered.
     let status = work.block_on(async move {
         let server = serve_answers(&asked, Metrics::new("1.0.0"));
-        asked.lock().unwrap().live.checks = vec![Check::failed("heartbeat", "wedged")];
+        asked.lock().unwrap().live.checks = vec![Check::failed("runtime", "hangs")];
         let status = request(&server, "GET", "/livez").status;
         server.stop();
         status

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use quorate::csi::{Capability, Code, Endpoint, Method, NotReady, Plugins, Secrets};
 use quorate::metrics::Metrics;
-use quorate_dev::csi_plugin::control::Order;
 use quorate_dev::csi_plugin::faults::Happening;
+use quorate_dev::csi_plugin::order::Order;
 use tokio::time::timeout;
 
 use crate::support::csi::{DRIVER, LONG, TestPlugin, answer, create};

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use quorate::csi::{CallError, Code, CsiNodeId, ExpandVolume, Plugin, VolumeId};
 use quorate::metrics::Metrics;
-use quorate_dev::csi_plugin::control::Order;
 use quorate_dev::csi_plugin::faults::Happening;
+use quorate_dev::csi_plugin::order::Order;
 use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 

@@ -1,17 +1,20 @@
-//! Candidates: who waits, who leads, and that nobody leads without a key.
+//! Candidates: which one leads, which ones wait, and that none leads without its key.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use quorate::etcd::election::{CampaignError, Candidate, Leadership, campaign, candidates};
 use quorate::etcd::{Etcd, Pulse};
+use quorate::grpc_code::Code;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{TTL, connect, connect_to, lead, metric, pulse, put, store};
+use crate::support::client::{
+    LONG_TTL, TTL, connect, connect_to, lead, lead_for, metric, pulse, put, requests, store,
+};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
@@ -28,7 +31,7 @@ async fn names(etcd: &Etcd) -> Vec<String> {
         .collect()
 }
 
-/// Waits until these stand for election, the leader first.
+/// Waits until exactly these candidates stand for election, the leader first.
 async fn wait_for_candidates(etcd: &Etcd, wanted: &[&str]) {
     eventually(SOON, "the candidates", async || {
         same(
@@ -68,7 +71,7 @@ async fn a_waiting_candidate_whose_lease_is_revoked_does_not_lead() {
     wait_for_candidates(&client, &["first", "second"]).await;
     let lease = standing(&client).await[1].lease.unwrap();
     etcd.etcdctl(&["lease", "revoke", &lease.to_string()]);
-    // The leader goes at once, before the candidate can have noticed by its keep-alive.
+    // The leader resigns at once, before a keep-alive can tell the candidate that its lease is gone.
     first.resign().await;
     let ended = outcome(&mut second).await;
     assert!(
@@ -79,7 +82,7 @@ async fn a_waiting_candidate_whose_lease_is_revoked_does_not_lead() {
     assert_eq!(
         names(&client).await,
         [""; 0],
-        "nothing is left that could win later"
+        "no key is left that could win later"
     );
 }
 
@@ -114,7 +117,7 @@ async fn a_candidate_that_withdraws_leaves_nothing_behind() {
     let withdraw = CancellationToken::new();
     let election = store(&client).keys.election();
     let (ended, ()) = tokio::join!(
-        campaign(&client, &election, "second", TTL, &pulse, &withdraw),
+        campaign(&client, &election, "second", LONG_TTL, &pulse, &withdraw),
         async {
             wait_for_candidates(&client, &["first", "second"]).await;
             withdraw.cancel();
@@ -130,7 +133,7 @@ async fn a_candidate_that_withdraws_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_compaction_while_a_candidate_was_disconnected_neither_ends_it_nor_makes_it_hot() {
+async fn a_candidate_survives_a_compaction_while_it_is_disconnected_without_a_hot_loop() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
@@ -140,7 +143,7 @@ async fn a_compaction_while_a_candidate_was_disconnected_neither_ends_it_nor_mak
     let first = lead(&client, "first", &pulse).await.unwrap();
     let mut second = campaigning(&through, "second", &pulse);
     wait_for_candidates(&client, &["first", "second"]).await;
-    // A watch may begin at the compacted revision itself, but not before it.
+    // A watch may start at the compacted revision, but not before it.
     put(&client, "/elsewhere", "1").await;
     put(&client, "/elsewhere", "2").await;
     etcd.compact();
@@ -160,14 +163,9 @@ async fn a_compaction_while_a_candidate_was_disconnected_neither_ends_it_nor_mak
         same(restarts("compacted") > 0.0, true)
     })
     .await;
-    let opened = || {
-        metric(
-            &through,
-            r#"quorate_etcd_request_seconds_count{operation="watch",code="Ok"}"#,
-        )
-    };
+    let opened = || requests(&through, "watch", Code::Ok);
     let before = opened();
-    // What is measured: a second in which the network works and nothing changes, so that there is nothing to open anew.
+    // The measured time: a second in which the network works and no key changes, so that no watch need be opened.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(
         opened() - before < 5.0,
@@ -181,24 +179,26 @@ async fn a_compaction_while_a_candidate_was_disconnected_neither_ends_it_nor_mak
 }
 
 #[tokio::test]
-async fn a_session_whose_owner_is_wedged_is_not_renewed() {
+async fn a_session_whose_owner_hangs_is_not_renewed() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let mut beating = JoinSet::new();
     let alive = pulse(&mut beating);
-    // Beaten once, when it was made, and never again.
-    let wedged = lead(&client, "wedged", &Pulse::default()).await.unwrap();
+    // This pulse beats once, when it is made, and never again.
+    let hanging = lead_for(&client, "hanging", TTL, &Pulse::default())
+        .await
+        .unwrap();
     let begun = Instant::now();
     let mut second = campaigning(&client, "second", &alive);
-    timeout(SOON, wedged.fence().window().closed()).await.unwrap();
+    timeout(SOON, hanging.fence().window().closed()).await.unwrap();
     let second = outcome(&mut second).await.unwrap();
     let waited = begun.elapsed();
     assert!(waited >= TTL - Duration::from_millis(100), "{waited:?}");
-    assert!(!wedged.fence().window().is_open());
-    assert!(second.fence().term() > wedged.fence().term());
+    assert!(!hanging.fence().window().is_open());
+    assert!(second.fence().term() > hanging.fence().term());
 }
 
-/// `etcdctl elect` on the election of [`store`], with what follows.
+/// `etcdctl elect` with these arguments.
 fn etcdctl_elect(etcd: &TestEtcd, args: &[&str]) -> Child {
     Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
@@ -223,30 +223,30 @@ async fn etcdctl_listens_to_the_election_and_takes_part_in_it() {
     let first = lead(&client, "first", &pulse).await.unwrap();
 
     let mut listener = etcdctl_elect(&etcd, &["--listen", &election]);
-    let mut heard = BufReader::new(listener.stdout.take().unwrap()).lines();
-    let mut hears = async |name: &str| {
+    let mut lines = BufReader::new(listener.stdout.take().unwrap()).lines();
+    let mut prints = async |name: &str| {
         timeout(SOON, async {
-            // A line with the key, a line with the name.
-            while heard.next_line().await.unwrap().unwrap() != name {}
+            // It prints the key on one line, the name on the next.
+            while lines.next_line().await.unwrap().unwrap() != name {}
         })
         .await
-        .unwrap_or_else(|_| panic!("etcdctl hears of {name}"));
+        .unwrap_or_else(|_| panic!("etcdctl prints no {name}"));
     };
-    hears("first").await;
+    prints("first").await;
 
     let mut operator = etcdctl_elect(&etcd, &[&election, "operator"]);
     wait_for_candidates(&client, &["first", "operator"]).await;
     let mut last = campaigning(&client, "last", &pulse);
     wait_for_candidates(&client, &["first", "operator", "last"]).await;
     first.resign().await;
-    hears("operator").await;
+    prints("operator").await;
     wait_for_candidates(&client, &["operator", "last"]).await;
 
-    // An interrupted etcdctl gives its lease back.
+    // An interrupted etcdctl revokes its lease.
     let pid = rustix::process::Pid::from_raw(operator.id().unwrap().try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     timeout(SOON, operator.wait()).await.unwrap().unwrap();
     outcome(&mut last).await.unwrap();
-    hears("last").await;
+    prints("last").await;
     listener.kill().await.unwrap();
 }

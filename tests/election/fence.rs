@@ -1,13 +1,17 @@
-//! The fence: what a leader's write tells it, and that a stale leader changes nothing (INV-1, INV-2).
+//! The fence: how the write of a leader can end, and that a stale leader changes nothing (INV-1, INV-2).
 
 use std::time::Duration;
 
 use quorate::etcd::election::Leadership;
 use quorate::etcd::{Etcd, FencedError, Revision, Txn};
+use quorate::grpc_code::Code;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::support::client::{config, connect, connect_to, connect_with, lead, metric, pulse, put};
+use super::SHORT_TTL;
+use crate::support::client::{
+    TTL, config, connect, connect_to, connect_with, lead, lead_for, metric, pulse, put, requests,
+};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::SOON;
@@ -40,7 +44,7 @@ async fn a_stale_leaders_write_is_refused_at_the_current_revision() {
         .fenced(fresh.fence(), Txn::new().put(b"/f", "fresh"))
         .await
         .unwrap();
-    // It has read everything that there is, and its lease lives: only the fence stands between.
+    // The stale leader has read the current state, and its lease is alive: only the fence refuses its write.
     let (read, _) = client.get(b"/f").await.unwrap();
     assert!(stale.fence().window().is_open());
     let txn = Txn::new()
@@ -52,7 +56,10 @@ async fn a_stale_leaders_write_is_refused_at_the_current_revision() {
         "{refused:?}"
     );
     assert_eq!(value(&client, "/f").await.unwrap(), b"fresh");
-    assert!(!stale.fence().window().is_open(), "it knows now");
+    assert!(
+        !stale.fence().window().is_open(),
+        "it knows that its term is over"
+    );
     assert_eq!(metric(&client, "quorate_fenced_writes_refused_total"), 1.0);
     client
         .fenced(fresh.fence(), Txn::new().put(b"/f", "again"))
@@ -96,46 +103,45 @@ async fn a_write_whose_reply_is_lost_is_unknown_although_it_was_made() {
 }
 
 #[tokio::test]
-async fn a_leader_cut_off_stops_before_etcd_lets_its_key_go_and_sends_nothing_afterwards() {
+async fn a_leader_cut_off_stops_before_its_key_expires_and_sends_nothing_afterwards() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
     let through = connect_to(vec![proxy.url()]).await;
     let mut beating = JoinSet::new();
-    let leader = lead(&through, "leader", &pulse(&mut beating)).await.unwrap();
+    let leader = lead_for(&through, "leader", SHORT_TTL, &pulse(&mut beating))
+        .await
+        .unwrap();
     let key = key_of(&etcd, &leader);
     proxy.set(Network::BlackHole);
     timeout(SOON, leader.fence().window().closed()).await.unwrap();
     assert!(value(&client, &key).await.is_some(), "the window closes first");
     proxy.set(Network::Passes);
-    let sent = || {
-        metric(
-            &through,
-            r#"quorate_etcd_request_seconds_count{operation="txn",code="Ok"}"#,
-        )
-    };
+    let sent = || requests(&through, "txn", Code::Ok);
     let before = sent();
     let refused = through.fenced(leader.fence(), Txn::new().put(b"/f", "1")).await;
     assert!(
         matches!(refused, Err(FencedError::LostLeadership(_))),
         "{refused:?}"
     );
-    assert_eq!(sent(), before, "not even asked");
+    assert_eq!(sent(), before, "no transaction was sent");
     assert_eq!(value(&client, "/f").await, None);
 }
 
 #[tokio::test]
-async fn an_answer_that_came_too_late_does_not_open_the_window_again() {
+async fn a_late_answer_does_not_open_the_window_again() {
     let etcd = TestEtcd::start().await;
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
     let through = connect_to(vec![proxy.url()]).await;
     let mut beating = JoinSet::new();
-    let leader = lead(&through, "leader", &pulse(&mut beating)).await.unwrap();
-    // Every keep-alive is answered in the end, but after the deadline that counts from its sending.
+    let leader = lead_for(&through, "leader", TTL, &pulse(&mut beating))
+        .await
+        .unwrap();
+    // Each keep-alive is answered, but after the deadline that counts from when it was sent.
     proxy.set(Network::Delays(Duration::from_millis(900)));
     timeout(SOON, leader.fence().window().closed()).await.unwrap();
     proxy.set(Network::Passes);
-    // Within this time the last of the late answers arrives (900 ms); none of them may open the window.
+    // The last of the late answers arrives within 900 ms; none of them may open the window.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!leader.fence().window().is_open());
 }

@@ -1,4 +1,4 @@
-//! Who leads, when the next one does, and that nobody else writes as the leader.
+//! The election: who leads, when the successor leads, and that no other process writes as the leader.
 
 mod candidates;
 mod fence;
@@ -14,11 +14,12 @@ use crate::support::etcd::TestEtcd;
 use crate::support::quorate::{Launch, Replicas};
 use crate::support::wait::{SOON, eventually, same};
 
-/// Long enough that no replica loses its lease for a busy machine alone.
+/// No machine is busy enough for a lease of this TTL to expire.
 const TTL: Duration = Duration::from_secs(20);
 
-/// Of tests that wait for a lease to end.
-const SHORT_TTL: Duration = Duration::from_secs(5);
+/// For tests that wait until a lease expires. A window closes 1.6 s before that: time to look at etcd, on a busy machine
+/// too.
+const SHORT_TTL: Duration = Duration::from_secs(8);
 const ELECTION: &str = "/quorate/kubernetes/reconciler/leader/";
 
 fn launch(etcd: &TestEtcd) -> Launch {
@@ -29,7 +30,7 @@ fn launch_for(etcd: &TestEtcd, ttl: Duration) -> Launch {
     Launch::on(etcd).flag(format!("--lease-ttl={}", ttl.as_secs()))
 }
 
-/// Three replicas, all of them candidates, and which of them leads.
+/// Three ready candidates, and the index of the leader.
 async fn three(etcd: &TestEtcd) -> (Replicas, usize) {
     three_for(etcd, TTL).await
 }
@@ -45,13 +46,13 @@ async fn three_for(etcd: &TestEtcd, ttl: Duration) -> (Replicas, usize) {
 }
 
 async fn wait_for_candidates(etcd: &TestEtcd, wanted: usize) {
-    eventually(SOON, "all stand for election", async || {
+    eventually(SOON, "all replicas stand for election", async || {
         same(etcd.keys(ELECTION).len(), wanted)
     })
     .await;
 }
 
-/// The keys of replicas that were given no prefix.
+/// The keys of replicas with the default prefix.
 fn store_of_replicas(client: &Etcd) -> Store {
     Store {
         etcd: client.clone(),

@@ -1,20 +1,25 @@
-//! Replicas that are asked to stop: in which order they do, and within which time (INV-10).
+//! Replicas that stop: in which order, and within which time (INV-10).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate::etcd::Fence;
 use quorate::replica::{self, ReplicaStatus, Settings};
+use quorate::term;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{ELECTION, TTL, launch, store_of_replicas, three, wait_for_candidates};
 use crate::gate::term::{Recorder, TIMES, bundle};
-use crate::support::client::{connect, store};
+use crate::support::client::{connect, lead, pulse, store};
 use crate::support::etcd::TestEtcd;
 use crate::support::hold::Hold;
 use crate::support::quorate::Replicas;
 use crate::support::wait::{SOON, eventually, same};
 
-/// The order of serving (INV-4), the other way round.
+/// The order of serving (INV-4) in reverse.
 #[tokio::test]
 async fn a_replica_that_is_asked_to_stop_is_unready_before_its_record_goes() {
     let etcd = TestEtcd::start().await;
@@ -31,19 +36,19 @@ async fn a_replica_that_is_asked_to_stop_is_unready_before_its_record_goes() {
         same(replica.status_of("/readyz").await, Some(503))
     })
     .await;
-    // It goes no further for as long as it is held: the record stands.
+    // The replica is paused here: its record still stands.
     assert!(client.get(&record).await.unwrap().0.is_some());
     between.release();
     let status = replica.ended().await;
     assert!(status.success(), "{status}");
-    eventually(SOON, "its record goes with it", async || {
+    eventually(SOON, "its record is deleted", async || {
         same(client.get(&record).await.unwrap().0.is_none(), true)
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_standby_that_is_asked_to_stop_starts_nothing_and_goes() {
+async fn a_standby_that_is_asked_to_stop_begins_no_term() {
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three(&etcd).await;
     let standby = (leader + 1) % 3;
@@ -63,7 +68,7 @@ async fn a_standby_that_is_asked_to_stop_starts_nothing_and_goes() {
 }
 
 #[tokio::test]
-async fn a_replica_stops_in_time_although_etcd_is_silent_and_at_once_when_asked_twice() {
+async fn while_etcd_is_silent_a_replica_stops_in_time_and_at_once_when_asked_twice() {
     use std::os::unix::process::ExitStatusExt;
     let mut etcd = TestEtcd::start().await;
     let patient = launch(&etcd).start("patient");
@@ -79,7 +84,7 @@ async fn a_replica_stops_in_time_although_etcd_is_silent_and_at_once_when_asked_
         replica.terminate();
         replica.wait_for_log("asked to stop").await;
     }
-    // The lease cannot be revoked now: it waits for that, within its limit.
+    // The lease cannot be revoked now: the replica tries until its limit.
     replicas.0[1].terminate();
     let status = replicas.0[1].ended().await;
     assert_eq!(
@@ -91,6 +96,56 @@ async fn a_replica_stops_in_time_although_etcd_is_silent_and_at_once_when_asked_
     assert!(status.success(), "{status}");
     assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
     etcd.members[0].resume();
+}
+
+/// Calls its function when it is dropped.
+struct AtEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tasks_of_a_term_have_ended_before_its_lease_is_revoked() {
+    let etcd = Arc::new(TestEtcd::start().await);
+    let client = connect(&etcd).await;
+    let mut beating = JoinSet::new();
+    let leadership = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
+    let (stop, ended) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+    let end = term::run(leadership, TTL, &stop, |fence, tasks| {
+        let (fence, etcd, ended, stop) = (fence.clone(), etcd.clone(), ended.clone(), stop.clone());
+        tasks.spawn(async move {
+            let _at_end = AtEnd(|| {
+                // Longer than it takes to revoke a lease.
+                std::thread::sleep(Duration::from_millis(300));
+                assert_eq!(etcd.keys("/q/kubernetes/reconciler/leader/").len(), 1);
+                assert!(!fence.window().is_open());
+                ended.store(true, Ordering::Relaxed);
+            });
+            stop.cancel();
+            std::future::pending::<()>().await;
+        });
+    })
+    .await;
+    assert_eq!(end, term::End::Stopped);
+    assert!(ended.load(Ordering::Relaxed));
+    assert_eq!(etcd.keys("/q/"), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_ends_by_itself_ends_the_term() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let mut beating = JoinSet::new();
+    let leadership = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
+    let never = CancellationToken::new();
+    let running = term::run(leadership, TTL, &never, |_, tasks| {
+        tasks.spawn(std::future::ready(()));
+    });
+    assert_eq!(timeout(SOON, running).await.unwrap(), term::End::Lost);
+    assert_eq!(etcd.keys("/q/"), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,6 +176,6 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
         };
         let (ended, ()) = tokio::join!(replica, stopping);
         assert!(ended.is_ok(), "round {round}: {ended:?}");
-        assert_eq!(etcd.keys("/q/"), [""; 0], "and nothing is left behind");
+        assert_eq!(etcd.keys("/q/"), [""; 0], "round {round} left keys");
     }
 }

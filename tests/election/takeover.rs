@@ -1,4 +1,4 @@
-//! Replicas, as processes: how leadership passes on, and how a replica goes.
+//! Replicas as processes: how leadership passes to the successor.
 
 use std::time::Instant;
 
@@ -16,14 +16,14 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Replicas, TestReplica, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
-/// The candidate that leads, by its name, and its key.
+/// The key of the leader and its name.
 fn leader_by_key(etcd: &TestEtcd) -> Option<(String, String)> {
     let found = etcd.etcdctl(&["get", "--prefix", "--sort-by=CREATE", "--limit=1", ELECTION]);
     let mut lines = found.lines();
     Some((lines.next()?.to_owned(), lines.next()?.to_owned()))
 }
 
-/// Waits until another replica leads than the one with this index; which one, and when that was seen.
+/// Waits until a replica other than `gone` leads. Returns its index, and when it was seen leading.
 async fn successor(replicas: &Replicas, gone: usize) -> (usize, Instant) {
     eventually(SOON, "another replica leads", async || {
         for (index, replica) in replicas.0.iter().enumerate() {
@@ -45,7 +45,7 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
     let asked = Instant::now();
     replicas.0[leader].terminate();
     let (next, led) = successor(&replicas, leader).await;
-    // A few round trips; a lease that were not revoked would take its whole TTL.
+    // A few round trips. If the lease were not revoked, it would take the whole TTL.
     assert!(led - asked < TTL / 2, "{:?}", led - asked);
     let status = replicas.0[leader].ended().await;
     assert!(status.success(), "{status}");
@@ -60,22 +60,22 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
 }
 
 #[tokio::test]
-async fn after_sigkill_the_next_leads_when_the_lease_is_over_and_not_before() {
+async fn after_sigkill_the_next_leads_only_once_the_lease_has_expired() {
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three_for(&etcd, SHORT_TTL).await;
     let killed = Instant::now();
     replicas.0[leader].kill().await.unwrap();
     let (_, led) = successor(&replicas, leader).await;
     let waited = led - killed;
-    // The last keep-alive was sent a sixth of the TTL ago at most, or it had been late already.
+    // The last keep-alive was sent at most a sixth of the TTL before the kill.
     assert!(
         waited > SHORT_TTL.mul_f64(0.75),
-        "{waited:?}: the old lease may still have been alive"
+        "{waited:?}: the old lease may still be alive"
     );
 }
 
 #[tokio::test]
-async fn a_leader_paused_beyond_its_ttl_steps_down_by_itself_and_stands_again() {
+async fn a_leader_paused_beyond_its_ttl_steps_down_and_stands_again() {
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three_for(&etcd, SHORT_TTL).await;
     let pid = replicas.0[leader].process().unwrap().pid();
@@ -95,7 +95,7 @@ async fn a_leader_paused_beyond_its_ttl_steps_down_by_itself_and_stands_again() 
     );
     assert!(!replicas.0[leader].leads().await && replicas.0[next].leads().await);
     replicas.0[leader].wait_ready().await;
-    // What it wrote since: its registration and its candidacy, nothing in the name of its term.
+    // Since then it wrote its registration and its candidacy, and nothing under its old term.
     let written = written_since(&connect(&etcd).await, "/quorate/", resumed_at).await;
     let registration = format!("/quorate/nodes/{name}/release");
     let own = |key: &String| *key == registration || (key.starts_with(ELECTION) && *key != old_key);
@@ -127,7 +127,7 @@ async fn a_leader_whose_key_is_deleted_makes_way_and_stands_again() {
     assert_eq!(
         replicas.leader().await.0,
         next,
-        "one leads, although the old lease lived"
+        "one leads, although the old lease is alive"
     );
     let leases = etcd.etcdctl(&["lease", "list"]);
     assert!(!leases.contains(key.strip_prefix(ELECTION).unwrap()), "{leases}");
@@ -145,7 +145,7 @@ async fn a_waiting_candidate_whose_lease_is_revoked_stands_again() {
     for key in &waiting {
         etcd.etcdctl(&["lease", "revoke", key.strip_prefix(ELECTION).unwrap()]);
     }
-    eventually(SOON, "they stand again, with other leases", async || {
+    eventually(SOON, "they stand again, on other leases", async || {
         let keys = etcd.keys(ELECTION);
         same(
             (keys.len(), keys.iter().any(|key| waiting.contains(key))),
@@ -161,13 +161,13 @@ async fn a_waiting_candidate_whose_lease_is_revoked_stands_again() {
 }
 
 #[tokio::test]
-async fn a_second_process_with_the_same_node_id_says_so_and_waits_for_the_first() {
+async fn a_second_process_with_the_same_node_id_logs_so_and_waits_for_the_first() {
     let etcd = TestEtcd::start().await;
-    let mut first = launch(&etcd).start("twin");
+    let mut first = launch(&etcd).start("same");
     first.wait_leading().await;
-    let mut second = launch(&etcd).start("twin");
+    let mut second = launch(&etcd).start("same");
     second
-        .wait_for_log("node id twin is in use by another process")
+        .wait_for_log("node id same is in use by another process")
         .await;
     assert_eq!(second.status_of("/readyz").await, Some(503));
     assert_eq!(second.status_of("/livez").await, Some(200));
@@ -177,7 +177,7 @@ async fn a_second_process_with_the_same_node_id_says_so_and_waits_for_the_first(
     second.wait_ready().await;
 }
 
-/// Registers a controller of this release on a lease that lives on for a minute.
+/// Registers a controller of this release, on a lease of a minute.
 async fn register(etcd: &TestEtcd, node: &str, release: Release) {
     let client = connect(etcd).await;
     let granted = etcd.etcdctl(&["lease", "grant", "60"]);
@@ -196,7 +196,7 @@ async fn register(etcd: &TestEtcd, node: &str, release: Release) {
 }
 
 #[tokio::test]
-async fn a_newer_release_ends_the_term_and_the_candidacies_of_the_older_until_it_is_gone() {
+async fn while_a_newer_release_is_registered_older_ones_neither_lead_nor_stand_for_election() {
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three(&etcd).await;
     register(&etcd, "newer", Release::new(999, 0, 0)).await;
@@ -205,13 +205,17 @@ async fn a_newer_release_ends_the_term_and_the_candidacies_of_the_older_until_it
     for replica in &mut replicas.0 {
         assert!(!replica.leads().await);
         replica
-            .wait_for_log("a controller of release 999.0.0 is there")
+            .wait_for_log("a controller of release 999.0.0 is running")
             .await;
         replica.wait_ready().await;
     }
     let mut late = launch(&etcd).start("late");
     late.wait_ready().await;
-    assert_eq!(etcd.keys(ELECTION), [""; 0], "nor does one that starts now stand");
+    assert_eq!(
+        etcd.keys(ELECTION),
+        [""; 0],
+        "a replica that starts now does not stand either"
+    );
     etcd.etcdctl(&["del", "/quorate/nodes/newer/release"]);
     wait_for_candidates(&etcd, 4).await;
 }
@@ -223,7 +227,7 @@ async fn an_older_or_equal_release_ends_no_term() {
     replica.wait_leading().await;
     register(&etcd, "older", Release::new(0, 0, 1)).await;
     register(&etcd, "equal", env!("CARGO_PKG_VERSION").parse().unwrap()).await;
-    // A marker behind both: once a newcomer has seen it all, so has the leader.
+    // Once a newcomer, which reads both records, stands for election, the leader has seen them too.
     let mut newcomer = launch(&etcd).start("b");
     newcomer.wait_ready().await;
     wait_for_candidates(&etcd, 2).await;
@@ -231,7 +235,7 @@ async fn an_older_or_equal_release_ends_no_term() {
     assert!(!replica.log().contains("no longer leading"));
 }
 
-/// A replica that reaches etcd through a proxy alone.
+/// A replica that reaches etcd only through a proxy.
 fn behind(proxy: &Proxy, etcd: &TestEtcd, node: &str) -> TestReplica {
     launch_for(etcd, SHORT_TTL)
         .endpoints(vec![proxy.url()])
@@ -242,7 +246,7 @@ fn behind(proxy: &Proxy, etcd: &TestEtcd, node: &str) -> TestReplica {
 }
 
 #[tokio::test]
-async fn a_replica_cut_off_is_unready_before_its_record_can_go_and_comes_back_by_itself() {
+async fn a_replica_cut_off_is_unready_before_its_record_expires_and_recovers() {
     let etcd = TestEtcd::start().await;
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
     let mut replica = behind(&proxy, &etcd, "a");
@@ -267,8 +271,10 @@ async fn a_replica_cut_off_is_unready_before_its_record_can_go_and_comes_back_by
         same(replica.leads().await, false)
     })
     .await;
+    // Its lease cannot be revoked now, and it tries for a second; but its window is closed.
+    assert_eq!(replica.metric("quorate_leader").await, 0.0);
     assert_eq!(replica.status_of("/livez").await, Some(200));
-    eventually(SOON, "etcd lets its record go", async || {
+    eventually(SOON, "its record expires", async || {
         same(client.get(&record).await.unwrap().0.is_none(), true)
     })
     .await;
@@ -279,13 +285,13 @@ async fn a_replica_cut_off_is_unready_before_its_record_can_go_and_comes_back_by
 }
 
 #[tokio::test]
-async fn a_replica_cut_off_for_less_than_its_lease_takes_its_own_record_over() {
+async fn a_replica_cut_off_for_less_than_its_ttl_takes_over_its_own_record() {
     let etcd = TestEtcd::start().await;
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
     let mut replica = behind(&proxy, &etcd, "a");
     replica.wait_ready().await;
     proxy.set(Network::Resets);
-    // Its window closes a fifth of the TTL before etcd could let the record go.
+    // Its window closes a fifth of the TTL before the record can expire.
     eventually(SOON, "it is unready", async || {
         same(replica.status_of("/readyz").await, Some(503))
     })
@@ -299,9 +305,9 @@ async fn a_replica_cut_off_for_less_than_its_lease_takes_its_own_record_over() {
     );
 }
 
-/// A plain put takes a key off its lease, so that it outlives its replica.
+/// A plain put takes a key off its lease, so that the key outlives its replica.
 #[tokio::test]
-async fn an_election_key_that_was_written_by_hand_is_told_with_what_lets_the_others_lead() {
+async fn status_names_an_election_key_that_was_written_by_hand_and_the_command_that_deletes_it() {
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three(&etcd).await;
     let status = async || quorate_on(&etcd, &["status"], "").await.expect_done();
@@ -311,10 +317,10 @@ async fn an_election_key_that_was_written_by_hand_is_told_with_what_lets_the_oth
     replicas.0[leader].terminate();
     assert!(replicas.0[leader].ended().await.success());
     assert_eq!(leader_by_key(&etcd).unwrap().0, key, "it is still there");
-    let told = status().await;
-    let (_, command) = told.split_once("etcdctl ").expect(&told);
+    let shown = status().await;
+    let (_, command) = shown.split_once("etcdctl ").expect(&shown);
     let command: Vec<&str> = command.lines().next().unwrap().split(' ').collect();
-    assert_eq!(command, ["del", &key], "{told}");
+    assert_eq!(command, ["del", &key], "{shown}");
     let json = quorate_on(&etcd, &["status", "-o", "json"], "")
         .await
         .expect_done();
@@ -339,5 +345,5 @@ async fn replicas_below_different_prefixes_do_not_see_each_other() {
     while let Some(status) = both.join_next().await {
         assert!(status.unwrap().success());
     }
-    assert_eq!(etcd.keys("/"), [""; 0], "nothing is left of either");
+    assert_eq!(etcd.keys("/"), [""; 0], "both left no keys");
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use quorate::etcd::members::{ChangeError, ChangeFault, ListedMember, MemberList, MemberReport, raft_leader};
 use quorate::etcd::{Etcd, MemberId};
+use quorate::grpc_code::Code;
 use quorate_dev::etcd::Member;
 
 use super::members::{LIMIT, list, named};
-use crate::support::client::{config, connect, connect_to, connect_with, metric, put};
+use crate::support::client::{config, connect, connect_to, connect_with, put, requests};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
@@ -149,20 +150,11 @@ async fn nothing_is_asked_of_a_member_that_was_removed_and_its_endpoint_is_gone(
     assert!(!client.live_endpoints().contains(&victim.client_urls[0]));
     // Asked by the old list, as a reader that has not noticed yet would, also once the list is known to be without it.
     assert_eq!(client.list_members().await.unwrap().members.len(), 2);
-    let asked = metric(
-        &client,
-        r#"quorate_etcd_request_seconds_count{operation="status",code="OK"}"#,
-    );
+    let asked = requests(&client, "status", Code::Ok);
     let surveys = client.survey(std::slice::from_ref(&victim), LIMIT).await;
     let said = surveys[0].health.as_ref().unwrap_err().to_string();
     assert!(said.contains("its removal was begun"), "{said}");
-    assert_eq!(
-        metric(
-            &client,
-            r#"quorate_etcd_request_seconds_count{operation="status",code="OK"}"#
-        ),
-        asked
-    );
+    assert_eq!(requests(&client, "status", Code::Ok), asked);
     let gone = etcd
         .members
         .iter_mut()

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::following;
-use crate::support::client::{commit, config, connect_with, lead, pulse, put};
+use crate::support::client::{TTL, commit, config, connect_with, lead, lead_for, pulse, put};
 use crate::support::etcd::{ClientTls, PASSWORD, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, TestReplica};
@@ -38,7 +38,7 @@ async fn tls_with_client_certificates_serves_the_whole_layer() {
     let _following = following(&client);
     let mut beating = JoinSet::new();
     let pulse = pulse(&mut beating);
-    let leader = lead(&client, "leader", &pulse).await.unwrap();
+    let leader = lead_for(&client, "leader", TTL, &pulse).await.unwrap();
     let window = leader.fence().window();
     let before = window.remaining();
     eventually(SOON, "the lease is renewed over TLS", async || {
@@ -104,10 +104,7 @@ async fn certificates_that_change_on_disk_are_taken_up_without_losing_leadership
     std::fs::copy(&tls.renewed.cert, &tls.client.cert).unwrap();
     replica.wait_for_log("connected anew").await;
     replica.lease_renewed().await;
-    assert_eq!(
-        replica.metric("quorate_leader_transitions_total").await,
-        Some(1.0)
-    );
+    assert_eq!(replica.metric("quorate_leader_transitions_total").await, 1.0);
     assert!(replica.leads().await);
 }
 
@@ -164,10 +161,7 @@ async fn an_authority_is_replaced_by_another_on_disk_without_losing_leadership()
 
     replica.wait_ready().await;
     assert!(replica.leads().await);
-    assert_eq!(
-        replica.metric("quorate_leader_transitions_total").await,
-        Some(1.0)
-    );
+    assert_eq!(replica.metric("quorate_leader_transitions_total").await, 1.0);
 }
 
 fn with_password(etcd: &TestEtcd, password: &str) -> Config {
@@ -232,7 +226,9 @@ async fn a_password_that_changes_in_etcd_and_on_disk_is_taken_up_without_losing_
     let client = connect_with(config).await;
     let _following = following(&client);
     let mut beating = JoinSet::new();
-    let leader = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
+    let leader = lead_for(&client, "leader", TTL, &pulse(&mut beating))
+        .await
+        .unwrap();
     let changed = "a staple for the battery";
     etcd.change_password(changed);
     with_password(&etcd, changed);

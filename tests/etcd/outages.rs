@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use quorate::etcd::{Etcd, Session, Txn};
+use quorate::grpc_code::Code;
 use tokio::task::JoinSet;
 
 use super::following;
 use crate::support::client::{
-    commit, config, connect, connect_to, connect_with, lead, metric, pulse, put, store,
+    TTL, commit, config, connect, connect_to, connect_with, lead_for, pulse, put, requests_so_far, store,
 };
 use crate::support::etcd::{READS_BEGUN, TestEtcd};
 use crate::support::proxy::{Network, Proxy};
@@ -68,12 +69,7 @@ async fn a_learner_is_no_endpoint() {
         "--learner",
         "--peer-urls=http://127.0.0.1:1",
     ]);
-    let looks = || {
-        metric(
-            &client,
-            r#"quorate_etcd_request_seconds_count{operation="member_list",code="OK"}"#,
-        )
-    };
+    let looks = || requests_so_far(&client, "member_list", Code::Ok);
     let before = looks();
     eventually(SOON, "the member list is looked at again", async || {
         // The second of them began after the learner was there; the third after that was acted upon.
@@ -116,7 +112,7 @@ async fn a_leader_stays_when_the_leading_member_of_three_is_killed() {
         replicas.0[leader]
             .metric("quorate_leader_transitions_total")
             .await,
-        Some(1.0)
+        1.0
     );
 }
 
@@ -160,7 +156,9 @@ async fn a_paused_member_costs_one_of_three_no_more_than_a_few_requests() {
     let client = connect(&etcd).await;
     let _following = following(&client);
     let mut beating = JoinSet::new();
-    let leader = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
+    let leader = lead_for(&client, "leader", TTL, &pulse(&mut beating))
+        .await
+        .unwrap();
     let follower = (raft_leader(&etcd).await + 1) % 3;
     etcd.members[follower].pause();
     let rest: Vec<String> = (0..3)

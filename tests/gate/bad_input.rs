@@ -1,4 +1,4 @@
-//! Command lines and surroundings that cannot work: a clear message, the right exit code, nothing written.
+//! Command lines and environments that cannot work: each has a clear message and its exit code, and writes nothing.
 
 use quorate_dev::pki::Authority;
 use quorate_dev::ports;
@@ -6,9 +6,9 @@ use quorate_dev::ports;
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
 use crate::support::quorate::{Finished, quorate, quorate_with};
 
-/// Both commands that begin by connecting, with this for etcd.
+/// Runs both commands that connect to etcd first, with these flags.
 async fn both(flags: &[&str]) -> [Finished; 2] {
-    // What may get better by waiting is tried again; that must not take half a minute here.
+    // What may pass is tried again for this long: by default half a minute.
     let limit = "--start-limit-ms=1500";
     let run = [
         "run",
@@ -23,7 +23,7 @@ async fn both(flags: &[&str]) -> [Finished; 2] {
     [run, wait]
 }
 
-/// That both fail with this code and all of these words, and say nothing on stdout.
+/// Asserts that both commands fail with this code and all of these words, and print nothing to stdout.
 async fn refused(code: i32, flags: &[&str], words: &[&str]) {
     for finished in both(flags).await {
         assert_eq!(finished.code, code, "{flags:?}: {finished:?}");
@@ -140,7 +140,7 @@ async fn files_that_are_missing_or_hold_something_else_are_named() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_named() {
+async fn an_address_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = format!("--listen={}", taken.local_addr().unwrap());
     let finished = quorate(["run", "--no-kubernetes", "--node-id=a", &listen]).await;
@@ -163,7 +163,7 @@ async fn an_etcd_that_cannot_be_reached_is_named_with_what_to_check() {
             && stderr.contains("check --etcd-endpoints"),
         "{stderr}"
     );
-    // A replica waits half a minute for it, and says so at once.
+    // A replica tries again for half a minute, and logs so at once.
     let wait = quorate([
         "run",
         "--no-kubernetes",
@@ -199,10 +199,10 @@ async fn certificates_of_another_authority_are_refused_on_either_side() {
     )
     .await;
     refused(1, &[&endpoints, &own_ca], &["received fatal alert", hint]).await;
-    // The keys of two files that do not belong together.
+    // A certificate with the key of another one.
     let other_key = flag("key", &tls.renewed.key);
     refused(1, &[&endpoints, &own_ca, &cert, &other_key], &["--etcd-key"]).await;
-    // Plain HTTP towards TLS, and the other way round.
+    // Plain HTTP to a server with TLS.
     let plain = format!(
         "--etcd-endpoints={}",
         etcd.endpoints_flag().replace("https://", "http://")
@@ -212,7 +212,7 @@ async fn certificates_of_another_authority_are_refused_on_either_side() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_and_a_missing_permission_with_how_to_grant_it() {
+async fn a_wrong_password_and_a_missing_permission_are_named_with_a_hint() {
     let etcd = TestEtcd::with_password("/q", 60).await;
     let file = etcd.directory().join("password");
     let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());

@@ -1,4 +1,4 @@
-//! Who keeps the status from being restricted, and what proves that nobody does.
+//! Which nodes keep the status from being restricted, and the proof that none does.
 
 use quorate::etcd::Revision;
 use quorate::gate::plan::BundleVersions;
@@ -10,7 +10,7 @@ use super::term::{Cluster, TIMES, Term, bundle, only, read_status, registration,
 use crate::support::client::put;
 use crate::support::wait::{SOON, eventually, same};
 
-/// A leader at 0.5.0 that excludes what is below 0.3.0, over a status that admits it from 0.1.0 on.
+/// A leader at 0.5.0 that excludes releases below 0.3.0, over a status that admits them from 0.1.0 on.
 async fn restricting(cluster: &Cluster) -> (BundleVersions, Term) {
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
     let bundle = bundle(5, 3);
@@ -18,7 +18,7 @@ async fn restricting(cluster: &Cluster) -> (BundleVersions, Term) {
     (bundle, term)
 }
 
-/// That the term is blocked by exactly this, and shows it everywhere.
+/// Waits until the term is blocked by exactly this, and shows so everywhere.
 async fn wait_blocked(cluster: &Cluster, term: &Term, message: &str) {
     let message = format!("waiting for {message}");
     let status_json = cluster
@@ -29,7 +29,7 @@ async fn wait_blocked(cluster: &Cluster, term: &Term, message: &str) {
         (&status_json["state"], &status_json["version"]),
         (&"DONE".into(), &"0.4.0".into())
     );
-    eventually(SOON, "it is announced", async || {
+    eventually(SOON, "an announcement", async || {
         same(term.recorder.announced().last().cloned(), Some(message.clone()))
     })
     .await;
@@ -63,6 +63,26 @@ async fn a_replica_of_an_incompatible_release_blocks_until_it_is_gone() {
 }
 
 #[tokio::test]
+async fn the_restricted_status_no_longer_names_the_nodes_that_were_in_the_way() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let bundle = bundle(5, 3);
+    let revision = cluster.register("leader", release(5)).await;
+    let recorder = cluster.recorder();
+    recorder.let_passes_end(false);
+    let (published, releases) = watch::channel(blocked_by(&bundle, &["old"], revision));
+    let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
+    wait_blocked(&cluster, &term, "node old at 0.1.0, needs 0.3.0").await;
+    published.send_replace(Some(only(&bundle, revision)));
+    // The first pass hangs: what `status.json` says now was written with the restriction.
+    term.recorder.pass(1).await;
+    let json = cluster
+        .wait_for_status_json(|json| json["state"] == "WORKING")
+        .await;
+    assert!(json["degraded"].is_null(), "{json}");
+}
+
+#[tokio::test]
 async fn a_node_flagged_as_controller_blocks_until_it_is_upgraded() {
     let cluster = Cluster::start().await;
     cluster.put_node("n1", release(2)).await;
@@ -81,7 +101,7 @@ async fn a_node_flagged_as_controller_blocks_until_it_is_upgraded() {
 }
 
 #[tokio::test]
-async fn a_newer_node_blocks_as_it_is_to_reconcile_instead() {
+async fn a_newer_node_blocks_because_it_should_reconcile_instead() {
     let cluster = Cluster::start().await;
     cluster.register("new", release(6)).await;
     let (_, term) = restricting(&cluster).await;
@@ -102,31 +122,31 @@ async fn an_older_node_that_the_status_already_excludes_blocks_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_parsed_blocks_by_name_until_it_is_mended() {
+async fn a_record_that_cannot_be_parsed_blocks_by_name_until_it_is_corrected() {
     let cluster = Cluster::start().await;
     put(&cluster.client, "/q/nodes/garbage", [0xff, 0xff]).await;
-    put(&cluster.client, &registration("nobody"), [0xff, 0xff]).await;
+    put(&cluster.client, &registration("empty"), [0xff, 0xff]).await;
     cluster.put_node_called("one", "another", release(5)).await;
     let (_, term) = restricting(&cluster).await;
     let unreadable = |name: &str| format!("node {name}, whose record cannot be parsed");
-    let all = ["garbage", "nobody", "one"].map(unreadable).join("; ");
+    let all = ["empty", "garbage", "one"].map(unreadable).join("; ");
     wait_blocked(&cluster, &term, &all).await;
     cluster.put_node("garbage", release(5)).await;
-    cluster.register("nobody", release(5)).await;
+    cluster.register("empty", release(5)).await;
     wait_blocked(&cluster, &term, &unreadable("one")).await;
     cluster.put_node("one", release(5)).await;
     wait_done(&cluster, &term).await;
 }
 
 #[tokio::test]
-async fn a_node_that_changes_between_look_and_write_refuses_the_write_and_the_next_look_succeeds() {
+async fn a_node_that_changes_after_the_releases_were_read_refuses_the_restriction() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
     let bundle = bundle(5, 3);
-    let looked_at = cluster.register("c2", release(5)).await;
-    // The look knows nothing of this: an incompatible node that came just after it.
+    let read_at = cluster.register("c2", release(5)).await;
+    // An incompatible node comes just after the releases were read.
     let came = cluster.register("old", release(1)).await;
-    let (published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let (published, releases) = watch::channel(Some(only(&bundle, read_at)));
     let term = cluster.term_refused_twice(&bundle, releases).await;
     assert_eq!(
         cluster.status().await.unwrap(),
@@ -138,13 +158,13 @@ async fn a_node_that_changes_between_look_and_write_refuses_the_write_and_the_ne
         term.leadership.fence().window().is_open(),
         "a refusal for nodes does not end the term"
     );
-    // The node goes; deletes do not show in revisions, so what was proven at its coming holds.
+    // The node goes. A delete leaves no revision in the range, so the proof holds from the revision at which it came.
     cluster.unregister("old").await;
     published.send_replace(Some(only(&bundle, came)));
     wait_done(&cluster, &term).await;
 }
 
-/// What the leader sees while these nodes at 0.1.0 are in its way.
+/// The releases while these nodes at 0.1.0 are in the way.
 fn blocked_by(bundle: &BundleVersions, nodes: &[&str], revision: Revision) -> Option<Releases> {
     let outside: Vec<_> = nodes.iter().map(|node| (release(1), node.to_string())).collect();
     Some(Releases {
@@ -158,13 +178,13 @@ async fn the_same_blocker_that_comes_back_is_shown_again() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
     let bundle = bundle(5, 3);
-    let looked_at = cluster.register("c2", release(5)).await;
+    let read_at = cluster.register("c2", release(5)).await;
     let came = cluster.register("old", release(1)).await;
     let (published, releases) = watch::channel(blocked_by(&bundle, &["old"], came));
     let term = cluster.term_on(&bundle, TIMES, releases).await;
     wait_blocked(&cluster, &term, "node old at 0.1.0, needs 0.3.0").await;
-    // A look that missed it: the attempt is refused, and then it is seen again.
-    published.send_replace(Some(only(&bundle, looked_at)));
+    // Releases without the node: the attempt is refused, and then the node is in the way again.
+    published.send_replace(Some(only(&bundle, read_at)));
     eventually(SOON, "the attempt is refused", async || {
         same(cluster.gate_blocked(), 0)
     })
@@ -175,7 +195,7 @@ async fn the_same_blocker_that_comes_back_is_shown_again() {
 }
 
 #[tokio::test]
-async fn an_announcement_that_takes_long_is_neither_cut_short_by_a_change_of_a_node_nor_in_the_way() {
+async fn an_announcement_that_hangs_is_not_cut_short_and_delays_no_restriction() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
     let bundle = bundle(5, 3);
@@ -209,7 +229,11 @@ async fn an_announcement_that_takes_long_is_neither_cut_short_by_a_change_of_a_n
     .await;
     published.send_replace(Some(only(&bundle, revision)));
     wait_done(&cluster, &term).await;
-    assert_eq!(term.recorder.announced().len(), 2, "nobody waited for it");
+    assert_eq!(
+        term.recorder.announced().len(),
+        2,
+        "the restriction did not wait for it"
+    );
 }
 
 #[tokio::test]

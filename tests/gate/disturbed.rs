@@ -1,20 +1,21 @@
-//! A status that someone else writes, and leaders that go in the middle of it.
+//! A status that someone else writes, and leaders that die while they reconcile.
 
 use std::time::Duration;
 
 use quorate::etcd::Txn;
 use quorate::gate::controller::{GateController, Times};
 use quorate::gate::status::{State, Status};
+use quorate::grpc_code::Code;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::term::{Cluster, TIMES, bundle, only, read_status, release, status};
-use crate::support::client::{commit, config, connect_with, lead, metric, store};
+use crate::support::client::{commit, config, connect_with, lead, requests, store};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
-/// What another release could have put there: field 16 with three bytes, field 20 with a number.
+/// Fields of a newer release: field 16 with three bytes, field 20 with a number.
 const NEWER_FIELDS: [u8; 9] = [0x82, 0x01, 3, b'n', b'e', b'w', 0xa0, 0x01, 7];
 
 #[tokio::test]
@@ -27,14 +28,14 @@ async fn a_malformed_status_counts_as_none() {
         assert_eq!(
             during.as_deref(),
             Some(garbage),
-            "until it is reconciled nobody is admitted"
+            "until everything is reconciled no release is admitted"
         );
         cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     }
 }
 
 #[tokio::test]
-async fn fields_of_a_newer_release_outlive_every_rewrite() {
+async fn fields_of_a_newer_release_survive_every_rewrite() {
     let cluster = Cluster::start().await;
     let mut stored = status(State::Done, 6, 1).encode();
     stored.extend_from_slice(&NEWER_FIELDS);
@@ -58,9 +59,9 @@ async fn fields_of_a_newer_release_outlive_every_rewrite() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_deleted_emptied_garbled_or_replaced_under_the_leader_is_planned_anew_at_once() {
+async fn a_status_that_someone_else_changes_is_planned_again_at_once() {
     let cluster = Cluster::start().await;
-    // Passes come from new plans alone.
+    // Only a new plan makes a pass.
     let term = cluster.term(&bundle(5, 3)).await;
     let done = status(State::Done, 5, 3);
     cluster.wait_for_status(&done).await;
@@ -87,13 +88,13 @@ async fn a_status_that_is_deleted_emptied_garbled_or_replaced_under_the_leader_i
         cluster.wait_for_status_json(|json| json["state"] == "DONE").await;
         assert!(term.leadership.fence().window().is_open());
     }
-    // A status that excluded more than the own one was restricted first, not widened.
+    // The last one excluded more than the bundle does: it was restricted first, not widened.
     let last = term.recorder.passes().pop().unwrap().status.unwrap();
     assert_eq!(Status::decode(&last).unwrap(), status(State::Working, 5, 9));
 }
 
 #[tokio::test]
-async fn whoever_keeps_rewriting_the_status_does_not_make_the_leader_hot() {
+async fn a_status_that_is_rewritten_all_the_time_makes_no_hot_loop() {
     let cluster = Cluster::start().await;
     let term = cluster.term(&bundle(5, 3)).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
@@ -101,7 +102,7 @@ async fn whoever_keeps_rewriting_the_status_does_not_make_the_leader_hot() {
     let begun = std::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         cluster.put_status(status(State::Done, 4, 3).encode()).await;
-        // How fast it is rewritten: much faster than the leader may answer.
+        // The status is rewritten much faster than the leader may react.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let passes = term.recorder.passes().len() - before;
@@ -110,34 +111,34 @@ async fn whoever_keeps_rewriting_the_status_does_not_make_the_leader_hot() {
 }
 
 #[tokio::test]
-async fn a_status_that_changes_while_it_is_reconciled_is_not_overwritten_by_the_old_plan() {
+async fn a_status_that_changes_during_a_pass_is_not_overwritten_by_the_old_plan() {
     let cluster = Cluster::start().await;
     let recorder = cluster.recorder();
     recorder.let_passes_end(false);
     let (_published, releases) = watch::channel(None);
     let term = cluster.term_of(&bundle(5, 3), TIMES, releases, recorder).await;
     term.recorder.pass(1).await;
-    // An operator, say, who restores a backup.
+    // As an operator does who restores a backup.
     cluster.put_status(status(State::Done, 4, 3).encode()).await;
     let second = term.recorder.pass(2).await;
     assert_eq!(
         second.status.unwrap(),
         status(State::Working, 4, 3).encode(),
-        "the pass of the old plan was cut short, and the new plan says so"
+        "the pass of the old plan was cut short"
     );
     term.recorder.let_passes_end(true);
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
 }
 
 #[tokio::test]
-async fn a_status_that_changes_in_the_last_moment_of_a_pass_is_not_overwritten_by_done() {
+async fn a_status_that_changes_at_the_end_of_a_pass_is_not_overwritten_by_done() {
     let cluster = Cluster::start().await;
     let recorder = cluster.recorder();
-    // It excludes more than what is being reconciled.
+    // This status excludes more than the bundle does.
     recorder.disturb(status(State::Done, 9, 9));
     let bundle = bundle(5, 3);
-    let looked_at = cluster.register("leader", release(5)).await;
-    let (_published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let read_at = cluster.register("leader", release(5)).await;
+    let (_published, releases) = watch::channel(Some(only(&bundle, read_at)));
     let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     let second = term.recorder.pass(2).await.status.unwrap();
     assert_eq!(Status::decode(&second).unwrap(), status(State::Working, 5, 9));
@@ -190,16 +191,11 @@ async fn what_a_write_without_an_answer_left_in_status_json_is_corrected() {
     let mut gate = JoinSet::new();
     gate.spawn(controller.run());
     cluster.wait_for_status_json(|json| json["state"] == "DONE").await;
-    // Begun only once the leader knows that.
+    // This pass begins only once the write of DONE is confirmed.
     recorder.change();
     recorder.pass(2).await;
-    // It is written that a pass failed, but the leader is not told, and the next pass succeeds.
-    let unanswered = || {
-        metric(
-            &through,
-            r#"quorate_etcd_request_seconds_count{operation="txn",code="DeadlineExceeded"}"#,
-        )
-    };
+    // The leader writes that a pass failed, but loses the reply; the next pass succeeds.
+    let unanswered = || requests(&through, "txn", Code::DeadlineExceeded);
     let before = unanswered();
     proxy.set(Network::LosesReplies);
     recorder.will(Err("the apiserver is away"));
@@ -208,7 +204,7 @@ async fn what_a_write_without_an_answer_left_in_status_json_is_corrected() {
         .wait_for_status_json(|json| !json["degraded"].is_null())
         .await;
     recorder.will(Ok(()));
-    eventually(SOON, "it gives the answer up", async || {
+    eventually(SOON, "the write times out", async || {
         same(unanswered() > before, true)
     })
     .await;
@@ -218,8 +214,9 @@ async fn what_a_write_without_an_answer_left_in_status_json_is_corrected() {
         .await;
 }
 
-/// A leader dies while it reconciles; what it left, and that the next one finishes it.
-async fn carried_on(stored: Option<Status>, left: Option<Status>) {
+/// Has a leader die while it reconciles over the status `stored`. Asserts that it left the status `left`, and that its
+/// successor completes the work.
+async fn completed_by_successor(stored: Option<Status>, left: Option<Status>) {
     let cluster = Cluster::start().await;
     if let Some(stored) = stored {
         cluster.put_status(stored.encode()).await;
@@ -227,8 +224,8 @@ async fn carried_on(stored: Option<Status>, left: Option<Status>) {
     let bundle = bundle(5, 3);
     let recorder = cluster.recorder();
     recorder.let_passes_end(false);
-    let looked_at = cluster.register("c1", release(5)).await;
-    let (_published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let read_at = cluster.register("c1", release(5)).await;
+    let (_published, releases) = watch::channel(Some(only(&bundle, read_at)));
     let first = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     first.recorder.pass(1).await;
     first.die(&cluster.etcd).await;
@@ -238,19 +235,19 @@ async fn carried_on(stored: Option<Status>, left: Option<Status>) {
     assert_eq!(
         during.map(|value| Status::decode(&value).unwrap()),
         left,
-        "never wider in between"
+        "the successor does not widen it"
     );
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
 }
 
 #[tokio::test]
-async fn a_first_start_that_was_cut_short_is_finished_by_the_next_leader() {
-    carried_on(None, None).await;
+async fn a_first_start_that_was_interrupted_is_completed_by_the_successor() {
+    completed_by_successor(None, None).await;
 }
 
 #[tokio::test]
-async fn an_upgrade_that_was_cut_short_is_finished_by_the_next_leader() {
-    carried_on(
+async fn an_upgrade_that_was_interrupted_is_completed_by_the_successor() {
+    completed_by_successor(
         Some(status(State::Done, 4, 3)),
         Some(status(State::Working, 4, 3)),
     )
@@ -258,8 +255,8 @@ async fn an_upgrade_that_was_cut_short_is_finished_by_the_next_leader() {
 }
 
 #[tokio::test]
-async fn an_upgrade_cut_short_after_restricting_is_finished_by_the_next_leader() {
-    carried_on(
+async fn an_upgrade_interrupted_after_restricting_is_completed_by_the_successor() {
+    completed_by_successor(
         Some(status(State::Done, 4, 1)),
         Some(status(State::Working, 4, 3)),
     )
@@ -267,8 +264,8 @@ async fn an_upgrade_cut_short_after_restricting_is_finished_by_the_next_leader()
 }
 
 #[tokio::test]
-async fn a_rollback_cut_short_after_restricting_is_finished_by_the_next_leader() {
-    carried_on(
+async fn a_rollback_interrupted_after_restricting_is_completed_by_the_successor() {
+    completed_by_successor(
         Some(status(State::Done, 6, 4)),
         Some(status(State::Working, 5, 4)),
     )
@@ -276,7 +273,7 @@ async fn a_rollback_cut_short_after_restricting_is_finished_by_the_next_leader()
 }
 
 #[tokio::test]
-async fn the_gate_goes_on_after_etcd_stood_still() {
+async fn the_gate_works_on_after_etcd_hung() {
     let mut cluster = Cluster::start().await;
     let often = Times {
         pass_interval: Duration::from_millis(200),
@@ -284,8 +281,8 @@ async fn the_gate_goes_on_after_etcd_stood_still() {
     };
     let term = cluster.term_with(&bundle(5, 3), often).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
-    // It stands still for two of the passes' intervals, so that one falls into it, and for less than the lease lasts:
-    // the term must outlive it.
+    // etcd hangs for two intervals, so that a pass falls into that time, and for less than the lease lasts: the term
+    // must survive it.
     cluster.etcd.members[0].pause();
     tokio::time::sleep(Duration::from_millis(400)).await;
     cluster.etcd.members[0].resume();

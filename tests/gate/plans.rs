@@ -1,4 +1,4 @@
-//! From election to DONE by each of the four plans, and the passes afterwards.
+//! From election to DONE by each of the four plans, and the passes after that.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::term::{Cluster, TIMES, bundle, read_status, release, status};
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test]
-async fn without_a_status_everything_is_reconciled_before_there_is_one() {
+async fn without_a_status_everything_is_reconciled_before_one_is_written() {
     let cluster = Cluster::start().await;
     let slow = Times {
         settle: Duration::from_secs(3600),
@@ -18,7 +18,10 @@ async fn without_a_status_everything_is_reconciled_before_there_is_one() {
     };
     let term = cluster.term_with(&bundle(5, 3), slow).await;
     let first = term.recorder.pass(1).await;
-    assert_eq!(first.status, None, "and there was nobody to wait for");
+    assert_eq!(
+        first.status, None,
+        "without a status there is no leader to settle"
+    );
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
     let status_json = cluster.wait_for_status_json(|json| json["state"] == "DONE").await;
     assert_eq!(
@@ -43,7 +46,7 @@ async fn the_final_status_is_left_alone_and_status_json_names_the_new_leader() {
     assert_eq!(read_status(&cluster.store).await.unwrap().mod_revision, written);
 }
 
-/// What the status is while the first pass runs, and that it is DONE afterwards.
+/// Returns the status during the first pass, and asserts that it is DONE after it.
 async fn status_while_reconciling(stored: Status, version: u32, minimum: u32) -> Status {
     let cluster = Cluster::start().await;
     cluster.put_status(stored.encode()).await;
@@ -84,7 +87,7 @@ async fn a_rollback_admits_only_what_both_states_do_before_anything_is_reconcile
 }
 
 #[tokio::test]
-async fn over_an_existing_status_nothing_is_reconciled_until_the_leader_before_has_settled() {
+async fn over_an_existing_status_the_first_pass_waits_for_the_previous_leaders_requests() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 5, 3).encode()).await;
     let settling = Times {
@@ -98,7 +101,7 @@ async fn over_an_existing_status_nothing_is_reconciled_until_the_leader_before_h
 }
 
 #[tokio::test]
-async fn a_first_pass_that_fails_is_repeated_until_it_succeeds_and_shows_why() {
+async fn a_first_pass_that_fails_is_repeated_and_shown_until_it_succeeds() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 3).encode()).await;
     let recorder = cluster.recorder();
@@ -126,7 +129,7 @@ async fn a_first_pass_that_fails_is_repeated_until_it_succeeds_and_shows_why() {
 }
 
 #[tokio::test]
-async fn a_later_pass_that_fails_degrades_and_one_that_succeeds_mends_without_touching_the_status() {
+async fn a_later_pass_that_fails_sets_degraded_until_one_succeeds() {
     let cluster = Cluster::start().await;
     let term = cluster.term(&bundle(5, 3)).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
@@ -138,7 +141,7 @@ async fn a_later_pass_that_fails_degrades_and_one_that_succeeds_mends_without_to
         .wait_for_status_json(|json| !json["degraded"].is_null())
         .await;
     assert_eq!(status_json["state"], "DONE");
-    // Repeated by itself, and with another message it is still the same trouble.
+    // The pass is repeated by itself; another message does not change since when the state is degraded.
     let began = since(&status_json);
     let count = term.recorder.passes().len();
     term.recorder.pass(count + 1).await;
@@ -170,7 +173,7 @@ async fn passes_that_change_nothing_write_nothing() {
 }
 
 #[tokio::test]
-async fn a_change_is_answered_by_a_pass_at_once_and_many_by_few() {
+async fn many_changes_cost_few_passes() {
     let cluster = Cluster::start().await;
     let term = cluster.term(&bundle(5, 3)).await;
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
@@ -180,7 +183,7 @@ async fn a_change_is_answered_by_a_pass_at_once_and_many_by_few() {
     .await;
     for _ in 0..100 {
         term.recorder.change();
-        // How far apart they are: for half a second something changes all the time.
+        // For half a second there is a change every 5 ms.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let answered = term.recorder.pass(2).await;

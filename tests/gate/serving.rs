@@ -1,10 +1,11 @@
-//! The order of serving: registered first, judged after, and never ready beside a state that excludes it (INV-4).
+//! The order of serving: a replica registers, then reads the status, and is never ready while the status excludes it
+//! (INV-4).
 
 use std::time::Duration;
 
 use quorate::gate::Requirements;
 use quorate::gate::readiness::Readiness;
-use quorate::gate::registration::{Registrant, keep_registered};
+use quorate::gate::registration::{Registered, Registrant, keep_registered};
 use quorate::gate::status::State;
 use quorate::release::Release;
 use quorate::store::Store;
@@ -13,11 +14,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::term::{Cluster, TIMES, bundle, only, registration, release, status};
-use crate::support::client::{TTL, connect_to, store};
+use crate::support::client::{LONG_TTL, TTL, connect_to, lead, store};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
-/// The part of a replica that serves: registration and readiness.
+/// The parts of a replica that bear on serving: registration and readiness.
 struct Serving {
     readiness: Readiness,
     stop: CancellationToken,
@@ -25,7 +26,12 @@ struct Serving {
 }
 
 impl Serving {
+    /// On a registration that outlasts the test.
     fn start(cluster: &Cluster, store: &Store, node: &str, release: Release) -> Self {
+        Self::start_for(cluster, store, node, release, LONG_TTL)
+    }
+
+    fn start_for(cluster: &Cluster, store: &Store, node: &str, release: Release, ttl: Duration) -> Self {
         let readiness = Readiness::default();
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -34,7 +40,7 @@ impl Serving {
             node: node.parse().unwrap(),
             version: release.into(),
             process: format!("process of {node}"),
-            ttl: TTL,
+            ttl,
         };
         let (registering, pulse, stopped) = (store.clone(), cluster.pulse().clone(), stop.clone());
         tasks.spawn(async move {
@@ -69,24 +75,24 @@ impl Serving {
         .await;
     }
 
-    /// Waits until it is registered and judged, and not ready for this reason.
+    /// Waits until it is registered, and not ready for this reason.
     async fn wait_refused(&self, reason: &str) {
         eventually(SOON, "it is refused", async || {
             match (self.readiness.registered(), self.readiness.gate()) {
-                (true, Err(told)) if told.to_string().contains(reason) => Ok(()),
+                (true, Err(refused)) if refused.to_string().contains(reason) => Ok(()),
                 seen => Err(format!("{seen:?}")),
             }
         })
         .await;
     }
 
-    /// The same for one that must not have been ready at any moment on the way there.
+    /// The same. Panics if it is ready at any moment before that.
     async fn wait_refused_unready(&self, reason: &str) {
         eventually(SOON, "it is refused", async || {
             let (registered, gate) = (self.readiness.registered(), self.readiness.gate());
-            assert!(!(registered && gate.is_ok()), "ready on the way (INV-4)");
+            assert!(!(registered && gate.is_ok()), "ready before that (INV-4)");
             match gate {
-                Err(told) if registered && told.to_string().contains(reason) => Ok(()),
+                Err(refused) if registered && refused.to_string().contains(reason) => Ok(()),
                 gate => Err(format!("registered: {registered}, {gate:?}")),
             }
         })
@@ -102,15 +108,46 @@ impl Serving {
 }
 
 #[tokio::test]
-async fn a_replica_that_registers_before_the_restriction_refuses_it_and_serves_until_it_goes() {
+async fn a_replica_without_a_registration_is_not_ready_while_its_lease_is_alive() {
+    let cluster = Cluster::start().await;
+    let revision = cluster.put_status(status(State::Done, 5, 3).encode()).await;
+    let leadership = lead(&cluster.client, "leader", cluster.pulse()).await.unwrap();
+    let window = leadership.fence().window().clone();
+    let (registering, registered) = watch::channel(Some(Registered { revision, window }));
+    let requirements = Requirements {
+        release: release(5),
+        min_reconciler: release(3),
+    };
+    let readiness = Readiness::default();
+    let (keeping, store) = (readiness.clone(), cluster.store.clone());
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let never = CancellationToken::new();
+        keeping.keep(&store, Some(requirements), registered, never).await;
+    });
+    let serves = async |wanted| {
+        eventually(SOON, "readiness", async || {
+            let seen = (readiness.registered(), readiness.gate().is_ok());
+            same(seen, (wanted, wanted))
+        })
+        .await;
+    };
+    serves(true).await;
+    registering.send_replace(None);
+    serves(false).await;
+    assert!(leadership.fence().window().is_open());
+}
+
+#[tokio::test]
+async fn a_replica_that_registers_before_the_restriction_has_it_refused_and_serves() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
     let bundle = bundle(5, 3);
-    let looked_at = cluster.register("leader", release(5)).await;
-    // After the leader's look, before its transaction.
+    let read_at = cluster.register("leader", release(5)).await;
+    // After the leader read the releases, before its transaction.
     let old = Serving::start(&cluster, &cluster.store, "old", release(1));
     old.wait_ready().await;
-    let (published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let (published, releases) = watch::channel(Some(only(&bundle, read_at)));
     let term = cluster.term_refused_twice(&bundle, releases).await;
     assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
     assert!(old.ready() && term.recorder.passes().is_empty());
@@ -126,8 +163,8 @@ async fn a_replica_that_registers_after_the_restriction_never_becomes_ready() {
     let bundle = bundle(5, 3);
     let recorder = cluster.recorder();
     recorder.let_passes_end(false);
-    let looked_at = cluster.register("leader", release(5)).await;
-    let (_published, releases) = watch::channel(Some(only(&bundle, looked_at)));
+    let read_at = cluster.register("leader", release(5)).await;
+    let (_published, releases) = watch::channel(Some(only(&bundle, read_at)));
     let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     term.recorder.pass(1).await;
     let old = Serving::start(&cluster, &cluster.store, "old", release(1));
@@ -150,7 +187,7 @@ async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica
         recorder.let_passes_end(false);
         let (published, releases) = watch::channel(None);
         let old = Serving::start(&cluster, &cluster.store, "old", release(1));
-        // Not a wait: the interleaving of this round, from before its registration to long after it was judged.
+        // The interleaving of this round: from before its registration to long after it read the status.
         tokio::time::sleep(Duration::from_millis(round)).await;
         let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
         published.send_replace(Some(only(&bundle, leader.max(stored))));
@@ -165,8 +202,8 @@ async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica
         if restricted {
             old.wait_refused_unready("below the minimum").await;
         }
-        // Whatever came first, it stays so: the transaction counts the registration, WaitReady the status. Both sides
-        // go on meanwhile, and may not change it.
+        // Whichever came first, it stays so: the transaction sees the registration, or WaitReady sees the status. Both
+        // sides go on during this time, and must not change that.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let restricted = cluster.status().await.unwrap() == status(State::Working, 4, 3);
         assert!(!(restricted && old.ready()), "round {round}");
@@ -176,12 +213,12 @@ async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica
 }
 
 #[tokio::test]
-async fn a_replica_that_the_status_excludes_from_now_on_stops_being_ready() {
+async fn a_replica_that_the_status_comes_to_exclude_is_no_longer_ready() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 5, 3).encode()).await;
     let serving = Serving::start(&cluster, &cluster.store, "a", release(4));
     serving.wait_ready().await;
-    // By force of an operator; a leader would have waited.
+    // As an operator does by force: a leader would wait.
     cluster.put_status(status(State::Done, 6, 5).encode()).await;
     serving.wait_refused("below the minimum").await;
     cluster.put_status(status(State::Done, 5, 3).encode()).await;
@@ -192,7 +229,7 @@ async fn a_replica_that_the_status_excludes_from_now_on_stops_being_ready() {
 }
 
 #[tokio::test]
-async fn a_replica_whose_registration_is_deleted_is_judged_anew_under_another_one() {
+async fn a_replica_whose_registration_is_deleted_registers_again() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 5, 3).encode()).await;
     let serving = Serving::start(&cluster, &cluster.store, "a", release(4));
@@ -211,20 +248,20 @@ async fn a_replica_whose_registration_is_deleted_is_judged_anew_under_another_on
     .await;
     serving.wait_ready().await;
     serving.stop().await;
-    assert!(record().await.is_none(), "it takes its record back when it goes");
+    assert!(record().await.is_none(), "it deletes its record when it stops");
 }
 
 #[tokio::test]
-async fn a_replica_cut_off_and_excluded_meanwhile_does_not_come_back_ready() {
+async fn a_replica_that_is_excluded_while_cut_off_does_not_come_back_ready() {
     let cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 4, 1).encode()).await;
     let proxy = Proxy::in_front_of(&cluster.etcd.endpoints()[0]);
     let cut_off = store(&connect_to(vec![proxy.url()]).await);
-    let old = Serving::start(&cluster, &cut_off, "old", release(1));
+    let old = Serving::start_for(&cluster, &cut_off, "old", release(1), TTL);
     old.wait_ready().await;
     proxy.set(Network::BlackHole);
     let term = cluster.term(&bundle(5, 3)).await;
-    // The record goes only when the window has long closed, and only then is the status restricted.
+    // The record expires after the window closed, and only then the status is restricted.
     term.recorder.pass(1).await;
     assert!(!old.ready(), "INV-4");
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;

@@ -1,4 +1,4 @@
-//! One term of the gate's controller on a real etcd, with a reconciler that records.
+//! One term of the gate's controller on a real etcd, with a reconciler that records its calls.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use quorate::gate::plan::BundleVersions;
 use quorate::gate::releases::Releases;
 use quorate::gate::status::{State, Status};
 use quorate::gate::watch_nodes::watch_nodes;
+use quorate::grpc_code::Code;
 use quorate::proto::{Metadata, Node, NodeStatus, Registration};
 use quorate::release::{Release, Version};
 use quorate::store::Store;
@@ -19,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{commit, connect, lead, metric, put, store};
+use crate::support::client::{commit, connect, lead, put, requests, store};
 use crate::support::etcd::TestEtcd;
 use crate::support::wait::{SOON, eventually, same};
 
@@ -28,7 +29,7 @@ pub fn release(minor: u32) -> Release {
     Release::new(0, minor, 0)
 }
 
-/// What a replica of this release runs, with one number for both minimums.
+/// The bundle of release 0.`version`.0, with 0.`minimum`.0 as both minimums.
 pub fn bundle(version: u32, minimum: u32) -> BundleVersions {
     BundleVersions {
         version: release(version).into(),
@@ -42,22 +43,22 @@ pub fn status(state: State, version: u32, minimum: u32) -> Status {
     Status::new(state, release(version).into(), release(minimum))
 }
 
-/// Waits short enough for tests; passes only where something asks for one.
+/// Short waits. A pass is made only when a test triggers it.
 pub const TIMES: Times = Times {
     settle: Duration::from_millis(50),
     pass_interval: Duration::from_secs(3600),
 };
 
-/// What a pass found.
+/// A pass over the resources.
 #[derive(Clone, Debug)]
 pub struct Pass {
     /// When it began.
     pub at: Instant,
-    /// The status at that moment.
+    /// The value of the status key at that time.
     pub status: Option<Vec<u8>>,
 }
 
-/// Stands in for the Kubernetes resources: what it would do begins where a pass begins.
+/// Stands in for the Kubernetes resources.
 #[derive(Clone)]
 pub struct Recorder {
     store: Store,
@@ -86,7 +87,7 @@ impl Recorder {
         }
     }
 
-    /// What every pass from now on results in.
+    /// Sets the result of every pass from now on.
     pub fn will(&self, outcome: Result<(), &str>) {
         *self.outcome.lock().unwrap() = outcome.map_err(|message| PassFailed {
             reason: "Rejected",
@@ -94,22 +95,23 @@ impl Recorder {
         });
     }
 
-    /// Whether passes end, or go on until they may.
+    /// Sets whether passes end. While they may not, a pass hangs.
     pub fn let_passes_end(&self, may_end: bool) {
         self.may_end.send_replace(may_end);
     }
 
-    /// Whether announcements end, or hang until they may, as with an API server that does not answer.
+    /// Sets whether announcements end. While they may not, an announcement hangs, as with an API server that does not
+    /// answer.
     pub fn let_announcements_end(&self, may_end: bool) {
         self.may_announce.send_replace(may_end);
     }
 
-    /// Has someone else write this status in the last moment of the next pass.
+    /// Has someone else write this status at the end of the next pass.
     pub fn disturb(&self, status: Status) {
         *self.disturbance.lock().unwrap() = Some(status);
     }
 
-    /// Something that is managed changed.
+    /// Reports a change of a managed object.
     pub fn change(&self) {
         self.change.notify_one();
     }
@@ -118,17 +120,17 @@ impl Recorder {
         self.passes.lock().unwrap().clone()
     }
 
-    /// Every announcement that was begun.
+    /// Every announcement that began.
     pub fn announcing(&self) -> Vec<String> {
         self.announcing.lock().unwrap().clone()
     }
 
-    /// Those of them that came to their end.
+    /// The announcements that ended by themselves.
     pub fn announced(&self) -> Vec<String> {
         self.announced.lock().unwrap().clone()
     }
 
-    /// Waits until this many passes have begun; the last of them.
+    /// Waits until this many passes began, and returns the last of them.
     pub async fn pass(&self, count: usize) -> Pass {
         eventually(SOON, "passes", async || {
             let passes = self.passes();
@@ -171,7 +173,7 @@ impl Reconcile for Recorder {
     }
 }
 
-/// The status key as it is.
+/// Reads the status key.
 pub async fn read_status(store: &Store) -> Option<KeyValue> {
     store.etcd.get(&store.keys.status()).await.unwrap().0
 }
@@ -206,7 +208,7 @@ impl Cluster {
         &self.pulse
     }
 
-    /// As someone who is not the leader would.
+    /// Writes the status as someone who is not the leader.
     pub async fn put_status(&self, value: impl Into<Vec<u8>>) -> Revision {
         let key = String::from_utf8(self.store.keys.status()).unwrap();
         put(&self.client, &key, value).await.revision
@@ -228,7 +230,7 @@ impl Cluster {
         .await;
     }
 
-    /// `status.json`, once it fulfils the condition.
+    /// Waits until `status.json` fulfils the condition, and returns it.
     pub async fn wait_for_status_json(&self, condition: impl Fn(&Value) -> bool) -> Value {
         let key = self.store.keys.status_json();
         eventually(SOON, "status.json", async || {
@@ -242,7 +244,7 @@ impl Cluster {
         .await
     }
 
-    /// Registers a process of this release, as a replica does, but without an end.
+    /// Registers a process of this release, as a replica does, but without a lease.
     pub async fn register(&self, node: &str, release: Release) -> Revision {
         let record = Registration {
             version: Some(Version::from(release).to_proto()),
@@ -264,7 +266,7 @@ impl Cluster {
         self.put_node_called(name, name, release).await
     }
 
-    /// The same with something else as `metadata.name`.
+    /// The same with `name` as `metadata.name`.
     pub async fn put_node_called(&self, key: &str, name: &str, release: Release) -> Revision {
         let node = Node {
             metadata: Some(Metadata {
@@ -283,7 +285,7 @@ impl Cluster {
             .revision
     }
 
-    /// Wins the election and holds the gate, with the releases that watch-nodes sees.
+    /// Wins the election and holds the gate, with the releases from watch-nodes.
     pub async fn term(&self, bundle: &BundleVersions) -> Term {
         self.term_with(bundle, TIMES).await
     }
@@ -298,7 +300,7 @@ impl Cluster {
         term
     }
 
-    /// Wins the election and holds the gate, with releases fed by hand.
+    /// Wins the election and holds the gate, with the releases that the test publishes.
     pub async fn term_on(
         &self,
         bundle: &BundleVersions,
@@ -309,21 +311,16 @@ impl Cluster {
         self.term_of(bundle, times, releases, recorder).await
     }
 
-    /// The same, up to where it has tried twice to restrict. Nothing else may be written meanwhile.
+    /// The same. Returns once two attempts to restrict were made; the test writes nothing else meanwhile.
     pub async fn term_refused_twice(
         &self,
         bundle: &BundleVersions,
         releases: watch::Receiver<Option<Releases>>,
     ) -> Term {
-        let transactions = || {
-            metric(
-                &self.client,
-                r#"quorate_etcd_request_seconds_count{operation="txn",code="OK"}"#,
-            )
-        };
+        let transactions = || requests(&self.client, "txn", Code::Ok);
         let before = transactions();
         let term = self.term_on(bundle, TIMES, releases).await;
-        // One transaction for the candidacy, then the attempts.
+        // One transaction enters the election, then come the attempts.
         eventually(SOON, "restricting is tried twice", async || {
             same(transactions() >= before + 3.0, true)
         })
@@ -331,7 +328,7 @@ impl Cluster {
         term
     }
 
-    /// The same as [`Cluster::term_on`] with a recorder that was told before what to do.
+    /// The same as [`Cluster::term_on`] with this recorder.
     pub async fn term_of(
         &self,
         bundle: &BundleVersions,
@@ -373,7 +370,7 @@ pub fn registration(node: &str) -> String {
     format!("/q/nodes/{node}/release")
 }
 
-/// Nobody but the own release runs, as known at this revision.
+/// At this revision no release but that of the bundle runs.
 pub fn only(bundle: &BundleVersions, revision: Revision) -> Releases {
     Releases {
         least: bundle.version.release,
@@ -394,7 +391,7 @@ pub struct Term {
 }
 
 impl Term {
-    /// Ends it as a process that dies does, but without the wait for its lease.
+    /// Ends it as the death of its process does, but without the wait until its lease expires.
     pub async fn die(mut self, etcd: &TestEtcd) {
         self.gate.shutdown().await;
         self.tasks.shutdown().await;

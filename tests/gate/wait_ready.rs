@@ -16,13 +16,13 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{binary, quorate};
 use crate::support::wait::{SOON, eventually, same};
 
-/// 0.4.0, which needs a state reconciled by 0.2.0.
+/// Release 0.4.0, which requires a state reconciled by 0.2.0.
 const REQUIREMENTS: Requirements = Requirements {
     release: quorate::release::Release::new(0, 4, 0),
     min_reconciler: quorate::release::Release::new(0, 2, 0),
 };
 
-/// Waits beside the test, writing down the reasons.
+/// Waits beside the test, and records the reasons.
 struct Waiting {
     reasons: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
     task: JoinSet<()>,
@@ -32,10 +32,10 @@ impl Waiting {
     fn start(store: &quorate::store::Store) -> Self {
         let reasons = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
         let mut task = JoinSet::new();
-        let (store, told) = (store.clone(), reasons.clone());
+        let (store, recorded) = (store.clone(), reasons.clone());
         task.spawn(async move {
             wait_ready(&store, REQUIREMENTS, |reason| {
-                told.lock().unwrap().push(reason.to_string())
+                recorded.lock().unwrap().push(reason.to_string())
             })
             .await;
         });
@@ -46,7 +46,7 @@ impl Waiting {
         self.reasons.lock().unwrap().clone()
     }
 
-    /// Waits until this many reasons were told; the last of them.
+    /// Waits until this many reasons were reported, and returns the last of them.
     async fn reason(&self, count: usize) -> String {
         eventually(SOON, "reasons", async || {
             let reasons = self.reasons();
@@ -69,7 +69,7 @@ impl Waiting {
 }
 
 #[tokio::test]
-async fn each_reason_to_wait_is_told_once_until_the_state_is_compatible() {
+async fn each_new_reason_to_wait_is_reported_once() {
     let cluster = Cluster::start().await;
     let waiting = Waiting::start(&cluster.store);
     assert!(waiting.reason(1).await.contains("no reconciler status"));
@@ -81,7 +81,7 @@ async fn each_reason_to_wait_is_told_once_until_the_state_is_compatible() {
         excluded.contains("0.4.0 is below the minimum compatible release 0.5.0"),
         "{excluded}"
     );
-    // The same in other words is no other reason.
+    // Another state with the same minimum gives the same reason.
     cluster.put_status(status(State::Working, 6, 5).encode()).await;
     cluster.put_status(status(State::Done, 1, 0).encode()).await;
     let behind = waiting.reason(4).await;
@@ -94,14 +94,14 @@ async fn each_reason_to_wait_is_told_once_until_the_state_is_compatible() {
     assert_eq!(
         waiting.reason(5).await,
         waiting.reasons()[0],
-        "a reason that comes back is told again"
+        "a reason that comes back is reported again"
     );
     cluster.put_status(status(State::Working, 3, 4).encode()).await;
     assert_eq!(waiting.ends().await.len(), 5, "WORKING does not block");
 }
 
 #[tokio::test]
-async fn a_compatible_status_that_is_there_already_admits_without_a_word() {
+async fn a_compatible_status_that_exists_already_gives_no_reason_to_wait() {
     let cluster = Cluster::start().await;
     for state in [State::Done, State::Working] {
         cluster.put_status(status(state, 2, 4).encode()).await;
@@ -110,7 +110,7 @@ async fn a_compatible_status_that_is_there_already_admits_without_a_word() {
 }
 
 #[tokio::test]
-async fn it_goes_on_over_a_restart_of_etcd_a_broken_connection_and_a_compaction() {
+async fn waiting_survives_a_restart_of_etcd_a_broken_connection_and_a_compaction() {
     let mut cluster = Cluster::start().await;
     cluster.put_status(status(State::Done, 1, 0).encode()).await;
     let proxy = Proxy::in_front_of(&cluster.etcd.endpoints()[0]);
@@ -136,14 +136,14 @@ async fn it_goes_on_over_a_restart_of_etcd_a_broken_connection_and_a_compaction(
     waiting.ends().await;
 }
 
-/// The command on this etcd, with these further arguments.
+/// Runs the command on this etcd, with these further arguments.
 async fn command(etcd: &TestEtcd, args: &[&str]) -> crate::support::quorate::Finished {
     let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
     quorate([&["wait-ready", "--prefix=/q", &endpoints], args].concat()).await
 }
 
 #[tokio::test]
-async fn the_command_tells_by_its_exit_code_whether_the_release_is_admitted() {
+async fn the_exit_code_says_whether_the_release_is_admitted() {
     let cluster = Cluster::start().await;
     let release_flag = format!("--release={}", REQUIREMENTS.release);
     let args = [&*release_flag, "--min-reconciler-release=0.2.0", "--timeout=1s"];
@@ -179,7 +179,7 @@ async fn the_command_tells_by_its_exit_code_whether_the_release_is_admitted() {
 }
 
 #[tokio::test]
-async fn the_command_ends_when_the_status_arrives_over_a_restart_of_etcd() {
+async fn the_command_survives_a_restart_of_etcd() {
     let mut cluster = Cluster::start().await;
     let endpoints = format!("--etcd-endpoints={}", cluster.etcd.endpoints_flag());
     let mut waiting = JoinSet::new();
@@ -217,7 +217,7 @@ async fn the_command_ends_when_the_status_arrives_over_a_restart_of_etcd() {
 }
 
 #[tokio::test]
-async fn the_command_waits_on_although_nobody_reads_what_it_says() {
+async fn the_command_waits_on_when_the_reader_of_its_output_is_gone() {
     let cluster = Cluster::start().await;
     let mut waiting = Command::new(binary())
         .args(["wait-ready", "--prefix=/q", "--release=0.4.0", "--timeout=50s"])
@@ -227,7 +227,7 @@ async fn the_command_waits_on_although_nobody_reads_what_it_says() {
         .spawn()
         .unwrap();
     drop(waiting.stdout.take());
-    // After the first reason to wait.
+    // It watches after it printed the first reason.
     eventually(SOON, "the command watches", async || {
         same(
             cluster.etcd.members[0]
@@ -243,7 +243,7 @@ async fn the_command_waits_on_although_nobody_reads_what_it_says() {
 }
 
 #[tokio::test]
-async fn the_command_goes_on_with_other_members_than_the_one_that_it_was_given() {
+async fn the_command_uses_other_members_than_the_one_that_it_was_given() {
     let mut etcd = TestEtcd::with(3, &[]).await;
     let endpoint = format!("--etcd-endpoints={}", etcd.members[0].client_url);
     let mut waiting = JoinSet::new();
@@ -272,7 +272,7 @@ async fn the_command_goes_on_with_other_members_than_the_one_that_it_was_given()
 }
 
 #[tokio::test]
-async fn the_command_outlives_its_token_and_the_member_that_it_began_with() {
+async fn the_command_survives_the_end_of_its_token_and_of_the_member_that_issued_it() {
     let mut etcd = TestEtcd::with_password("/q", 1).await;
     let file = etcd.directory().join("password");
     std::fs::write(&file, PASSWORD).unwrap();
@@ -293,7 +293,7 @@ async fn the_command_outlives_its_token_and_the_member_that_it_began_with() {
         )
     })
     .await;
-    // Tokens live in the memory of the member that gave them.
+    // A member keeps the tokens that it issued in memory.
     etcd.members[0].kill().await.unwrap();
     etcd.members[0].start().await.unwrap();
     // Protobuf by hand: state DONE; version 0.4.0; minimum compatible release 0.1.0.

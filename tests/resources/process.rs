@@ -34,7 +34,7 @@ async fn drift_is_mended_at_once() {
     let in_place = Bundle::builtin().manifests.len();
     assert_eq!(
         replica.metric(r#"quorate_resources{result="created"}"#).await,
-        Some(f64::from(u32::try_from(in_place).unwrap()))
+        f64::from(u32::try_from(in_place).unwrap())
     );
 
     let before = kubernetes.get(ROLE).await.unwrap()["rules"].clone();
@@ -163,10 +163,7 @@ async fn trouble_is_reported_in_the_status_in_events_and_in_the_log() {
     replica
         .wait_for_log("already exists and is not managed by this bundle")
         .await;
-    assert_eq!(
-        replica.metric(r#"quorate_resources{result="failed"}"#).await,
-        Some(1.0)
-    );
+    assert_eq!(replica.metric(r#"quorate_resources{result="failed"}"#).await, 1.0);
     let note = eventually(SOON, "an Event", async || {
         let events = kubernetes
             .get("/apis/events.k8s.io/v1/namespaces/kube-system/events")

@@ -9,7 +9,7 @@ use quorate::proto::join::Progress;
 
 use super::removals;
 use super::world::World;
-use crate::architecture::sources;
+use crate::layers::source::Files;
 use crate::support::doomed::Doomed;
 use crate::support::proxy::Proxy;
 use crate::support::quorate::{Launch, TestReplica};
@@ -75,11 +75,9 @@ pub async fn lost(mut replica: TestReplica, point: &str) {
 #[test]
 fn at_every_point_of_roles_a_leader_dies_or_loses_a_reply_in_these_tests() {
     let mut points = BTreeSet::new();
-    for (path, text) in sources() {
-        if path.starts_with("src/roles") {
-            let quoted = text.split('"').filter(|quoted| quoted.starts_with("roles."));
-            points.extend(quoted.map(str::to_owned));
-        }
+    for (_, file) in Files::below(&["src/roles"]).iter() {
+        let quoted = file.text.split('"').filter(|quoted| quoted.starts_with("roles."));
+        points.extend(quoted.map(str::to_owned));
     }
     let tested = [
         &TO_LEARNER[..],

@@ -4,6 +4,7 @@ use quorate::etcd::{Etcd, Fence};
 use quorate::kube::events::Notice;
 use quorate::roles::controller::{RoleController, Settings};
 use quorate::store::{Keys, Store};
+use quorate::term::Notices;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -48,11 +49,11 @@ impl Leader {
     /// One on this connection, which lives with these tasks.
     pub async fn elect_on(store: Store, settings: Settings, following: JoinSet<()>) -> Self {
         let mut term = leader::Leader::elect(&store, "test").await;
-        let (sender, notices) = mpsc::channel(1000);
+        let (sending, notices) = Notices::channel(1000);
         let controller = RoleController {
             store,
             fence: term.fence().clone(),
-            notices: Some(sender),
+            notices: sending,
             settings,
         };
         term.work(controller.run());
@@ -76,9 +77,10 @@ impl Leader {
         self.term.work_ended().await;
     }
 
-    /// A sample of its metrics by its full name with labels; 0 where it was never counted.
-    pub fn metric(&self, sample: &str) -> f64 {
-        self.term.metric(sample).unwrap_or(0.0)
+    /// A series of its metrics, by its name with labels.
+    #[track_caller]
+    pub fn metric(&self, series: &str) -> f64 {
+        self.term.metric(series)
     }
 
     /// Waits until a sample of its metrics has this value.

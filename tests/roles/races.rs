@@ -136,7 +136,7 @@ async fn a_join_whose_node_is_demoted_before_the_intent_is_written_adds_nobody_a
         looked(&world).await;
         world.wait_voters(&["etcd-1"]).await;
         world.wait_records(&["etcd-1"]).await;
-        assert_eq!(replica.metric(transition).await.unwrap_or(0.0), 0.0, "{point}");
+        assert_eq!(replica.metric(transition).await, 0.0, "{point}");
         replica.stop().await.unwrap();
     }
 }

@@ -4,17 +4,22 @@ use std::time::Duration;
 
 use quorate::etcd::election::{CampaignError, Leadership, campaign};
 use quorate::etcd::{Committed, Config, Etcd, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher};
-use quorate::metrics::{self, Metrics};
+use quorate::grpc_code::Code;
+use quorate::metrics::Metrics;
 use quorate::store::{Keys, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::etcd::TestEtcd;
+use super::metrics;
 use super::wait::{SOON, eventually};
 
-/// The least TTL that one etcd member grants as asked, in every release.
+/// The least TTL that one etcd member grants as requested, in every release. For tests of the end of a lease.
 pub const TTL: Duration = Duration::from_secs(2);
+
+/// No machine is busy enough for a lease of this TTL to expire during a test.
+pub const LONG_TTL: Duration = Duration::from_secs(60);
 
 /// Limits short enough for tests of what happens when they are over.
 pub fn config(endpoints: Vec<String>) -> Config {
@@ -75,15 +80,37 @@ pub fn pulse(tasks: &mut JoinSet<()>) -> Pulse {
     pulse
 }
 
-/// Campaigns below the election prefix of [`store`], without an end.
+/// Campaigns below the election prefix of [`store`], on a lease that outlasts the test.
 pub async fn lead(etcd: &Etcd, name: &str, pulse: &Pulse) -> Result<Leadership, CampaignError> {
-    let election = store(etcd).keys.election();
-    campaign(etcd, &election, name, TTL, pulse, &CancellationToken::new()).await
+    lead_for(etcd, name, LONG_TTL, pulse).await
 }
 
-/// A sample of the connection's metrics by its full name with labels; 0 where it was never counted.
-pub fn metric(etcd: &Etcd, sample: &str) -> f64 {
-    metrics::sample(&etcd.metrics().encode(), sample).unwrap_or(0.0)
+/// Campaigns below the election prefix of [`store`], on a lease of this TTL.
+pub async fn lead_for(
+    etcd: &Etcd,
+    name: &str,
+    ttl: Duration,
+    pulse: &Pulse,
+) -> Result<Leadership, CampaignError> {
+    let election = store(etcd).keys.election();
+    campaign(etcd, &election, name, ttl, pulse, &CancellationToken::new()).await
+}
+
+/// A series of the connection's metrics ([`metrics::value`]).
+#[track_caller]
+pub fn metric(etcd: &Etcd, series: &str) -> f64 {
+    metrics::value(&etcd.metrics().encode(), series)
+}
+
+/// How many requests of an operation ended with this code over this connection ([`metrics::requests`]).
+#[track_caller]
+pub fn requests(etcd: &Etcd, operation: &str, code: Code) -> f64 {
+    metrics::requests(&etcd.metrics().encode(), operation, code)
+}
+
+/// The same for an operation that may not have been requested yet ([`metrics::requests_so_far`]).
+pub fn requests_so_far(etcd: &Etcd, operation: &str, code: Code) -> f64 {
+    metrics::requests_so_far(&etcd.metrics().encode(), operation, code)
 }
 
 /// The keys below a prefix that were written or deleted after this revision, as often as they were.

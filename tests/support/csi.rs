@@ -10,11 +10,11 @@ use quorate::csi::{
     SecretValue, Secrets, Topology, VolumeCapability, VolumeId, VolumeName,
 };
 use quorate::metrics::Metrics;
-use quorate_dev::csi_plugin::control::Order;
 use quorate_dev::csi_plugin::faults::{Answer, Fault, Happening};
 use quorate_dev::csi_plugin::log::Call;
+use quorate_dev::csi_plugin::options::Options;
+use quorate_dev::csi_plugin::order::Order;
 use quorate_dev::csi_plugin::process::PluginProcess;
-use quorate_dev::csi_plugin::server::Options;
 use tempfile::TempDir;
 
 use super::quorate::programs;

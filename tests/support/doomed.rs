@@ -21,7 +21,8 @@ const ABORTED: i32 = 6;
 /// etcd deletes them when the leases expire, so that its successor need not wait that long.
 pub struct Doomed {
     point: &'static str,
-    replica: TestReplica,
+    /// The process.
+    pub replica: TestReplica,
     store: Store,
 }
 

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use quorate::etcd::election::{Leadership, campaign};
 use quorate::etcd::{Config, Fence};
-use quorate::metrics;
 use quorate::store::{Keys, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{connect_with, pulse};
+use super::metrics;
 use super::wait::{SOON, eventually};
 
 /// However busy the machine is: terms end here when the test says so.
@@ -58,9 +58,10 @@ impl Leader {
         ended.expect("it ends").expect("it was given something").unwrap();
     }
 
-    /// A sample of its metrics by its full name with labels; None where it was never counted.
-    pub fn metric(&self, sample: &str) -> Option<f64> {
-        metrics::sample(&self.metrics(), sample)
+    /// A series of its metrics ([`metrics::value`]).
+    #[track_caller]
+    pub fn metric(&self, series: &str) -> f64 {
+        metrics::value(&self.metrics(), series)
     }
 
     pub fn metrics(&self) -> String {

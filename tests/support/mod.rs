@@ -15,6 +15,7 @@ pub mod etcd;
 pub mod hold;
 pub mod kubernetes;
 pub mod leader;
+pub mod metrics;
 pub mod proxy;
 pub mod quorate;
 pub mod wait;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use quorate::metrics;
 use quorate_dev::replica::{Options, Replica};
 use quorate_dev::workspace::{self, Programs};
 use serde_json::Value;
@@ -16,6 +15,7 @@ use tokio::time::timeout;
 
 use super::etcd::{ClientTls, TestEtcd};
 use super::kubernetes::Kubernetes;
+use super::metrics;
 use super::wait::{SOON, eventually, same};
 
 /// The program under test.
@@ -227,10 +227,10 @@ impl TestReplica {
         self.status_of("/leaderz").await == Some(200)
     }
 
-    /// A sample of `/metrics` by its full name with labels, as in `quorate_resources{result="applied"}`.
-    pub async fn metric(&self, sample: &str) -> Option<f64> {
-        let body = self.get("/metrics").await.ok()?.body;
-        metrics::sample(&body, sample)
+    /// A series of `/metrics` ([`metrics::value`]), as in `quorate_resources{result="applied"}`.
+    pub async fn metric(&self, series: &str) -> f64 {
+        let page = self.get("/metrics").await.unwrap();
+        metrics::value(&page.body, series)
     }
 
     /// Waits until the leader's lease was renewed once more than now.

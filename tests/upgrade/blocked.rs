@@ -1,4 +1,4 @@
-//! A restriction that has to wait: for whom, how that is seen, and that nothing happens before.
+//! A restriction that waits: for which nodes, where that is shown, and that nothing is written before.
 
 use prost::Message as _;
 use quorate::etcd::Txn;
@@ -14,7 +14,7 @@ use crate::support::hold::Hold;
 use crate::support::quorate::{TestReplica, quorate_with, status_json};
 use crate::support::wait::{SOON, eventually, same};
 
-/// A node that is a controller of some release.
+/// The document of a node that is a controller of this release.
 fn node(release: &str) -> String {
     format!(
         "apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: c2}}\n\
@@ -30,7 +30,7 @@ async fn apply(deployment: &Deployment<'_>, text: &str, further: &[&str]) {
     quorate_with(args, Some(text), &[]).await.expect_done();
 }
 
-/// Waits until the leader says whom it waits for, everywhere that it says so.
+/// Waits until the leader shows everywhere which nodes it waits for.
 async fn wait_blocked(deployment: &Deployment<'_>, leader: &TestReplica, by: &str) {
     let message = format!("waiting for {by}");
     let shown = deployment.wait_shown(&message).await;
@@ -38,8 +38,8 @@ async fn wait_blocked(deployment: &Deployment<'_>, leader: &TestReplica, by: &st
     let json = status_json(deployment.cluster.etcd(), &deployment.prefix()).unwrap();
     assert_eq!(json["degraded"]["message"], message, "{json}");
     assert_eq!(json["degraded"]["reason"], "WaitingForNodes", "{json}");
-    assert_eq!(leader.metric("quorate_gate_blocked").await, Some(1.0));
-    eventually(SOON, "an Event says so", async || {
+    assert_eq!(leader.metric("quorate_gate_blocked").await, 1.0);
+    eventually(SOON, "an Event", async || {
         let events = "/apis/events.k8s.io/v1/namespaces/kube-system/events";
         let events = deployment.cluster.kubernetes.get(events).await.unwrap();
         let found = events["items"].as_array().unwrap().iter().any(|event| {
@@ -50,7 +50,7 @@ async fn wait_blocked(deployment: &Deployment<'_>, leader: &TestReplica, by: &st
     .await;
 }
 
-/// Registers something else's release, without a lease, at once.
+/// Registers another process at this release, without a lease.
 async fn register(deployment: &Deployment<'_>, node: &str, release: &str) {
     let record = Registration {
         version: Some(Version::from(super::release(release)).to_proto()),
@@ -63,7 +63,7 @@ async fn register(deployment: &Deployment<'_>, node: &str, release: &str) {
 }
 
 #[tokio::test]
-async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgraded_or_gone() {
+async fn an_incompatible_node_delays_a_restriction_until_it_is_upgraded_or_gone() {
     let cluster = Cluster::start().await;
     let shop = cluster.deployment("shop");
     let first = Shipped::of("shop", "1.0.0", "1.0.0", "1.0.0");
@@ -81,15 +81,15 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
     .await;
     apply(&shop, &node("0.9.0"), &["--subresource=status"]).await;
 
-    // Held up where it has seen that nobody is in the way, and not yet written.
-    let looked = Hold::at("gate.restricting");
-    let mut new = looked
-        .on(shop.launch_with_lease(10).bundle(second.bundle()))
+    // Paused after it read that no node is in the way, before it writes.
+    let before_write = Hold::at("gate.restricting");
+    let mut new = before_write
+        .on(shop.launch().bundle(second.bundle()))
         .start("new");
     witness.watch(&new, &second);
     new.wait_leading().await;
 
-    // It serves, as does the old one: nothing is restricted, nothing written.
+    // Both the new and the old replica serve: nothing is restricted, nothing written.
     wait_blocked(
         &shop,
         &new,
@@ -101,7 +101,7 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
     assert!(!old.leads().await);
     old.stop().await.unwrap();
     wait_blocked(&shop, &new, "node c2 at 0.9.0, needs 1.1.0").await;
-    // What nobody can read may be anything.
+    // A record that cannot be parsed may be a controller of any release.
     put(&cluster.client, "/shop/nodes/garbled", vec![0xff, 0xff, 0xff]).await;
     wait_blocked(
         &shop,
@@ -113,17 +113,17 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
     wait_blocked(&shop, &new, "node garbled, whose record cannot be parsed").await;
     assert_eq!(shop.status_line().await, first.done());
 
-    // A node that comes between that look and the transaction: that one is refused.
+    // A node that comes after the releases were read: the transaction is refused.
     cluster.etcd().etcdctl(&["del", "/shop/nodes/garbled"]);
-    looked.reached().await;
+    before_write.reached().await;
     register(&shop, "late-1", "1.0.0").await;
-    looked.release();
+    before_write.release();
     new.wait_for_log("restricting the reconciler status was refused")
         .await;
     wait_blocked(&shop, &new, "node late-1 at 1.0.0, needs 1.1.0").await;
     assert_eq!(shop.status_line().await, first.done());
 
-    // The other way round: restricted first. Whoever comes then never serves, however long reconciling takes.
+    // The other order: restricted first. A replica that comes then never serves, however long reconciling takes.
     cluster.pause_kubernetes();
     cluster.etcd().etcdctl(&["del", "/shop/nodes/late-1/release"]);
     eventually(SOON, "the status is restricted", async || {
@@ -137,13 +137,13 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
     witness.watch(&late, &first);
     let excluded = "release 1.0.0 is below the minimum compatible release 1.1.0 of the reconciled state";
     wait_unready(&late, excluded).await;
-    assert_eq!(new.metric("quorate_gate_blocked").await, Some(0.0));
+    assert_eq!(new.metric("quorate_gate_blocked").await, 0.0);
     cluster.resume_kubernetes();
     shop.wait_done(&second).await;
     wait_unready(&late, excluded).await;
     let log = late.log();
     assert!(!log.contains("the reconciled state admits this replica"), "{log}");
-    eventually(SOON, "nothing is wrong any more", async || {
+    eventually(SOON, "degraded is cleared", async || {
         let json = status_json(cluster.etcd(), "/shop").unwrap();
         same(json["degraded"].clone(), Value::Null)
     })
@@ -151,7 +151,7 @@ async fn an_older_incompatible_node_holds_a_restriction_back_until_it_is_upgrade
 
     assert!(witness.finish().await > 0);
     let history = History::of(&cluster).await;
-    history.assert_nobody_was_admitted_to_a_state_that_excludes_it(&shop, &[&first, &second]);
+    history.assert_no_release_was_admitted_that_the_state_excludes(&shop, &[&first, &second]);
     let restricted = "WORKING by 1.0.0, minimum compatible release 1.1.0";
     assert_eq!(
         history.statuses(&shop),

@@ -1,4 +1,4 @@
-//! Small bundles of different releases, on disk.
+//! Small bundles of several releases, on disk.
 
 use std::fs;
 use std::path::Path;
@@ -6,20 +6,20 @@ use std::path::Path;
 use quorate::release;
 use tempfile::TempDir;
 
-/// A release with its bundle: three ConfigMaps that say which release they are of. One is the same object in all
-/// releases, one cannot be changed and so is deleted and created anew, one is there in this release alone.
+/// A release with its bundle: three ConfigMaps that name the release. One is the same object in all releases, one is
+/// immutable and so replaced by each release, one is in this release alone.
 pub struct Release {
-    /// Its number.
+    /// The release of the bundle.
     pub release: release::Release,
-    /// The least release that must have reconciled before it serves.
+    /// The least release that must have reconciled before this one serves.
     pub min_reconciler: release::Release,
-    /// The least release that gets along with its state.
+    /// The least release that is compatible with its state.
     pub min_apiserver: release::Release,
     directory: TempDir,
 }
 
 impl Release {
-    /// Writes the bundle `name` of a release, with the least reconciler and the least API server's release.
+    /// Writes the bundle `name` of a release with these minimums.
     pub fn of(name: &str, release: &str, min_reconciler: &str, min_apiserver: &str) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("quorate-test-")
@@ -60,7 +60,7 @@ impl Release {
         self.directory.path()
     }
 
-    /// The status once it is in place, in one line.
+    /// The status once the bundle is in place, in one line.
     pub fn done(&self) -> String {
         format!(
             "DONE by {}, minimum compatible release {}",
@@ -68,7 +68,8 @@ impl Release {
         )
     }
 
-    /// Whether a status with this version and minimum keeps it from serving: WaitReady, spelled out once more.
+    /// Whether a status with this version and minimum keeps it from serving: the rules of WaitReady, written a second
+    /// time.
     pub fn is_excluded_by(&self, version: release::Release, minimum: release::Release) -> bool {
         self.release < minimum || version < self.min_reconciler
     }

@@ -1,71 +1,59 @@
-//! The leader dies at each step of an upgrade and of a rollback, and the next one ends it.
+//! The leader dies at each step of an upgrade and of a rollback, and its successor completes it.
 
 use std::collections::BTreeSet;
-use std::os::unix::process::ExitStatusExt;
 
 use futures::{StreamExt, stream};
 
 use super::history::History;
 use super::witness::Witness;
 use super::{Cluster, Shipped};
-use crate::support::quorate::TestReplica;
+use crate::support::doomed::Doomed;
 
-/// From one release to another, with a leader that dies at a point on the way.
-struct Way {
+/// A change from one release to another, with a leader that dies at a point of it.
+struct Change {
     /// Prefix of its keys and name of its bundles.
     name: &'static str,
     from: &'static str,
     to: &'static str,
     point: &'static str,
-    /// The release that is in place at last: the new one, or the old one where no other new replica comes.
+    /// The release that is in place at the end: the new one, or the old one if no other new replica comes.
     ends: &'static str,
 }
 
-/// How many of them at a time: enough to use the waits for leases, on two cores.
+/// How many changes are made at a time: each waits most of the time.
 const AT_ONCE: usize = 4;
-
-/// SIGABRT: the process dies where it stands, without giving anything back.
-const ABORTED: i32 = 6;
 
 fn shipped(name: &str, release: &str) -> Shipped {
     match release {
         "1.0.0" | "1.1.0" => Shipped::of(name, release, "1.0.0", "1.0.0"),
-        // Excludes 1.0.0, so that the way to it, and every way back, restricts.
+        // It excludes 1.0.0, so that the upgrade to it, and every rollback from it, restricts.
         "2.0.0" => Shipped::of(name, release, "1.0.0", "1.1.0"),
         _ => panic!("{release} is not one of the test's"),
     }
 }
 
-/// Goes the way; the leader dies on it, and the next one arrives.
-async fn go(cluster: &Cluster, way: &Way) {
-    let deployment = cluster.deployment(way.name);
-    let (from, to) = (shipped(way.name, way.from), shipped(way.name, way.to));
+/// Makes the change; the leader dies during it, and its successor completes it.
+async fn make(cluster: &Cluster, change: &Change) {
+    let deployment = cluster.deployment(change.name);
+    let (from, to) = (shipped(change.name, change.from), shipped(change.name, change.to));
     let mut witness = Witness::of(&deployment);
     let mut before = deployment.start("before", &from);
     witness.watch(&before, &from);
     before.wait_ready().await;
     deployment.wait_done(&from).await;
 
-    let crashing = deployment.launch().bundle(to.bundle());
-    let mut crashing: TestReplica = crashing
-        .flag(format!("--crash-at={}", way.point))
-        .start("crashing");
-    witness.watch(&crashing, &to);
+    let crashing = deployment.launch_without_ttl().bundle(to.bundle());
+    let mut crashing = Doomed::start(&crashing, "crashing", change.point, &deployment.store());
+    witness.watch(&crashing.replica, &to);
     if to.release < from.release {
-        // The newer one must go before the older one leads.
-        crashing.wait_for_log("does not stand for election").await;
+        // The older release leads only once the newer one is gone.
+        crashing.replica.wait_for_log("does not stand for election").await;
         before.stop().await.unwrap();
     }
-    let ended = crashing.ended().await;
-    assert_eq!(ended.signal(), Some(ABORTED), "{}: {}", way.name, crashing.log());
-    assert!(
-        crashing
-            .log()
-            .contains(&format!("failpoint {}: aborting", way.point))
-    );
+    crashing.aborted().await;
 
-    let ends = shipped(way.name, way.ends);
-    let mut next = match way.ends == way.to {
+    let ends = shipped(change.name, change.ends);
+    let mut next = match change.ends == change.to {
         true => deployment.start("next", &to),
         false => before,
     };
@@ -75,97 +63,97 @@ async fn go(cluster: &Cluster, way: &Way) {
     next.wait_ready().await;
     assert_eq!(
         deployment.releases_in_place(),
-        BTreeSet::from([way.ends.to_owned()]),
+        BTreeSet::from([change.ends.to_owned()]),
         "{}",
-        way.name
+        change.name
     );
     let shown = deployment.shown().await;
-    assert!(shown.contains("3/3 applied"), "{}: {shown}", way.name);
+    assert!(shown.contains("3/3 applied"), "{}: {shown}", change.name);
     witness.finish().await;
 }
 
-async fn go_all(cluster: &Cluster, ways: &[Way]) {
-    stream::iter(ways)
-        .for_each_concurrent(AT_ONCE, |way| go(cluster, way))
+async fn make_all(cluster: &Cluster, changes: &[Change]) {
+    stream::iter(changes)
+        .for_each_concurrent(AT_ONCE, |change| make(cluster, change))
         .await;
     let history = History::of(cluster).await;
-    for way in ways {
-        let deployment = cluster.deployment(way.name);
-        let (from, to) = (shipped(way.name, way.from), shipped(way.name, way.to));
-        history.assert_nobody_was_admitted_to_a_state_that_excludes_it(&deployment, &[&from, &to]);
+    for change in changes {
+        let deployment = cluster.deployment(change.name);
+        let (from, to) = (shipped(change.name, change.from), shipped(change.name, change.to));
+        history.assert_no_release_was_admitted_that_the_state_excludes(&deployment, &[&from, &to]);
         let statuses = history.statuses(&deployment);
         assert_eq!(
             statuses.first(),
             Some(&from.done()),
             "{}: {statuses:#?}",
-            way.name
+            change.name
         );
-        let ends = shipped(way.name, way.ends).done();
-        assert_eq!(statuses.last(), Some(&ends), "{}: {statuses:#?}", way.name);
+        let ends = shipped(change.name, change.ends).done();
+        assert_eq!(statuses.last(), Some(&ends), "{}: {statuses:#?}", change.name);
     }
 }
 
 #[tokio::test]
-async fn an_upgrade_is_ended_by_the_next_leader_wherever_the_leader_dies() {
+async fn an_upgrade_is_completed_by_the_successor_wherever_the_leader_dies() {
     let cluster = Cluster::start().await;
-    let way = |name, from, to, point| Way {
+    let change = |name, from, to, point| Change {
         name,
         from,
         to,
         point,
         ends: to,
     };
-    let ways = [
-        // Nobody is excluded by it.
-        way("up-planned", "1.0.0", "1.1.0", "gate.planned"),
-        way("up-working", "1.0.0", "1.1.0", "gate.working"),
-        way("up-reconciled", "1.0.0", "1.1.0", "gate.reconciled"),
-        way("up-done", "1.0.0", "1.1.0", "gate.done"),
-        // Restricting first.
-        way("up-restricting", "1.1.0", "2.0.0", "gate.restricting"),
-        way("up-restricted", "1.1.0", "2.0.0", "gate.restricted"),
-        way("up-deleted", "1.1.0", "2.0.0", "resources.deleted"),
-        way("up-all-in-place", "1.1.0", "2.0.0", "gate.reconciled"),
+    let changes = [
+        // It excludes no release.
+        change("up-planned", "1.0.0", "1.1.0", "gate.planned"),
+        change("up-working", "1.0.0", "1.1.0", "gate.working"),
+        change("up-reconciled", "1.0.0", "1.1.0", "gate.reconciled"),
+        change("up-done", "1.0.0", "1.1.0", "gate.done"),
+        // It restricts first.
+        change("up-restricting", "1.1.0", "2.0.0", "gate.restricting"),
+        change("up-restricted", "1.1.0", "2.0.0", "gate.restricted"),
+        change("up-deleted", "1.1.0", "2.0.0", "resources.deleted"),
+        change("up-all-in-place", "1.1.0", "2.0.0", "gate.reconciled"),
     ];
-    go_all(&cluster, &ways).await;
+    make_all(&cluster, &changes).await;
 }
 
 #[tokio::test]
-async fn a_rollback_is_ended_by_the_next_leader_wherever_the_leader_dies() {
+async fn a_rollback_is_completed_by_the_successor_wherever_the_leader_dies() {
     let cluster = Cluster::start().await;
-    let way = |name, point| Way {
+    let change = |name, point| Change {
         name,
         from: "2.0.0",
         to: "1.0.0",
         point,
         ends: "1.0.0",
     };
-    let ways = [
-        way("back-planned", "gate.planned"),
-        way("back-restricting", "gate.restricting"),
-        way("back-restricted", "gate.restricted"),
-        way("back-deleted", "resources.deleted"),
-        way("back-reconciled", "gate.reconciled"),
-        way("back-done", "gate.done"),
+    let changes = [
+        change("back-planned", "gate.planned"),
+        change("back-restricting", "gate.restricting"),
+        change("back-restricted", "gate.restricted"),
+        change("back-deleted", "resources.deleted"),
+        change("back-reconciled", "gate.reconciled"),
+        change("back-done", "gate.done"),
     ];
-    go_all(&cluster, &ways).await;
+    make_all(&cluster, &changes).await;
 }
 
 #[tokio::test]
-async fn an_upgrade_whose_only_leader_dies_is_taken_back_by_the_older_release_that_is_left() {
+async fn an_upgrade_whose_only_new_replica_dies_is_rolled_back_by_the_older_one() {
     let cluster = Cluster::start().await;
-    let way = |name, point| Way {
+    let change = |name, point| Change {
         name,
         from: "1.1.0",
         to: "2.0.0",
         point,
         ends: "1.1.0",
     };
-    let ways = [
-        way("left-restricted", "gate.restricted"),
-        way("left-deleted", "resources.deleted"),
-        way("left-reconciled", "gate.reconciled"),
-        way("left-done", "gate.done"),
+    let changes = [
+        change("left-restricted", "gate.restricted"),
+        change("left-deleted", "resources.deleted"),
+        change("left-reconciled", "gate.reconciled"),
+        change("left-done", "gate.done"),
     ];
-    go_all(&cluster, &ways).await;
+    make_all(&cluster, &changes).await;
 }

@@ -1,4 +1,4 @@
-//! From nothing: three replicas with the built-in bundle, and everything by which it can be seen.
+//! A first start: three replicas with the built-in bundle, and everything that shows it.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use super::Cluster;
 use crate::support::quorate::{binary, quorate, status_json};
 use crate::support::wait::{SOON, eventually, same};
 
-/// A command that goes on, and what it prints.
+/// A command that runs on, and the lines that it prints.
 struct Following {
     _process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -39,11 +39,11 @@ impl Following {
 
     async fn next(&mut self) -> String {
         let line = timeout(SOON, self.lines.next_line()).await;
-        let line = line.expect("another line comes").unwrap();
-        line.expect("the command goes on")
+        let line = line.expect("the command prints another line").unwrap();
+        line.expect("the command runs on")
     }
 
-    /// Reads on until a line for which `wanted` holds.
+    /// Reads up to a line for which `wanted` holds, and returns that line.
     async fn until(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         loop {
             let line = self.next().await;
@@ -54,7 +54,7 @@ impl Following {
     }
 }
 
-/// What another decoder, which knows nothing of the message, makes of bytes.
+/// Decodes bytes with protoc, which does not know the message.
 async fn decoded(bytes: &[u8]) -> String {
     let mut protoc = Command::new("protoc")
         .arg("--decode_raw")
@@ -102,17 +102,17 @@ async fn objects_in_place(cluster: &Cluster) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_so_over_leaders() {
+async fn a_first_start_puts_the_built_in_bundle_in_place_and_successors_keep_it() {
     let cluster = Cluster::start().await;
     let etcd = cluster.etcd();
     let quorate_deployment = cluster.deployment("quorate");
     let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
     let release = own_version();
 
-    // Before anything is there: an init container that waits, and an operator who watches.
+    // Before the first replica: an init container that waits, and an operator who watches.
     let shown = quorate_deployment.shown().await;
     assert!(
-        shown.contains("none yet: nothing was reconciled, nobody is admitted"),
+        shown.contains("none yet: nothing is reconciled, no replica is admitted"),
         "{shown}"
     );
     let mut initializing = JoinSet::new();
@@ -128,7 +128,9 @@ async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_
     let first: Value = serde_json::from_str(&watching.next().await).unwrap();
     assert_eq!((&first["status"], &first["leader"]), (&Value::Null, &Value::Null));
 
-    let mut replicas = quorate_deployment.launch().start_all(&["r1", "r2", "r3"]);
+    let mut replicas = quorate_deployment
+        .launch_with_short_leases()
+        .start_all(&["r1", "r2", "r3"]);
     for replica in &mut replicas.0 {
         replica.wait_ready().await;
     }
@@ -178,7 +180,7 @@ async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_
         "{raw}"
     );
 
-    // Every object, and nothing else.
+    // Every object of the bundle, and no other.
     let manifests = Bundle::builtin().manifests;
     let wanted: BTreeSet<String> = manifests
         .iter()
@@ -194,7 +196,7 @@ async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_
         "{shown}"
     );
 
-    // Who leads, as etcdctl sees it; then in order, and by force, another one does and mends what drifts.
+    // etcdctl shows the leader. Then it stops, and its successor is killed; each time the next leader corrects drift.
     let mut listening = Command::new("etcdctl");
     listening
         .env("ETCDCTL_API", "3")
@@ -209,8 +211,8 @@ async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_
         .unwrap();
     let path = format!("{drift}/{}", driver.object.name);
     let mut before = leader;
-    for in_order in [true, false] {
-        match in_order {
+    for gracefully in [true, false] {
+        match gracefully {
             true => drop(replicas.0[before].stop().await.unwrap()),
             false => drop(replicas.0[before].kill().await.unwrap()),
         }
@@ -227,7 +229,7 @@ async fn the_first_start_ends_done_with_all_of_the_built_in_bundle_and_it_stays_
         let uid = cluster.kubernetes.get(&path).await.unwrap()["metadata"]["uid"].clone();
         let gone = cluster.kubernetes.request("DELETE", &path, None).await.unwrap();
         assert_eq!(gone.status, 200, "{}", gone.body);
-        eventually(SOON, "the driver is there again", async || {
+        eventually(SOON, "the driver is created again", async || {
             match cluster.kubernetes.get(&path).await {
                 Some(object) if object["metadata"]["uid"] != uid => Ok(()),
                 other => Err(format!("{other:?}")),

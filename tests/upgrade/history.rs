@@ -1,5 +1,5 @@
-//! Everything that etcd ever held: the status, the registrations and, as Kubernetes keeps its objects in the same etcd,
-//! these too, in one order.
+//! The history of etcd, in one order: the status, the registrations, and the objects of Kubernetes, which are in the same
+//! etcd.
 
 use std::collections::BTreeMap;
 
@@ -18,17 +18,17 @@ use crate::support::wait::SOON;
 /// All events from the first revision on.
 pub struct History(Vec<Event>);
 
-/// One key below the prefix of a deployment, or an object of its bundles, in a fact that the tests read.
+/// The keys of a deployment and the objects of its bundles at one revision.
 #[derive(Default)]
-struct Now {
+struct Snapshot {
     status: Option<Status>,
     registered: BTreeMap<String, Release>,
-    /// Object name to the release that it is of.
+    /// The release of each object, by name.
     objects: BTreeMap<String, Release>,
 }
 
 impl History {
-    /// Reads it up to this moment.
+    /// Reads the history up to now.
     pub async fn of(cluster: &Cluster) -> Self {
         const END: &str = "/end-of-history";
         let end = put(&cluster.client, END, "here").await.revision;
@@ -65,7 +65,7 @@ impl History {
         self.0.iter().filter_map(status).collect()
     }
 
-    /// The revision of the write of the status that reads so; the last one, if there were several.
+    /// The revision at which this status was written last.
     pub fn revision_of(&self, deployment: &Deployment<'_>, status: &str) -> Revision {
         let key = deployment.store().keys.status();
         let wrote = self.0.iter().rfind(|event| match event {
@@ -88,7 +88,8 @@ impl History {
             .revision()
     }
 
-    /// Keys of Kubernetes objects, Events aside, that were deleted, or written as Quorate, after `from` and before `to`.
+    /// The keys of Kubernetes objects that were deleted, or written by Quorate, after `from` and before `to`. Events do
+    /// not count.
     pub fn objects_written_between(&self, from: Revision, to: Revision) -> Vec<String> {
         let between = self
             .0
@@ -110,7 +111,7 @@ impl History {
 
     /// INV-4 at every revision: the status admitted no release that the objects in place exclude, and was never narrowed
     /// while a replica was registered that it admitted before and not after. status.json said the same.
-    pub fn assert_nobody_was_admitted_to_a_state_that_excludes_it(
+    pub fn assert_no_release_was_admitted_that_the_state_excludes(
         &self,
         deployment: &Deployment<'_>,
         releases: &[&Shipped],
@@ -123,13 +124,13 @@ impl History {
         };
         let keys = deployment.store().keys;
         let (status_key, json_key) = (keys.status(), keys.status_json());
-        let mut now = Now::default();
+        let mut now = Snapshot::default();
         let mut checked = 0;
         for events in self.revisions() {
             let revision = events[0].revision();
             let before = now.status.clone();
             for event in events {
-                now.take(deployment, event);
+                now.apply(deployment, event);
             }
             let Some(status) = &now.status else { continue };
             let (version, minimum) = (status.version.release, status.minimum_compatible);
@@ -168,8 +169,8 @@ impl History {
     }
 }
 
-impl Now {
-    fn take(&mut self, deployment: &Deployment<'_>, event: &Event) {
+impl Snapshot {
+    fn apply(&mut self, deployment: &Deployment<'_>, event: &Event) {
         let keys = deployment.store().keys;
         let key = String::from_utf8_lossy(event.key()).into_owned();
         let objects = format!("/kubernetes/configmaps/default/{}-", deployment.name);
@@ -208,7 +209,7 @@ impl Now {
     }
 }
 
-/// Whose fields an object has. None for what is no object.
+/// The field managers of an object; none for a value that is no object.
 fn managers(value: &[u8]) -> Vec<String> {
     let object: Value = serde_json::from_slice(value).unwrap_or_default();
     let fields = object["metadata"]["managedFields"].as_array();

@@ -1,4 +1,4 @@
-//! The status in the hands of others while a leader holds the gate.
+//! Others who write the status while a leader holds the gate.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::support::client::commit;
 use crate::support::hold::Hold;
 
 #[tokio::test]
-async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_anew_and_done_again() {
+async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_again() {
     let cluster = Cluster::start().await;
     let shop = cluster.deployment("shop");
     let first = Shipped::of("shop", "1.0.0", "1.0.0", "1.0.0");
@@ -31,7 +31,7 @@ async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_anew_and_done_ag
             replica.wait_ready().await;
         }
         shop.wait_done(&first).await;
-        // So that the time in between can be looked at.
+        // So that the pass hangs and the time before it ends can be observed.
         cluster.pause_kubernetes();
         commit(&cluster.client, txn).await.unwrap();
         for replica in [&leader, &standby] {
@@ -55,9 +55,9 @@ async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_anew_and_done_ag
             "{history:#?}"
         );
     }
-    assert!(leader.leads().await, "all that in one term");
+    assert!(leader.leads().await, "all of it in one term");
 
-    // Of a newer release, with fields that this one does not know: they stay.
+    // A status of a newer release, with a field that this one does not know: the field stays.
     let newer = Status::new(State::Working, Version::from(release("1.0.0")), release("1.0.0"));
     let mut value = newer.encode();
     // Field 16, a string.
@@ -70,8 +70,8 @@ async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_anew_and_done_ag
     let (stored, _) = cluster.client.get(&key).await.unwrap();
     assert!(stored.unwrap().value.ends_with(&value[value.len() - 6..]));
 
-    // Someone who keeps at it is answered ever more slowly (INV-9): after 0.1, 0.2, 0.4 and 0.8 s, less the jitter.
-    // That begins anew from calm: a status that stood for a second, in which nobody may touch it.
+    // Repeated changes are planned after growing delays (INV-9): 0.1, 0.2, 0.4 and 0.8 s, less the jitter. The first
+    // delay applies again after a status stood unchanged for a second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let begun = Instant::now();
     for _ in 0..5 {
@@ -86,7 +86,7 @@ async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_anew_and_done_ag
         begun.elapsed()
     );
 
-    // A leader whose pass hangs stops in time, and the next one takes over.
+    // A leader whose pass hangs stops in time, and its successor completes the work.
     cluster.pause_kubernetes();
     commit(&cluster.client, Txn::new().delete(&key)).await.unwrap();
     wait_unready(&leader, "there is no reconciler status yet").await;
@@ -100,11 +100,11 @@ async fn a_status_that_is_deleted_emptied_or_garbled_is_planned_anew_and_done_ag
     standby.wait_ready().await;
 }
 
-/// What someone else writes after the leader has read or written the status, and before its next write, is never
-/// overwritten: the transaction compares the status' own revision, and the leader plans anew.
+/// A status that someone else writes between two accesses of the leader is never overwritten: the transaction compares the
+/// revision of the status, and the leader plans again.
 #[tokio::test]
-async fn a_status_that_changes_between_a_leaders_look_and_its_write_is_not_overwritten() {
-    // A field of another release; it outlives every rewrite by who has seen it.
+async fn a_status_that_changes_before_the_leaders_write_is_not_overwritten() {
+    // A field of another release: it survives every rewrite by a leader that read it.
     const MARK: [u8; 6] = [0x82, 0x01, 0x03, b'n', b'e', b'w'];
     let cluster = Cluster::start().await;
     for (name, point, to) in [
@@ -134,6 +134,6 @@ async fn a_status_that_changes_between_a_leaders_look_and_its_write_is_not_overw
             stored.unwrap().value.ends_with(&MARK),
             "{name}: it was overwritten"
         );
-        assert!(leader.leads().await, "{name}: planned anew in the same term");
+        assert!(leader.leads().await, "{name}: planned again in the same term");
     }
 }

@@ -1,5 +1,5 @@
-//! The gate with everything that it holds together: replicas of several releases, a real kube-apiserver, and upgrades,
-//! rollbacks and mishaps between them.
+//! The gate as a whole: replicas of several releases on a real kube-apiserver, and the upgrades, rollbacks and mishaps
+//! between them.
 
 mod apiserver;
 mod blocked;
@@ -34,7 +34,7 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        // Legible in etcd, where the history of objects and status is read.
+        // As JSON, since the tests read the history of the objects in etcd.
         let kubernetes = Kubernetes::with(Vec::new(), &["--storage-media-type=application/json"]).await;
         let client = connect(&kubernetes.etcd).await;
         Self { kubernetes, client }
@@ -44,7 +44,7 @@ impl Cluster {
         &self.kubernetes.etcd
     }
 
-    /// Holds the API server up (SIGSTOP): it answers nobody until it is resumed.
+    /// Pauses the API server (SIGSTOP): it answers no request until it is resumed.
     fn pause_kubernetes(&self) {
         self.signal_kubernetes(Signal::STOP);
     }
@@ -64,7 +64,7 @@ impl Cluster {
     }
 }
 
-/// Replicas that share one prefix, and bundles of one name.
+/// Replicas that share one prefix, and the bundles of one name.
 struct Deployment<'a> {
     cluster: &'a Cluster,
     name: &'a str,
@@ -75,16 +75,19 @@ impl Deployment<'_> {
         format!("/{}", self.name)
     }
 
-    /// Replicas with short waits and leases.
+    /// Replicas with short waits, and leases that no busy machine lets expire.
     fn launch(&self) -> Launch {
-        self.launch_with_lease(2)
+        self.launch_without_ttl().flag("--lease-ttl=30")
     }
 
-    /// Replicas with short waits and leases of so many seconds.
-    fn launch_with_lease(&self, seconds: u32) -> Launch {
+    /// The same for replicas that are killed: the test waits until their leases expire.
+    fn launch_with_short_leases(&self) -> Launch {
+        self.launch_without_ttl().flag("--lease-ttl=8")
+    }
+
+    fn launch_without_ttl(&self) -> Launch {
         Launch::on_kubernetes(&self.cluster.kubernetes)
             .flag(format!("--prefix={}", self.prefix()))
-            .flag(format!("--lease-ttl={seconds}"))
             .flag("--settle-ms=200")
             .flag("--pass-interval-ms=1000")
     }
@@ -101,20 +104,20 @@ impl Deployment<'_> {
         }
     }
 
-    /// The status, if there is one that can be read.
+    /// The status; `None` if it is absent or malformed.
     async fn status(&self) -> Option<Status> {
         let key = self.store().keys.status();
         let (stored, _) = self.cluster.client.get(&key).await.unwrap();
         Status::decode(&stored?.value).ok()
     }
 
-    /// The status in one line; `none` if there is none that can be read.
+    /// The status in one line; `none` if it is absent or malformed.
     async fn status_line(&self) -> String {
         let status = self.status().await;
         status.map_or("none".to_owned(), |status| status.to_string())
     }
 
-    /// Waits for the status of a release that is in place.
+    /// Waits until the status is DONE by this release.
     async fn wait_done(&self, release: &Shipped) {
         eventually(SOON, "the status is DONE", async || {
             same(self.status_line().await, release.done())
@@ -122,7 +125,7 @@ impl Deployment<'_> {
         .await;
     }
 
-    /// What the objects say, whose release they are.
+    /// The releases that the objects in place are of.
     fn releases_in_place(&self) -> BTreeSet<String> {
         let prefix = format!("/kubernetes/configmaps/default/{}-", self.name);
         let texts = self

@@ -1,4 +1,4 @@
-//! Releases that follow each other as a Deployment rolls them out: one more pod, then one less.
+//! Rollouts as a Deployment makes them: one more pod, then one less.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{Cluster, Deployment, Shipped, wait_unready};
 use crate::support::quorate::{TestReplica, quorate};
 use crate::support::wait::{SOON, eventually, same};
 
-/// One more of the new release, ready, then one less of the old, one after the other.
+/// For each of `nodes`: starts a replica of the new release, waits until it is ready, and stops the oldest one.
 async fn roll(
     deployment: &Deployment<'_>,
     witness: &mut Witness,
@@ -22,7 +22,6 @@ async fn roll(
         new.wait_ready().await;
         replicas.push(new);
         assert_all_ready(replicas).await;
-        // In order: readiness goes first, then the record.
         let mut oldest = replicas.remove(0);
         let ended = oldest.stop().await.unwrap().unwrap();
         assert!(ended.success(), "{ended}: {}", oldest.log());
@@ -32,7 +31,7 @@ async fn roll(
 async fn assert_all_ready(replicas: &[TestReplica]) {
     for replica in replicas {
         let ready = replica.status_of("/readyz").await;
-        assert_eq!(ready, Some(200), "{} does not serve on", replica.node_id);
+        assert_eq!(ready, Some(200), "{} is no longer ready", replica.node_id);
     }
 }
 
@@ -42,7 +41,7 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
     let shop = cluster.deployment("shop");
     let first = Shipped::of("shop", "1.0.0", "1.0.0", "1.0.0");
     let second = Shipped::of("shop", "1.1.0", "1.0.0", "1.0.0");
-    // Raises one of the two minimums: older releases must go, but it serves before it has reconciled.
+    // It raises one of the two minimums: older releases must go, but it serves before it has reconciled.
     let third = Shipped::of("shop", "2.0.0", "1.0.0", "1.1.0");
 
     let mut witness = Witness::of(&shop);
@@ -57,7 +56,7 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
     shop.wait_done(&first).await;
     assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
 
-    // The first newer replica ends the terms and candidacies of the older ones, leads and reconciles, while they serve.
+    // The first newer replica leads and reconciles. The older ones no longer stand for election, and serve on.
     replicas.push(shop.start("b0", &second));
     witness.watch(&replicas[3], &second);
     replicas[3].wait_leading().await;
@@ -79,7 +78,7 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
     shop.wait_done(&third).await;
     assert_eq!(shop.releases_in_place(), BTreeSet::from(["2.0.0".to_owned()]));
 
-    // One of the first release that comes back is excluded, and says so.
+    // A replica of the first release that comes back is excluded, and says why.
     let late = shop.start("late", &first);
     witness.watch(&late, &first);
     wait_unready(
@@ -88,25 +87,25 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
     )
     .await;
 
-    // As the status excludes it already, it holds nothing up.
+    // The status excludes it already, so it blocks nothing.
     let fourth = Shipped::of("shop", "2.1.0", "1.0.0", "1.1.0");
     let mut fixed = shop.start("d0", &fourth);
     witness.watch(&fixed, &fourth);
     fixed.wait_leading().await;
     shop.wait_done(&fourth).await;
-    assert_eq!(fixed.metric("quorate_gate_blocked").await, Some(0.0));
+    assert_eq!(fixed.metric("quorate_gate_blocked").await, 0.0);
 
     let history = History::of(&cluster).await;
     let releases = [&first, &second, &third, &fourth];
-    history.assert_nobody_was_admitted_to_a_state_that_excludes_it(&shop, &releases);
-    assert!(witness.finish().await > 0, "the late one was looked at");
+    history.assert_no_release_was_admitted_that_the_state_excludes(&shop, &releases);
+    assert!(witness.finish().await > 0, "the late one was checked");
     assert_eq!(
         history.statuses(&shop),
         [
             first.done(),
             "WORKING by 1.0.0, minimum compatible release 1.0.0".to_owned(),
             second.done(),
-            // The intersection of before and after.
+            // The intersection of the old state and the new one.
             "WORKING by 1.1.0, minimum compatible release 1.1.0".to_owned(),
             third.done(),
             "WORKING by 2.0.0, minimum compatible release 1.1.0".to_owned(),
@@ -116,7 +115,7 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
 }
 
 #[tokio::test]
-async fn a_rollback_restricts_first_and_below_the_minimum_waits_until_all_newer_ones_are_gone() {
+async fn a_rollback_below_the_minimum_waits_until_all_newer_replicas_are_gone() {
     let cluster = Cluster::start().await;
     let shop = cluster.deployment("shop");
     let first = Shipped::of("shop", "1.0.0", "1.0.0", "1.0.0");
@@ -128,11 +127,12 @@ async fn a_rollback_restricts_first_and_below_the_minimum_waits_until_all_newer_
     newest.wait_ready().await;
     shop.wait_done(&third).await;
 
-    // To a release that the state admits: it serves beside the newer one, and reconciles once that is gone.
+    // Back to a release that the state admits: it serves beside the newer one, and reconciles once that one is gone.
     let mut back = shop.start("back", &second);
     witness.watch(&back, &second);
     back.wait_ready().await;
-    back.wait_for_log("a controller of release 2.0.0 is there").await;
+    back.wait_for_log("a controller of release 2.0.0 is running")
+        .await;
     newest.stop().await.unwrap();
     shop.wait_done(&second).await;
     assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.1.0".to_owned()]));
@@ -143,8 +143,10 @@ async fn a_rollback_restricts_first_and_below_the_minimum_waits_until_all_newer_
     shop.wait_done(&third).await;
     back.stop().await.unwrap();
 
-    // To a release that it excludes: that one never serves beside the newer one, and says why.
-    let mut old = shop.start("old", &first);
+    // Back to a release that the state excludes: it never serves beside the newer one, and says why.
+    // Killed at the end.
+    let old = shop.launch_with_short_leases().bundle(first.bundle());
+    let mut old = old.start("old");
     witness.watch(&old, &first);
     let reason = "release 1.0.0 is below the minimum compatible release 1.1.0 of the reconciled state";
     wait_unready(&old, reason).await;
@@ -166,13 +168,13 @@ async fn a_rollback_restricts_first_and_below_the_minimum_waits_until_all_newer_
     let before = shop.status_line().await;
     assert_eq!(before, third.done());
 
-    // Scaled to zero, the way back is free; and it serves only once its state is in place.
+    // Once no newer replica runs, it reconciles; and it serves only once its state is in place.
     newest.stop().await.unwrap();
     old.wait_ready().await;
     assert_eq!(shop.status_line().await, first.done());
     assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
 
-    // Both minimums raised at once: neither side can go first, as could be known before.
+    // A release that raises both minimums deadlocks: each side waits for the other. The check finds that beforehand.
     let both = Shipped::of("shop", "3.0.0", "3.0.0", "3.0.0");
     let check = async |to: &Shipped, from: &Shipped| {
         let (to, from) = (to.bundle().as_os_str(), from.bundle().as_os_str());
@@ -195,15 +197,19 @@ async fn a_rollback_restricts_first_and_below_the_minimum_waits_until_all_newer_
         "the state was reconciled by 1.0.0, but 3.0.0 needs at least 3.0.0",
     )
     .await;
-    assert_eq!(old.status_of("/readyz").await, Some(200), "the old one serves on");
+    assert_eq!(
+        old.status_of("/readyz").await,
+        Some(200),
+        "the old one still serves"
+    );
     assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
-    // Killed, it blocks until its record ends with its lease, and no longer.
+    // After the kill it blocks until its record expires with its lease, and no longer.
     old.kill().await.unwrap();
     deadlocked.wait_ready().await;
     assert_eq!(shop.status_line().await, both.done());
 
     let history = History::of(&cluster).await;
-    history.assert_nobody_was_admitted_to_a_state_that_excludes_it(&shop, &[&first, &second, &third, &both]);
+    history.assert_no_release_was_admitted_that_the_state_excludes(&shop, &[&first, &second, &third, &both]);
     assert!(witness.finish().await > 0);
     let statuses = history.statuses(&shop);
     assert_eq!(

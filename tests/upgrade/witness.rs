@@ -1,4 +1,4 @@
-//! Watches replicas while a test goes on: is one ready that the status excludes?
+//! Watches during a test whether a replica is ready that the status excludes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::{Deployment, Shipped};
 use crate::support::quorate::TestReplica;
 
-/// One watcher a replica. Ends when dropped.
+/// One watcher for each replica. Stops when dropped.
 pub struct Witness {
     store: Store,
     tasks: JoinSet<()>,
@@ -22,13 +22,13 @@ pub struct Witness {
 
 #[derive(Default)]
 struct Seen {
-    /// Looks at a replica that the status excluded before and after the look.
+    /// How often a replica was checked that the status excluded before and after the check.
     excluded: usize,
-    /// Those of them that found it ready.
+    /// The checks that found the replica ready.
     violations: Vec<String>,
 }
 
-/// What bears on whether a replica may serve.
+/// A watched replica, with what decides whether it may serve.
 #[derive(Clone, Copy)]
 struct Watched {
     release: Release,
@@ -45,7 +45,7 @@ impl Witness {
         }
     }
 
-    /// Watches this replica too, over all its restarts.
+    /// Watches this replica too, across its restarts.
     pub fn watch(&mut self, replica: &TestReplica, release: &Shipped) {
         let (store, seen, node) = (self.store.clone(), self.seen.clone(), replica.node_id.clone());
         let watched = Watched {
@@ -55,7 +55,7 @@ impl Witness {
         };
         self.tasks.spawn(async move {
             loop {
-                if let Some((status, ready)) = look(&store, watched).await {
+                if let Some((status, ready)) = check(&store, watched).await {
                     let mut seen = seen.lock().unwrap();
                     seen.excluded += 1;
                     if ready {
@@ -66,13 +66,13 @@ impl Witness {
                         seen.violations.push(what);
                     }
                 }
-                // Between two looks: the replicas have work to do besides answering.
+                // Between two checks, so that the replicas have time for their work.
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
     }
 
-    /// How often an excluded replica was looked at. Panics if one was ready.
+    /// Returns how often an excluded replica was checked. Panics if one was ready.
     pub async fn finish(mut self) -> usize {
         self.tasks.shutdown().await;
         let seen = self.seen.lock().unwrap();
@@ -81,8 +81,9 @@ impl Witness {
     }
 }
 
-/// The status and whether the replica was ready under it, if the status excludes it and stood the whole time.
-async fn look(store: &Store, watched: Watched) -> Option<(Status, bool)> {
+/// The status and whether the replica was ready. `None` unless the status excludes the replica and did not change
+/// meanwhile.
+async fn check(store: &Store, watched: Watched) -> Option<(Status, bool)> {
     let (before, revision) = read(&store.etcd, &store.keys.status()).await?;
     let excluded =
         watched.release < before.minimum_compatible || before.version.release < watched.min_reconciler;

@@ -1,7 +1,7 @@
 //! Plugins that are not as one would wish.
 
 use quorate::volumes::controller::Times;
-use quorate_dev::csi_plugin::control::Order;
+use quorate_dev::csi_plugin::order::Order;
 
 use super::world::leader_with;
 use super::*;

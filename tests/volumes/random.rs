@@ -7,8 +7,8 @@ use quorate::proto::publication_status::State;
 use quorate::store::object::Object;
 use quorate::store::object::publication::state;
 use quorate::store::object::volume::required_bytes;
-use quorate_dev::csi_plugin::control::Order;
 use quorate_dev::csi_plugin::faults::Fault;
+use quorate_dev::csi_plugin::order::Order;
 
 use super::*;
 use crate::support::dice::{Dice, seed};

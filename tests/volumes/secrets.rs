@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate::etcd::KeyRange;
-use quorate_dev::csi_plugin::control::Order;
+use quorate_dev::csi_plugin::order::Order;
 
 use super::*;
 

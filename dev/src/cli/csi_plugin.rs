@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::csi_plugin::server::{Offers, Options, serve};
+use crate::csi_plugin::options::{Offers, Options};
+use crate::csi_plugin::server::serve;
 use crate::pki::CertificateFiles;
 use quorate::cli::exit::Failure;
 use quorate::csi::Endpoint;

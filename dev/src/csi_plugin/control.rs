@@ -1,6 +1,5 @@
 //! The socket over which the plugin is told what to do wrong: a JSON object a line, answered by a line.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -10,45 +9,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use super::faults::Fault;
+use super::order::Order;
 use super::service::Plugin;
 
 /// How long a plugin may take to obey.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// What the plugin can be told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase",
-    deny_unknown_fields
-)]
-pub enum Order {
-    /// One more fault.
-    Fault(Fault),
-    /// No fault any more, and whatever waits goes on.
-    Clear,
-    /// Whatever waits goes on; the other faults stay.
-    Release,
-    /// What Probe answers.
-    Ready(bool),
-    /// Calls about volumes succeed only with these secrets.
-    ExpectSecrets(BTreeMap<String, String>),
-    /// Publishes behind the controller's back, as a person at the storage console would.
-    Attach {
-        /// The backend's id.
-        volume: String,
-        /// The node.
-        node: String,
-    },
-    /// Unpublishes behind the controller's back.
-    Detach {
-        /// The backend's id.
-        volume: String,
-        /// The node.
-        node: String,
-    },
-}
 
 #[derive(Serialize, Deserialize)]
 enum Reply {

@@ -9,6 +9,8 @@ pub mod backend;
 pub mod control;
 pub mod faults;
 pub mod log;
+pub mod options;
+pub mod order;
 pub mod process;
 pub mod server;
 mod service;

@@ -10,9 +10,10 @@ use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::backend::Backend;
-use super::control::{self, Order};
+use super::control;
 use super::log::{self, Call};
-use super::server::Options;
+use super::options::Options;
+use super::order::Order;
 use crate::Error;
 use crate::process::{Program, Supervised};
 use quorate::csi::Endpoint;
@@ -33,24 +34,6 @@ pub struct PluginProcess {
 }
 
 impl Options {
-    /// A plugin with its files in this directory, listening on a unix socket there.
-    pub fn in_directory(directory: &Path, driver: &str) -> Self {
-        Self {
-            listen: Endpoint::Unix(directory.join("csi.sock")),
-            tls: None,
-            control: Some(directory.join("control.sock")),
-            backend: directory.join("volumes"),
-            log: directory.join("calls.jsonl"),
-            driver: driver.to_owned(),
-            version: "1".to_owned(),
-            offers: super::server::Offers::default(),
-            single_node: false,
-            places: Vec::new(),
-            latency: Duration::ZERO,
-            not_ready: false,
-        }
-    }
-
     /// As arguments of `csi-plugin`.
     fn args(&self) -> Vec<OsString> {
         let file = |flag: &str, path: &Path| {

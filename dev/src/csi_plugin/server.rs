@@ -1,11 +1,9 @@
 //! Serving: the plugin's socket, and the one over which it is told what to do wrong.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::unfold;
 use tokio::net::{TcpListener, UnixListener};
@@ -13,74 +11,12 @@ use tonic::transport::server::Router;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 
 use super::control;
+use super::options::Options;
 use super::service::Plugin;
 use crate::csi_plugin::wire::controller_server::ControllerServer;
 use crate::csi_plugin::wire::identity_server::IdentityServer;
 use crate::pki::CertificateFiles;
 use quorate::csi::Endpoint;
-
-/// How the plugin is to be.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where it listens.
-    pub listen: Endpoint,
-    /// By what it proves itself, with TLS; none: in clear text.
-    pub tls: Option<CertificateFiles>,
-    /// Where it takes orders; none: nowhere.
-    pub control: Option<PathBuf>,
-    /// The directory of its volumes.
-    pub backend: PathBuf,
-    /// The file in which it writes down its calls.
-    pub log: PathBuf,
-    /// Its name.
-    pub driver: String,
-    /// Its version.
-    pub version: String,
-    /// What it says that it can do, and does.
-    pub offers: Offers,
-    /// No volume is published to two nodes, whatever its access mode.
-    pub single_node: bool,
-    /// The places that it serves; none: topology means nothing to it.
-    pub places: Vec<BTreeMap<String, String>>,
-    /// Added to every call about a volume.
-    pub latency: Duration,
-    /// It says that it is still starting, until it is told otherwise.
-    pub not_ready: bool,
-}
-
-/// Capabilities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offers {
-    /// A Controller service at all.
-    pub controller: bool,
-    /// CREATE_DELETE_VOLUME
-    pub create: bool,
-    /// PUBLISH_UNPUBLISH_VOLUME and PUBLISH_READONLY
-    pub publish: bool,
-    /// EXPAND_VOLUME
-    pub expand: bool,
-    /// Growing only while published nowhere.
-    pub expand_offline: bool,
-    /// LIST_VOLUMES
-    pub list: bool,
-    /// LIST_VOLUMES_PUBLISHED_NODES
-    pub list_nodes: bool,
-}
-
-impl Default for Offers {
-    /// What most plugins do: create and publish.
-    fn default() -> Self {
-        Self {
-            controller: true,
-            create: true,
-            publish: true,
-            expand: false,
-            expand_offline: false,
-            list: false,
-            list_nodes: false,
-        }
-    }
-}
 
 /// Serves until it is dropped, or until it cannot go on.
 ///

@@ -10,10 +10,10 @@ use tokio::time::sleep;
 use tonic::{Code, Response, Status};
 
 use super::backend::{Backend, Published};
-use super::control::Order;
 use super::faults::{About, Faults, Happening, Strike};
 use super::log::{Begun, Log};
-use super::server::Options;
+use super::options::Options;
+use super::order::Order;
 use quorate::csi::Method;
 
 mod checks;

@@ -1,4 +1,4 @@
-//! The flags of `quorate run`, and the settings that they mean.
+//! The flags of `quorate run`, and the settings that they describe.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -22,13 +22,13 @@ use crate::roles::plan::Limits as RoleLimits;
 use crate::store::Name;
 use crate::volumes::controller as volumes;
 
-/// How long a start waits for etcd before it fails, to be started again by whoever supervises it.
+/// How long a start waits for etcd before it fails. The supervisor then starts it again.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a lease may live, in seconds: etcd needs time to see it renewed, and nobody waits hours for a successor.
+/// The TTL of a lease, in seconds: long enough for a renewal to reach etcd, short enough to wait for a successor.
 const LEASE_TTL: RangeInclusive<u64> = 2..=3600;
 
-/// What a member may take to start, in seconds: up to a week.
+/// How long a member may take to start, in seconds: up to a week.
 const LEARNER_TIMEOUT: RangeInclusive<u64> = 1..=604_800;
 
 /// Arguments of `quorate run`.
@@ -90,7 +90,7 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(volumes::Times::default().compare_every))]
     volume_compare_interval_ms: u64,
 
-    /// Between looks at etcd's endpoints, in milliseconds
+    /// Between two probes of etcd's endpoints, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).endpoint_interval))]
     etcd_endpoint_interval_ms: u64,
 
@@ -98,7 +98,7 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).request_timeout))]
     etcd_request_timeout_ms: u64,
 
-    /// Silence after which a watch is asked for a sign of life, in milliseconds
+    /// Silence after which a progress notification is requested on a watch, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).watch_silence))]
     etcd_watch_silence_ms: u64,
 
@@ -110,11 +110,11 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = resources::Settings::default().in_flight)]
     kube_in_flight: usize,
 
-    /// For an object that is created anew to be gone, in milliseconds
+    /// For an object that is replaced to be gone, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().gone_within))]
     gone_within_ms: u64,
 
-    /// For a CustomResourceDefinition to be taken up by the API server, in milliseconds
+    /// For a CustomResourceDefinition to become established, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().established_within))]
     established_within_ms: u64,
 
@@ -130,11 +130,11 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(START_LIMIT))]
     start_limit_ms: u64,
 
-    /// End the process, or lose the reply, at a named point, for fault runs
+    /// Abort the process, or drop a reply, at a named point, for fault runs
     #[arg(long, hide = true, value_name = "POINT")]
     pub(super) crash_at: Option<String>,
 
-    /// Wait at a named point as long as a file is there, which is made when it gets there, for fault runs
+    /// Pause at a named point: creates the file there, and continues once the file is removed, for fault runs
     #[arg(long, hide = true, value_name = "POINT=FILE")]
     pub(super) hold_at: Option<Pause>,
 
@@ -143,7 +143,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// How etcd is reached.
+    /// The configuration of the connection to etcd.
     pub(super) fn etcd_config(&self, etcd: &EtcdArgs) -> Config {
         let mut config = etcd.config();
         config.sync_endpoints = self.etcd_sync_endpoints;
@@ -158,7 +158,7 @@ impl RunArgs {
         Duration::from_millis(self.start_limit_ms)
     }
 
-    /// For requests to the API server.
+    /// The limits on requests to the API server.
     pub(super) fn kube_limits(&self) -> Limits {
         Limits {
             request: Duration::from_millis(self.kube_request_timeout_ms),
@@ -166,7 +166,7 @@ impl RunArgs {
         }
     }
 
-    /// Of the passes over the resources.
+    /// The settings of the passes over the resources.
     pub(super) fn reconciling(&self) -> resources::Settings {
         resources::Settings {
             in_flight: self.kube_in_flight.max(1),
@@ -175,7 +175,7 @@ impl RunArgs {
         }
     }
 
-    /// Of the replica of this name, whose bundle is of this release.
+    /// The settings of the replica `node` with this bundle.
     pub(super) fn settings(&self, node: Name, bundle: BundleVersions) -> Settings {
         Settings {
             node,
@@ -192,7 +192,7 @@ impl RunArgs {
         }
     }
 
-    /// The pod that it runs in.
+    /// The pod of this replica; `None` outside Kubernetes.
     pub(super) fn pod(&self) -> Option<Pod> {
         self.pod.pod()
     }
@@ -209,19 +209,19 @@ struct RoleTimes {
     #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().dial_timeout))]
     dial_timeout_ms: u64,
 
-    /// The longest between two tries of a role change, in milliseconds
+    /// The longest delay before a role change is tried again, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().retry))]
     role_retry_ms: u64,
 
-    /// Between looks at etcd's members while nothing is pending, in milliseconds
+    /// Between two surveys of etcd's members while nothing is pending, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().resync))]
     role_resync_ms: u64,
 
-    /// How long a learner may take before that is told, in milliseconds
+    /// How long a learner may take before that is reported, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().patience))]
     learner_patience_ms: u64,
 
-    /// For an add whose answer was lost to show, in milliseconds
+    /// For an add whose reply was lost to show in the member list, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(roles::Settings::default().limits.add_doubt))]
     add_doubt_ms: u64,
 
@@ -271,9 +271,9 @@ impl PodArgs {
 /// Form of the log.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Lines for people
     Text,
-    /// A JSON object a line.
+    /// A JSON object a line
     Json,
 }
 
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn times_default_to_those_of_the_controllers() {
+    fn times_default_to_the_settings_of_the_controllers() {
         let args = parsed(&[]).unwrap();
         assert_eq!(args.lease_ttl, Duration::from_secs(10));
         let limits = roles::Settings::default().limits;

@@ -10,34 +10,56 @@ use tracing::{error, info, warn};
 use crate::etcd::Fence;
 use crate::etcd::election::Leadership;
 
-/// For the tasks of a term to end once they are cancelled, on the way out of the process.
+mod gauges;
+mod notices;
+
+pub use gauges::TermGauges;
+pub use notices::Notices;
+
+/// How long the tasks of a term may take to end once they are cancelled, while the process stops.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 
-/// How a term ended.
+/// Why a term ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to.
+    /// The replica stops, or is no longer eligible.
     Stopped,
-    /// The lease was lost, or a task found that leadership is.
+    /// The lease or the election key is lost, or a task ended, which none does while the replica leads.
     Lost,
 }
 
-/// Runs the tasks of a term until `stop`, the end of the window, of the election key or of any task; then closes the
-/// window, cancels and joins them, and only after that gives the lease back (INV-10).
+/// Runs the tasks that `start` spawns, until `stop` or until leadership is lost. Then closes the window, cancels the
+/// tasks and joins them, and only after that gives the lease back (INV-10).
 ///
-/// Tasks that do not end in time: after a lost lease the process aborts, as a successor may be at work (INV-2). The
-/// time counts from the cancellation, so that a process that was paused does not abort for having been paused.
+/// Aborts the process if the tasks do not end in time: after a lost lease within `margin`, since a successor may already
+/// lead (INV-2). The time counts from the cancellation, so that a process that was paused does not abort for the pause.
 pub async fn run(
     leadership: Leadership,
     margin: Duration,
     stop: &CancellationToken,
     start: impl FnOnce(&Fence, &mut JoinSet<()>),
 ) -> End {
-    let fence = leadership.fence().clone();
+    let fence = leadership.fence();
     info!(term = %fence.term(), "leading");
     let mut tasks = JoinSet::new();
-    start(&fence, &mut tasks);
+    start(fence, &mut tasks);
+    let end = wait_for_end(&leadership, stop, &mut tasks).await;
+    fence.window().close();
+    let limit = match end {
+        End::Lost => margin,
+        End::Stopped => STOP_LIMIT,
+    };
+    let watchdog = AbortUnlessDone::after(limit);
+    tasks.shutdown().await;
+    drop(watchdog);
+    leadership.resign().await;
+    end
+}
+
+async fn wait_for_end(leadership: &Leadership, stop: &CancellationToken, tasks: &mut JoinSet<()>) -> End {
+    let fence = leadership.fence();
     let end = tokio::select! {
+        // First: a leader whose lease is lost must hurry, also when it is asked to stop.
         biased;
         () = fence.window().closed() => End::Lost,
         () = stop.cancelled() => End::Stopped,
@@ -53,15 +75,10 @@ pub async fn run(
         End::Lost => warn!(term = %fence.term(), "no longer leading"),
         End::Stopped => info!(term = %fence.term(), "stepping down"),
     }
-    fence.window().close();
-    let deadline = AbortUnlessDone::after(if end == End::Lost { margin } else { STOP_LIMIT });
-    tasks.shutdown().await;
-    drop(deadline);
-    leadership.resign().await;
     end
 }
 
-/// Aborts the process unless dropped in time. A thread of its own: the runtime may be what hangs.
+/// Aborts the process unless it is dropped in time. Waits on a thread of its own: the runtime may be what hangs.
 struct AbortUnlessDone {
     _done: mpsc::Sender<()>,
 }
@@ -75,11 +92,9 @@ impl AbortUnlessDone {
                 std::process::abort();
             }
         };
-        if let Err(error) = std::thread::Builder::new()
-            .name("term-watchdog".to_owned())
-            .spawn(watchdog)
-        {
-            // Without a watchdog nobody would end a hanging term.
+        let thread = std::thread::Builder::new().name("term-watchdog".to_owned());
+        if let Err(error) = thread.spawn(watchdog) {
+            // Without a watchdog a term that hangs would never end.
             eprintln!("cannot start the watchdog of a term that is over: {error}: aborting");
             std::process::abort();
         }
@@ -87,11 +102,11 @@ impl AbortUnlessDone {
     }
 }
 
-/// In so many steps the time is counted.
+/// The time is counted in this many steps.
 const STEPS: u32 = 10;
 
-/// Whether the time has passed without a word. A process that is paused, or gets no time on a busy machine, does so in one
-/// of the steps: when it goes on, its tasks have the others left.
+/// Waits step by step. Returns whether the whole time passed without an answer. A process that is paused, or gets no time
+/// on a busy machine, loses at most the step in which that happens: when it goes on, its tasks have the other steps.
 fn is_overdue(limit: Duration, mut wait: impl FnMut(Duration) -> Result<(), RecvTimeoutError>) -> bool {
     (0..STEPS).all(|_| wait(limit / STEPS) == Err(RecvTimeoutError::Timeout))
 }
@@ -101,15 +116,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_that_end_after_a_pause_of_the_process_are_not_overdue_and_those_that_never_end_are() {
-        let limit = Duration::from_millis(400);
-        // The first step ends late, as far as anyone can tell by the clock: then the tasks are joined.
+    fn tasks_that_end_after_a_pause_of_the_process_are_not_overdue() {
+        // The first step ends late by the clock, because the process was paused; then the tasks are joined.
         let mut steps = [
             Err(RecvTimeoutError::Timeout),
             Err(RecvTimeoutError::Disconnected),
         ]
         .into_iter();
-        assert!(!is_overdue(limit, |_| steps.next().unwrap()));
+        assert!(!is_overdue(Duration::from_millis(400), |_| steps.next().unwrap()));
+    }
+
+    #[test]
+    fn tasks_that_never_end_are_overdue_after_the_limit() {
+        let limit = Duration::from_millis(400);
         let mut waited = Duration::ZERO;
         let never = |step| {
             waited += step;

@@ -1,0 +1,91 @@
+//! The configuration of a plugin.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::pki::CertificateFiles;
+use quorate::csi::Endpoint;
+
+/// The configuration of a plugin.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where it listens.
+    pub listen: Endpoint,
+    /// Its certificate, for TLS; none: clear text.
+    pub tls: Option<CertificateFiles>,
+    /// The unix socket for orders; none: it takes no orders.
+    pub control: Option<PathBuf>,
+    /// The directory of its volumes.
+    pub backend: PathBuf,
+    /// The file that gets a line for every call.
+    pub log: PathBuf,
+    /// The driver's name.
+    pub driver: String,
+    /// The driver's version.
+    pub version: String,
+    /// Its capabilities.
+    pub offers: Offers,
+    /// Refuses to publish a volume to a second node, whatever its access mode.
+    pub single_node: bool,
+    /// The segments of the topology that it serves; empty: it has no topology.
+    pub places: Vec<BTreeMap<String, String>>,
+    /// Delays every call about a volume.
+    pub latency: Duration,
+    /// Probe answers "not ready" until an order changes that.
+    pub not_ready: bool,
+}
+
+/// Capabilities that a plugin reports and has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offers {
+    /// The Controller service.
+    pub controller: bool,
+    /// CREATE_DELETE_VOLUME
+    pub create: bool,
+    /// PUBLISH_UNPUBLISH_VOLUME and PUBLISH_READONLY
+    pub publish: bool,
+    /// EXPAND_VOLUME
+    pub expand: bool,
+    /// Expands a volume only while it is published nowhere.
+    pub expand_offline: bool,
+    /// LIST_VOLUMES
+    pub list: bool,
+    /// LIST_VOLUMES_PUBLISHED_NODES
+    pub list_nodes: bool,
+}
+
+impl Default for Offers {
+    /// What most plugins do: create and publish.
+    fn default() -> Self {
+        Self {
+            controller: true,
+            create: true,
+            publish: true,
+            expand: false,
+            expand_offline: false,
+            list: false,
+            list_nodes: false,
+        }
+    }
+}
+
+impl Options {
+    /// A plugin with its files in this directory, listening on a unix socket there.
+    pub fn in_directory(directory: &Path, driver: &str) -> Self {
+        Self {
+            listen: Endpoint::Unix(directory.join("csi.sock")),
+            tls: None,
+            control: Some(directory.join("control.sock")),
+            backend: directory.join("volumes"),
+            log: directory.join("calls.jsonl"),
+            driver: driver.to_owned(),
+            version: "1".to_owned(),
+            offers: Offers::default(),
+            single_node: false,
+            places: Vec::new(),
+            latency: Duration::ZERO,
+            not_ready: false,
+        }
+    }
+}

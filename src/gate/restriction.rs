@@ -1,0 +1,133 @@
+//! Restricting the status to a narrower one: waits until no node is in the way, and names the nodes that are.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::plan::{self, BundleVersions};
+use super::releases::Releases;
+use super::status::Status;
+use super::status_key::StatusKey;
+use crate::etcd::{KeyRange, Revision, Stop, Txn};
+use crate::failpoint;
+use crate::metrics::Metrics;
+
+/// The longest time between two attempts. A transaction can be refused for a change that the watches brought before it
+/// was sent: then no news follows, and only the next attempt shows that nothing is in the way any more.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A restriction that is not written yet.
+pub(super) struct Restriction<'a> {
+    pub key: &'a mut StatusKey,
+    /// The narrower status.
+    pub to: &'a Status,
+    /// All keys of nodes.
+    pub nodes: KeyRange,
+    /// The releases that run, from watch-nodes.
+    pub releases: &'a mut watch::Receiver<Option<Releases>>,
+    pub bundle: &'a BundleVersions,
+    pub blocked: Blocked,
+}
+
+impl Restriction<'_> {
+    /// Writes the status once no node is in the way.
+    pub async fn write(mut self) -> Result<(), Stop> {
+        loop {
+            match self.free_at() {
+                Ok(revision) => {
+                    if self.try_write(revision).await? {
+                        return Ok(());
+                    }
+                }
+                Err(blockers) => self.show(&blockers).await?,
+            }
+            self.wait_for_news().await?;
+        }
+    }
+
+    /// A revision at which no node was in the way, or which nodes are.
+    fn free_at(&mut self) -> Result<Revision, String> {
+        let releases = self.releases.borrow_and_update();
+        let releases = releases.as_ref().ok_or("waiting for the list of nodes")?;
+        plan::may_restrict(releases, self.bundle).map_err(|blockers| blockers.to_string())
+    }
+
+    /// Writes the status in a transaction that proves that no node changed since `revision` (INV-4). Whether it was
+    /// written: where it was not, the watches bring the node or the status that changed.
+    async fn try_write(&mut self, revision: Revision) -> Result<bool, Stop> {
+        self.blocked.by(None);
+        self.key.clear_degraded();
+        failpoint::pause_at("gate.restricting").await;
+        let proof = Txn::new().when_range_unwritten_since(&self.nodes, revision);
+        match self.key.write(self.to, proof).await {
+            Ok(()) => {
+                info!("reconciler status restricted: {}", self.to);
+                Ok(true)
+            }
+            Err(Stop::LostLeadership) => Err(Stop::LostLeadership),
+            Err(refused @ (Stop::Stale | Stop::Unavailable(_))) => {
+                info!("restricting the reconciler status was refused, reading the nodes again: {refused}");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Shows what is in the way, if that is news.
+    async fn show(&mut self, blockers: &str) -> Result<(), Stop> {
+        if self.blocked.by(Some(blockers)) {
+            warn!("the reconciler status cannot be restricted yet: {blockers}");
+            self.key.set_degraded("WaitingForNodes", blockers);
+            self.key.write_status_json().await?;
+        }
+        Ok(())
+    }
+
+    /// Resolves when the releases changed, and after [`RETRY`] at the latest.
+    async fn wait_for_news(&mut self) -> Result<(), Stop> {
+        tokio::select! {
+            // watch-nodes ends only with the process.
+            changed = self.releases.changed() => changed.map_err(|_| Stop::LostLeadership),
+            () = self.key.changed_by_others() => Err(Stop::Stale),
+            () = tokio::time::sleep(RETRY) => Ok(()),
+        }
+    }
+}
+
+/// What is in the way, for those who announce it, and the metric of the same name. Dropping it clears the metric, also
+/// where the end of the term cancels the waiting.
+pub(super) struct Blocked {
+    message: watch::Sender<Option<String>>,
+    metrics: Metrics,
+}
+
+impl Blocked {
+    /// Nothing is in the way yet.
+    pub fn new(metrics: &Metrics) -> Self {
+        Self {
+            message: watch::Sender::new(None),
+            metrics: metrics.clone(),
+        }
+    }
+
+    /// Follows the message.
+    pub fn subscribe(&self) -> watch::Receiver<Option<String>> {
+        self.message.subscribe()
+    }
+
+    /// Sets the message. Returns whether it is another than before.
+    fn by(&self, message: Option<&str>) -> bool {
+        self.metrics.gate_blocked.set(message.is_some().into());
+        self.message.send_if_modified(|before| {
+            let news = before.as_deref() != message;
+            *before = message.map(str::to_owned);
+            news
+        })
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        self.metrics.gate_blocked.set(0);
+    }
+}
