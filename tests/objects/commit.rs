@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate::cli::commit::{ATTEMPTS, Decision, settle, settle_from};
+use quorate::cli::commit::{Decision, settle, settle_from};
 use quorate::cli::exit::Exit;
 use quorate::etcd::{Config, Revision, Txn};
 use quorate::store::Store;
@@ -36,27 +36,6 @@ async fn a_decision_that_others_overtake_is_made_again_from_what_they_wrote() {
     });
     assert_eq!(settled.await.unwrap(), "attempt 3");
     assert_eq!(etcd.get("/quorate/key").unwrap(), "attempt 3");
-}
-
-#[tokio::test]
-async fn a_command_gives_up_after_its_attempts_with_a_conflict() {
-    let etcd = TestEtcd::start().await;
-    let store = store(&connect(&etcd).await);
-    let mut calls = 0;
-    let settled = settle(&store, "written", async || {
-        calls += 1;
-        let decision = decide(&store, "ours").await;
-        put(&store.etcd, "/quorate/key", "theirs").await;
-        Ok(decision)
-    });
-    let failure = settled.await.unwrap_err();
-    assert_eq!(failure.exit, Exit::Conflict);
-    assert_eq!(
-        calls,
-        ATTEMPTS + 1,
-        "the first decision, and one after each conflict"
-    );
-    assert_eq!(etcd.get("/quorate/key").unwrap(), "theirs");
 }
 
 #[tokio::test]
