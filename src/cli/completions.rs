@@ -1,4 +1,4 @@
-//! `quorate completions`: the completion script of a shell, on stdout.
+//! `quorate completions`: prints the completion script of a shell.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -14,12 +14,12 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Writes the script to stdout.
+/// Runs the command.
 ///
 /// # Errors
-/// A failure if it cannot be written.
+/// 1 if the script cannot be written.
 pub fn run(args: CompletionsArgs) -> Result<(), Failure> {
-    // In memory first, where writing cannot fail: the generator panics if it does.
+    // The generator panics if a write fails, so it writes to memory, where none does.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "quorate", &mut script);
     let _: Reader = print(&String::from_utf8_lossy(&script))?;

@@ -1,11 +1,11 @@
-//! Durations, as flags take them.
+//! Durations in flags.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// Parses a duration as Kubernetes writes it.
+/// Parses a duration as Kubernetes writes it: `30s`, `5m`, `1h30m`.
 ///
 /// # Errors
 /// A sentence that says what is expected.
@@ -16,8 +16,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(span).map_err(|_| format!("\"{text}\" is negative"))
 }
 
-/// A parser of whole seconds in this range, for what etcd or a person counts in seconds: a duration, or a plain number
-/// of them.
+/// A parser of whole seconds in this range, given as a duration or as a plain number. For what etcd counts in seconds.
 pub fn whole_seconds(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {

@@ -3,26 +3,26 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// Shown at the end of `--help`.
+/// The exit codes, as the end of `--help` lists them.
 pub const TABLE: &str = "Exit codes: 0 done, 1 failed, 2 timed out, 3 not found, 4 refused (the reason says by which rule), \
                          5 conflict, 64 usage.";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what was asked.
+    /// The command did what was asked.
     Done = 0,
-    /// Something did not work: a server, a file, the network.
+    /// A server, a file or the network failed.
     Failed = 1,
-    /// It did not happen within the given time.
+    /// The time given with `--timeout` is over.
     TimedOut = 2,
-    /// The named thing does not exist.
+    /// A named object does not exist.
     NotFound = 3,
-    /// A rule forbids it; the message names the rule.
+    /// A rule forbids it. The message names the rule.
     Refused = 4,
-    /// Someone else changed it meanwhile.
+    /// Someone else changed the object meanwhile.
     Conflict = 5,
-    /// The command line or a file given to it is wrong (`EX_USAGE` of sysexits.h).
+    /// The command line or a given file is wrong (`EX_USAGE` of sysexits.h).
     Usage = 64,
 }
 
@@ -32,10 +32,10 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command failed: what was tried, on what, and what to do about it.
+/// Why a command failed: what was tried on which object, and a hint at what to do about it.
 #[derive(Debug)]
 pub struct Failure {
-    /// The exit code that this failure means.
+    /// The exit code of the command.
     pub exit: Exit,
     message: String,
     hint: Option<String>,
@@ -54,6 +54,11 @@ impl Failure {
     /// Exit code 1.
     pub fn failed(message: impl fmt::Display) -> Self {
         Self::new(Exit::Failed, message)
+    }
+
+    /// Exit code 4, by the named rule.
+    pub fn refused(rule: impl fmt::Display, why: impl fmt::Display) -> Self {
+        Self::new(Exit::Refused, format!("refused by rule {rule}: {why}"))
     }
 
     /// Exit code 64.
@@ -85,7 +90,7 @@ impl Failure {
         self
     }
 
-    /// Adds what the reader can do about it.
+    /// Adds a hint at what the reader can do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(hint.to_string());

@@ -1,4 +1,5 @@
-//! The command line: a file a command family, one connection vocabulary, one table of exit codes.
+//! The command line: a module for each family of commands. All share one vocabulary for connections and one table of
+//! exit codes.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -34,12 +35,12 @@ pub struct Cli {
     /// How to reach etcd.
     #[command(flatten)]
     pub etcd: EtcdArgs,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Every command.
+/// The commands, in the order of `--help`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a replica of the controller

@@ -1,4 +1,5 @@
-//! Tables and documents: `-o table|wide|json|yaml|name`, and standard output that may be closed early.
+//! Tables, descriptions and documents: `-o table|wide|json|yaml|name`, and a standard output that its reader may close
+//! early.
 
 use std::io::{self, Write};
 
@@ -25,35 +26,35 @@ pub enum Format {
 /// A column of a kind's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its title, in capitals.
+    /// The title, in capitals.
     pub title: &'static str,
-    /// Shown with `-o wide` only.
+    /// Whether only `-o wide` shows it.
     pub wide: bool,
 }
 
 impl Column {
-    /// Always shown.
+    /// A column that is always shown.
     pub const fn new(title: &'static str) -> Self {
         Self { title, wide: false }
     }
 
-    /// Shown with `-o wide` only.
+    /// A column that only `-o wide` shows.
     pub const fn wide(title: &'static str) -> Self {
         Self { title, wide: true }
     }
 }
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 3;
 
-/// Lays out rows in columns. Rows that come later keep to the widths that the earlier ones needed, where they fit.
+/// Lays out rows in columns. Later rows keep the widths of the earlier ones, unless a cell does not fit.
 #[derive(Debug, Default)]
 pub struct Table {
     widths: Vec<usize>,
 }
 
 impl Table {
-    /// The rows as text, a line each, no spaces at the end of a line.
+    /// The rows as text, one line each, without spaces at the end of a line.
     pub fn lay_out(&mut self, rows: &[Vec<String>]) -> String {
         for row in rows {
             self.widths.resize(self.widths.len().max(row.len()), 0);
@@ -75,13 +76,16 @@ impl Table {
     }
 }
 
-/// Columns of the terminal that a cell takes.
+/// The width of a cell in characters.
 fn columns(cell: &str) -> usize {
     cell.chars().count()
 }
 
-/// What stands in a cell that has no value.
+/// Shown in the place of an empty value.
 pub const NONE: &str = "<none>";
+
+/// Shown in the place of a value that could not be learnt.
+pub const UNKNOWN: &str = "<unknown>";
 
 /// The text, or [`NONE`] if it is empty.
 pub fn or_none(text: &str) -> &str {
@@ -102,8 +106,8 @@ pub fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String)>) -> S
     or_none(&pairs.join(",")).to_owned()
 }
 
-/// A stored text that goes to a terminal on one line: control characters are made visible, so that no stored value
-/// can move the cursor or forge a line.
+/// A stored text for one line of a terminal. Control characters are escaped, so that no stored value can move the
+/// cursor or forge a line.
 pub fn one_line(text: &str) -> String {
     text.chars()
         .flat_map(|c| match c {
@@ -113,19 +117,19 @@ pub fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// Whether anybody still reads what is written to standard output.
+/// Whether standard output still has a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// Go on.
+    /// It has.
     Listening,
-    /// Whatever read it, `head` for example, has enough: done, and no failure.
+    /// Its reader, `head` for example, has read enough. That is no failure.
     Gone,
 }
 
-/// Writes text to standard output at once.
+/// Writes a text to standard output and flushes it.
 ///
 /// # Errors
-/// A failure if it cannot be written, except because nobody reads it any more.
+/// 1 if it cannot be written for another reason than that its reader is gone.
 pub fn print(text: &str) -> Result<Reader, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -137,7 +141,7 @@ pub fn print(text: &str) -> Result<Reader, Failure> {
     }
 }
 
-/// A warning on standard error.
+/// Writes a warning to standard error.
 pub fn warn(text: &str) {
     eprintln!("warning: {text}");
 }
@@ -172,7 +176,7 @@ impl Description {
         self
     }
 
-    /// A line of text.
+    /// A line of text at this depth of indentation.
     pub fn text(&mut self, depth: usize, text: impl Into<String>) -> &mut Self {
         self.lines.push(Line::Text {
             depth,
@@ -206,7 +210,7 @@ impl Description {
         self.list(name, pairs, NONE)
     }
 
-    /// All lines, the values of one depth below each other.
+    /// All lines, with the values of one depth in one column.
     pub fn render(&self) -> String {
         let width = |depth: usize| {
             let names = self.lines.iter().filter_map(|line| match line {
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_come_later_keep_to_the_columns() {
+    fn later_rows_keep_the_widths_of_earlier_ones() {
         let mut table = Table::default();
         table.lay_out(&[row(&["NAME", "AGE"]), row(&["long-name", "1s"])]);
         assert_eq!(table.lay_out(&[row(&["n", "2s"])]), "n           2s\n");
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_of_a_stored_text_are_made_visible() {
+    fn control_characters_of_a_stored_text_are_escaped() {
         assert_eq!(one_line("a\x1b[2J\nb\tä"), "a\\u{1b}[2J\\nb\\tä");
     }
 

@@ -1,10 +1,9 @@
-//! Waiting until the leader has carried out what was asked for, telling what holds it up.
+//! Waiting until the leader has carried out a request, and reporting what holds it up.
 
 use std::time::Duration;
 
 use clap::Args;
-use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::duration::duration;
 use super::exit::{Exit, Failure};
@@ -13,13 +12,13 @@ use super::output::one_line;
 use crate::etcd::KeyRange;
 use crate::store::Store;
 
-/// Between two lines about what holds it up.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Between two reports of what holds a request up: thousands of tasks may end at once.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether to wait, and how long.
 #[derive(Args, Debug)]
 pub struct WaitArgs {
-    /// Wait until it is done, telling what holds it up
+    /// Wait until it is done, and report what holds it up
     #[arg(long)]
     pub wait: bool,
 
@@ -28,73 +27,95 @@ pub struct WaitArgs {
     pub timeout: Option<Duration>,
 }
 
-/// What a look showed.
-pub enum Look<T> {
-    /// It is done.
+/// How far a request is.
+pub enum Progress<T> {
+    /// It is carried out.
     Done(T),
-    /// It is not, for these reasons.
-    Waits(Vec<String>),
+    /// It is not yet, for these reasons.
+    Waiting(Vec<String>),
 }
 
-/// Looks at these ranges, and at who leads, whenever they change, until it is done.
+/// Observes these ranges whenever a key in them or the leader changes, until the request is carried out.
 ///
 /// # Errors
-/// What a look ended with; 2 if the time is over, `hint` says what becomes of the request then.
+/// A failure of `observe`; 2 after `limit`, with `hint`, which says what becomes of the request.
 pub async fn until<T>(
     store: &Store,
     mut ranges: Vec<KeyRange>,
     limit: Option<Duration>,
     hint: &str,
-    mut look: impl FnMut(&View) -> Result<Look<T>, Failure>,
+    mut observe: impl FnMut(&View) -> Result<Progress<T>, Failure>,
 ) -> Result<T, Failure> {
     ranges.push(store.keys.candidates());
     let mut live = LiveView::new(&store.etcd, store.keys.clone(), ranges);
-    let mut seen: Vec<String> = Vec::new();
-    let followed = async {
+    let mut reasons: Vec<String> = Vec::new();
+    let done = async {
         live.changes().await;
-        let mut tick = tokio::time::interval(TELL_EVERY);
+        let mut tick = tokio::time::interval(REPORT_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        // The first comes at once: what is over in an instant needs no words.
+        // The first tick comes at once: a request that takes an instant is not reported.
         tick.tick().await;
-        let mut told: Vec<String> = Vec::new();
+        let mut reported: Vec<String> = Vec::new();
         loop {
-            match look(&live.view)? {
-                Look::Done(done) => return Ok(done),
-                Look::Waits(lines) => {
-                    seen = lines;
-                    if live.view.below(&store.keys.candidates()).next().is_none() {
-                        seen.push("no replica of Quorate leads, so nobody carries it out".to_owned());
-                    }
-                }
+            match observe(&live.view)? {
+                Progress::Done(done) => return Ok(done),
+                Progress::Waiting(now) => reasons = now,
+            }
+            if live.view.below(&store.keys.candidates()).next().is_none() {
+                reasons.push("no Quorate leader is elected; the request stays queued".to_owned());
             }
             tokio::select! {
                 _ = live.changes() => {}
-                _ = tick.tick() => {
-                    for line in seen.iter().filter(|line| !told.contains(line)) {
-                        eprintln!("waiting: {}", one_line(line));
-                    }
-                    told.clone_from(&seen);
-                }
+                _ = tick.tick() => reported = report(&reasons, &reported),
             }
         }
     };
-    // A wait outlives members: the endpoints follow the member list meanwhile, until this future is dropped.
-    let endpoints = store.etcd.follow_endpoints(CancellationToken::new());
-    let limit_over = async {
-        match limit {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        done = followed => return done,
-        () = limit_over => {}
-        () = endpoints => {}
+    // A wait can outlive members of etcd: the endpoints follow the member list meanwhile.
+    let done = store.etcd.following(done);
+    let Some(limit) = limit else { return done.await };
+    if let Ok(done) = timeout(limit, done).await {
+        return done;
     }
-    let what = match seen.is_empty() {
-        true => "nothing was heard of it".to_owned(),
-        false => seen.join("\n  "),
+    let reasons = match reasons.is_empty() {
+        true => "etcd did not answer".to_owned(),
+        false => reasons.join("\n  "),
     };
-    let limit = limit.unwrap_or_default();
-    Err(Failure::new(Exit::TimedOut, format!("not done after {limit:?}\n  {what}")).hint(hint))
+    Err(Failure::new(Exit::TimedOut, format!("not done after {limit:?}\n  {reasons}")).hint(hint))
+}
+
+/// Prints the reasons that were not printed the last time, and returns all of them.
+fn report(reasons: &[String], reported: &[String]) -> Vec<String> {
+    for reason in reasons.iter().filter(|reason| !reported.contains(reason)) {
+        eprintln!("waiting: {}", one_line(reason));
+    }
+    reasons.to_vec()
+}
+
+/// [`until`] for several objects: `observe` returns why one is not done yet, or `None` once it is.
+///
+/// # Errors
+/// As [`until`].
+pub async fn until_all<T: Copy>(
+    store: &Store,
+    ranges: Vec<KeyRange>,
+    limit: Option<Duration>,
+    hint: &str,
+    objects: &[T],
+    mut observe: impl FnMut(&View, T) -> Result<Option<String>, Failure>,
+) -> Result<(), Failure> {
+    let mut left = objects.to_vec();
+    until(store, ranges, limit, hint, |view| {
+        let mut reasons = Vec::new();
+        for object in std::mem::take(&mut left) {
+            if let Some(reason) = observe(view, object)? {
+                left.push(object);
+                reasons.push(reason);
+            }
+        }
+        Ok(match reasons.is_empty() {
+            true => Progress::Done(()),
+            false => Progress::Waiting(reasons),
+        })
+    })
+    .await
 }

@@ -281,7 +281,7 @@ async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
     let error = world.run(&wait).await.expect_code(2);
     assert!(
         error.contains(
-            "not gone after 300ms\n  service/web: held back by 2 objects: task web/1 (running) and 1 more"
+            "not done after 300ms\n  service/web: held back by 2 objects: task web/1 (running) and 1 more"
         ),
         "{error}"
     );
@@ -290,12 +290,12 @@ async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
     let mut next = async || timeout(SOON, lines.next_line()).await.unwrap().unwrap();
     assert_eq!(
         next().await.as_deref(),
-        Some("service/web: held back by 2 objects: task web/1 (running) and 1 more")
+        Some("waiting: service/web: held back by 2 objects: task web/1 (running) and 1 more")
     );
     world.remove("/tasks/web/1").await;
     assert_eq!(
         next().await.as_deref(),
-        Some("service/web: held back by task web/2 (running)")
+        Some("waiting: service/web: held back by task web/2 (running)")
     );
     world.remove("/tasks/web/2").await;
     let output = timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
@@ -315,7 +315,10 @@ async fn a_wait_is_over_when_another_object_has_taken_the_name() {
     world.apply(&service("web", "{}")).await;
     let (child, mut lines) = delete_and_wait(&world, "service/web");
     let first = timeout(SOON, lines.next_line()).await.unwrap().unwrap();
-    assert_eq!(first.as_deref(), Some("service/web: nothing holds it back"));
+    assert_eq!(
+        first.as_deref(),
+        Some("waiting: service/web: nothing holds it back")
+    );
 
     // The command sees neither the deletion nor the creation, only that another object exists now.
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();

@@ -222,20 +222,20 @@ async fn mistyped_arguments_are_usage_errors_that_say_what_is_expected() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_with_its_time_and_says_that_nobody_leads() {
+async fn a_wait_ends_with_its_time_and_says_that_no_leader_is_elected() {
     let site = Site::adopted(2).await;
     let told = site
         .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "2s"])
         .await
         .expect_code(2);
-    assert!(told.contains("no replica of Quorate leads"), "{told}");
+    assert!(told.contains("no Quorate leader is elected"), "{told}");
     assert!(told.contains("the request stays"), "{told}");
     site.apply("n3", "manager").await.expect_done();
     site.observe("n3", Role::Manager).await;
     let url = free_url();
     let join = ["join", "n3", "--peer-url", &url, "--timeout", "2s"];
     let told = site.run(&join).await.expect_code(2);
-    assert!(told.contains("no replica of Quorate leads"), "{told}");
+    assert!(told.contains("no Quorate leader is elected"), "{told}");
     // Asked again, it waits for the request that is there.
     let before = site.contents().await;
     site.run(&join).await.expect_code(2);

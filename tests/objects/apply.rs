@@ -1,4 +1,4 @@
-//! `apply`: what is written, what is not, and what is said about it.
+//! `apply`: what it writes, what it refuses, and its messages.
 
 use quorate::proto::Role;
 use quorate::proto::node_spec::Availability;
@@ -47,7 +47,7 @@ async fn what_get_prints_can_be_applied_again() {
 }
 
 #[tokio::test]
-async fn files_and_directories_are_read_and_all_their_faults_told_at_once() {
+async fn files_and_directories_are_read_and_all_their_faults_are_reported_at_once() {
     let cluster = Cluster::start().await;
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
@@ -134,14 +134,14 @@ async fn each_wrong_input_has_its_message_and_code_and_writes_nothing() {
         (
             with_metadata("name: n1, uid: other"),
             5,
-            "it was deleted and created anew",
+            "it was deleted and created again",
         ),
         (
             with_metadata(&format!("name: n9, uid: {uid}")),
             5,
             "no such object exists",
         ),
-        // A good document does not go ahead of a bad one.
+        // A good document is not written before a bad one is found.
         (node("n2", "{}") + &node("n1", "{}"), 64, "nothing was written"),
     ] {
         let error = cluster

@@ -1,19 +1,22 @@
-//! Somebody else writes at the same moment: between what `apply` read and what it writes.
+//! Another writer comes between what `apply` read and what it writes.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use quorate::etcd::{KeyRange, Revision, Watched, Watcher};
 use quorate::proto::Node;
 use quorate::proto::node_spec::Availability;
 
 use super::{Cluster, keys, node};
-use crate::support::quorate::Finished;
+use crate::support::proxy::{Network, Proxy};
+use crate::support::quorate::{Finished, quorate_with};
+use crate::support::wait::{SOON, eventually};
 
-/// How many objects are written before the one at stake: time enough to come in between.
+/// How many objects are written before `n1`, so that another writer has time to change it.
 const BEFORE: usize = 200;
 
-/// Applies a document to `n1` after many others. As soon as the first of these is written (so all are read and
-/// planned), somebody else changes `n1`.
+/// Applies a document to `n1` after many others. Another writer changes `n1` once the first of them is written, when all
+/// are read and planned.
 async fn overtaken(
     cluster: &Cluster,
     args: &[&str],
@@ -42,7 +45,7 @@ async fn overtaken(
 const APPLY: &[&str] = &["apply", "-f", "-"];
 
 #[tokio::test]
-async fn a_spec_that_somebody_else_changed_is_a_conflict_and_theirs_stays() {
+async fn a_spec_that_another_writer_changed_is_a_conflict_and_theirs_stays() {
     let cluster = Cluster::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");
@@ -54,7 +57,7 @@ async fn a_spec_that_somebody_else_changed_is_a_conflict_and_theirs_stays() {
     );
     let error = outcome.expect_code(5);
     assert!(
-        error.contains("node/n1: somebody else changed it at the same moment"),
+        error.contains("node/n1: another writer changed it at the same moment"),
         "{error}"
     );
     assert_eq!(
@@ -84,7 +87,7 @@ async fn force_conflicts_overrules_it() {
 }
 
 #[tokio::test]
-async fn a_status_that_somebody_else_wrote_is_no_conflict_and_both_stay() {
+async fn a_status_that_another_writer_reported_is_no_conflict_and_both_stay() {
     let cluster = Cluster::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");
@@ -97,7 +100,7 @@ async fn a_status_that_somebody_else_wrote_is_no_conflict_and_both_stay() {
 }
 
 #[tokio::test]
-async fn a_node_that_somebody_else_replaced_is_a_conflict() {
+async fn a_node_that_another_writer_replaced_is_a_conflict() {
     let cluster = Cluster::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");
@@ -109,4 +112,40 @@ async fn a_node_that_somebody_else_replaced_is_a_conflict() {
         cluster.node("n1").await.spec.unwrap().availability(),
         Availability::Active
     );
+}
+
+/// A command waits this long for a reply.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn a_write_whose_reply_is_lost_is_read_back() {
+    let cluster = Cluster::start().await;
+    let proxy = Proxy::in_front_of(&cluster.etcd.endpoints()[0]);
+    let text: String = (0..BEFORE)
+        .map(|index| node(&format!("n-{index}"), "{}"))
+        .collect();
+    let endpoints = format!("--etcd-endpoints={}", proxy.url());
+    let args = [APPLY, &[endpoints.as_str()]].concat();
+    let applied = quorate_with(args, Some(&text), &[]);
+    let disturbed = async {
+        let count = || cluster.etcd.keys("/quorate/nodes/").len();
+        eventually(SOON, "the first objects are written", async || match count() {
+            0 => Err(0),
+            _ => Ok(()),
+        })
+        .await;
+        proxy.set(Network::LosesReplies);
+        // The reply of a write is given up, the reply of the read that follows is still waited for.
+        tokio::time::sleep(REQUEST_TIMEOUT * 3 / 2).await;
+        let written = count();
+        assert!(
+            written < BEFORE,
+            "the network failed too late: {written} were written"
+        );
+        proxy.set(Network::Passes);
+    };
+    let (applied, ()) = tokio::join!(applied, disturbed);
+    let applied = applied.expect_done();
+    let created = applied.lines().filter(|line| line.ends_with(" created"));
+    assert_eq!(created.count(), BEFORE, "{applied}");
 }

@@ -1,4 +1,4 @@
-//! `delete`: rules, the record of the removed, and the question.
+//! `delete`: its rules, the records of removed nodes, and the confirmation.
 
 use std::process::Stdio;
 
@@ -129,11 +129,11 @@ async fn wrong_requests_have_their_codes_and_delete_nothing() {
     }
 }
 
-/// Runs `delete` on a terminal; once it has asked, does something else, and types the answer then.
+/// Runs `delete` on a terminal. Once it asks for confirmation, runs `meanwhile`, and then types the answer.
 async fn answer(
     cluster: &Cluster,
     what: &str,
-    before: impl Future<Output = ()>,
+    meanwhile: impl Future<Output = ()>,
     answer: &str,
 ) -> (Option<i32>, String) {
     let command = format!(
@@ -156,7 +156,7 @@ async fn answer(
             let read = screen.read_buf(&mut shown).await.unwrap();
             assert!(read > 0, "it does not ask: {}", String::from_utf8_lossy(&shown));
         }
-        before.await;
+        meanwhile.await;
         terminal.write_all(answer.as_bytes()).await.unwrap();
         screen.read_to_end(&mut shown).await.unwrap();
         (child.wait().await.unwrap().code(), shown)
@@ -166,7 +166,7 @@ async fn answer(
 }
 
 #[tokio::test]
-async fn on_a_terminal_it_says_what_will_happen_and_asks() {
+async fn on_a_terminal_it_prints_what_will_happen_and_asks_for_confirmation() {
     let cluster = cluster().await;
     let uid = cluster.node("n3").await.metadata.unwrap().uid;
     let before = cluster.contents();
@@ -186,7 +186,7 @@ async fn on_a_terminal_it_says_what_will_happen_and_asks() {
 }
 
 #[tokio::test]
-async fn what_changed_while_it_asked_is_not_what_was_agreed() {
+async fn a_change_during_the_confirmation_is_a_conflict() {
     let cluster = cluster().await;
     let replaced = cluster.change("n3", |node| {
         node.metadata.as_mut().unwrap().uid = "another".to_owned()
@@ -204,7 +204,7 @@ async fn what_changed_while_it_asked_is_not_what_was_agreed() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_marked_while_it_asked_is_marked() {
+async fn an_object_that_another_writer_marks_during_the_confirmation_is_marked() {
     let cluster = Cluster::start().await;
     cluster.apply(&document("Network", "front", "{}")).await;
     let marked = async {
@@ -224,14 +224,14 @@ async fn what_somebody_else_marked_while_it_asked_is_marked() {
 }
 
 #[tokio::test]
-async fn a_wait_that_ends_in_vain_does_not_hide_what_was_not_deleted() {
+async fn a_wait_that_times_out_does_not_hide_what_was_not_deleted() {
     let cluster = Cluster::start().await;
     cluster
         .apply(&(document("Network", "a", "{}") + &document("Network", "b", "{}")))
         .await;
     let key = keys().network(&"b".parse().unwrap());
     let garbled = cluster.put(&key, vec![0xff]);
-    // Nobody leads, so that the other one stays.
+    // No leader is elected, so the other one stays.
     let (code, shown) = answer(&cluster, "network a b --wait --timeout 300ms", garbled, "y\n").await;
     assert_eq!(code, Some(4), "{shown}");
     assert!(

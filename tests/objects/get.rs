@@ -15,7 +15,7 @@ fn at(seconds: i64) -> Option<prost_types::Timestamp> {
     Some(prost_types::Timestamp { seconds, nanos: 0 })
 }
 
-/// The age of what was made at [`CREATED`], as a table shows it now.
+/// The age of an object created at [`CREATED`], as a table shows it now.
 fn age() -> String {
     let then = jiff::Timestamp::from_second(CREATED).unwrap();
     quorate::store::object::time::age(then, jiff::Timestamp::now())
@@ -261,7 +261,7 @@ async fn a_running_replica_is_listed_as_the_leader_and_with_the_node_of_its_name
 }
 
 #[tokio::test]
-async fn a_selector_selects_and_what_is_not_there_is_not_found() {
+async fn a_selector_selects_and_a_missing_object_is_not_found() {
     let cluster = cluster().await;
     let selected = |selector: &'static str| {
         let cluster = &cluster;
@@ -286,7 +286,7 @@ async fn a_selector_selects_and_what_is_not_there_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_completion_script_that_cannot_be_written_is_an_error_and_one_that_nobody_reads_is_none() {
+async fn a_completion_script_that_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() {
     use std::process::{Command, Stdio};
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let (reader, closed) = std::io::pipe().unwrap();
@@ -301,9 +301,12 @@ async fn a_completion_script_that_cannot_be_written_is_an_error_and_one_that_nob
             .stdout(out)
             .stderr(Stdio::piped());
         let ended = ended.spawn().unwrap().wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(code), "{told}");
-        assert!(told.starts_with(error) && !told.contains("panicked"), "{told}");
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{stderr}");
+        assert!(
+            stderr.starts_with(error) && !stderr.contains("panicked"),
+            "{stderr}"
+        );
     }
 }
 

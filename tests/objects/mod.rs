@@ -1,6 +1,7 @@
 //! `get`, `describe`, `apply` and `delete` with the real program on a real etcd.
 
 mod apply;
+mod commit;
 mod conflicts;
 mod delete;
 mod get;
@@ -14,7 +15,7 @@ use quorate::store::Keys;
 use crate::support::etcd::TestEtcd;
 use crate::support::quorate::{Finished, quorate_on};
 
-/// An etcd with nothing in it, and the program on it.
+/// An empty etcd, and the program on it.
 struct Cluster {
     etcd: TestEtcd,
 }
@@ -34,7 +35,7 @@ impl Cluster {
         quorate_on(&self.etcd, args, stdin).await
     }
 
-    /// Applies a text and returns what was printed. Panics where that fails.
+    /// Applies a text and returns the output. Panics if that fails.
     async fn apply(&self, text: &str) -> String {
         self.run_with(&["apply", "-f", "-"], text).await.expect_done()
     }
@@ -50,7 +51,7 @@ impl Cluster {
             .unwrap()
     }
 
-    /// The stored node; panics if it is not there.
+    /// The stored node. Panics if it does not exist.
     async fn node(&self, name: &str) -> Node {
         let key = keys().node(&name.parse().unwrap());
         let (stored, _) = self.client().await.get(&key).await.unwrap();

@@ -94,7 +94,7 @@ async fn rows_come_as_they_change_and_deletes_are_shown() {
 }
 
 #[tokio::test]
-async fn a_watch_survives_a_restart_and_tells_the_delete_that_a_compaction_hid() {
+async fn a_watch_survives_a_restart_and_shows_the_delete_that_a_compaction_hid() {
     let mut cluster = Cluster::start().await;
     cluster.apply(&(node("n1", "{}") + &node("n2", "{}"))).await;
     let mut watch = Watch::start(&cluster, &["get", "nodes", "-o", "name"]);

@@ -1,4 +1,4 @@
-//! `quorate describe`: objects in full, in words.
+//! `quorate describe`: prints objects in full, in words.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -15,14 +15,14 @@ Examples:
   quorate describe node n1
   quorate describe member etcd-1      # by the name of the member or its id
   quorate describe replica/quorate-0
-  quorate describe service web        # its tasks, and what holds its deletion back
+  quorate describe service web        # its tasks, and what holds back its deletion
   quorate describe volume data        # what it waits for")]
 pub struct DescribeArgs {
     /// What to describe; KIND/NAME names one object
     #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser::ALL)]
     target: Target,
 
-    /// Names of the objects; all of the kind if there is none
+    /// Names of the objects; all of the kind if none is given
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 }
@@ -30,20 +30,16 @@ pub struct DescribeArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// A failure with exit code 3 if a named object does not exist.
+/// 3 if a named object does not exist.
 pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, ids) = args.target.resolve(&args.names).map_err(Failure::usage)?;
     let store = connect(etcd).await?;
     let view = kind.read(&store, &ids).await?;
-    let (found, missing) = kind.select(&view, &ids);
+    let (found, missing) = kind.select(&view, &ids, Timestamp::now());
     if found.is_empty() && missing.is_empty() {
-        eprintln!("no {} found below {}", kind.words().plural, store.keys.prefix());
+        eprintln!("no {} found below {}", kind.words.plural, store.keys.prefix());
     }
-    let now = Timestamp::now();
-    let texts: Vec<String> = found
-        .iter()
-        .map(|(name, kv)| kind.describe(&view, name, kv, now))
-        .collect();
+    let texts: Vec<String> = found.iter().map(|item| kind.describe(item)).collect();
     if print(&texts.join("\n"))? == Reader::Gone || missing.is_empty() {
         return Ok(());
     }

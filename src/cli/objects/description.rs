@@ -2,58 +2,45 @@
 
 use jiff::Timestamp;
 
-use crate::cli::output::{Description, NONE, one_line, or_none};
-use crate::etcd::KeyValue;
+use super::view::Item;
+use crate::cli::output::{Description, NONE, UNKNOWN, one_line, or_none};
 use crate::proto::{Condition, Metadata};
-use crate::store::object::{Malformed, Object, condition, decode, time};
+use crate::store::object::{Malformed, Object, condition, time};
 
 /// How many blockers a description lists.
 const LISTED: usize = 10;
 
-/// A stored object in full: its metadata, or why it cannot be read; then what `own` adds, which gets `None` if it cannot
-/// be read.
-pub fn object<O: Object>(
-    name: &str,
-    stored: &KeyValue,
-    now: Timestamp,
-    own: impl FnOnce(&mut Description, Option<&O>),
-) -> String {
-    let mut description = Description::default();
-    description.field(0, "Name", name).field(0, "Kind", O::KIND);
-    match decode::<O>(name, &stored.value) {
-        Ok(object) => {
-            let metadata = object.metadata().cloned().unwrap_or_default();
-            description.metadata(&metadata, stored, now);
-            own(&mut description, Some(&object));
-        }
-        Err(error) => {
-            description.malformed(stored, &error);
-            own(&mut description, None);
+impl Description {
+    /// The metadata of a stored object, which is returned; or why it cannot be read.
+    pub fn object<O: Object>(&mut self, item: &Item<'_>) -> Option<O> {
+        match item.object::<O>() {
+            Ok(object) => {
+                let metadata = object.metadata().cloned().unwrap_or_default();
+                self.metadata(&metadata, item);
+                Some(object)
+            }
+            Err(malformed) => {
+                self.malformed(item, &malformed);
+                None
+            }
         }
     }
-    description.render()
-}
 
-impl Description {
-    /// The metadata, which has the same fields in every kind.
-    pub fn metadata(&mut self, metadata: &Metadata, stored: &KeyValue, now: Timestamp) {
+    fn metadata(&mut self, metadata: &Metadata, item: &Item<'_>) {
+        let created = time::from_proto(metadata.creation_time.as_ref());
+        let created = created.map_or_else(|| UNKNOWN.to_owned(), |created| time::since(created, item.now));
         self.pairs("Labels", &metadata.labels)
             .field(0, "UID", or_none(&metadata.uid))
-            .field(
-                0,
-                "Created",
-                time::from_proto(metadata.creation_time.as_ref())
-                    .map_or_else(|| "<unknown>".to_owned(), |created| time::since(created, now)),
-            )
+            .field(0, "Created", created)
             .field(0, "Generation", metadata.generation.to_string())
-            .field(0, "Resource Version", stored.mod_revision.to_string());
+            .field(0, "Resource Version", item.revision().to_string());
     }
 
-    /// Why a value cannot be read, in the place of its metadata.
-    pub fn malformed(&mut self, stored: &KeyValue, malformed: &Malformed) {
+    /// Why the value of an object cannot be read, in the place of its metadata.
+    pub fn malformed(&mut self, item: &Item<'_>, malformed: &Malformed) {
         self.field(0, "Malformed", malformed.to_string())
-            .field(0, "Resource Version", stored.mod_revision.to_string())
-            .field(0, "Value", format!("{} bytes", stored.value.len()));
+            .field(0, "Resource Version", item.revision().to_string())
+            .field(0, "Value", format!("{} bytes", item.stored.value.len()));
     }
 
     /// A section with a paragraph for each condition.

@@ -1,6 +1,6 @@
-//! `quorate get`: objects as a table or as documents, now or as they change.
+//! `quorate get`: prints objects as a table or as documents, once or as they change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
@@ -8,18 +8,17 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::kinds::target::{Target, TargetParser};
-use super::kinds::{Concerns, Kind, Shown};
-use super::view::{LiveView, View};
+use super::kinds::{Affected, Kind, Shown};
+use super::view::{Item, LiveView, View};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::cli::output::{Column, Format, Reader, Table, one_line, print, warn};
-use crate::etcd::KeyValue;
+use crate::cli::output::{Format, Reader, Table, one_line, print, warn};
+use crate::store::object::document::with_header;
 use crate::store::object::label::Selector;
 use crate::store::object::text::{to_json, to_yaml};
-use crate::store::object::with_header;
 use crate::store::{Id, Store};
 
-/// How often members are asked how they fare, with `--watch`.
+/// How often `--watch` asks members how they are.
 const MEMBERS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Arguments of `quorate get`.
@@ -32,14 +31,14 @@ Examples:
   quorate get replicas --watch
   quorate get members -o wide           # etcd's own, asked one by one
 
-A stored value that cannot be read is listed as <malformed>, with a warning on standard error; asked for by name, it \
-also makes the exit code 1.")]
+A stored value that cannot be read is listed as <malformed>, with a warning on standard error. If the object was named, \
+the exit code is 1.")]
 pub struct GetArgs {
     /// What to list; KIND/NAME names one object
     #[arg(value_name = "KIND[/NAME]", value_parser = TargetParser::ALL)]
     target: Target,
 
-    /// Names of the objects; all of the kind if there is none
+    /// Names of the objects; all of the kind if none is given
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
@@ -51,11 +50,11 @@ pub struct GetArgs {
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names", value_parser = str::parse::<Selector>)]
     selector: Option<Selector>,
 
-    /// Leave the line of column titles out
+    /// Leave out the line of column titles
     #[arg(long)]
     no_headers: bool,
 
-    /// Go on showing what is added, modified and deleted, until interrupted
+    /// Keep printing objects that are added, modified and deleted, until interrupted
     #[arg(short, long)]
     watch: bool,
 }
@@ -63,68 +62,69 @@ pub struct GetArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// A failure with exit code 3 if a named object does not exist.
+/// 3 if a named object does not exist, 1 if one cannot be read.
 pub async fn run(args: GetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let (kind, names) = args.target.resolve(&args.names).map_err(Failure::usage)?;
+    let (kind, ids) = args.target.resolve(&args.names).map_err(Failure::usage)?;
     let selection = Selection {
         kind,
-        names,
+        ids,
         selector: args.selector.unwrap_or_default(),
     };
     let store = connect(etcd).await?;
-    let printer = Printer {
+    let mut printer = Printer {
         kind,
         format: args.output,
         headers: !args.no_headers,
         table: Table::default(),
     };
-    if args.watch {
-        watch(&store, &selection, printer).await
-    } else {
-        list(&store, &selection, printer).await
+    match args.watch {
+        true => {
+            store
+                .etcd
+                .following(watch(&store, &selection, &mut printer))
+                .await
+        }
+        false => list(&store, &selection, &mut printer).await,
     }
 }
 
-/// Which objects are wanted.
+/// The objects that are asked for.
 struct Selection {
-    kind: &'static dyn Kind,
-    names: Vec<Id>,
+    kind: &'static Kind,
+    ids: Vec<Id>,
     selector: Selector,
 }
 
+/// An object's name, and what is shown of it.
+type Named = (String, Shown);
+
 impl Selection {
-    /// An object as it is shown, if it matches the selector.
-    fn show(&self, view: &View, name: &str, stored: &KeyValue, now: Timestamp) -> Option<(String, Shown)> {
-        let shown = self.kind.show(view, name, stored, now);
+    /// An object as it is shown, if the selector matches its labels.
+    fn show(&self, item: &Item<'_>) -> Option<Named> {
+        let shown = self.kind.show(item);
         self.selector
             .matches(&shown.labels)
-            .then(|| (name.to_owned(), shown))
+            .then(|| (item.name.to_owned(), shown))
     }
 
-    /// The object with this key, if it exists and is selected.
-    fn pick(&self, view: &View, key: &[u8], now: Timestamp) -> Option<(String, Shown)> {
-        let stored = view.get(key)?;
-        let name = self.kind.name(&view.keys, key)?;
-        let is_wanted = |wanted: &Id| self.kind.locate(view, wanted) == key;
-        let wanted = self.names.is_empty() || self.names.iter().any(is_wanted);
-        wanted.then(|| self.show(view, name, stored, now)).flatten()
+    /// The object with this key, if it exists and is asked for.
+    fn pick(&self, view: &View, key: &[u8], now: Timestamp) -> Option<Named> {
+        let asked = self.ids.is_empty() || self.ids.iter().any(|id| self.kind.key(view, id) == key);
+        let item = self.kind.item(view, key, now).filter(|_| asked)?;
+        self.show(&item)
     }
 }
 
-async fn list(store: &Store, selection: &Selection, mut printer: Printer) -> Result<(), Failure> {
-    let kind = selection.kind;
-    let view = kind.read(store, &selection.names).await?;
-    let (found, missing) = kind.select(&view, &selection.names);
-    let now = Timestamp::now();
-    let shown: Vec<(String, Shown)> = found
-        .iter()
-        .filter_map(|(name, stored)| selection.show(&view, name, stored, now))
-        .collect();
+async fn list(store: &Store, selection: &Selection, printer: &mut Printer) -> Result<(), Failure> {
+    let Selection { kind, ids, .. } = selection;
+    let view = kind.read(store, ids).await?;
+    let (found, missing) = kind.select(&view, ids, Timestamp::now());
+    let shown: Vec<Named> = found.iter().filter_map(|item| selection.show(item)).collect();
     if shown.is_empty() && missing.is_empty() {
-        eprintln!("no {} found below {}", kind.words().plural, store.keys.prefix());
+        eprintln!("no {} found below {}", kind.words.plural, store.keys.prefix());
     }
-    // Documents are one object or one list, also where nothing was found; a table of nothing is empty.
-    let single = selection.names.len() == 1;
+    // Documents are one object or one list, even an empty one; a table of nothing is empty.
+    let single = ids.len() == 1;
     if !(single && shown.is_empty()) {
         printer.list(&shown, single, view.revision().0)?;
     }
@@ -133,67 +133,57 @@ async fn list(store: &Store, selection: &Selection, mut printer: Printer) -> Res
     }
     let malformed = shown.iter().filter(|(_, shown)| shown.malformed.is_some());
     let malformed: Vec<String> = malformed.map(|(name, _)| printer.id(name)).collect();
-    if selection.names.is_empty() || malformed.is_empty() {
+    if ids.is_empty() || malformed.is_empty() {
         return Ok(());
     }
     let malformed = malformed.join(", ");
-    Err(Failure::failed(format!("{malformed} cannot be read (see the warning)")).hint(kind.mending()))
+    Err(Failure::failed(format!("{malformed} cannot be read (see the warning)")).hint(kind.repair()))
 }
 
-async fn watch(store: &Store, selection: &Selection, mut printer: Printer) -> Result<(), Failure> {
-    let watching = watch_objects(store, selection, &mut printer);
-    store.etcd.following(watching).await
-}
-
-async fn watch_objects(store: &Store, selection: &Selection, printer: &mut Printer) -> Result<(), Failure> {
-    let mut live = LiveView::new(
-        &store.etcd,
-        store.keys.clone(),
-        selection.kind.ranges_of(&store.keys, &selection.names),
-    );
-    let mut last: BTreeMap<Vec<u8>, (String, Shown)> = BTreeMap::new();
+async fn watch(store: &Store, selection: &Selection, printer: &mut Printer) -> Result<(), Failure> {
+    let kind = selection.kind;
+    let ranges = kind.ranges(&store.keys, &selection.ids);
+    let mut live = LiveView::new(&store.etcd, store.keys.clone(), ranges);
+    let mut last: BTreeMap<Vec<u8>, Named> = BTreeMap::new();
     loop {
-        let mut concerned = std::collections::BTreeSet::new();
-        let keys = if selection.kind.looks_at_members() {
-            // etcd tells nobody when a member falls ill: it has to be asked.
-            let changes = tokio::time::timeout(MEMBERS_INTERVAL, live.changes()).await;
-            if let Err(failure) = live.view.look_at_members(store).await {
-                warn(&format!("showing what was seen last: {failure}"));
+        let (mut all, changes) = match kind.shows_members {
+            false => (false, live.changes().await),
+            // etcd does not report that a member falls ill: every member is asked again and again.
+            true => {
+                let changes = tokio::time::timeout(MEMBERS_INTERVAL, live.changes()).await;
+                if let Err(failure) = live.view.observe_members(store).await {
+                    warn(&format!("showing what was seen last: {failure}"));
+                }
+                (true, changes.unwrap_or_default())
             }
-            concerned.extend(last.keys().cloned());
-            concerned.extend(live.view.iter().map(|kv| kv.key.clone()));
-            changes.unwrap_or_default()
-        } else {
-            live.changes().await
         };
-        for key in keys {
-            match selection.kind.concerns(&store.keys, &key) {
-                Concerns::One(key) => {
-                    concerned.insert(key);
-                }
-                Concerns::All => {
-                    concerned.extend(last.keys().cloned());
-                    concerned.extend(live.view.iter().map(|kv| kv.key.clone()));
-                }
-                Concerns::Nothing => {}
+        let mut affected = BTreeSet::new();
+        for key in changes {
+            match kind.affected_objects(&store.keys, &key) {
+                Affected::One(key) => _ = affected.insert(key),
+                Affected::All => all = true,
+                Affected::Nothing => {}
             }
+        }
+        if all {
+            affected.extend(last.keys().cloned());
+            affected.extend(live.view.iter().map(|kv| kv.key.clone()));
         }
         let now = Timestamp::now();
         let mut events = Vec::new();
-        for key in concerned {
+        for key in affected {
             let current = selection.pick(&live.view, &key, now);
-            match (last.get(&key), current) {
-                (None, Some(current)) => {
-                    events.push(("ADDED", current.clone()));
-                    last.insert(key, current);
-                }
-                (Some((_, before)), Some(current)) if before.document != current.1.document => {
-                    events.push(("MODIFIED", current.clone()));
-                    last.insert(key, current);
-                }
-                (Some(_), None) => events.extend(last.remove(&key).map(|before| ("DELETED", before))),
-                (Some(_), Some(_)) | (None, None) => {}
-            }
+            let event = match (last.get(&key), &current) {
+                (None, Some(_)) => "ADDED",
+                (Some((_, before)), Some((_, after))) if before.document != after.document => "MODIFIED",
+                (Some(_), None) => "DELETED",
+                (Some(_), Some(_)) | (None, None) => continue,
+            };
+            let before = match current.clone() {
+                Some(current) => last.insert(key, current),
+                None => last.remove(&key),
+            };
+            events.extend(current.or(before).map(|object| (event, object)));
         }
         if printer.events(&events)? == Reader::Gone {
             return Ok(());
@@ -201,16 +191,16 @@ async fn watch_objects(store: &Store, selection: &Selection, printer: &mut Print
     }
 }
 
-/// Shows objects in the format asked for.
+/// Prints objects in the requested format.
 struct Printer {
-    kind: &'static dyn Kind,
+    kind: &'static Kind,
     format: Format,
     headers: bool,
     table: Table,
 }
 
 impl Printer {
-    fn list(&mut self, shown: &[(String, Shown)], single: bool, revision: i64) -> Result<(), Failure> {
+    fn list(&mut self, shown: &[Named], single: bool, revision: i64) -> Result<(), Failure> {
         self.warn_of_malformed(shown.iter());
         let text = match self.format {
             Format::Table | Format::Wide => {
@@ -233,7 +223,7 @@ impl Printer {
         print(&text).map(drop)
     }
 
-    fn events(&mut self, events: &[(&'static str, (String, Shown))]) -> Result<Reader, Failure> {
+    fn events(&mut self, events: &[(&'static str, Named)]) -> Result<Reader, Failure> {
         self.warn_of_malformed(events.iter().map(|(_, shown)| shown));
         let text = match self.format {
             Format::Table | Format::Wide => {
@@ -265,7 +255,7 @@ impl Printer {
         print(&text)
     }
 
-    fn warn_of_malformed<'a>(&self, shown: impl Iterator<Item = &'a (String, Shown)>) {
+    fn warn_of_malformed<'a>(&self, shown: impl Iterator<Item = &'a Named>) {
         for (name, shown) in shown {
             if let Some(reason) = &shown.malformed {
                 warn(&format!("{} is malformed: {}", self.id(name), one_line(reason)));
@@ -274,27 +264,23 @@ impl Printer {
     }
 
     fn id(&self, name: &str) -> String {
-        format!("{}/{}", self.kind.words().singular, one_line(name))
+        format!("{}/{}", self.kind.words.singular, one_line(name))
     }
 
     fn cells(&self, cells: &[String]) -> Vec<String> {
-        let columns = self.kind.columns().iter().zip(cells);
+        let columns = self.kind.columns.iter().zip(cells);
         let shown = columns.filter(|(column, _)| self.format == Format::Wide || !column.wide);
         shown.map(|(_, cell)| cell.clone()).collect()
     }
 
-    /// The rows, below the titles if these were not printed before.
+    /// The rows, below the titles unless those are printed already.
     fn rows(&mut self, first_title: Option<&str>, mut rows: Vec<Vec<String>>) -> String {
         if rows.is_empty() {
             return String::new();
         }
         if std::mem::take(&mut self.headers) {
-            let titles: Vec<String> = self
-                .kind
-                .columns()
-                .iter()
-                .map(|Column { title, .. }| (*title).to_owned())
-                .collect();
+            let titles = self.kind.columns.iter().map(|column| column.title.to_owned());
+            let titles: Vec<String> = titles.collect();
             let mut header: Vec<String> = first_title.map(str::to_owned).into_iter().collect();
             header.append(&mut self.cells(&titles));
             rows.insert(0, header);
@@ -311,7 +297,7 @@ impl Printer {
 }
 
 fn list_document<'a>(documents: impl Iterator<Item = &'a Value>, revision: i64) -> Value {
-    let metadata = serde_json::Map::from_iter([("resourceVersion".to_owned(), json!(revision.to_string()))]);
-    let items = serde_json::Map::from_iter([("items".to_owned(), documents.cloned().collect())]);
-    with_header("List", metadata, items)
+    let items: Vec<&Value> = documents.collect();
+    let metadata = json!({"resourceVersion": revision.to_string()});
+    with_header("List", metadata, json!({"items": items}))
 }

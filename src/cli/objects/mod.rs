@@ -1,4 +1,4 @@
-//! Objects on the command line: `get`, `describe`, `apply`, `delete`, and the table of kinds.
+//! Objects on the command line: the commands `get`, `describe`, `apply` and `delete`, above the table of kinds.
 
 pub mod apply;
 pub mod delete;

@@ -1,17 +1,17 @@
 //! What services, networks and volumes still wait for, in words. It is computed when it is shown, never stored.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::view::{Derived, View};
+use super::view::View;
 use crate::cli::output::{NONE, one_line, or_none};
-use crate::etcd::KeyRange;
 use crate::proto::publication_status::State;
 use crate::proto::{Node, Publication, Service, Task, Volume};
+use crate::store::Name;
 use crate::store::keys::NodeKey;
 use crate::store::object::publication::{state, state_word};
 use crate::store::object::volume::driver;
 use crate::store::object::{Object, decode, service, task};
-use crate::store::{Keys, Name};
 use crate::volumes::plan::{self, Decision, Drift, Observed, Offers, Plugin, Step, Target};
 use crate::volumes::record::blocked;
 
@@ -58,8 +58,8 @@ pub struct NetworkUsers {
 }
 
 impl NetworkUsers {
-    /// Computed once from a view that holds all services.
-    pub fn of(view: &View) -> Derived<'_, Self> {
+    /// The users in a view that holds all services.
+    pub fn of(view: &View) -> Arc<Self> {
         view.derived(|view| {
             let mut users = Self {
                 by_network: BTreeMap::new(),
@@ -110,15 +110,6 @@ pub fn cell(blockers: &[String]) -> String {
     }
 }
 
-/// The ranges that [`of_volume`] reads for one volume, or for all.
-pub fn volume_ranges(keys: &Keys, name: Option<&Name>) -> Vec<KeyRange> {
-    let (volumes, publications) = match name {
-        None => (keys.volumes(), keys.publications()),
-        Some(name) => (KeyRange::key(keys.volume(name)), keys.publications_of(name)),
-    };
-    vec![volumes, publications, keys.plugins(), keys.nodes()]
-}
-
 /// The readable publications of a volume by node, and a sentence about each unreadable one.
 pub fn publications(view: &View, volume: &str) -> (BTreeMap<Name, Publication>, Vec<String>) {
     let (mut readable, mut malformed) = (BTreeMap::new(), Vec::new());
@@ -139,7 +130,8 @@ pub fn publications(view: &View, volume: &str) -> (BTreeMap<Name, Publication>, 
     (readable, malformed)
 }
 
-/// What a volume waits for, one sentence each; empty if it is as desired. The view holds [`volume_ranges`].
+/// What a volume waits for, one sentence each; empty if it is as desired. The view holds its publications, and
+/// all nodes and plugins.
 pub fn of_volume(view: &View, name: &str, volume: &Volume) -> Vec<String> {
     let (publications, mut sentences) = publications(view, name);
     let Decision { step, waits } = decide(view, volume, &publications);

@@ -1,27 +1,27 @@
-//! Reading the one object that a command is about to change.
+//! Reading and replacing the one object that a command changes.
 
 use super::kinds::registry::by_kind;
 use crate::cli::exit::{Exit, Failure};
-use crate::etcd::Revision;
+use crate::etcd::{Revision, Txn};
 use crate::store::Store;
 use crate::store::object::{Malformed, Object, decode};
 
-/// An object as it is stored.
+/// An object with its key and the revision that it was read at.
 #[derive(Clone, Debug)]
-pub struct Stored<O> {
-    /// What it says.
+pub struct Versioned<O> {
+    /// The object.
     pub object: O,
-    /// Where.
+    /// Its key.
     pub key: Vec<u8>,
-    /// When it was last written.
+    /// The revision of its last write.
     pub revision: Revision,
 }
 
-impl<O: Object> Stored<O> {
-    /// Reads the object with this name and key; `None` if it is not there.
+impl<O: Object> Versioned<O> {
+    /// Reads the object with this name and key; `None` if it does not exist.
     ///
     /// # Errors
-    /// 4 if it cannot be read.
+    /// 4 if it is malformed.
     pub async fn find(store: &Store, name: &str, key: Vec<u8>) -> Result<Option<Self>, Failure> {
         let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
         let Some(stored) = stored else { return Ok(None) };
@@ -36,7 +36,7 @@ impl<O: Object> Stored<O> {
     /// Reads the object with this name and key.
     ///
     /// # Errors
-    /// 3 if it is not there, 4 if it cannot be read.
+    /// 3 if it does not exist, 4 if it is malformed.
     pub async fn read(store: &Store, name: &str, key: Vec<u8>) -> Result<Self, Failure> {
         Self::find(store, name, key).await?.ok_or_else(|| {
             let kind = O::KIND.to_lowercase();
@@ -46,12 +46,18 @@ impl<O: Object> Stored<O> {
             ))
         })
     }
+
+    /// Replaces the object, if it is unchanged.
+    pub fn put(&self, after: &O) -> Txn {
+        Txn::new()
+            .when_unchanged(&self.key, self.revision)
+            .put(&self.key, after.encode_to_vec())
+    }
 }
 
 /// The failure of an object whose stored value cannot be read.
 pub fn malformed<O: Object>(name: &str, why: &Malformed) -> Failure {
     let kind = O::KIND.to_lowercase();
-    let message = format!("refused by rule Malformed: {kind}/{name} cannot be read: {why}");
-    Failure::new(Exit::Refused, message)
-        .hint(by_kind(O::KIND).map_or("only its writer can mend it", |kind| kind.mending()))
+    Failure::refused("Malformed", format!("{kind}/{name} cannot be read: {why}"))
+        .hint(by_kind(O::KIND).map_or("only its writer can repair it", |kind| kind.repair()))
 }

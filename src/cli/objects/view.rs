@@ -1,39 +1,42 @@
-//! What commands read from etcd to show objects: a few ranges, as they are now or followed.
+//! The keys that commands read to show objects: a few ranges, read once or followed.
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use futures::future::select_all;
+use jiff::Timestamp;
 
 use crate::cli::exit::Failure;
 use crate::cli::roles::facts;
 use crate::etcd::members::{MemberList, MemberReport};
 use crate::etcd::{Etcd, KeyRange, KeyValue, Revision};
+use crate::store::object::{Malformed, Object, decode};
 use crate::store::{Cache, Keys, Store};
 
-/// The keys of some ranges.
+/// The keys of some ranges, and etcd's members if the kind shows them.
 #[derive(Debug)]
 pub struct View {
-    /// How keys are called.
+    /// Builds and parses keys.
     pub keys: Keys,
     entries: BTreeMap<Vec<u8>, KeyValue>,
     revision: Revision,
-    derived: OnceLock<Box<dyn Any + Send + Sync>>,
+    derived: OnceLock<Arc<dyn Any + Send + Sync>>,
     members: Option<MembersNow>,
 }
 
-/// What etcd says of its members at one moment, beside the records below `/members/`.
+/// What etcd reports of its members at one moment, besides the records below `/members/`.
 #[derive(Debug)]
 pub struct MembersNow {
-    /// Which there are.
+    /// The member list.
     pub list: MemberList,
-    /// What those answered that were asked: one that is being removed is not (REQ-M-7).
+    /// The answers of the members. A member that is being removed is not asked: a status request in the second after
+    /// its removal ends it in a panic.
     pub surveys: Vec<MemberReport>,
 }
 
 impl View {
-    /// Without any key.
+    /// A view without keys.
     pub fn new(keys: Keys) -> Self {
         Self {
             keys,
@@ -44,16 +47,16 @@ impl View {
         }
     }
 
-    /// Asks etcd for its members, and each of those how it fares.
+    /// Reads the member list, and asks each member for its status.
     ///
     /// # Errors
-    /// A failure if there is no list.
-    pub async fn look_at_members(&mut self, store: &Store) -> Result<(), Failure> {
+    /// 1 if etcd did not answer.
+    pub async fn observe_members(&mut self, store: &Store) -> Result<(), Failure> {
         let list = store.etcd.list_members().await.map_err(Failure::failed)?;
         let (records, _) = facts::records(store).await?;
         let surveys = facts::survey(store, &list, &records).await;
         self.derived.take();
-        // Members without a record are shown like the others.
+        // Members without a record have a key without a value here, so that they are shown like the others.
         self.entries
             .retain(|_, kv| kv.mod_revision != Revision::ABSENT || !kv.value.is_empty());
         for member in &list.members {
@@ -70,15 +73,15 @@ impl View {
         Ok(())
     }
 
-    /// What etcd says of its members, for kinds that look at them.
+    /// What etcd reports of its members; `None` before [`View::observe_members`].
     pub fn members(&self) -> Option<&MembersNow> {
         self.members.as_ref()
     }
 
-    /// Reads ranges. Each is at one revision, but not all at the same: good enough to look at, not to decide by.
+    /// Reads ranges. Each is read at a revision of its own: good enough to show, not to decide by.
     ///
     /// # Errors
-    /// A failure if etcd did not answer.
+    /// 1 if etcd did not answer.
     pub async fn read(store: &Store, ranges: &[KeyRange]) -> Result<Self, Failure> {
         let mut view = Self::new(store.keys.clone());
         for range in ranges {
@@ -90,12 +93,12 @@ impl View {
         Ok(view)
     }
 
-    /// The newest revision that something was read at.
+    /// The newest revision at which a range was read.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// One key.
+    /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&KeyValue> {
         self.entries.get(key)
     }
@@ -105,7 +108,7 @@ impl View {
         self.entries.values()
     }
 
-    /// The keys of a range that begins where their prefix does, in order.
+    /// The keys of a range that covers a prefix, in order.
     pub fn below(&self, prefix: &KeyRange) -> impl Iterator<Item = &KeyValue> + use<'_> {
         let start = prefix.start().to_vec();
         self.entries
@@ -114,17 +117,15 @@ impl View {
             .map(|(_, kv)| kv)
     }
 
-    /// What a kind makes of all keys, made once for all of its objects and anew after a change. A view is used by one
-    /// kind, so there is one such thing.
-    pub fn derived<T: Any + Send + Sync>(&self, derive: impl Fn(&Self) -> T) -> Derived<'_, T> {
-        let made = self.derived.get_or_init(|| Box::new(derive(self)));
-        match made.downcast_ref() {
-            Some(made) => Derived::Kept(made),
-            None => Derived::Made(derive(self)),
-        }
+    /// Something that `derive` computes from the whole view. It is kept until the view changes, for all objects of the
+    /// one kind that uses the view.
+    pub fn derived<T: Any + Send + Sync>(&self, derive: impl Fn(&Self) -> T) -> Arc<T> {
+        let kept = self.derived.get_or_init(|| Arc::new(derive(self)));
+        let kept = Arc::clone(kept).downcast();
+        kept.unwrap_or_else(|_| Arc::new(derive(self)))
     }
 
-    /// Takes in a key as it is now.
+    /// Replaces or removes a key.
     pub fn set(&mut self, key: &[u8], value: Option<&KeyValue>) {
         self.derived.take();
         match value {
@@ -134,34 +135,43 @@ impl View {
     }
 }
 
-/// See [`View::derived`].
-pub enum Derived<'v, T> {
-    /// Made before.
-    Kept(&'v T),
-    /// Made for this question.
-    Made(T),
+/// One object of a view.
+#[derive(Clone, Copy)]
+pub struct Item<'v> {
+    /// Everything that was read with it.
+    pub view: &'v View,
+    /// Its name, or `OWNER/NAME`.
+    pub name: &'v str,
+    /// Its key and value.
+    pub stored: &'v KeyValue,
+    /// The time that ages are counted to.
+    pub now: Timestamp,
 }
 
-impl<T> std::ops::Deref for Derived<'_, T> {
-    type Target = T;
+impl Item<'_> {
+    /// The stored object.
+    ///
+    /// # Errors
+    /// Why the value cannot be read.
+    pub fn object<O: Object>(&self) -> Result<O, Malformed> {
+        decode(self.name, &self.stored.value)
+    }
 
-    fn deref(&self) -> &T {
-        match self {
-            Self::Kept(kept) => kept,
-            Self::Made(made) => made,
-        }
+    /// When it was last written.
+    pub fn revision(&self) -> Revision {
+        self.stored.mod_revision
     }
 }
 
-/// A [`View`] that follows its ranges, over broken connections and compactions.
+/// A [`View`] that follows its ranges across broken connections and compactions.
 pub struct LiveView {
-    /// As of now.
+    /// The keys as of the last [`LiveView::changes`].
     pub view: View,
     caches: Vec<Cache<KeyValue>>,
 }
 
 impl LiveView {
-    /// Follows these ranges; nothing is read before [`LiveView::changes`].
+    /// Follows these ranges, from the first [`LiveView::changes`] on.
     pub fn new(etcd: &Etcd, keys: Keys, ranges: Vec<KeyRange>) -> Self {
         let caches = ranges
             .into_iter()
@@ -173,7 +183,8 @@ impl LiveView {
         }
     }
 
-    /// The keys that changed, once all ranges are wholly known; the first time, all there are. May be empty.
+    /// Waits until all ranges are completely read, and returns the keys that changed; the first time, all keys. May
+    /// return none.
     pub async fn changes(&mut self) -> Vec<Vec<u8>> {
         let mut changed = Vec::new();
         loop {

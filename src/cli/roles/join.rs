@@ -15,7 +15,7 @@ use crate::cli::duration::duration;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::view::View;
 use crate::cli::output::{Reader, print};
-use crate::cli::wait::{Look, until};
+use crate::cli::wait::{self, until};
 use crate::etcd::{KeyRange, MemberId, Revision, Txn};
 use crate::proto::join::Progress;
 use crate::proto::{Join, JoinRequest, RemovedNode};
@@ -217,7 +217,12 @@ async fn removed(store: &Store, name: &Name, uid: Option<&str>) -> Result<Option
 }
 
 /// How far the join is; done with its member once it has come to one of `enough`.
-fn look(view: &View, name: &Name, id: &str, enough: &[Progress]) -> Result<Look<MemberId>, Failure> {
+fn look(
+    view: &View,
+    name: &Name,
+    id: &str,
+    enough: &[Progress],
+) -> Result<wait::Progress<MemberId>, Failure> {
     let gone = |why: &str| {
         Err(Failure::new(
             Exit::Conflict,
@@ -234,11 +239,11 @@ fn look(view: &View, name: &Name, id: &str, enough: &[Progress]) -> Result<Look<
         return gone("was asked for anew by somebody else, with other settings");
     }
     if !member::is_answered(&join) {
-        return Ok(Look::Waits(Vec::new()));
+        return Ok(wait::Progress::Waiting(Vec::new()));
     }
     let member = member::member_of(&join);
     if let Some(member) = member.filter(|_| enough.contains(&join.progress())) {
-        return Ok(Look::Done(member));
+        return Ok(wait::Progress::Done(member));
     }
     let why = match join.reason.as_str() {
         "" => join.message.clone(),
@@ -258,11 +263,11 @@ fn look(view: &View, name: &Name, id: &str, enough: &[Progress]) -> Result<Look<
         Progress::Removed => Err(Failure::failed(format!(
             "node/{name}: its member was removed again: {why}"
         ))),
-        Progress::Learner => Ok(Look::Waits(vec![match why.as_str() {
+        Progress::Learner => Ok(wait::Progress::Waiting(vec![match why.as_str() {
             "" => format!("node/{name} is a learner: it votes once it is started and has caught up"),
             why => format!("node/{name} is a learner: {why}"),
         }])),
-        Progress::Waiting => Ok(Look::Waits(vec![format!("node/{name}: {why}")])),
-        Progress::Unspecified | Progress::Adding | Progress::Voter => Ok(Look::Waits(Vec::new())),
+        Progress::Waiting => Ok(wait::Progress::Waiting(vec![format!("node/{name}: {why}")])),
+        Progress::Unspecified | Progress::Adding | Progress::Voter => Ok(wait::Progress::Waiting(Vec::new())),
     }
 }

@@ -1,12 +1,10 @@
 //! A change of a node's desired role, as `promote` and `demote` ask for it.
 
-use prost::Message;
-
 use super::facts::{self, Facts};
 use super::refused;
 use crate::cli::confirm::{self, ATTEMPTS};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::objects::stored::Stored;
+use crate::cli::objects::stored::Versioned;
 use crate::etcd::Txn;
 use crate::proto::{Node, Role};
 use crate::retry::Delays;
@@ -18,11 +16,11 @@ use crate::store::{Name, Store};
 ///
 /// # Errors
 /// 3 if it is not there, 4 if it cannot be read.
-pub async fn read_node(store: &Store, name: &Name) -> Result<Stored<Node>, Failure> {
-    Stored::read(store, name.as_str(), store.keys.node(name)).await
+pub async fn read_node(store: &Store, name: &Name) -> Result<Versioned<Node>, Failure> {
+    Versioned::read(store, name.as_str(), store.keys.node(name)).await
 }
 
-impl Stored<Node> {
+impl Versioned<Node> {
     /// What the checks know of it.
     pub fn known(&self) -> Known {
         facts::known(&self.object, self.revision)
@@ -38,11 +36,8 @@ impl Stored<Node> {
     fn with_desired(&self, role: Role) -> Txn {
         let mut node = self.object.clone();
         node.spec.get_or_insert_default().desired_role = role.into();
-        let metadata = node.metadata_mut();
-        metadata.generation = metadata.generation.saturating_add(1);
-        Txn::new()
-            .when_unchanged(&self.key, self.revision)
-            .put(&self.key, node.encode_to_vec())
+        node.next_generation();
+        self.put(&node)
     }
 }
 

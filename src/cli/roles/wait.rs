@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::view::View;
 use crate::cli::output::{Reader, print};
-use crate::cli::wait::{Look, until};
+use crate::cli::wait::until_all;
 use crate::etcd::KeyRange;
 use crate::proto::{Condition, Node, Role};
 use crate::roles::reason::ROLE_CHANGE_BLOCKED;
@@ -25,24 +25,13 @@ pub async fn for_roles(
     let ranges = names.iter().map(|name| KeyRange::key(store.keys.node(name)));
     let word = node::role_word(role.into());
     let hint = "the request stays: it is carried out once nothing holds it up and a replica leads";
-    let mut left: Vec<&Name> = names.iter().collect();
-    until(store, ranges.collect(), limit, hint, |view| {
-        let mut waits = Vec::new();
-        let mut still = Vec::new();
-        for name in std::mem::take(&mut left) {
-            match role_of(view, name, role)? {
-                None => _ = print(&format!("node/{name} is a {word}\n"))? == Reader::Gone,
-                Some(why) => {
-                    still.push(name);
-                    waits.push(why);
-                }
-            }
+    let names: Vec<&Name> = names.iter().collect();
+    until_all(store, ranges.collect(), limit, hint, &names, |view, name| {
+        let waits = role_of(view, name, role)?;
+        if waits.is_none() {
+            let _: Reader = print(&format!("node/{name} is a {word}\n"))?;
         }
-        left = still;
-        Ok(match waits.is_empty() {
-            true => Look::Done(()),
-            false => Look::Waits(waits),
-        })
+        Ok(waits)
     })
     .await
 }

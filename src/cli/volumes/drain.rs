@@ -1,7 +1,6 @@
 //! `quorate drain`: a node gets nothing new, or is given up.
 
 use clap::Args;
-use prost::Message;
 
 use super::{Request, carry_out};
 use crate::cli::confirm;
@@ -9,8 +8,8 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::output::print;
 use crate::cli::roles::request::read_node;
-use crate::etcd::Txn;
 use crate::proto::node_spec::Availability;
+use crate::store::object::Object;
 use crate::store::{Name, Store};
 
 /// Arguments of `quorate drain`.
@@ -66,7 +65,7 @@ async fn decide(store: &Store, args: &DrainArgs) -> Result<Request, Failure> {
         node, out_of_service, ..
     } = args;
     let stored = read_node(store, node).await?;
-    let mut described = stored.object;
+    let mut described = stored.object.clone();
     let spec = described.spec.get_or_insert_default();
     let said = match out_of_service {
         true => "is out of service",
@@ -77,10 +76,6 @@ async fn decide(store: &Store, args: &DrainArgs) -> Result<Request, Failure> {
     }
     spec.set_availability(Availability::Drain);
     spec.out_of_service |= *out_of_service;
-    let metadata = described.metadata.get_or_insert_default();
-    metadata.generation = metadata.generation.saturating_add(1);
-    let txn = Txn::new()
-        .when_unchanged(&stored.key, stored.revision)
-        .put(&stored.key, described.encode_to_vec());
-    Ok(Request::Write(txn, said.to_owned()))
+    described.next_generation();
+    Ok(Request::Write(stored.put(&described), said.to_owned()))
 }

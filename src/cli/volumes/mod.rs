@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::confirm::{self, ATTEMPTS};
 use super::exit::Failure;
-use super::wait::{Look, until};
+use super::wait::{Progress, until};
 use crate::etcd::{KeyRange, KeyValue, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::{Publication, Volume};
@@ -60,13 +60,17 @@ async fn wait_for(
     until(store, ranges, limit, &hint, |view| {
         let stored = view.get(&key);
         if is_done(stored)? {
-            return Ok(Look::Done(()));
+            return Ok(Progress::Done(()));
         }
         let id = format!("{volume}/{node}");
         let publication = stored.and_then(|kv| decode::<Publication>(&id, &kv.value).ok());
         let stored = view.get(&of_volume);
         let volume = stored.and_then(|kv| decode::<Volume>(volume.as_str(), &kv.value).ok());
-        Ok(Look::Waits(waits(&id, publication.as_ref(), volume.as_ref())))
+        Ok(Progress::Waiting(waits(
+            &id,
+            publication.as_ref(),
+            volume.as_ref(),
+        )))
     })
     .await
 }

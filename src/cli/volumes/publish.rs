@@ -7,7 +7,7 @@ use prost::Message;
 use super::{Request, carry_out, wait_for};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::objects::stored::{Stored, malformed};
+use crate::cli::objects::stored::{Versioned, malformed};
 use crate::cli::output::print;
 use crate::cli::wait::WaitArgs;
 use crate::etcd::{KeyValue, Txn};
@@ -72,10 +72,10 @@ pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 }
 
 /// What is known of the two, or what of them is missing.
-async fn read(store: &Store, args: &PublishArgs) -> Result<(Stored<Volume>, Stored<Node>), Failure> {
+async fn read(store: &Store, args: &PublishArgs) -> Result<(Versioned<Volume>, Versioned<Node>), Failure> {
     let PublishArgs { volume, node, .. } = args;
-    let found = Stored::find(store, volume.as_str(), store.keys.volume(volume)).await?;
-    let there = Stored::find(store, node.as_str(), store.keys.node(node)).await?;
+    let found = Versioned::find(store, volume.as_str(), store.keys.volume(volume)).await?;
+    let there = Versioned::find(store, node.as_str(), store.keys.node(node)).await?;
     let missing: Vec<String> = [
         found.is_none().then(|| format!("volume/{volume}")),
         there.is_none().then(|| format!("node/{node}")),

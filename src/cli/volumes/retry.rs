@@ -7,9 +7,8 @@ use prost::Message;
 use super::{Request, carry_out};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::cli::objects::stored::Stored;
+use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
-use crate::etcd::Txn;
 use crate::proto::{Publication, Volume};
 use crate::store::{Name, Store};
 use crate::volumes::record::blocked;
@@ -49,8 +48,8 @@ pub async fn run(args: RetryArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 }
 
 async fn decide(store: &Store, name: &Name) -> Result<Request, Failure> {
-    let stored: Stored<Volume> = Stored::read(store, name.as_str(), store.keys.volume(name)).await?;
-    let mut volume = stored.object;
+    let stored: Versioned<Volume> = Versioned::read(store, name.as_str(), store.keys.volume(name)).await?;
+    let mut volume = stored.object.clone();
     let said = match has_failed(store, name, &volume).await? {
         true => "is tried again",
         false => "is looked at again, although nothing of it has failed",
@@ -61,10 +60,7 @@ async fn decide(store: &Store, name: &Name) -> Result<Request, Failure> {
         seconds: now.as_second(),
         nanos: now.subsec_nanosecond(),
     });
-    let txn = Txn::new()
-        .when_unchanged(&stored.key, stored.revision)
-        .put(&stored.key, volume.encode_to_vec());
-    Ok(Request::Write(txn, said.to_owned()))
+    Ok(Request::Write(stored.put(&volume), said.to_owned()))
 }
 
 /// Whether the volume, or a publication of it, says that something is in its way.

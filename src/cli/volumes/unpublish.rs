@@ -1,17 +1,17 @@
 //! `quorate unpublish`: a node is to lose a volume.
 
 use clap::Args;
-use prost::Message;
 
 use super::{Request, carry_out, wait_for};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::objects::stored::Stored;
+use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
 use crate::cli::wait::WaitArgs;
-use crate::etcd::{KeyValue, Revision, Txn};
+use crate::etcd::{KeyValue, Revision};
 use crate::proto::Publication;
 use crate::proto::publication_status::State;
+use crate::store::object::Object;
 use crate::store::object::publication::state;
 use crate::store::{Name, Store};
 
@@ -66,14 +66,14 @@ pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 
 async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Request, Failure> {
     let id = format!("{}/{}", args.volume, args.node);
-    let Some(stored) = Stored::<Publication>::find(store, &id, key.to_vec()).await? else {
+    let Some(stored) = Versioned::<Publication>::find(store, &id, key.to_vec()).await? else {
         return Err(Failure::new(
             Exit::NotFound,
             format!("volume {} is not published to node {}", args.volume, args.node),
         )
         .hint("quorate get publications lists where volumes are"));
     };
-    let mut publication = stored.object;
+    let mut publication = stored.object.clone();
     let (before, was_again) = (
         state(&publication),
         publication.spec.as_ref().is_some_and(|spec| spec.again),
@@ -94,10 +94,6 @@ async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Reque
     }
     publication.spec.get_or_insert_default().again = false;
     publication.status.get_or_insert_default().set_state(after);
-    let metadata = publication.metadata.get_or_insert_default();
-    metadata.generation = metadata.generation.saturating_add(1);
-    let txn = Txn::new()
-        .when_unchanged(key, stored.revision)
-        .put(key, publication.encode_to_vec());
-    Ok(Request::Write(txn, said))
+    publication.next_generation();
+    Ok(Request::Write(stored.put(&publication), said))
 }

@@ -1,4 +1,4 @@
-//! What applying a document does to what is stored: a pure decision, made before anything is written.
+//! Decides what applying a document changes in a stored object. Pure: it runs before anything is written.
 
 use std::marker::PhantomData;
 
@@ -11,69 +11,71 @@ use crate::store::keys::{Id, Name};
 
 /// A kind that `apply` writes.
 pub trait Appliable: Object {
-    /// What a document says beyond its header.
+    /// The content of a document besides its header.
     type Manifest;
 
-    /// Objects of a lower layer are written first, so that what a document refers to may stand anywhere beside it.
+    /// Objects of a lower layer are written first, so that a document may refer to one that follows it.
     const LAYER: u8 = 0;
 
-    /// The name of the object that this one belongs to, for kinds whose objects have one.
+    /// The name of the owner, for kinds with one.
     fn owner_in(_manifest: &Self::Manifest) -> Option<Name> {
         None
     }
 
-    /// The objects that this one uses. Whoever writes it compares those that are new, in the same transaction.
+    /// The objects that this one uses. The transaction that writes it compares those that it newly refers to.
     fn references(&self) -> Vec<Reference> {
         Vec::new()
     }
 
-    /// Reads everything of a document but `apiVersion`, `kind` and `metadata`.
+    /// Reads a document without `apiVersion`, `kind` and `metadata`.
     fn read(document: &mut Fields<'_, '_>) -> Self::Manifest;
 
-    /// A new object with this spec and the status that it begins with; the caller fills in the metadata.
+    /// A new object with this spec and its first status. The caller fills in the metadata.
     ///
     /// # Errors
-    /// What a new object may not be.
+    /// Why such an object cannot be created.
     fn create(name: &str, manifest: &Self::Manifest) -> Result<Self, Rejection>;
 
     /// Writes the spec of a stored object.
     ///
     /// # Errors
-    /// What may not be changed, or not be left out.
+    /// The fields that cannot be changed or left out.
     fn update(&mut self, name: &str, manifest: &Self::Manifest) -> Result<(), Rejection>;
 
-    /// Writes what the manifest gives of the reporter's part of the status.
-    fn report(&mut self, manifest: &Self::Manifest);
+    /// Writes the reporter's part of the status, as far as the manifest contains it. Most kinds have no reporter.
+    fn report(&mut self, _manifest: &Self::Manifest) {}
 
-    /// Whether both have the same spec; where not, the generation grows.
+    /// Whether both have the same spec. The generation grows with each other spec.
     fn same_spec(&self, other: &Self) -> bool;
 
     /// Whether both have the same reporter's part of the status.
-    fn same_report(&self, other: &Self) -> bool;
+    fn same_report(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 /// An object that another one uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Its kind, as in a document.
+    /// Its kind: `Network`.
     pub kind: &'static str,
-    /// Its name.
+    /// Its name. No kind with an owner is referred to.
     pub name: Name,
 }
 
-/// What `apply` writes of an object. Each part has one writer.
+/// The part of an object that `apply` writes. Each part has one writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The spec and the labels: the operator.
+    /// The spec and the labels, which an operator writes.
     Spec,
-    /// The reporter's part of the status.
+    /// The part of the status that the object's reporter writes.
     Status,
 }
 
-/// What the decision needs from outside.
+/// The inputs of a decision besides the document and the stored object.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What is written.
+    /// The part to write.
     pub part: Part,
     /// The creation time of a new object.
     pub now: jiff::Timestamp,
@@ -81,81 +83,81 @@ pub struct Request {
     pub uid: String,
 }
 
-/// A stored value and its mod revision.
+/// A stored object.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored<'a> {
-    /// The bytes.
+pub struct StoredValue<'a> {
+    /// Its value.
     pub value: &'a [u8],
-    /// When they were written.
+    /// The revision of its last write.
     pub mod_revision: Revision,
 }
 
-/// What is to be done. Every write compares the mod revision that the decision was made from.
+/// What applying a document writes. Every write compares the mod revision that the decision was made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Put this value, if there still is none.
+    /// Put this value if the key is still absent.
     Create(Vec<u8>),
-    /// Put this value, if the stored one is still the same.
+    /// Put this value if the key is unchanged.
     Configure(Vec<u8>),
-    /// Nothing would change.
+    /// Nothing: the object is as the document says.
     Nothing,
 }
 
-/// Why a document is not applied.
+/// Why a document cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// The document is wrong, given what is stored.
+    /// The document has faults, in itself or given what is stored.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Faulty(Vec<Fault>),
     /// A rule forbids it.
     #[error("refused by rule {rule}: {message}")]
     Refused {
-        /// The rule's name.
+        /// The rule's name, for scripts.
         rule: &'static str,
-        /// What it forbids here, and what to do instead.
+        /// What the rule forbids here, and what to do instead.
         message: String,
     },
-    /// The document was made from something else than what is stored.
+    /// The document was made from another version of the object than the stored one.
     #[error("{0}")]
     Conflict(String),
-    /// There is nothing to report on.
+    /// The object of a reported status does not exist.
     #[error("not found: a status is reported on an object that exists")]
     NotFound,
-    /// What is stored cannot be read, so not be changed in part.
+    /// The stored value cannot be read, so no part of it can be changed.
     #[error("the stored value is malformed ({0}); delete it with --force and apply it again")]
     Malformed(#[from] Malformed),
 }
 
-/// A kind as `apply` sees it: documents and stored bytes, whatever the message behind them.
+/// A kind as `apply` sees it: documents and stored bytes, independent of the message type.
 pub trait Codec: Sync {
-    /// The header of a document of this kind, with all faults of the whole document added to `faults`.
+    /// Reads the header of a document of this kind, and adds all faults of the whole document to `faults`.
     fn check(&self, document: &Value, faults: &mut Vec<Fault>) -> Header;
 
-    /// What applying `document` does to what is stored.
+    /// Decides what applying `document` to the stored object writes.
     ///
     /// # Errors
-    /// [`Rejection`]
+    /// Why the document cannot be applied.
     fn plan(
         &self,
         document: &Value,
-        stored: Option<Stored<'_>>,
+        stored: Option<StoredValue<'_>>,
         request: &Request,
     ) -> Result<Step, Rejection>;
 
-    /// When it is written among objects of several kinds: lower ones first.
+    /// [`Appliable::LAYER`].
     fn layer(&self) -> u8;
 
-    /// What the value `after` of the object `id` refers to and `before` did not.
+    /// The objects that the value `after` of the object `id` refers to and `before` did not.
     fn new_references(&self, id: &str, before: Option<&[u8]>, after: &[u8]) -> Vec<Reference>;
 
     /// Whether this stored value of the object `id` is marked for deletion.
     ///
     /// # Errors
-    /// [`Malformed`] where that cannot be said.
+    /// Why the value cannot be read.
     fn is_marked(&self, id: &str, value: &[u8]) -> Result<bool, Malformed>;
 
-    /// Whether two stored values have the same identity and the same `part`: then whoever wrote in between wrote
-    /// another part, which is no conflict.
+    /// Whether two stored values have the same identity and the same `part`. A write between them then changed another
+    /// part, which is not a conflict.
     fn same_part(&self, name: &str, before: &[u8], after: &[u8], part: Part) -> bool;
 }
 
@@ -163,17 +165,9 @@ pub trait Codec: Sync {
 #[derive(Debug)]
 pub struct Of<O>(PhantomData<fn() -> O>);
 
-impl<O> Of<O> {
-    /// There is one of each kind.
-    pub const fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<O> Default for Of<O> {
-    fn default() -> Self {
-        Self::new()
-    }
+impl<O: Appliable> Of<O> {
+    /// The codec of the kind.
+    pub const CODEC: &'static dyn Codec = &Self(PhantomData);
 }
 
 fn read<O: Appliable>(document: &Value, faults: &mut Vec<Fault>) -> Option<(Header, O::Manifest)> {
@@ -194,7 +188,7 @@ impl<O: Appliable> Codec for Of<O> {
     fn plan(
         &self,
         document: &Value,
-        stored: Option<Stored<'_>>,
+        stored: Option<StoredValue<'_>>,
         request: &Request,
     ) -> Result<Step, Rejection> {
         let mut faults = Vec::new();
@@ -214,8 +208,7 @@ impl<O: Appliable> Codec for Of<O> {
             Part::Spec => {
                 after.update(name, &manifest)?;
                 if !after.same_spec(&before) {
-                    let metadata = after.metadata_mut();
-                    metadata.generation = metadata.generation.saturating_add(1);
+                    after.next_generation();
                 }
                 if let Some(labels) = header.labels {
                     after.metadata_mut().labels = labels;
@@ -290,7 +283,7 @@ fn check_identity<O: Object>(header: &Header, stored: &O, mod_revision: Revision
     let uid = stored.metadata().map_or("", |metadata| metadata.uid.as_str());
     if let Some(expected) = header.uid.as_deref().filter(|expected| *expected != uid) {
         return Err(Rejection::Conflict(format!(
-            "metadata.uid is {expected:?}, but the object of this name has {uid:?}: it was deleted and created anew"
+            "metadata.uid is {expected:?}, but the object of this name has {uid:?}: it was deleted and created again"
         )));
     }
     if let Some(expected) = header

@@ -1,10 +1,12 @@
-//! Conditions: what a part of the system found out about an object, as in Kubernetes.
+//! Conditions, as in Kubernetes: what a part of the system found out about an object.
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::document::{given, present};
 use super::fields::Fields;
 use super::time;
+use super::words::word;
 use crate::proto::Condition;
 use crate::proto::condition::Status;
 
@@ -17,11 +19,7 @@ const STATUSES: &[(&str, Status)] = &[
 
 /// `True`, `False` or `Unknown`; a number that no release knows counts as unknown.
 pub fn status_word(condition: &Condition) -> &'static str {
-    let status = condition.status();
-    STATUSES
-        .iter()
-        .find(|(_, candidate)| *candidate == status)
-        .map_or("Unknown", |(word, _)| word)
+    word(STATUSES, &condition.status())
 }
 
 /// The condition of this type.
@@ -66,33 +64,23 @@ pub fn clear(conditions: &mut Vec<Condition>, r#type: &str) -> bool {
     conditions.len() != before
 }
 
-/// The conditions as a part of a document.
-pub fn documents(conditions: &[Condition]) -> Value {
-    conditions.iter().map(document).collect()
+/// The conditions as a part of a document; `None` if there are none.
+pub fn documents(conditions: &[Condition]) -> Option<Value> {
+    (!conditions.is_empty()).then(|| conditions.iter().map(document).collect())
 }
 
 fn document(condition: &Condition) -> Value {
-    let mut shown = Map::new();
-    shown.insert("type".to_owned(), json!(condition.r#type));
-    shown.insert("status".to_owned(), json!(status_word(condition)));
-    for (name, text) in [("reason", &condition.reason), ("message", &condition.message)] {
-        if !text.is_empty() {
-            shown.insert(name.to_owned(), json!(text));
-        }
-    }
-    if let Some(since) = time::from_proto(condition.last_transition_time.as_ref()) {
-        shown.insert("lastTransitionTime".to_owned(), json!(time::rfc3339(since)));
-    }
-    if condition.observed_generation != 0 {
-        shown.insert(
-            "observedGeneration".to_owned(),
-            json!(condition.observed_generation),
-        );
-    }
-    Value::Object(shown)
+    present(json!({
+        "type": condition.r#type,
+        "status": status_word(condition),
+        "reason": given(&condition.reason),
+        "message": given(&condition.message),
+        "lastTransitionTime": time::document(condition.last_transition_time.as_ref()),
+        "observedGeneration": given(&condition.observed_generation),
+    }))
 }
 
-/// Checks a `conditions` list of a document. Nobody can set conditions; they stand in what `get -o yaml` printed.
+/// Checks the `conditions` of a document. `get -o yaml` prints them; `apply` does not write them.
 pub fn check(status: &mut Fields<'_, '_>) {
     status.objects("conditions", |condition| {
         condition.string("type");

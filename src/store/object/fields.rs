@@ -1,16 +1,17 @@
-//! A reader of documents that knows where it is and goes on after a fault, so that all of them are told at once.
+//! A reader of documents that keeps the path of each field and goes on after a fault, so that all faults are reported
+//! at once.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// One thing that is wrong with a document, and where.
+/// Something that is wrong with a document, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The field, `spec.desiredRole` or `status.csi[0].plugin`; empty for the document itself.
+    /// The path of the field: `spec.desiredRole`, `status.csi[0].plugin`; empty for the document itself.
     pub path: String,
-    /// What is wrong with it.
+    /// What is wrong with the field.
     pub message: String,
 }
 
@@ -34,7 +35,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// One object of a document: every field that is asked for is a known one, the others are faults.
+/// One object of a document. Every field that is asked for becomes a known one; fields that stay unknown are faults.
 #[derive(Debug)]
 pub struct Fields<'v, 'f> {
     path: String,
@@ -44,7 +45,7 @@ pub struct Fields<'v, 'f> {
 }
 
 impl<'v, 'f> Fields<'v, 'f> {
-    /// Reads the whole document `value` with `read`, collecting into `faults`. `None` if it is no object.
+    /// Reads the whole document `value` with `read`, and adds to `faults`. `None` if the value is not an object.
     pub fn document<R>(
         value: &'v Value,
         faults: &'f mut Vec<Fault>,
@@ -99,18 +100,18 @@ impl<'v, 'f> Fields<'v, 'f> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
-    /// Whether a field is there, be it as null.
+    /// Whether the document has the field, even as null.
     pub fn is_given(&self, name: &str) -> bool {
         self.map.contains_key(name)
     }
 
-    /// Records a fault of a field.
+    /// Adds a fault of a field.
     pub fn fault(&mut self, name: &str, message: impl Into<String>) {
         let path = join(&self.path, name);
         self.faults.push(Fault::new(path, message));
     }
 
-    /// Records a fault of what lies deeper, at this path below the object.
+    /// Adds a fault of a nested field, at this path below the object.
     pub fn fault_at(&mut self, below: &str, message: impl Into<String>) {
         let path = match self.path.as_str() {
             "" => below.to_owned(),
@@ -119,7 +120,7 @@ impl<'v, 'f> Fields<'v, 'f> {
         self.faults.push(Fault::new(path, message));
     }
 
-    /// Records that a field which must be there is not.
+    /// Adds the fault of a required field that is missing.
     pub fn missing(&mut self, name: &str) {
         self.fault(name, "missing");
     }
@@ -138,7 +139,7 @@ impl<'v, 'f> Fields<'v, 'f> {
         result
     }
 
-    /// A text.
+    /// A string.
     pub fn string(&mut self, name: &'static str) -> Option<&'v str> {
         self.typed(name, "a string", Value::as_str)
     }
@@ -153,7 +154,7 @@ impl<'v, 'f> Fields<'v, 'f> {
         self.typed(name, "a whole number", Value::as_i64)
     }
 
-    /// A text that `parse` understands; its error is the fault.
+    /// A string that `parse` accepts; its error is the fault.
     pub fn parsed<T, E: fmt::Display>(
         &mut self,
         name: &'static str,
@@ -169,7 +170,7 @@ impl<'v, 'f> Fields<'v, 'f> {
         }
     }
 
-    /// One of a few words.
+    /// A string that is one of these words.
     pub fn one_of<T: Copy>(&mut self, name: &'static str, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.string(name)?;
         let chosen = words
@@ -199,7 +200,7 @@ impl<'v, 'f> Fields<'v, 'f> {
         Fields::at(join(&self.path, name), value, self.faults, read)
     }
 
-    /// A list of objects. An element that is no object is a fault and left out.
+    /// A list of objects. An element that is not an object is a fault and left out.
     pub fn objects<R>(
         &mut self,
         name: &'static str,
@@ -217,8 +218,7 @@ impl<'v, 'f> Fields<'v, 'f> {
         Some(read_all)
     }
 
-    /// A list of texts that `parse` understands, none of them twice; its error is the fault of the element, which is
-    /// left out.
+    /// A list of distinct strings that `parse` accepts; its error is the fault of the element, which is left out.
     pub fn distinct<T: PartialEq, E: fmt::Display>(
         &mut self,
         name: &'static str,
@@ -242,14 +242,14 @@ impl<'v, 'f> Fields<'v, 'f> {
         Some(all)
     }
 
-    /// A map from text to text. An entry that is no text is a fault and left out.
+    /// A map of strings. An entry that is not a string is a fault and left out.
     pub fn strings(&mut self, name: &'static str) -> Option<BTreeMap<String, String>> {
         let entries = self.typed(name, "an object", Value::as_object)?;
         let path = join(&self.path, name);
         Some(texts(&path, entries, self.faults))
     }
 
-    /// A list of such maps.
+    /// A list of maps of strings.
     pub fn string_maps(&mut self, name: &'static str) -> Option<Vec<BTreeMap<String, String>>> {
         let elements = self.typed(name, "a list", Value::as_array)?;
         let path = join(&self.path, name);
@@ -280,7 +280,7 @@ fn texts(path: &str, entries: &Map<String, Value>, faults: &mut Vec<Fault>) -> B
     strings
 }
 
-/// The candidate that a misspelt word most likely stands for.
+/// The candidate that a misspelt word most likely means.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .map(|candidate| {
@@ -288,7 +288,7 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
                 strsim::normalized_damerau_levenshtein(&word.to_lowercase(), &candidate.to_lowercase());
             (candidate, alike)
         })
-        // More than half of the letters in place; below that, suggestions mislead.
+        // At least half of the letters fit; below that, suggestions mislead.
         .filter(|(_, alike)| *alike > 0.5)
         .max_by(|(_, a), (_, b)| a.total_cmp(b))
         .map(|(candidate, _)| candidate)
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_type_is_told_and_reading_goes_on() {
+    fn each_wrong_type_is_reported_and_reading_goes_on() {
         let value = json!({
             "text": 1.5, "flag": "yes", "count": "3", "map": {"a": 1, "b/c": true, "d": "fine"},
             "list": [{"x": 1}, 7], "object": [], "word": "actve"
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn null_counts_as_left_out_but_can_be_told_apart() {
+    fn null_counts_as_left_out_but_can_be_distinguished() {
         let value = json!({"a": null});
         let faults = faults(&value, |fields| {
             assert_eq!(fields.string("a"), None);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_is_no_object_is_a_fault_without_a_path() {
+    fn a_document_that_is_not_an_object_is_a_fault_without_a_path() {
         assert_eq!(faults(&json!([1]), |_| ()), ["expected an object, found a list"]);
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::store::keys::Name;
 
-/// Longest name of a label, longest value of a label.
+/// The most characters in a label's name, and in its value.
 const LABEL_MOST: usize = 63;
 
 /// Checks a label's key: `name` or `prefix/name`.
 ///
 /// # Errors
-/// What it must be like, in words.
+/// A sentence that says what a key looks like.
 pub fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -34,7 +34,7 @@ pub fn check_key(key: &str) -> Result<(), String> {
 /// Checks a label's value, which may be empty.
 ///
 /// # Errors
-/// What it must be like, in words.
+/// A sentence that says what a value looks like.
 pub fn check_value(value: &str) -> Result<(), String> {
     if is_label_text(value) {
         return Ok(());
@@ -55,7 +55,7 @@ fn is_label_text(text: &str) -> bool {
         && ends(text.chars().last())
 }
 
-/// A label selector: all of its requirements hold.
+/// A label selector. It selects objects that meet all of its requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
@@ -68,7 +68,7 @@ enum Requirement {
 }
 
 impl Selector {
-    /// Whether an object with these labels is selected. As in Kubernetes, an absent label differs from every value.
+    /// Whether an object with these labels is selected. As in Kubernetes, `!=` also selects objects without the label.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|requirement| match requirement {
             Requirement::Equals(key, value) => labels.get(key) == Some(value),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_means_nothing_is_an_error() {
+    fn a_selector_with_bad_syntax_is_an_error() {
         for text in ["", "a,,b", "=b", "zone in (a,b)", "a=b=c"] {
             assert!(text.parse::<Selector>().is_err(), "{text}");
         }

@@ -1,24 +1,25 @@
-//! The delete mark of services, networks and volumes: set once, never taken back. The object goes when nothing uses it.
+//! The delete mark of services, networks and volumes. It is set once and never taken back; the leader deletes a marked
+//! object once nothing uses it.
 
 use jiff::Timestamp;
-use prost_types::Timestamp as Stored;
-use serde_json::{Map, Value, json};
+use prost_types::Timestamp as StoredTime;
+use serde_json::{Value, json};
 
+use super::document::present;
 use super::fields::Fields;
 use super::{Object, time};
 use crate::proto::{Metadata, Network, Service, Volume};
 
-/// A kind that is deleted by a mark.
+/// A kind whose objects are deleted by a mark.
 pub trait Marked: Object {
-    /// The mark. Its presence counts, also with a time that is out of range.
-    fn mark(&self) -> Option<&Stored>;
+    /// When the object was marked. Its presence counts, even with a time that is out of range.
+    fn mark(&self) -> Option<&StoredTime>;
 
-    /// Where the mark is.
-    fn mark_mut(&mut self) -> &mut Option<Stored>;
+    /// The mark, to set it.
+    fn mark_mut(&mut self) -> &mut Option<StoredTime>;
 
-    /// An object of this name that uses nothing and is marked: what replaces one whose value cannot be read and that
-    /// is to go all the same.
-    fn empty_and_marked(name: &str, uid: String, now: Timestamp) -> Self {
+    /// A new object that uses nothing. It replaces one whose value cannot be read, so that this one can be deleted.
+    fn empty(name: &str, uid: String, now: Timestamp) -> Self {
         let mut object = Self::default();
         *object.metadata_mut() = Metadata {
             name: name.to_owned(),
@@ -27,53 +28,36 @@ pub trait Marked: Object {
             generation: 1,
             ..Metadata::default()
         };
-        *object.mark_mut() = Some(time::to_proto(now));
         object
     }
 }
 
-impl Marked for Service {
-    fn mark(&self) -> Option<&Stored> {
-        self.status.as_ref()?.delete_requested.as_ref()
-    }
+macro_rules! marked {
+    ($($kind:ty),+) => {$(
+        impl Marked for $kind {
+            fn mark(&self) -> Option<&StoredTime> {
+                self.status.as_ref()?.delete_requested.as_ref()
+            }
 
-    fn mark_mut(&mut self) -> &mut Option<Stored> {
-        &mut self.status.get_or_insert_default().delete_requested
-    }
+            fn mark_mut(&mut self) -> &mut Option<StoredTime> {
+                &mut self.status.get_or_insert_default().delete_requested
+            }
+        }
+    )+};
 }
 
-impl Marked for Network {
-    fn mark(&self) -> Option<&Stored> {
-        self.status.as_ref()?.delete_requested.as_ref()
-    }
+marked!(Service, Network, Volume);
 
-    fn mark_mut(&mut self) -> &mut Option<Stored> {
-        &mut self.status.get_or_insert_default().delete_requested
-    }
+/// The status part of a document: whether the object is marked, since when, and what holds it back.
+pub fn status(mark: Option<&StoredTime>, blockers: &[String]) -> Value {
+    present(json!({
+        "deleting": mark.is_some(),
+        "deletingSince": time::document(mark),
+        "blockers": blockers,
+    }))
 }
 
-impl Marked for Volume {
-    fn mark(&self) -> Option<&Stored> {
-        self.status.as_ref()?.delete_requested.as_ref()
-    }
-
-    fn mark_mut(&mut self) -> &mut Option<Stored> {
-        &mut self.status.get_or_insert_default().delete_requested
-    }
-}
-
-/// The status of a document: whether it is marked, since when, and what holds it back.
-pub fn status(mark: Option<&Stored>, blockers: &[String]) -> Value {
-    let mut status = Map::new();
-    status.insert("deleting".to_owned(), json!(mark.is_some()));
-    if let Some(since) = time::from_proto(mark) {
-        status.insert("deletingSince".to_owned(), json!(time::rfc3339(since)));
-    }
-    status.insert("blockers".to_owned(), json!(blockers));
-    Value::Object(status)
-}
-
-/// Checks the status of a document. Nobody can set it; it stands in what `get -o yaml` printed.
+/// Checks the status part of a document. `get -o yaml` prints it; `apply` does not write it.
 pub fn check(document: &mut Fields<'_, '_>) {
     document.object("status", |status| {
         status.boolean("deleting");

@@ -1,4 +1,4 @@
-//! Objects: what a person writes and reads as YAML or JSON, and etcd holds as protobuf.
+//! Objects: a person writes and reads them as YAML or JSON, etcd stores them as protobuf.
 //!
 //! An object has metadata, a spec that an operator writes, and a status that the parts of the system write. The
 //! [`Object`] trait is what every kind has in common; a kind's own module ([`node`]) knows its fields. Everything here
@@ -6,14 +6,27 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
-
-use crate::etcd::Revision;
 use crate::proto::Metadata;
 use crate::store::keys::{BadName, Id, Name};
 
+/// The name of a kind, and the accessors of the metadata that each of its messages has.
+macro_rules! kind_with_metadata {
+    ($kind:literal) => {
+        const KIND: &'static str = $kind;
+
+        fn metadata(&self) -> Option<&$crate::proto::Metadata> {
+            self.metadata.as_ref()
+        }
+
+        fn metadata_mut(&mut self) -> &mut $crate::proto::Metadata {
+            self.metadata.get_or_insert_default()
+        }
+    };
+}
+
 pub mod change;
 pub mod condition;
+pub mod document;
 pub mod fields;
 pub mod label;
 pub mod mark;
@@ -30,57 +43,66 @@ pub mod text;
 pub mod time;
 pub mod tombstone;
 pub mod volume;
+pub mod words;
 
 use fields::{Fault, Fields};
 
 /// The API version of every kind.
 pub const API_VERSION: &str = "quorate.dev/v1";
 
-/// What every stored kind has.
+/// A stored kind.
 pub trait Object: prost::Message + Default + Clone + PartialEq + 'static {
     /// `Node`, as in a document's `kind`.
     const KIND: &'static str;
 
-    /// The stored metadata.
+    /// The metadata, if the stored value has any.
     fn metadata(&self) -> Option<&Metadata>;
 
-    /// The stored metadata, made if there is none.
+    /// The metadata, created empty if the stored value has none.
     fn metadata_mut(&mut self) -> &mut Metadata;
 
-    /// The name of the object that it belongs to, for kinds whose objects have one: the service of a task.
+    /// Counts a change of the spec.
+    fn next_generation(&mut self) {
+        let metadata = self.metadata_mut();
+        metadata.generation = metadata.generation.saturating_add(1);
+    }
+
+    /// The name of the owner, for kinds with one: the service of a task.
     fn owner(&self) -> Option<&str> {
         None
     }
 
-    /// Whether it is marked for deletion: nothing may newly refer to it.
+    /// Whether the object is marked for deletion. Nothing may newly refer to a marked object.
     fn is_marked(&self) -> bool {
         false
     }
 
-    /// What protobuf lets through, but no writer of this kind may have meant.
+    /// Checks what protobuf accepts but this kind does not.
     ///
     /// # Errors
-    /// The first such field.
-    fn check(&self) -> Result<(), Fault>;
+    /// The first faulty field.
+    fn check(&self) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
-/// Why a stored value is not shown or used as an object.
+/// Why a stored value cannot be read as an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Not the protobuf message of its kind.
+    /// The value is not the protobuf message of its kind.
     #[error("the value is no {kind} message: {message}")]
     Encoding {
-        /// The kind that the key says.
+        /// The kind that the key belongs to.
         kind: &'static str,
-        /// The decoder's words.
+        /// The decoder's error.
         message: String,
     },
-    /// The key is that of no object.
+    /// No object can have this key.
     #[error("the key says {key}: {bad}")]
     Key {
         /// Owner and name in the key.
         key: String,
-        /// What is wrong with one of the two.
+        /// What is wrong with the owner or the name.
         bad: BadName,
     },
     /// The value belongs to another key.
@@ -99,15 +121,15 @@ pub enum Malformed {
         /// The owner in the value.
         owner: String,
     },
-    /// A field that no writer may have meant.
+    /// [`Object::check`] found a faulty field.
     #[error("{0}")]
     Field(Fault),
 }
 
-/// Reads the value of the key of the object `name`, which is `owner/name` where the key has both.
+/// Reads the stored value of the object `name`, which is `owner/name` for kinds with an owner.
 ///
 /// # Errors
-/// [`Malformed`]; a reader shows it in the object's place and goes on with the others (INV-8).
+/// [`Malformed`]. A reader shows it in the object's place and goes on with the other objects (INV-8).
 pub fn decode<O: Object>(name: &str, value: &[u8]) -> Result<O, Malformed> {
     let (owner, own) = match name.split_once('/') {
         Some((owner, own)) => (Some(owner), own),
@@ -140,19 +162,19 @@ pub fn decode<O: Object>(name: &str, value: &[u8]) -> Result<O, Malformed> {
     Ok(object)
 }
 
-/// What a document says in `apiVersion`, `kind` and `metadata`. Creation time and generation may stand there, as
-/// `get -o yaml` prints them, but nobody can set them.
+/// `apiVersion`, `kind` and `metadata` of a document. Creation time and generation are accepted, since `get -o yaml`
+/// prints them, and ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// `None` together with a fault.
+    /// The name; `None` if it is missing or faulty, and then a fault says so.
     pub name: Option<Name>,
-    /// The object that it belongs to, for kinds whose objects have one; stands in the spec.
+    /// The owner, for kinds with one. It is part of the spec.
     pub owner: Option<Name>,
-    /// `None` if the document does not mention labels.
+    /// The labels; `None` if the document leaves them out.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Must be that of the stored object.
+    /// The uid, which must be that of the stored object.
     pub uid: Option<String>,
-    /// Must be the mod revision of the stored object.
+    /// The resource version, which must be the mod revision of the stored object.
     pub resource_version: Option<i64>,
 }
 
@@ -202,7 +224,7 @@ impl Header {
         header.unwrap_or_default()
     }
 
-    /// What the object is called: `n1`, or `web/1` where it belongs to another.
+    /// The object's id: `n1`, or `web/1` for kinds with an owner.
     pub fn id(&self) -> Option<Id> {
         Some(Id {
             owner: self.owner.clone(),
@@ -211,60 +233,10 @@ impl Header {
     }
 }
 
-/// The document of an object: `apiVersion`, `kind` and `metadata` as stored, then `parts` (spec, status). Keys come
-/// out in alphabetical order, which is the order in which Kubernetes writes them, too.
-pub fn document(
-    kind: &str,
-    metadata: Option<&Metadata>,
-    mod_revision: Revision,
-    parts: Map<String, Value>,
-) -> Value {
-    let mut shown = Map::new();
-    let empty = Metadata::default();
-    let metadata = metadata.unwrap_or(&empty);
-    shown.insert("name".to_owned(), json!(metadata.name));
-    if !metadata.uid.is_empty() {
-        shown.insert("uid".to_owned(), json!(metadata.uid));
-    }
-    if !metadata.labels.is_empty() {
-        shown.insert("labels".to_owned(), json!(metadata.labels));
-    }
-    if let Some(time) = time::from_proto(metadata.creation_time.as_ref()) {
-        shown.insert("creationTimestamp".to_owned(), json!(time::rfc3339(time)));
-    }
-    if metadata.generation != 0 {
-        shown.insert("generation".to_owned(), json!(metadata.generation));
-    }
-    // A string, as in Kubernetes: it is compared, not counted with.
-    shown.insert("resourceVersion".to_owned(), json!(mod_revision.to_string()));
-    with_header(kind, shown, parts)
-}
-
-/// What is shown in the place of an object whose value is malformed: a condition says why.
-pub fn malformed_document(kind: &str, name: &str, mod_revision: Revision, malformed: &Malformed) -> Value {
-    let metadata = Metadata {
-        name: name.to_owned(),
-        ..Metadata::default()
-    };
-    let condition = json!({
-        "type": "Malformed", "status": "True", "reason": "Unreadable", "message": malformed.to_string(),
-    });
-    let parts = Map::from_iter([("status".to_owned(), json!({"conditions": [condition]}))]);
-    document(kind, Some(&metadata), mod_revision, parts)
-}
-
-/// A document of `kind` with this metadata and these parts.
-pub fn with_header(kind: &str, metadata: Map<String, Value>, parts: Map<String, Value>) -> Value {
-    let mut document = Map::new();
-    document.insert("apiVersion".to_owned(), json!(API_VERSION));
-    document.insert("kind".to_owned(), json!(kind));
-    document.insert("metadata".to_owned(), Value::Object(metadata));
-    document.extend(parts);
-    Value::Object(document)
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::proto::Node;
 
@@ -297,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_a_header_is_told() {
+    fn every_fault_of_a_header_is_reported() {
         let (_, faults) = header(&json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": "N 1", "labels": {"a b": "ok", "c": "d e"}, "resourceVersion": "new", "namespace": "x"},
@@ -323,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_under_a_key_that_no_object_can_have_is_malformed() {
+    fn a_value_under_a_key_that_no_object_can_have_is_malformed() {
         for key in ["A", "", "a/b/c", "a/B"] {
             let mut node = Node::default();
             node.metadata_mut().name = key.rsplit('/').next().unwrap().to_owned();

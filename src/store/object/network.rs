@@ -1,31 +1,20 @@
-//! The Network kind: nothing but a name that services refer to.
+//! The Network kind: a name that services refer to.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Rejection};
-use super::fields::{Fault, Fields};
+use super::document::document;
+use super::fields::Fields;
 use super::mark::{self, Marked};
-use super::{Object, document};
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Network, NetworkSpec, NetworkStatus};
+use crate::proto::{Network, NetworkSpec, NetworkStatus};
 
 impl Object for Network {
-    const KIND: &'static str = "Network";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Network");
 
     fn is_marked(&self) -> bool {
         self.mark().is_some()
-    }
-
-    fn check(&self) -> Result<(), Fault> {
-        Ok(())
     }
 }
 
@@ -54,17 +43,10 @@ impl Appliable for Network {
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
     }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
-    }
 }
 
-/// The document of a network. `blockers` are what holds it back, if it is marked.
+/// The document of a network. `blockers` hold it back if it is marked.
 pub fn to_document(network: &Network, mod_revision: Revision, blockers: &[String]) -> Value {
-    let parts = Map::from_iter([
-        ("spec".to_owned(), json!({})),
-        ("status".to_owned(), mark::status(network.mark(), blockers)),
-    ]);
+    let parts = json!({"spec": {}, "status": mark::status(network.mark(), blockers)});
     document(Network::KIND, network.metadata.as_ref(), mod_revision, parts)
 }

@@ -1,15 +1,17 @@
 //! The Node kind: what its document says, and who writes which part of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::change::{Appliable, Rejection};
+use super::document::{document, given, present};
 use super::fields::{Fault, Fields};
-use super::{Object, condition, document};
+use super::words::word_of_number;
+use super::{Object, condition};
 use crate::etcd::{MemberId, Revision};
 use crate::proto::node_spec::Availability;
-use crate::proto::{CsiNode, Metadata, Node, NodeSpec, NodeStatus, Role};
+use crate::proto::{CsiNode, Node, NodeSpec, NodeStatus, Role};
 use crate::release::Release;
 
 const ROLES: &[(&str, Role)] = &[("worker", Role::Worker), ("manager", Role::Manager)];
@@ -51,15 +53,7 @@ impl<T> Given<T> {
 }
 
 impl Object for Node {
-    const KIND: &'static str = "Node";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Node");
 
     fn check(&self) -> Result<(), Fault> {
         let release = self.status.as_ref().and_then(|status| status.release.as_ref());
@@ -209,23 +203,12 @@ fn read_csi(status: &mut Fields<'_, '_>) -> Option<Vec<CsiNode>> {
 
 /// `worker`, `manager`, empty if unset, or the number of a role that only a later release knows.
 pub fn role_word(role: i32) -> String {
-    match Role::try_from(role) {
-        Ok(Role::Unspecified) => String::new(),
-        Ok(Role::Worker) => "worker".to_owned(),
-        Ok(Role::Manager) => "manager".to_owned(),
-        Err(_) => format!("unknown ({role})"),
-    }
+    word_of_number(ROLES, role)
 }
 
 /// `active`, `pause`, `drain`, empty if unset, or the number of one that only a later release knows.
 pub fn availability_word(availability: i32) -> String {
-    match Availability::try_from(availability) {
-        Ok(Availability::Unspecified) => String::new(),
-        Ok(Availability::Active) => "active".to_owned(),
-        Ok(Availability::Pause) => "pause".to_owned(),
-        Ok(Availability::Drain) => "drain".to_owned(),
-        Err(_) => format!("unknown ({availability})"),
-    }
+    word_of_number(AVAILABILITIES, availability)
 }
 
 fn shown(word: &str) -> &str {
@@ -244,55 +227,28 @@ pub fn release_word(node: &Node) -> Option<String> {
 /// stored with the node.
 pub fn to_document(node: &Node, mod_revision: Revision, ready: bool, member: Option<MemberId>) -> Value {
     let spec = node.spec.unwrap_or_default();
-    let words = [
-        ("desiredRole", role_word(spec.desired_role)),
-        ("availability", availability_word(spec.availability)),
-    ];
-    let out_of_service = spec.out_of_service;
-    let mut spec: Map<String, Value> = words
-        .into_iter()
-        .filter(|(_, word)| !word.is_empty())
-        .map(|(name, word)| (name.to_owned(), json!(word)))
-        .collect();
-    if out_of_service {
-        spec.insert("outOfService".to_owned(), json!(true));
-    }
-
-    let stored = node.status.clone().unwrap_or_default();
-    let mut status = Map::new();
-    let role = role_word(stored.role);
-    if !role.is_empty() {
-        status.insert("role".to_owned(), json!(role));
-    }
-    status.insert("ready".to_owned(), json!(ready));
-    status.insert("controller".to_owned(), json!(stored.controller));
-    if let Some(member) = member {
-        status.insert("memberID".to_owned(), json!(member.to_string()));
-    }
-    if let Some(release) = release_word(node) {
-        status.insert("release".to_owned(), json!(release));
-    }
-    if !stored.csi.is_empty() {
-        status.insert("csi".to_owned(), stored.csi.iter().map(csi_document).collect());
-    }
-    if !stored.conditions.is_empty() {
-        status.insert("conditions".to_owned(), condition::documents(&stored.conditions));
-    }
-    let parts = [("spec", spec), ("status", status)];
-    let parts = parts
-        .into_iter()
-        .map(|(name, fields)| (name.to_owned(), Value::Object(fields)))
-        .collect();
+    let status = node.status.clone().unwrap_or_default();
+    let spec = json!({
+        "desiredRole": given(&role_word(spec.desired_role)),
+        "availability": given(&availability_word(spec.availability)),
+        "outOfService": given(&spec.out_of_service),
+    });
+    let csi: Vec<Value> = status.csi.iter().map(csi_document).collect();
+    let status = json!({
+        "role": given(&role_word(status.role)),
+        "ready": ready,
+        "controller": status.controller,
+        "memberID": member.map(|member| member.to_string()),
+        "release": release_word(node),
+        "csi": given(&csi),
+        "conditions": condition::documents(&status.conditions),
+    });
+    let parts = json!({"spec": present(spec), "status": present(status)});
     document(Node::KIND, node.metadata.as_ref(), mod_revision, parts)
 }
 
 fn csi_document(csi: &CsiNode) -> Value {
-    let mut shown = json!({"plugin": csi.plugin, "nodeID": csi.node_id});
-    if !csi.topology.is_empty() {
-        let topology: &BTreeMap<String, String> = &csi.topology;
-        shown["topology"] = json!(topology);
-    }
-    shown
+    present(json!({"plugin": csi.plugin, "nodeID": csi.node_id, "topology": given(&csi.topology)}))
 }
 
 #[cfg(test)]

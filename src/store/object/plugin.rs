@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Rejection};
+use super::document::document;
 use super::fields::{Fault, Fields};
-use super::{Object, document};
 use crate::csi::Endpoint;
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Plugin, PluginSpec};
+use crate::proto::{Plugin, PluginSpec};
 
 /// Calls at a time where a plugin's spec does not say.
 pub const DEFAULT_CONCURRENCY: u32 = 16;
@@ -60,15 +61,7 @@ fn check_endpoint(text: &str) -> Result<(), String> {
 }
 
 impl Object for Plugin {
-    const KIND: &'static str = "Plugin";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Plugin");
 
     fn check(&self) -> Result<(), Fault> {
         check_endpoint(endpoint(self)).map_err(|why| Fault::new("spec.endpoint", why))
@@ -115,14 +108,8 @@ impl Appliable for Plugin {
         Ok(())
     }
 
-    fn report(&mut self, _manifest: &Manifest) {}
-
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
-    }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
     }
 }
 
@@ -164,7 +151,7 @@ pub fn to_document(plugin: &Plugin, mod_revision: Revision) -> Value {
     let spec = json!({
         "endpoint": endpoint(plugin), "concurrency": concurrency(plugin), "timeout": timeout_text(plugin),
     });
-    let parts = Map::from_iter([("spec".to_owned(), spec)]);
+    let parts = json!({"spec": spec});
     document(Plugin::KIND, plugin.metadata.as_ref(), mod_revision, parts)
 }
 

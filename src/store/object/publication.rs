@@ -1,12 +1,14 @@
 //! The Publication kind: that a volume is, or is to be, published to a node. Commands ask for it, nobody applies it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::document::{document, given, present};
 use super::fields::Fault;
-use super::{Object, condition, document};
+use super::words::word;
+use super::{Object, condition};
 use crate::etcd::Revision;
+use crate::proto::Publication;
 use crate::proto::publication_status::State;
-use crate::proto::{Metadata, Publication};
 use crate::store::keys::Name;
 
 const STATES: &[(&str, State)] = &[
@@ -17,15 +19,7 @@ const STATES: &[(&str, State)] = &[
 ];
 
 impl Object for Publication {
-    const KIND: &'static str = "Publication";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Publication");
 
     fn owner(&self) -> Option<&str> {
         Some(self.spec.as_ref().map_or("", |spec| spec.volume.as_str()))
@@ -56,41 +50,27 @@ pub fn state(publication: &Publication) -> State {
         .map_or(State::Unspecified, |status| status.state())
 }
 
-/// `pendingPublish` and so on.
+/// `pendingPublish` and so on; empty if it is unset or only a later release knows it.
 pub fn state_word(state: State) -> &'static str {
-    let found = STATES.iter().find(|(_, candidate)| *candidate == state);
-    found.map_or("", |(word, _)| *word)
+    word(STATES, &state)
 }
 
 /// The document of a publication.
 pub fn to_document(publication: &Publication, mod_revision: Revision) -> Value {
-    let stored = publication.spec.clone().unwrap_or_default();
-    let mut spec = Map::from_iter([
-        ("volume".to_owned(), json!(stored.volume)),
-        ("readOnly".to_owned(), json!(stored.read_only)),
-    ]);
-    if stored.again {
-        spec.insert("again".to_owned(), json!(true));
-    }
-    let stored = publication.status.clone().unwrap_or_default();
-    let mut status = Map::from_iter([
-        ("state".to_owned(), json!(state_word(state(publication)))),
-        ("nodeID".to_owned(), json!(stored.csi_node_id)),
-    ]);
-    if !stored.publish_context.is_empty() {
-        status.insert("publishContext".to_owned(), json!(stored.publish_context));
-    }
-    if !stored.conditions.is_empty() {
-        status.insert("conditions".to_owned(), condition::documents(&stored.conditions));
-    }
-    let parts = [("spec", spec), ("status", status)];
-    let parts = parts
-        .into_iter()
-        .map(|(name, fields)| (name.to_owned(), Value::Object(fields)));
+    let spec = publication.spec.clone().unwrap_or_default();
+    let status = publication.status.clone().unwrap_or_default();
+    let spec = json!({"volume": spec.volume, "readOnly": spec.read_only, "again": given(&spec.again)});
+    let status = json!({
+        "state": state_word(state(publication)),
+        "nodeID": status.csi_node_id,
+        "publishContext": given(&status.publish_context),
+        "conditions": condition::documents(&status.conditions),
+    });
+    let parts = json!({"spec": present(spec), "status": present(status)});
     document(
         Publication::KIND,
         publication.metadata.as_ref(),
         mod_revision,
-        parts.collect(),
+        parts,
     )
 }

@@ -1,9 +1,10 @@
-//! The Replica kind: a running controller, as its registration shows it. Read-only.
+//! The Replica kind: a running controller, read from its registration. It has no stored object of its own.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::document::{present, with_header};
 use super::fields::Fault;
-use super::{Malformed, time, with_header};
+use super::{Malformed, time};
 use crate::etcd::Revision;
 use crate::proto::Registration;
 use crate::release::Version;
@@ -11,14 +12,14 @@ use crate::release::Version;
 /// `Replica`, as in a document's `kind`.
 pub const KIND: &str = "Replica";
 
-/// A registration that makes sense.
+/// A registration that can be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replica {
-    /// The replica's id, from the key.
+    /// The replica's node id, from the key.
     pub name: String,
-    /// What it runs.
+    /// The version that it runs.
     pub version: Version,
-    /// Tells two starts of one replica apart.
+    /// The id of the process: another one after each start.
     pub process: String,
     /// When it registered.
     pub registered_at: Option<jiff::Timestamp>,
@@ -46,19 +47,15 @@ pub fn decode(name: &str, value: &[u8]) -> Result<Replica, Malformed> {
 
 /// The document of a replica; `leader` comes from the election keys.
 pub fn to_document(replica: &Replica, mod_revision: Revision, leader: bool) -> Value {
-    let mut metadata = Map::new();
-    metadata.insert("name".to_owned(), json!(replica.name));
-    metadata.insert("resourceVersion".to_owned(), json!(mod_revision.to_string()));
-    let mut status = Map::new();
-    status.insert("release".to_owned(), json!(replica.version.release.to_string()));
-    status.insert("version".to_owned(), json!(replica.version.to_string()));
-    status.insert("process".to_owned(), json!(replica.process));
-    status.insert("leader".to_owned(), json!(leader));
-    if let Some(since) = replica.registered_at {
-        status.insert("registeredAt".to_owned(), json!(time::rfc3339(since)));
-    }
-    let parts = Map::from_iter([("status".to_owned(), Value::Object(status))]);
-    with_header(KIND, metadata, parts)
+    let status = json!({
+        "release": replica.version.release.to_string(),
+        "version": replica.version.to_string(),
+        "process": replica.process,
+        "leader": leader,
+        "registeredAt": replica.registered_at.map(time::rfc3339),
+    });
+    let metadata = json!({"name": replica.name, "resourceVersion": mod_revision.to_string()});
+    with_header(KIND, metadata, json!({"status": present(status)}))
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::fmt;
 
 use k8s_openapi::ByteString;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Rejection};
-use super::fields::{Fault, Fields};
-use super::{Object, document};
+use super::document::document;
+use super::fields::Fields;
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Secret};
+use crate::proto::Secret;
 
 /// What a document says about a secret.
 #[derive(Default)]
@@ -29,19 +30,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Object for Secret {
-    const KIND: &'static str = "Secret";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
-
-    fn check(&self) -> Result<(), Fault> {
-        Ok(())
-    }
+    kind_with_metadata!("Secret");
 }
 
 impl Appliable for Secret {
@@ -86,14 +75,8 @@ impl Appliable for Secret {
         Ok(())
     }
 
-    fn report(&mut self, _manifest: &Manifest) {}
-
     fn same_spec(&self, other: &Self) -> bool {
         self.data == other.data
-    }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
     }
 }
 
@@ -129,14 +112,14 @@ fn read_values(
 /// The document of a secret: the keys in the place of the values.
 pub fn to_document(secret: &Secret, mod_revision: Revision) -> Value {
     let keys: Vec<&String> = secret.data.keys().collect();
-    let parts = Map::from_iter([("keys".to_owned(), json!(keys))]);
+    let parts = json!({"keys": keys});
     document(Secret::KIND, secret.metadata.as_ref(), mod_revision, parts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::object::change::{Codec, Of, Part, Request, Step};
+    use crate::store::object::change::{Of, Part, Request, Step};
     use crate::store::object::decode;
 
     const SENTINEL: &str = "xyzzy-s3cr3t";
@@ -153,7 +136,7 @@ mod tests {
             now: jiff::Timestamp::UNIX_EPOCH,
             uid: "u".to_owned(),
         };
-        match Of::<Secret>::new().plan(&document, None, &request) {
+        match Of::<Secret>::CODEC.plan(&document, None, &request) {
             Ok(Step::Create(value)) => Ok(decode("token", &value).unwrap()),
             Ok(other) => panic!("{other:?}"),
             Err(rejection) => Err(rejection.to_string()),

@@ -1,27 +1,28 @@
-//! The Service kind: what its document says, and which networks it uses.
+//! The Service kind: its documents, and the networks that it uses.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Reference, Rejection};
+use super::document::document;
 use super::fields::{Fault, Fields};
 use super::mark::{self, Marked};
-use super::{Object, document};
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus};
+use crate::proto::{Network, Service, ServiceSpec, ServiceStatus};
 use crate::store::keys::Name;
 
-/// The most networks in one list: a service and its networks are compared and deleted in one transaction, which has room
-/// for 128 compares.
+/// The most networks in one list. One transaction compares and deletes a service together with its networks, and etcd
+/// takes 128 compares.
 const MOST_NETWORKS: usize = 60;
 
-/// What a document says about a service.
+/// The spec in a document of a service.
 #[derive(Debug, Default)]
 pub struct Manifest {
     networks: Option<Vec<Name>>,
     task_networks: Option<Vec<Name>>,
 }
 
-/// The networks that a service uses: those of its tasks if there are any, else its own.
+/// The networks that a service uses: `taskNetworks`, or `networks` if that list is empty.
 pub fn networks_in_force(service: &Service) -> &[String] {
     match &service.spec {
         None => &[],
@@ -31,15 +32,7 @@ pub fn networks_in_force(service: &Service) -> &[String] {
 }
 
 impl Object for Service {
-    const KIND: &'static str = "Service";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Service");
 
     fn is_marked(&self) -> bool {
         self.mark().is_some()
@@ -130,14 +123,8 @@ impl Appliable for Service {
         }
     }
 
-    fn report(&mut self, _manifest: &Manifest) {}
-
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
-    }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
     }
 }
 
@@ -145,16 +132,13 @@ fn texts(names: Option<&[Name]>) -> Vec<String> {
     names.unwrap_or_default().iter().map(Name::to_string).collect()
 }
 
-/// The document of a service. `blockers` are what holds it back, if it is marked.
+/// The document of a service. `blockers` hold it back if it is marked.
 pub fn to_document(service: &Service, mod_revision: Revision, blockers: &[String]) -> Value {
     let spec = service.spec.clone().unwrap_or_default();
-    let parts = Map::from_iter([
-        (
-            "spec".to_owned(),
-            json!({"networks": spec.networks, "taskNetworks": spec.task_networks}),
-        ),
-        ("status".to_owned(), mark::status(service.mark(), blockers)),
-    ]);
+    let parts = json!({
+        "spec": {"networks": spec.networks, "taskNetworks": spec.task_networks},
+        "status": mark::status(service.mark(), blockers),
+    });
     document(Service::KIND, service.metadata.as_ref(), mod_revision, parts)
 }
 
@@ -163,7 +147,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::store::object::change::{Codec, Of, Part, Request, Step, Stored};
+    use crate::store::object::change::{Of, Part, Request, Step, StoredValue};
     use crate::store::object::decode;
 
     fn plan(document: &Value, stored: Option<&Service>) -> Result<Step, Rejection> {
@@ -173,11 +157,11 @@ mod tests {
             uid: "u".to_owned(),
         };
         let value = stored.map(Message::encode_to_vec);
-        let stored = value.as_deref().map(|value| Stored {
+        let stored = value.as_deref().map(|value| StoredValue {
             value,
             mod_revision: Revision(7),
         });
-        Of::<Service>::new().plan(document, stored, &request)
+        Of::<Service>::CODEC.plan(document, stored, &request)
     }
 
     fn document_of(spec: Value) -> Value {
@@ -206,9 +190,9 @@ mod tests {
             &document_of(json!({"networks": ["front"], "taskNetworks": []})),
             Some(&before),
         ) else {
-            panic!("it is not written");
+            panic!("nothing is written");
         };
-        let new = Of::<Service>::new().new_references("web", Some(&before.encode_to_vec()), &after);
+        let new = Of::<Service>::CODEC.new_references("web", Some(&before.encode_to_vec()), &after);
         let front = Reference {
             kind: "Network",
             name: "front".parse().unwrap(),
@@ -217,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_name_and_every_list_left_out_is_told() {
+    fn every_bad_name_and_every_list_left_out_is_reported() {
         let error = plan(
             &document_of(json!({"networks": ["a", "B", "a", 1], "nets": []})),
             None,

@@ -1,13 +1,15 @@
-//! The Task kind: what runs for a service, on which node, and how far it is.
+//! The Task kind: something that runs for a service on a node, and its state.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::Object;
 use super::change::{Appliable, Reference, Rejection};
+use super::document::{document, given, present};
 use super::fields::{Fault, Fields};
-use super::{Object, document};
+use super::words::word_of_number;
 use crate::etcd::Revision;
 use crate::proto::task_status::State;
-use crate::proto::{Metadata, Node, Service, Task, TaskSpec, TaskStatus};
+use crate::proto::{Node, Service, Task, TaskSpec, TaskStatus};
 use crate::store::keys::Name;
 
 const STATES: &[(&str, State)] = &[
@@ -27,7 +29,7 @@ const STATES: &[(&str, State)] = &[
     ("removed", State::Removed),
 ];
 
-/// What a document says about a task.
+/// The spec and the reported state in a document of a task.
 #[derive(Debug, Default)]
 pub struct Manifest {
     service: Option<Name>,
@@ -35,7 +37,7 @@ pub struct Manifest {
     state: Option<State>,
 }
 
-/// Whether nothing runs any more: whoever runs the task, or the leader, said so.
+/// Whether the task no longer runs: its runner or, for an orphaned one, the leader reported that.
 pub fn is_finished(task: &Task) -> bool {
     match task.status.unwrap_or_default().state() {
         State::Complete
@@ -56,29 +58,13 @@ pub fn is_finished(task: &Task) -> bool {
     }
 }
 
-/// `running` and so on, empty if unset, or the number of a state that only a later release knows.
+/// The state as a word such as `running`: empty if unset, or the number of a state that only a later release knows.
 pub fn state_word(task: &Task) -> String {
-    let number = task.status.unwrap_or_default().state;
-    match State::try_from(number) {
-        Ok(state) => STATES
-            .iter()
-            .find(|(_, candidate)| *candidate == state)
-            .map(|(word, _)| (*word).to_owned())
-            .unwrap_or_default(),
-        Err(_) => format!("unknown ({number})"),
-    }
+    word_of_number(STATES, task.status.unwrap_or_default().state)
 }
 
 impl Object for Task {
-    const KIND: &'static str = "Task";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Task");
 
     fn owner(&self) -> Option<&str> {
         Some(self.spec.as_ref().map_or("", |spec| spec.service.as_str()))
@@ -126,7 +112,7 @@ impl Appliable for Task {
                 spec.fault("service", "missing: a task is addressed as SERVICE/NAME");
             }
             manifest.node = match spec.string("node") {
-                // As `get -o yaml` prints a task without one.
+                // `get -o yaml` prints a task without a node so.
                 Some("") => None,
                 _ => spec.parsed("node", str::parse::<Name>),
             };
@@ -150,7 +136,7 @@ impl Appliable for Task {
                 service: text(manifest.service.as_ref()),
                 node: text(manifest.node.as_ref()),
             }),
-            // How far it is says whoever runs it.
+            // The program that runs tasks reports every later state.
             status: Some(TaskStatus {
                 state: State::New.into(),
             }),
@@ -191,20 +177,11 @@ fn text(name: Option<&Name>) -> String {
 
 /// The document of a task.
 pub fn to_document(task: &Task, mod_revision: Revision) -> Value {
-    let stored = task.spec.clone().unwrap_or_default();
-    let mut spec = Map::from_iter([("service".to_owned(), json!(stored.service))]);
-    if !stored.node.is_empty() {
-        spec.insert("node".to_owned(), json!(stored.node));
-    }
-    let mut status = Map::new();
-    let state = state_word(task);
-    if !state.is_empty() {
-        status.insert("state".to_owned(), json!(state));
-    }
-    let parts = Map::from_iter([
-        ("spec".to_owned(), Value::Object(spec)),
-        ("status".to_owned(), Value::Object(status)),
-    ]);
+    let spec = task.spec.clone().unwrap_or_default();
+    let parts = json!({
+        "spec": present(json!({"service": spec.service, "node": given(&spec.node)})),
+        "status": present(json!({"state": given(&state_word(task))})),
+    });
     document(Task::KIND, task.metadata.as_ref(), mod_revision, parts)
 }
 

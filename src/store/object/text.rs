@@ -1,4 +1,4 @@
-//! YAML and JSON: from text to documents and back.
+//! YAML and JSON: parses texts into documents and writes documents.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use serde::Deserialize;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A text that is neither YAML nor JSON.
+/// Why a text is neither YAML nor JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// The parser's words, with line and column.
+    /// The YAML parser's error, with line and column.
     #[error("not valid YAML: {0}")]
     Yaml(String),
-    /// The parser's words, with line and column.
+    /// The JSON parser's error, with line and column.
     #[error("not valid JSON: {0}")]
     Json(String),
 }
 
-/// All documents of a text: YAML documents, or JSON values one after another. Empty ones are left out.
+/// All documents of a text: YAML documents, or JSON values one after another. Empty documents are left out.
 ///
 /// # Errors
-/// [`Unreadable`] with the place of the first syntax error, which may also be a key that occurs twice.
+/// The first syntax error, with its place. A key that occurs twice is one, too.
 pub fn parse(text: &str) -> Result<Vec<Value>, Unreadable> {
-    // Flow-style YAML begins with a brace too; only the YAML parser knows what it is then.
+    // Flow-style YAML begins with a brace, too. What is not JSON goes to the YAML parser.
     let json = if text.trim_start().starts_with(['{', '[']) {
         match parse_json(text) {
             Ok(documents) => return Ok(documents),
@@ -32,7 +32,7 @@ pub fn parse(text: &str) -> Result<Vec<Value>, Unreadable> {
         None
     };
     parse_yaml(text).map_err(|error| match json {
-        // Quoted keys: meant as JSON, so its author is told where it stops being that.
+        // Quoted keys: its author meant JSON and needs the JSON parser's error.
         Some(json) if text.contains("\":") => json,
         _ => error,
     })
@@ -50,7 +50,7 @@ fn parse_yaml(text: &str) -> Result<Vec<Value>, Unreadable> {
     let options = serde_saphyr::options! {
         // YAML 1.2: `no` and `on` are words, as in `country: no`.
         strict_booleans: true,
-        // The message has line and column; a drawn excerpt does not fit into a list of faults.
+        // The message has line and column; a multi-line excerpt does not fit into a list of faults.
         with_snippet: false,
     };
     let documents: Vec<Strict> = serde_saphyr::from_multiple_with_options(text, options)
@@ -67,7 +67,7 @@ pub fn to_yaml(document: &Value) -> String {
     let mut text = String::new();
     match serde_saphyr::to_fmt_writer_with_options(&mut text, document, options) {
         Ok(()) => text,
-        // JSON is YAML, too. A `Value` has text keys only and a `String` takes everything, so this does not happen.
+        // JSON is YAML, too. This does not happen: a `Value` has string keys only, and writing to a `String` cannot fail.
         Err(_) => to_json(document),
     }
 }
@@ -77,7 +77,7 @@ pub fn to_json(document: &Value) -> String {
     format!("{document:#}\n")
 }
 
-/// A JSON value in which no key occurs twice: `serde_json` alone would keep the last of them and say nothing.
+/// A JSON value in which no key occurs twice: `serde_json` alone would silently keep the last one.
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stay_words_and_numbers_numbers() {
+    fn words_stay_words_and_numbers_stay_numbers() {
         assert_eq!(
             parse("a: no\nb: 1.2.0\nc: 1.2\nd: true\ne: ~\nf: \"5\"\ng: 2024-01-01T00:00:00Z"),
             Ok(vec![
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syntax_error_is_told_with_its_place_and_in_its_own_language() {
+    fn a_syntax_error_is_reported_with_its_place_and_in_its_own_language() {
         let yaml = parse("kind: Node\nspec: [1, 2\n").unwrap_err().to_string();
         assert!(
             yaml.starts_with("not valid YAML: ") && yaml.contains("line"),

@@ -8,7 +8,7 @@ pub fn from_proto(stored: Option<&prost_types::Timestamp>) -> Option<Timestamp> 
     Timestamp::new(stored.seconds, stored.nanos).ok()
 }
 
-/// As it is stored: to the second, as in Kubernetes.
+/// A time to store: to the second, as in Kubernetes.
 pub fn to_proto(time: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: time.as_second(),
@@ -21,6 +21,11 @@ pub fn rfc3339(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second())
         .unwrap_or(time)
         .to_string()
+}
+
+/// A stored time in a document.
+pub fn document(stored: Option<&prost_types::Timestamp>) -> Option<String> {
+    from_proto(stored).map(rfc3339)
 }
 
 /// How long ago `then` was, with as much detail as matters: `45s`, `5m20s`, `47m`, `3h15m`, `30h`, `3d4h`, `90d`,
@@ -38,7 +43,7 @@ pub fn age(then: Timestamp, now: Timestamp) -> String {
             _ => format!("{whole}{name}{remainder}{rest_name}"),
         }
     };
-    // The limits are those of kubectl, so that columns side by side read alike.
+    // The limits are those of kubectl, so that both print the same age.
     match seconds {
         ..120 => format!("{seconds}s"),
         120..600 => two(MINUTE, 'm', 1, 's'),
@@ -62,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_tell_what_matters_at_their_size() {
+    fn ages_show_as_much_detail_as_matters_at_their_size() {
         let then = Timestamp::from_second(1_700_000_000).unwrap();
         for (seconds, expected) in [
             (-5, "0s"),

@@ -1,26 +1,14 @@
 //! The Tombstone kind: what a forced deletion of a volume may have left at the backend.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::fields::Fault;
-use super::{Object, document, publication, time, volume};
+use super::document::{document, given, present};
+use super::{Object, publication, time, volume};
 use crate::etcd::Revision;
-use crate::proto::{Metadata, Tombstone};
+use crate::proto::Tombstone;
 
 impl Object for Tombstone {
-    const KIND: &'static str = "Tombstone";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
-
-    fn check(&self) -> Result<(), Fault> {
-        Ok(())
-    }
+    kind_with_metadata!("Tombstone");
 }
 
 /// The name that the volume had.
@@ -67,29 +55,26 @@ pub fn left_behind(tombstone: &Tombstone) -> String {
 
 /// The document of a tombstone.
 pub fn to_document(tombstone: &Tombstone, mod_revision: Revision) -> Value {
-    let mut parts = Map::new();
-    if let Some(volume) = &tombstone.volume {
-        parts.insert("volume".to_owned(), volume::to_document(volume, Revision::ABSENT));
-    }
+    let volume = tombstone.volume.as_ref();
     let publications = tombstone.publications.iter();
-    let publications = publications.map(|gone| publication::to_document(gone, Revision::ABSENT));
-    parts.insert("publications".to_owned(), publications.collect());
+    let publications: Vec<Value> = publications
+        .map(|gone| publication::to_document(gone, Revision::ABSENT))
+        .collect();
     let unreadable: Vec<&String> = tombstone.unreadable.keys().collect();
-    if !unreadable.is_empty() {
-        parts.insert("unreadable".to_owned(), json!(unreadable));
-    }
-    let mut status = Map::from_iter([("left".to_owned(), json!(left_behind(tombstone)))]);
-    if let Some(at) = time::from_proto(tombstone.forced_at.as_ref()) {
-        status.insert("forcedAt".to_owned(), json!(time::rfc3339(at)));
-    }
-    parts.insert("status".to_owned(), Value::Object(status));
+    let forced_at = time::document(tombstone.forced_at.as_ref());
+    let parts = present(json!({
+        "volume": volume.map(|volume| volume::to_document(volume, Revision::ABSENT)),
+        "publications": publications,
+        "unreadable": given(&unreadable),
+        "status": present(json!({"left": left_behind(tombstone), "forcedAt": forced_at})),
+    }));
     document(Tombstone::KIND, tombstone.metadata.as_ref(), mod_revision, parts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::{Publication, PublicationStatus};
+    use crate::proto::{Metadata, Publication, PublicationStatus};
 
     /// INV-6: what could not be read may be a publication, and is not forgotten.
     #[test]

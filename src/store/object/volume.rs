@@ -5,11 +5,12 @@ use serde_json::Value;
 use super::change::{Appliable, Reference, Rejection};
 use super::fields::{Fault, Fields};
 use super::mark::Marked;
+use super::words::word;
 use super::{Object, condition};
 use crate::proto::access_mode::{Block, Kind, Mount, Scope, Sharing};
 use crate::proto::volume_spec::{Availability, Driver};
 use crate::proto::{
-    AccessMode, Capacity, Metadata, Secret, Topology, TopologyRequirement, Volume, VolumeSecret, VolumeSpec,
+    AccessMode, Capacity, Secret, Topology, TopologyRequirement, Volume, VolumeSecret, VolumeSpec,
     VolumeStatus,
 };
 use crate::store::keys::Name;
@@ -36,26 +37,20 @@ const SHARINGS: &[(&str, Sharing)] = &[
     ("all", Sharing::All),
 ];
 
-/// The word for a value of one of the tables above; empty if there is none, or only a later release knows it.
-fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
-    let found = words.iter().find(|(_, candidate)| *candidate == value);
-    found.map_or("", |(word, _)| *word)
-}
-
 /// `active`, `pause` or `drain`.
 pub fn availability_word(volume: &Volume) -> &'static str {
     let availability = volume
         .spec
         .as_ref()
         .map_or(Availability::Unspecified, VolumeSpec::availability);
-    word(AVAILABILITIES, availability)
+    word(AVAILABILITIES, &availability)
 }
 
 /// `singleNode` or `multiNode`, and how it is shared there.
 pub fn access_words(volume: &Volume) -> (&'static str, &'static str) {
     let mode = volume.spec.as_ref().and_then(|spec| spec.access_mode.as_ref());
     mode.map_or(("", ""), |mode| {
-        (word(SCOPES, mode.scope()), word(SHARINGS, mode.sharing()))
+        (word(SCOPES, &mode.scope()), word(SHARINGS, &mode.sharing()))
     })
 }
 
@@ -72,15 +67,7 @@ pub fn required_bytes(volume: &Volume) -> i64 {
 }
 
 impl Object for Volume {
-    const KIND: &'static str = "Volume";
-
-    fn metadata(&self) -> Option<&Metadata> {
-        self.metadata.as_ref()
-    }
-
-    fn metadata_mut(&mut self) -> &mut Metadata {
-        self.metadata.get_or_insert_default()
-    }
+    kind_with_metadata!("Volume");
 
     fn is_marked(&self) -> bool {
         self.mark().is_some()
@@ -208,14 +195,8 @@ impl Appliable for Volume {
         })
     }
 
-    fn report(&mut self, _manifest: &Manifest) {}
-
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
-    }
-
-    fn same_report(&self, _other: &Self) -> bool {
-        true
     }
 }
 

@@ -1,4 +1,4 @@
-//! `quorate apply`: documents in, objects written. Everything is checked before anything is written.
+//! `quorate apply`: writes objects from documents. All documents are checked before the first object is written.
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
@@ -11,28 +11,28 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, print, warn};
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::store::Store;
-use crate::store::object::change::{Part, Rejection, Request, Step, Stored};
+use crate::store::object::change::{Part, Rejection, Request, Step, StoredValue};
 
 /// Arguments of `quorate apply`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The spec of a document is written as a whole. What it leaves out has its default in a new object; in an existing one, \
-leaving out a field is an error where that would change it (and always for a node's desiredRole). Labels are replaced \
-if the document has any, else left alone. A given uid or resourceVersion must be that of the object.
+A document's spec is written as a whole. In a new object, a field that is left out gets its default; in an existing \
+one, leaving a field out is an error if that would change it (and always for a node's desiredRole). Labels are replaced \
+if the document has any. A uid or resourceVersion in the document must be that of the object.
 
-A desiredRole that changes is a promotion or a demotion, and goes through the checks of quorate promote and quorate \
-demote. Neither that nor outOfService: true is asked about: the document says it.
+A changed desiredRole is a promotion or a demotion, and must pass the checks of quorate promote and quorate demote. \
+Neither that nor outOfService: true needs a confirmation.
 
-With --subresource status, what the document gives of the reporter's part of status is written, and nothing else: a \
-node's release, controller and csi, a task's state. What it leaves out stays; null clears.
+--subresource status writes only the reporter's part of the status: a node's release, controller and csi, a task's state. \
+A field that is left out stays as it is; null clears it.
 
-What a document newly refers to (a service its networks, a task its service and node, a volume its secrets) must exist, here or beside it, \
-and not be marked for deletion; that is checked again in the transaction that writes it. What others refer to is written \
-first.
+An object that a document newly refers to (the networks of a service, the service and node of a task, the secrets of a \
+volume) must exist or be among the documents, and must not be marked for deletion. The transaction that writes the \
+document checks that again. Objects that others refer to are written first.
 
-All documents are checked first, with each other and against what is stored; if one is faulty, refused or in conflict, \
-nothing is written and every reason is told. After that each object is written by itself, all or nothing: one that \
-somebody else changes at the same moment fails with exit code 5, the others are written all the same.
+All documents are checked first. If one is faulty, refused or in conflict, nothing is written and every reason is \
+printed. Then each object is written by itself: one that another writer changes at the same moment fails with exit code \
+5, and the others are still written.
 
 Examples:
   quorate apply -f node.yaml
@@ -43,7 +43,7 @@ Examples:
     status: {release: 1.2.0}}' |
     quorate apply --subresource status -f -")]
 pub struct ApplyArgs {
-    /// Where the documents are: a file, a directory (its .yaml, .yml and .json files), or - for standard input; may be given several times
+    /// A file, a directory (its .yaml, .yml and .json files), or - for standard input; may be given several times
     #[arg(short, long = "filename", value_name = "FILE|DIR|-", required = true)]
     filename: Vec<String>,
 
@@ -51,12 +51,12 @@ pub struct ApplyArgs {
     #[arg(long, value_enum, value_name = "PART")]
     subresource: Option<Subresource>,
 
-    /// Write also what somebody else changed at the same moment
+    /// Overrule another writer that changed the same at the same moment
     #[arg(long)]
     force_conflicts: bool,
 }
 
-/// A part that has a writer of its own.
+/// A part of an object that another writer than the operator owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Subresource {
     /// The reporter's part of the status
@@ -66,7 +66,7 @@ pub enum Subresource {
 /// Runs the command.
 ///
 /// # Errors
-/// 64 for faulty documents, 4 for refused ones, 3 for a report on what does not exist, 5 for conflicts.
+/// 64 for faulty documents, 4 for refused ones, 3 for a status of an object that does not exist, 5 for conflicts.
 pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let manifests = input::read(&args.filename)?;
     let store = connect(etcd).await?;
@@ -81,7 +81,7 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         let marked = part == Part::Spec && planned.is_marked();
         match planned.write(&store, args.force_conflicts).await {
             Ok(outcome) => {
-                // The writes go on where nobody reads about them any more.
+                // The remaining objects are written even if standard output has no reader any more.
                 let _: Reader = print(&format!("{id} {outcome}\n"))?;
                 if marked {
                     warn(&format!(
@@ -185,7 +185,7 @@ impl Planned {
         if !same && !force {
             return Err(Failure::new(
                 Exit::Conflict,
-                "somebody else changed it at the same moment; get it again and look at what changed, or overrule that \
+                "another writer changed it at the same moment; get it again and look at what changed, or overrule that \
                  with --force-conflicts",
             ));
         }
@@ -198,12 +198,12 @@ impl Planned {
 
 async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Result<Vec<Planned>, Failure> {
     let now = Timestamp::now();
-    // Stable: within a layer they are written in the order in which they were given.
+    // A stable sort: within a layer, documents keep the order in which they were given.
     manifests.sort_by_key(|manifest| manifest.codec.layer());
     let mut planned = Vec::new();
     let mut failures = Vec::new();
     for manifest in manifests {
-        let key = manifest.kind.key(&store.keys, &manifest.name);
+        let key = (manifest.kind.space.key)(&store.keys, &manifest.name);
         let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
         let request = Request {
             part,
@@ -247,7 +247,7 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
 }
 
 fn plan(manifest: &Manifest, stored: Option<&KeyValue>, request: &Request) -> Result<Step, Rejection> {
-    let stored = stored.map(|kv| Stored {
+    let stored = stored.map(|kv| StoredValue {
         value: &kv.value,
         mod_revision: kv.mod_revision,
     });

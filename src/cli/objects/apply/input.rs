@@ -1,4 +1,4 @@
-//! From files to checked documents. All faults of all of them are told at once.
+//! Reads files and checks their documents. All faults of all documents are reported at once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,48 +15,47 @@ use crate::store::object::change::Codec;
 use crate::store::object::fields::{Fault, nearest};
 use crate::store::object::{API_VERSION, text};
 
-/// What `-` is called in messages.
+/// The name of `-` in messages.
 const STDIN: &str = "standard input";
 
-/// A document without a fault of its own.
+/// A document that has no fault by itself.
 pub struct Manifest {
-    /// What kind of object it is.
-    pub kind: &'static dyn Kind,
-    /// How that is read and written.
+    /// The kind of the object.
+    pub kind: &'static Kind,
+    /// Reads and writes objects of the kind.
     pub codec: &'static dyn Codec,
-    /// What the object is called.
+    /// The object's id.
     pub name: Id,
-    /// All of it.
+    /// The whole document.
     pub document: Value,
-    /// Where it stands, for messages: `nodes.yaml: document 2 (Node n1)`.
+    /// The place of the document, for messages: `nodes.yaml: document 2 (Node n1)`.
     pub origin: String,
 }
 
 impl Manifest {
-    /// `node/n1`
+    /// The object in messages: `node/n1`.
     pub fn id(&self) -> String {
-        format!("{}/{}", self.kind.words().singular, self.name)
+        format!("{}/{}", self.kind.words.singular, self.name)
     }
 }
 
 /// Reads and checks every document of these files, directories and, for `-`, standard input.
 ///
 /// # Errors
-/// Usage (64) for everything that is wrong with the files or the documents; nothing has happened then.
+/// 64, with all faults of the files and documents.
 pub fn read(sources: &[String]) -> Result<Vec<Manifest>, Failure> {
     let mut faults = Vec::new();
     let mut manifests = Vec::new();
     for (source, text) in texts(sources)? {
-        match text::parse(&text) {
-            Ok(documents) => {
-                for (place, document) in numbered(documents) {
-                    match check(&source, &place, document) {
-                        Ok(manifest) => manifests.push(manifest),
-                        Err(mut found) => faults.append(&mut found),
-                    }
-                }
+        let documents = text::parse(&text).unwrap_or_else(|error| {
+            faults.push(format!("{source}: {error}"));
+            Vec::new()
+        });
+        for (place, document) in numbered(documents) {
+            match check(&source, &place, document) {
+                Ok(manifest) => manifests.push(manifest),
+                Err(found) => faults.extend(found),
             }
-            Err(error) => faults.push(format!("{source}: {error}")),
         }
     }
     faults.extend(repeated(&manifests));
@@ -104,7 +103,7 @@ fn texts(sources: &[String]) -> Result<Vec<(String, String)>, Failure> {
                 .map(fs::DirEntry::path)
                 .filter(|file| is_manifest(file))
                 .collect();
-            // The file system's order is none; this one is the same everywhere.
+            // A directory has no order of its own; by name it is the same on every machine.
             files.sort();
         }
         for file in files {
@@ -120,7 +119,7 @@ fn is_manifest(file: &Path) -> bool {
     file.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Documents with their place in the text. The items of a `List`, as `get -o yaml` prints it, count one by one.
+/// Documents with their place in the text. A `List`, as `get -o yaml` prints it, is split into its items.
 fn numbered(documents: Vec<Value>) -> Vec<(String, Value)> {
     let mut numbered = Vec::new();
     for (index, document) in documents.into_iter().enumerate() {
@@ -157,14 +156,14 @@ fn check(source: &str, place: &str, document: Value) -> Result<Manifest, Vec<Str
         (Some(kind), None) => format!("{source}: {place} ({})", kind.escape_debug()),
         (None, _) => format!("{source}: {place}"),
     };
-    let told = |faults: Vec<Fault>| faults.iter().map(|fault| format!("{origin}: {fault}")).collect();
-    let kind = kind_of(&document, kind_word.as_deref()).map_err(|fault| told(vec![fault]))?;
-    let Some(codec) = kind.applied() else {
+    let placed = |faults: Vec<Fault>| faults.iter().map(|fault| format!("{origin}: {fault}")).collect();
+    let kind = kind_of(&document, kind_word.as_deref()).map_err(|fault| placed(vec![fault]))?;
+    let Some(codec) = kind.applied else {
         let message = format!(
             "{} objects are written by Quorate alone and cannot be applied",
-            kind.words().kind
+            kind.words.kind
         );
-        return Err(told(vec![Fault::new("kind", message)]));
+        return Err(placed(vec![Fault::new("kind", message)]));
     };
     let mut faults = Vec::new();
     let header = codec.check(&document, &mut faults);
@@ -176,13 +175,13 @@ fn check(source: &str, place: &str, document: Value) -> Result<Manifest, Vec<Str
             document,
             origin,
         }),
-        _ => Err(told(faults)),
+        _ => Err(placed(faults)),
     }
 }
 
-fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static dyn Kind, Fault> {
-    let applied = || KINDS.iter().filter(|kind| kind.applied().is_some());
-    let names = || applied().map(|kind| kind.words().kind);
+fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static Kind, Fault> {
+    let applied = || KINDS.iter().filter(|kind| kind.applied.is_some());
+    let names = || applied().map(|kind| kind.words.kind);
     let all = names().collect::<Vec<_>>().join(", ");
     let Some(word) = word else {
         return Err(match document {
@@ -205,7 +204,7 @@ fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static dyn Kind, Fa
     })
 }
 
-/// One object in two documents: which of them is meant to hold cannot be said.
+/// The faults of documents about the same object: it is unknown which of them holds.
 fn repeated(manifests: &[Manifest]) -> Vec<String> {
     let mut first: BTreeMap<String, &str> = BTreeMap::new();
     let mut faults = Vec::new();
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_all_documents_are_told_with_document_kind_and_name() {
+    fn faults_of_all_documents_are_reported_with_document_kind_and_name() {
         let text = [
             node("n1"),
             node("n1"),

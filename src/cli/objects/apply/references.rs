@@ -1,4 +1,5 @@
-//! What a document newly refers to: there, unmarked, and the same in the transaction that writes the document.
+//! The objects that a document newly refers to. They must exist and be unmarked, and the transaction that writes the
+//! document compares them.
 
 use super::input::Manifest;
 use crate::cli::exit::Failure;
@@ -7,28 +8,28 @@ use crate::etcd::{KeyValue, Revision, Txn};
 use crate::store::object::change::{Rejection, Step};
 use crate::store::{Id, Store};
 
-/// The new references of a document, as they were found.
+/// The new references of a document, as they are stored.
 pub struct Used(Vec<Found>);
 
 struct Found {
-    /// `network front`
+    /// The object in messages: `network front`.
     name: String,
     key: Vec<u8>,
     state: State,
 }
 
 enum State {
-    /// To be compared.
+    /// It exists and is unmarked. The transaction compares this revision.
     Usable(Revision),
     Missing,
     Marked,
     Unreadable(String),
 }
 
-/// Looks up what the value that `step` writes refers to and the stored one does not.
+/// Reads the objects that the value in `step` refers to and the stored value does not.
 ///
 /// # Errors
-/// A failure if etcd did not answer: what could not be read is no proof of anything.
+/// 1 if etcd did not answer.
 pub async fn check(
     store: &Store,
     manifest: &Manifest,
@@ -42,16 +43,15 @@ pub async fn check(
     let id = manifest.name.to_string();
     let mut found = Vec::new();
     for reference in manifest.codec.new_references(&id, before, after) {
-        let Some((kind, codec)) = by_kind(reference.kind).and_then(|kind| Some((kind, kind.applied()?)))
-        else {
+        let Some((kind, codec)) = by_kind(reference.kind).and_then(|kind| Some((kind, kind.applied?))) else {
             return Err(Failure::failed(format!(
                 "{} objects cannot be referred to",
                 reference.kind
             )));
         };
-        let name = format!("{} {}", kind.words().singular, reference.name);
+        let name = format!("{} {}", kind.words.singular, reference.name);
         let text = reference.name.to_string();
-        let key = kind.key(&store.keys, &Id::from(reference.name));
+        let key = (kind.space.key)(&store.keys, &Id::from(reference.name));
         let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
         let state = match stored {
             None => State::Missing,
@@ -67,8 +67,8 @@ pub async fn check(
 }
 
 impl Used {
-    /// Why it cannot be written, all reasons at once. What is missing may be among `created`, the keys that are
-    /// written before.
+    /// Why the document cannot be written, all reasons at once. A missing object may be among `created`, the keys that
+    /// are written first.
     pub fn rejection(&self, created: &[Vec<u8>]) -> Option<Rejection> {
         let reasons: Vec<String> = self
             .0
@@ -87,11 +87,11 @@ impl Used {
         })
     }
 
-    /// Adds the compares. A network that is marked meanwhile has changed, so that nothing is written (INV-7).
+    /// Adds the compares. A network that is marked meanwhile has another revision, so nothing is written then (INV-7).
     pub fn compare(&self, txn: Txn) -> Txn {
         self.0.iter().fold(txn, |txn, found| match found.state {
             State::Usable(mod_revision) => txn.when_unchanged(&found.key, mod_revision),
-            // Refused before.
+            // `rejection` refuses these.
             State::Missing | State::Marked | State::Unreadable(_) => txn,
         })
     }

@@ -1,4 +1,4 @@
-//! A document that makes a worker of a manager goes through the checks of `quorate demote`.
+//! A document that makes a manager a worker must pass the checks of `quorate demote`.
 
 use super::input::Manifest;
 use crate::cli::exit::Failure;
@@ -10,7 +10,7 @@ use crate::store::object::change::{Rejection, Step};
 use crate::store::object::{Object, decode};
 use crate::store::{Name, Store};
 
-/// A demotion that a document asks for, as it was found.
+/// The demotion that a document requests, if any, with what its check reads.
 #[derive(Default)]
 pub struct Demotion(Option<Found>);
 
@@ -20,10 +20,10 @@ struct Found {
     facts: Facts,
 }
 
-/// Looks up what the check of a demotion looks at, where `step` is one.
+/// Reads what the check of a demotion needs, if `step` is one.
 ///
 /// # Errors
-/// A failure if etcd did not answer: what could not be read is no proof of anything.
+/// 1 if etcd did not answer.
 pub async fn look_up(
     store: &Store,
     manifest: &Manifest,
@@ -40,12 +40,12 @@ pub async fn look_up(
     })))
 }
 
-/// The node that is no desired worker and becomes one.
+/// The node that becomes a desired worker and is none yet.
 fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Option<(Name, Known)> {
     let (Step::Configure(after), Some(stored)) = (step, stored) else {
         return None;
     };
-    if manifest.kind.words().kind != Node::KIND {
+    if manifest.kind.words.kind != Node::KIND {
         return None;
     }
     let name = &manifest.name.name;
@@ -59,7 +59,7 @@ fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Optio
 }
 
 impl Demotion {
-    /// Why it is refused. `earlier` are the nodes that documents before this one demote.
+    /// Why the demotion is refused. `earlier` are the nodes that earlier documents demote.
     pub fn rejection(&mut self, earlier: &[Name]) -> Option<Rejection> {
         let found = self.0.as_mut()?;
         for managed in &mut found.facts.managers.managed {
@@ -79,12 +79,12 @@ impl Demotion {
         })
     }
 
-    /// The node, if one is demoted.
+    /// The node that is demoted.
     pub fn node(&self) -> Option<&Name> {
         self.0.as_ref().map(|found| &found.name)
     }
 
-    /// Adds the compares.
+    /// Adds the compares of what the check read.
     pub fn compare(&self, txn: Txn, store: &Store) -> Txn {
         match &self.0 {
             Some(found) => found.facts.compare(txn, store, &found.name),

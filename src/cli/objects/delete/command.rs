@@ -1,13 +1,14 @@
-//! `quorate delete`: what may go, goes; what may not is refused by name. All objects are looked at before one is
-//! deleted.
+//! `quorate delete`: deletes or marks objects. All objects are checked before the first one is deleted.
 
 use clap::Args;
 
-use super::{Deletable, Deletion, wait};
+use super::following::Following;
+use super::{Deletable, Deletion, Request};
 use crate::cli::commit::{self, Decision};
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::objects::kinds::Kind;
 use crate::cli::objects::kinds::target::{Target, TargetParser};
 use crate::cli::output::{Reader, print};
 use crate::cli::wait::WaitArgs;
@@ -16,20 +17,21 @@ use crate::store::{Id, Store};
 /// Arguments of `quorate delete`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A node is not deleted while it is ready, unless --force is given, not while it is a desired manager and in the \
-member list of etcd (demote it first), and not if its member is the last voter. Its uid is recorded as removed: no node \
-of that uid is ever admitted again. A member that it still has is removed from etcd by the leader; --wait waits for that.
+A node is deleted only while it is down, unless --force is given. A desired manager in etcd's member list (demote it \
+first) and the node of the last voter are never deleted. The node's uid is recorded as removed: no node with that uid is \
+admitted again. The leader removes a member that the node still has from etcd; --wait waits for that.
 
-A service or a network is marked, which cannot be taken back, and the command returns, telling what still holds it \
-back: a service goes once it has no task, a network once no service uses it. --wait waits for that. A marked network \
-cannot be newly referred to.
+A service or a network is marked for deletion, which cannot be taken back, and the command prints what still holds it \
+back: a service is deleted once it has no task, a network once no service uses it. --wait waits for that. No service can \
+newly refer to a marked network.
 
-A task is deleted at once, whatever its state: whoever deletes it says that it runs no more.
+A task is deleted at once, whatever its state: deleting it says that it no longer runs.
 
-A volume is marked, too, unless it is published; the leader deletes it at its backend. --force forgets the records of a \
-volume at once, published or not, does nothing at the backend, and leaves a tombstone: quorate get tombstones lists \
-what is to be cleaned up by hand. A plugin or a secret is deleted at once, unless volumes use it; --force deletes it all \
-the same, and they wait until it is there again. A tombstone is deleted at once, and nothing reminds of it any more.
+A volume is marked, too, if it is not published; the leader deletes it at its backend. --force deletes the records of a \
+volume at once, published or not. It does nothing at the backend and leaves a tombstone: quorate get tombstones lists \
+what has to be cleaned up by hand. A plugin or a secret is deleted at once, if no volume uses it; with --force it is \
+deleted anyway, and its volumes wait until it exists again. A tombstone is deleted at once; what it lists stays at the \
+backend.
 
 If one of the objects is refused or does not exist, none is deleted.
 
@@ -48,11 +50,11 @@ pub struct DeleteArgs {
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// Delete also a node that is ready, a volume that is published, what volumes use, and what cannot be read
+    /// Delete even a ready node, a published volume, what volumes use, and what cannot be read
     #[arg(long)]
     force: bool,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 
@@ -60,99 +62,133 @@ pub struct DeleteArgs {
     wait: WaitArgs,
 }
 
-impl Deletion {
-    fn decision(self) -> Decision<&'static str> {
-        match self.txn {
-            Some(txn) => Decision::Write(txn, self.outcome),
-            None => Decision::Nothing(self.outcome),
-        }
-    }
-}
-
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for what does not exist, 4 for what is refused, 5 for what somebody else changed meanwhile, 64 where nobody can
-/// be asked.
+/// 3 for an object that does not exist, 4 for one that must not be deleted, 5 for one that another writer changed
+/// meanwhile, 64 if no confirmation can be asked for.
 pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let (kind, names) = args.target.resolve(&args.names).map_err(Failure::usage)?;
-    let words = kind.words();
-    let Some(deletable) = kind.deleted() else {
-        return Err(
-            Failure::usage(format!("{} cannot be deleted", words.plural)).hint(match words.singular {
-                "member" => "quorate demote NODE removes the member of a node from etcd",
-                "publication" => "quorate unpublish VOLUME NODE ends one",
-                _ => "they go with their processes",
-            }),
-        );
-    };
-    if names.is_empty() {
+    let (kind, ids) = args.target.resolve(&args.names).map_err(Failure::usage)?;
+    let words = &kind.words;
+    let deletable = kind
+        .deleted
+        .map_err(|hint| Failure::usage(format!("{} cannot be deleted", words.plural)).hint(hint))?;
+    if ids.is_empty() {
         return Err(Failure::usage(format!("no {} named", words.singular))
             .hint(format!("quorate delete {} NAME…", words.singular)));
     }
     confirm::require(args.yes, "delete")?;
-    let store = connect(etcd).await?;
-    let mut planned = Vec::new();
-    let mut failures = Vec::new();
-    for name in &names {
-        match deletable.plan(&store, name, args.force).await {
-            Ok(deletion) => planned.push((name, deletion)),
-            Err(failure) => failures.push(failure.on(format_args!("{}/{name}", words.singular))),
-        }
-    }
-    Failure::all("nothing was deleted", &failures)?;
-    // What is done already is no question.
-    let changes = planned.iter().filter(|(_, deletion)| deletion.txn.is_some());
-    let statements: Vec<&str> = changes.map(|(_, deletion)| deletion.statement.as_str()).collect();
-    if !args.yes && !statements.is_empty() {
-        confirm::ask(&statements, "nothing was deleted")?;
-    }
-    let mut failures = Vec::new();
-    let mut marked = Vec::new();
-    for (id, deletion) in planned {
-        match delete(&store, deletable, id, deletion, &args).await {
-            Ok(outcome) => {
-                let _: Reader = print(&format!("{}/{id} {outcome}\n", words.singular))?;
-                marked.push(id);
-            }
-            Err(failure) => failures.push(failure.on(format_args!("{}/{id}", words.singular))),
-        }
-    }
-    let deleted = Failure::all("not everything was deleted", &failures);
-    if let Some(ends_later) = deletable.ends_later().filter(|_| !marked.is_empty()) {
-        let ending = wait::Ending {
-            store: &store,
-            kind: words.singular,
-            ends_later,
-            ids: &marked,
-        };
-        let ended = match args.wait.wait {
-            true => ending.wait(args.wait.timeout).await,
-            false => ending.tell().await,
-        };
-        return deleted.and(ended);
-    }
-    deleted
+    let command = Command {
+        store: connect(etcd).await?,
+        kind,
+        deletable,
+        args: &args,
+    };
+    let planned = command.plan_all(&ids).await?;
+    command.confirm(&planned)?;
+    let (done, deleted) = command.delete_all(planned).await?;
+    let Some(ending) = deletable.ending.as_ref().filter(|_| !done.is_empty()) else {
+        return deleted;
+    };
+    let following = Following {
+        store: &command.store,
+        kind,
+        ending,
+        ids: done,
+    };
+    let followed = following.follow(&args.wait).await;
+    deleted.and(followed)
 }
 
-/// Deletes one object. After a conflict it is planned again, and must still mean what a person agreed to.
-async fn delete(
-    store: &Store,
-    deletable: &dyn Deletable,
-    id: &Id,
-    agreed: Deletion,
-    args: &DeleteArgs,
-) -> Result<&'static str, Failure> {
-    let statement = agreed.statement.clone();
-    let again = async || {
-        let next = deletable.plan(store, id, args.force).await?;
-        if !args.yes && next.txn.is_some() && next.statement != statement {
-            return Err(Failure::new(
-                Exit::Conflict,
-                format!("it changed meanwhile; now: {}", next.statement),
-            ));
+struct Command<'a> {
+    store: Store,
+    kind: &'static Kind,
+    deletable: &'static Deletable,
+    args: &'a DeleteArgs,
+}
+
+impl Command<'_> {
+    fn failure(&self, id: &Id, failure: Failure) -> Failure {
+        failure.on(format_args!("{}/{id}", self.kind.words.singular))
+    }
+
+    async fn plan(&self, id: &Id) -> Result<Deletion, Failure> {
+        let store = &self.store;
+        let key = (self.kind.space.key)(&store.keys, id);
+        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let request = Request {
+            store,
+            id,
+            stored: stored.ok_or_else(|| Failure::new(Exit::NotFound, "not found"))?,
+            force: self.args.force,
+        };
+        (self.deletable.plan)(request).await
+    }
+
+    async fn plan_all<'i>(&self, ids: &'i [Id]) -> Result<Vec<(&'i Id, Deletion)>, Failure> {
+        let mut planned = Vec::new();
+        let mut failures = Vec::new();
+        for id in ids {
+            match self.plan(id).await {
+                Ok(deletion) => planned.push((id, deletion)),
+                Err(failure) => failures.push(self.failure(id, failure)),
+            }
         }
-        Ok(next.decision())
-    };
-    commit::settle_from(store, "deleted", agreed.decision(), again).await
+        Failure::all("nothing was deleted", &failures)?;
+        Ok(planned)
+    }
+
+    fn confirm(&self, planned: &[(&Id, Deletion)]) -> Result<(), Failure> {
+        // An object that has the mark already needs no confirmation.
+        let changes = planned.iter().filter(|(_, deletion)| deletion.txn.is_some());
+        let statements: Vec<&str> = changes.map(|(_, deletion)| deletion.statement.as_str()).collect();
+        match self.args.yes || statements.is_empty() {
+            true => Ok(()),
+            false => confirm::ask(&statements, "nothing was deleted"),
+        }
+    }
+
+    /// Deletes what was planned: the objects that are deleted or marked now, and a failure that lists the others.
+    async fn delete_all(
+        &self,
+        planned: Vec<(&Id, Deletion)>,
+    ) -> Result<(Vec<Id>, Result<(), Failure>), Failure> {
+        let mut done = Vec::new();
+        let mut failures = Vec::new();
+        for (id, deletion) in planned {
+            match self.delete(id, deletion).await {
+                Ok(outcome) => {
+                    let _: Reader = print(&format!("{}/{id} {outcome}\n", self.kind.words.singular))?;
+                    done.push(id.clone());
+                }
+                Err(failure) => failures.push(self.failure(id, failure)),
+            }
+        }
+        Ok((done, Failure::all("not everything was deleted", &failures)))
+    }
+
+    /// Deletes one object. After a conflict it is planned again, and must still mean what a person agreed to.
+    async fn delete(&self, id: &Id, agreed: Deletion) -> Result<&'static str, Failure> {
+        let statement = agreed.statement.clone();
+        let again = async || {
+            let next = self.plan(id).await?;
+            if !self.args.yes && next.txn.is_some() && next.statement != statement {
+                return Err(Failure::new(
+                    Exit::Conflict,
+                    format!("it changed meanwhile; now: {}", next.statement),
+                ));
+            }
+            Ok(next.into())
+        };
+        commit::settle_from(&self.store, "deleted", agreed.into(), again).await
+    }
+}
+
+impl From<Deletion> for Decision<&'static str> {
+    fn from(deletion: Deletion) -> Self {
+        match deletion.txn {
+            Some(txn) => Self::Write(txn, deletion.outcome),
+            None => Self::Nothing(deletion.outcome),
+        }
+    }
 }

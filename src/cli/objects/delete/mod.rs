@@ -1,80 +1,124 @@
-//! Deletion: the kinds that can be deleted say what deleting an object means, and how its end is followed.
+//! Deletion: what deleting an object of a kind means, and how its end is followed.
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 
 use super::view::View;
-use crate::cli::exit::{Exit, Failure};
-use crate::etcd::{KeyRange, KeyValue, Revision, Txn};
-use crate::store::object::Malformed;
-use crate::store::{Id, Keys, Store};
+use crate::cli::exit::Failure;
+use crate::etcd::{KeyValue, Revision, Txn};
+use crate::store::object::mark::Marked;
+use crate::store::object::{Malformed, Object, decode, time};
+use crate::store::{Id, Store};
 
 pub mod command;
+mod following;
 pub mod marked;
 pub mod nodes;
 pub mod tasks;
 pub mod tombstones;
 pub mod used_by_volumes;
 pub mod volumes;
-mod wait;
 
-/// A kind that `delete` deletes.
-pub trait Deletable: Sync {
-    /// Reads what decides, and decides.
-    ///
-    /// The failure of an object that does not exist has exit code 3, that of one that may not go has 4.
-    fn plan<'a>(
-        &'a self,
-        store: &'a Store,
-        id: &'a Id,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Deletion, Failure>>;
-
-    /// How its end is followed, if deleting it only marks it.
-    fn ends_later(&self) -> Option<&dyn EndsLater> {
-        None
-    }
+/// How the objects of a kind are deleted.
+pub struct Deletable {
+    /// Reads what decides besides the object, and decides. Exit code 4 for an object that must not be deleted.
+    pub plan: for<'a> fn(Request<'a>) -> BoxFuture<'a, Result<Deletion, Failure>>,
+    /// How the end is followed of objects that are only marked, or that leave something behind.
+    pub ending: Option<Ending>,
 }
 
-/// A kind whose deletion ends later: objects that are marked and go once nothing uses them, or that leave something
-/// behind.
-pub trait EndsLater: Sync {
-    /// When that which is waited for came to be: another one of the same name is not waited for. `None` if it is gone.
-    fn came_to_be(&self, view: &View, id: &Id) -> Option<Revision>;
-
-    /// The ranges that show it and everything that can hold it back.
-    fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange>;
-
-    /// What holds it back, each in words.
-    fn blockers(&self, view: &View, id: &Id) -> Vec<String>;
-
-    /// What is said of it at the end.
-    fn ended(&self) -> &'static str {
-        "deleted"
-    }
+/// An object that is to be deleted.
+pub struct Request<'a> {
+    /// Where it is stored.
+    pub store: &'a Store,
+    /// Its name.
+    pub id: &'a Id,
+    /// Its key and value.
+    pub stored: KeyValue,
+    /// Whether `--force` is given.
+    pub force: bool,
 }
 
 /// What deleting one object means.
 #[derive(Clone, Debug)]
 pub struct Deletion {
-    /// What will happen to what, for the question: `node/n1 is deleted: …`.
+    /// What happens to which object, for the confirmation: `node/n1 is deleted: …`.
     pub statement: String,
-    /// What has happened then: `deleted`.
+    /// What has happened once the transaction is committed: `deleted`.
     pub outcome: &'static str,
-    /// Compares what was read, and deletes or marks; `None` if there is nothing left to do.
+    /// Compares what was read, and deletes or marks the object; `None` if it is marked already.
     pub txn: Option<Txn>,
 }
 
-/// Reads the object that is to be deleted.
-///
-/// # Errors
-/// 3 if it is not there.
-pub async fn read(store: &Store, key: &[u8]) -> Result<KeyValue, Failure> {
-    let (stored, _) = store.etcd.get(key).await.map_err(Failure::failed)?;
-    stored.ok_or_else(|| Failure::new(Exit::NotFound, "not found"))
+/// How the end of a deletion is followed.
+pub struct Ending {
+    /// When that which has to go was created: a later one of the same name is another one. `None` once it is gone.
+    pub created: fn(&View, key: &[u8], &Id) -> Option<Revision>,
+    /// What holds it back, each in words.
+    pub blockers: fn(&View, &Id) -> Vec<String>,
+    /// What is printed about the object at the end.
+    pub outcome: &'static str,
 }
 
-/// The failure of an object whose stored value cannot be read.
-pub fn malformed(malformed: &Malformed) -> Failure {
-    let why = format!("refused by rule Malformed: the stored value cannot be read ({malformed})");
-    Failure::new(Exit::Refused, why).hint("--force deletes it all the same")
+impl Ending {
+    /// The end of an object that is deleted once nothing holds it back.
+    pub const fn of_marked(blockers: fn(&View, &Id) -> Vec<String>) -> Self {
+        Self {
+            created: |view, key, _| view.get(key).map(|kv| kv.create_revision),
+            blockers,
+            outcome: "deleted",
+        }
+    }
+}
+
+impl Request<'_> {
+    /// The stored object.
+    fn object<O: Object>(&self) -> Result<O, Malformed> {
+        decode(&self.id.to_string(), &self.stored.value)
+    }
+
+    /// Compares the object with what was read.
+    fn when_unchanged(&self) -> Txn {
+        Txn::new().when_unchanged(&self.stored.key, self.stored.mod_revision)
+    }
+
+    /// Deletes the object at once.
+    fn delete(&self, statement: String) -> Deletion {
+        Deletion {
+            statement,
+            outcome: "deleted",
+            txn: Some(self.when_unchanged().delete(&self.stored.key)),
+        }
+    }
+
+    /// Marks the object, which the leader then deletes.
+    fn mark<O: Marked>(&self, mut object: O, statement: String) -> Deletion {
+        *object.mark_mut() = Some(time::to_proto(Timestamp::now()));
+        Deletion {
+            statement,
+            outcome: "marked for deletion",
+            txn: Some(
+                self.when_unchanged()
+                    .put(&self.stored.key, object.encode_to_vec()),
+            ),
+        }
+    }
+
+    /// Leaves an object alone that has the mark.
+    fn marked_already(&self, kind: &str, condition: &str) -> Deletion {
+        Deletion {
+            statement: format!("{kind}/{} is marked for deletion already{condition}", self.id),
+            outcome: "is marked for deletion already",
+            txn: None,
+        }
+    }
+}
+
+/// The refusal of an object whose stored value cannot be read.
+fn malformed(malformed: &Malformed) -> Failure {
+    Failure::refused(
+        "Malformed",
+        format!("the stored value cannot be read ({malformed})"),
+    )
+    .hint("--force deletes it all the same")
 }

@@ -1,155 +1,112 @@
 //! Deleting nodes.
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::{Deletable, Deletion, EndsLater};
-use crate::cli::exit::{Exit, Failure};
+use super::{Deletable, Deletion, Ending, Request};
+use crate::cli::exit::Failure;
 use crate::cli::objects::view::View;
 use crate::cli::output::one_line;
 use crate::cli::roles::facts::Facts;
 use crate::cli::roles::refused;
-use crate::etcd::{KeyRange, KeyValue, MemberId, Revision, Txn};
+use crate::etcd::{KeyValue, MemberId};
 use crate::proto::{Member, Node, RemovedNode};
 use crate::roles::checks::Managers;
 use crate::roles::reason::EVICTION_BLOCKED;
 use crate::store::object::{Malformed, decode, member, time};
-use crate::store::{Id, Keys, Name, Store, keys::RoleKey};
+use crate::store::{Id, Name, keys::RoleKey};
 
-/// The kind, as `delete` sees it.
-pub struct DeleteNode;
+/// Deletes a node. The leader then removes its member from etcd, and the member's record.
+pub static NODE: Deletable = Deletable {
+    plan: |request| plan(request).boxed(),
+    ending: Some(Ending {
+        created: |view, _, id| record(view, id).map(|(_, _, kv)| kv.create_revision),
+        blockers,
+        outcome: "has no member any more",
+    }),
+};
 
-impl Deletable for DeleteNode {
-    fn plan<'a>(
-        &'a self,
-        store: &'a Store,
-        id: &'a Id,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Deletion, Failure>> {
-        async move {
-            let name = &id.name;
-            let stored = super::read(store, &store.keys.node(name)).await?;
-            let alive_key = store.keys.alive(name);
-            let (alive, _) = store.etcd.get(&alive_key).await.map_err(Failure::failed)?;
-            let node: Result<Node, Malformed> = decode(name.as_str(), &stored.value);
-            // A list that cannot be had is no proof that the node is not in it.
-            let facts = Facts::without_health(store).await?;
-            let state = State {
-                node: node.as_ref(),
-                ready: alive.is_some(),
-            };
-            check(name, &state, &facts.managers, force)?;
-            Ok(deletion(store, name, &stored, &state, &facts, force))
-        }
-        .boxed()
-    }
-
-    fn ends_later(&self) -> Option<&dyn EndsLater> {
-        Some(&Eviction)
-    }
+async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
+    let (store, name) = (request.store, &request.id.name);
+    let alive_key = store.keys.alive(name);
+    let (alive, _) = store.etcd.get(&alive_key).await.map_err(Failure::failed)?;
+    let node = request.object::<Node>();
+    // A member list that cannot be read does not prove that the node is not in it.
+    let facts = Facts::without_health(store).await?;
+    let state = State {
+        node: node.as_ref(),
+        ready: alive.is_some(),
+    };
+    check(name, &state, &facts.managers, request.force)?;
+    Ok(deletion(&request, &state, &facts))
 }
 
-/// The member of a node that is deleted: the leader removes it from etcd, and then its record goes.
-struct Eviction;
-
-impl Eviction {
-    fn record<'v>(view: &'v View, id: &Id) -> Option<(MemberId, Member, &'v KeyValue)> {
-        // A node that is created anew under the name has another uid, and its member is none of ours.
-        let again = view.get(&view.keys.node(&id.name));
-        let again: Option<Node> = again.and_then(|kv| decode(id.name.as_str(), &kv.value).ok());
-        let uid = again.and_then(|node| node.metadata).map(|metadata| metadata.uid);
-        view.below(&view.keys.members()).find_map(|kv| {
-            let RoleKey::Member(member) = view.keys.parse_role(&kv.key) else {
-                return None;
-            };
-            let record = member::decode_member(&kv.value).ok()?;
-            let own = record.node == id.name.as_str() && Some(&record.node_uid) != uid.as_ref();
-            own.then_some((member, record, kv))
-        })
-    }
-}
-
-impl EndsLater for Eviction {
-    fn came_to_be(&self, view: &View, id: &Id) -> Option<Revision> {
-        Self::record(view, id).map(|(_, _, kv)| kv.create_revision)
-    }
-
-    fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange> {
-        vec![keys.members(), KeyRange::key(keys.node(&id.name))]
-    }
-
-    fn blockers(&self, view: &View, id: &Id) -> Vec<String> {
-        let Some((member, record, _)) = Self::record(view, id) else {
-            return Vec::new();
+/// The record of the member that the deleted node had.
+fn record<'v>(view: &'v View, id: &Id) -> Option<(MemberId, Member, &'v KeyValue)> {
+    // A node that is created later under the same name has another uid, and its member is another one.
+    let later = view.get(&view.keys.node(&id.name));
+    let later: Option<Node> = later.and_then(|kv| decode(id.name.as_str(), &kv.value).ok());
+    let uid = later.and_then(|node| node.metadata).map(|metadata| metadata.uid);
+    view.below(&view.keys.members()).find_map(|kv| {
+        let RoleKey::Member(member) = view.keys.parse_role(&kv.key) else {
+            return None;
         };
-        let blocked = record
-            .conditions
-            .iter()
-            .find(|condition| condition.r#type == EVICTION_BLOCKED);
-        vec![match blocked {
-            Some(why) => format!("its member {member}: {}: {}", why.reason, why.message),
-            None => format!("its member {member}, which the leader removes from etcd"),
-        }]
-    }
-
-    fn ended(&self) -> &'static str {
-        "has no member any more"
-    }
+        let record = member::decode_member(&kv.value).ok()?;
+        let own = record.node == id.name.as_str() && Some(&record.node_uid) != uid.as_ref();
+        own.then_some((member, record, kv))
+    })
 }
 
-/// What decides whether a node may go, beside the members.
+fn blockers(view: &View, id: &Id) -> Vec<String> {
+    let Some((member, record, _)) = record(view, id) else {
+        return Vec::new();
+    };
+    let blocked = record
+        .conditions
+        .iter()
+        .find(|condition| condition.r#type == EVICTION_BLOCKED);
+    vec![match blocked {
+        Some(why) => format!("its member {member}: {}: {}", why.reason, why.message),
+        None => format!("its member {member}, which the leader removes from etcd"),
+    }]
+}
+
+/// What decides whether a node can be deleted, besides the members.
 struct State<'a> {
     node: Result<&'a Node, &'a Malformed>,
     ready: bool,
 }
 
-/// The rules for removing a node, each with its name.
+/// The rules for deleting a node, each with its name.
 fn check(name: &Name, state: &State<'_>, managers: &Managers, force: bool) -> Result<(), Failure> {
-    let refuse = |rule: &str, why: String, hint: &str| {
-        Err(Failure::new(Exit::Refused, format!("refused by rule {rule}: {why}")).hint(hint))
-    };
-    let desired = state
-        .node
-        .ok()
-        .map(|node| node.spec.unwrap_or_default().desired_role());
     if let Err(malformed) = state.node
         && !force
     {
-        return refuse(
-            "Malformed",
-            format!("the stored value cannot be read ({malformed}), so its role cannot be checked"),
-            "--force deletes it all the same",
-        );
+        let why = format!("the stored value cannot be read ({malformed}), so its role cannot be checked");
+        return Err(Failure::refused("Malformed", why).hint("--force deletes it all the same"));
     }
+    let node = state.node.ok();
+    let desired = node.map(|node| node.spec.unwrap_or_default().desired_role());
     managers
         .check_removal(name.as_str(), desired)
         .map_err(|refusal| refused(&refusal))?;
     if state.ready && !force {
-        return refuse(
-            "Ready",
-            format!("node {name} is ready: it still runs"),
-            "stop it first, or delete it all the same with --force",
+        let why = format!("node {name} is ready: it still runs");
+        return Err(
+            Failure::refused("Ready", why).hint("stop it first, or delete it all the same with --force")
         );
     }
     Ok(())
 }
 
-/// One transaction: the node goes, and its uid is recorded as removed. It compares what the rules looked at in etcd's
-/// keys; the member list is etcd's own and cannot be compared.
-fn deletion(
-    store: &Store,
-    name: &Name,
-    stored: &KeyValue,
-    state: &State<'_>,
-    facts: &Facts,
-    force: bool,
-) -> Deletion {
-    let key = store.keys.node(name);
-    let mut txn = Txn::new().when_unchanged(&key, stored.mod_revision).delete(&key);
+/// Deletes the node and records its uid as removed, in one transaction. It compares the keys that the rules looked at;
+/// etcd's own member list cannot be compared.
+fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion {
+    let (store, name) = (request.store, &request.id.name);
+    let mut txn = request.when_unchanged().delete(&request.stored.key);
     txn = facts.compare(txn, store, name);
-    if !force {
+    if !request.force {
         txn = txn.when_absent(&store.keys.alive(name));
     }
     let uid = state
@@ -157,7 +114,7 @@ fn deletion(
         .ok()
         .and_then(|node| node.metadata.as_ref())
         .map_or("", |metadata| metadata.uid.as_str());
-    // A uid that is no element of a key was given by nobody and is on record nowhere.
+    // No node was created with a uid that cannot be a part of a key, so there is nothing to record.
     let recorded = !uid.is_empty() && !uid.contains('/');
     if recorded {
         let removed = RemovedNode {
@@ -194,6 +151,8 @@ fn deletion(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::exit::Exit;
+    use crate::etcd::Revision;
     use crate::proto::{Metadata, NodeSpec, Role};
     use crate::roles::checks::{Known, Managed};
     use crate::roles::quorum::Standing;
@@ -262,10 +221,10 @@ mod tests {
             (Err(&garbage), false, none, Some("Malformed"), None),
             (Err(&garbage), true, both, Some("Malformed"), member),
         ] {
-            let told = rule(node, ready, members, false);
-            assert_eq!(told.as_deref(), plainly, "{node:?} {ready} {members:?}");
-            let told = rule(node, ready, members, true);
-            assert_eq!(told.as_deref(), forced, "{node:?} {ready} {members:?} --force");
+            let refused = rule(node, ready, members, false);
+            assert_eq!(refused.as_deref(), plainly, "{node:?} {ready} {members:?}");
+            let refused = rule(node, ready, members, true);
+            assert_eq!(refused.as_deref(), forced, "{node:?} {ready} {members:?} --force");
         }
     }
 }

@@ -1,40 +1,23 @@
-//! Deleting tasks: at once. Whoever deletes one says that it runs no more.
+//! Deleting tasks: at once. Who deletes a task says that it no longer runs.
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 
-use super::{Deletable, Deletion};
+use super::{Deletable, Deletion, Request};
 use crate::cli::exit::Failure;
 use crate::cli::objects::pending;
-use crate::etcd::Txn;
 use crate::proto::Task;
-use crate::store::object::decode;
-use crate::store::{Id, Store};
 
-/// The kind, as `delete` sees it.
-pub struct DeleteTask;
+/// Deletes a task whatever its state.
+pub static TASK: Deletable = Deletable {
+    plan: |request| std::future::ready(plan(&request)).boxed(),
+    ending: None,
+};
 
-impl Deletable for DeleteTask {
-    fn plan<'a>(
-        &'a self,
-        store: &'a Store,
-        id: &'a Id,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Deletion, Failure>> {
-        async move {
-            let key = store.keys.task(id.owner.as_ref().unwrap_or(&id.name), &id.name);
-            let stored = super::read(store, &key).await?;
-            let state = match decode::<Task>(&id.to_string(), &stored.value) {
-                Ok(task) => pending::task_state(&task),
-                Err(_) if force => "malformed".to_owned(),
-                Err(malformed) => return Err(super::malformed(&malformed)),
-            };
-            Ok(Deletion {
-                statement: format!("task/{id} ({state}) is deleted"),
-                outcome: "deleted",
-                txn: Some(Txn::new().when_unchanged(&key, stored.mod_revision).delete(&key)),
-            })
-        }
-        .boxed()
-    }
+fn plan(request: &Request<'_>) -> Result<Deletion, Failure> {
+    let state = match request.object::<Task>() {
+        Ok(task) => pending::task_state(&task),
+        Err(_) if request.force => "malformed".to_owned(),
+        Err(malformed) => return Err(super::malformed(&malformed)),
+    };
+    Ok(request.delete(format!("task/{} ({state}) is deleted", request.id)))
 }

@@ -1,79 +1,62 @@
-//! Deleting volumes: a mark, which the leader follows, or by force at once, with a tombstone.
+//! Deleting volumes: the command sets a mark, and the leader deletes the volume. By force, the record goes at once and
+//! a tombstone stays.
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::{Deletable, Deletion, EndsLater};
-use crate::cli::exit::{Exit, Failure};
+use super::{Deletable, Deletion, Ending, Request};
+use crate::cli::exit::Failure;
 use crate::cli::objects::pending;
 use crate::cli::objects::view::View;
-use crate::etcd::{KeyRange, KeyValue, Revision, Txn};
+use crate::etcd::{KeyValue, Revision};
 use crate::proto::{Metadata, Publication, Tombstone, Volume};
-use crate::store::object::mark::Marked;
 use crate::store::object::publication::{state, state_word};
 use crate::store::object::{Object, decode, time, tombstone};
-use crate::store::{Id, Keys, Name, Store};
+use crate::store::{Id, Keys, Name};
 
-/// The kind, as `delete` sees it.
-pub struct DeleteVolume;
+/// Deletes a volume.
+pub static VOLUME: Deletable = Deletable {
+    plan: |request| plan(request).boxed(),
+    ending: Some(Ending::of_marked(blockers)),
+};
 
-impl Deletable for DeleteVolume {
-    fn plan<'a>(
-        &'a self,
-        store: &'a Store,
-        id: &'a Id,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Deletion, Failure>> {
-        async move {
-            let key = store.keys.volume(&id.name);
-            let stored = super::read(store, &key).await?;
-            let range = store.keys.publications_of(&id.name);
-            let (publications, read_at) = store.etcd.list(&range).await.map_err(Failure::failed)?;
-            if force {
-                return Ok(force_deletion(
-                    &store.keys,
-                    &id.name,
-                    &stored,
-                    &publications,
-                    read_at,
-                ));
-            }
-            let volume = decode::<Volume>(id.name.as_str(), &stored.value)
-                .map_err(|malformed| super::malformed(&malformed))?;
-            if volume.is_marked() {
-                return Ok(Deletion {
-                    statement: format!("volume/{id} is marked for deletion already"),
-                    outcome: "is marked for deletion already",
-                    txn: None,
-                });
-            }
-            if !publications.is_empty() {
-                return Err(published(&store.keys, id, &publications));
-            }
-            let mut after = volume;
-            *after.mark_mut() = Some(time::to_proto(Timestamp::now()));
-            Ok(Deletion {
-                statement: format!(
-                    "volume/{id} is marked for deletion, which cannot be taken back; it is deleted at its backend, \
-                     and what is in it is lost"
-                ),
-                outcome: "marked for deletion",
-                // From here on no publication can be added: whoever does compares the volume (INV-6).
-                txn: Some(
-                    Txn::new()
-                        .when_unchanged(&key, stored.mod_revision)
-                        .when_range_empty(&range)
-                        .put(&key, after.encode_to_vec()),
-                ),
-            })
-        }
-        .boxed()
+async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
+    let Request { store, id, .. } = request;
+    let range = store.keys.publications_of(&id.name);
+    let (publications, read_at) = store.etcd.list(&range).await.map_err(Failure::failed)?;
+    if request.force {
+        return Ok(forget(&request, &publications, read_at));
     }
+    let volume: Volume = request
+        .object()
+        .map_err(|malformed| super::malformed(&malformed))?;
+    if volume.is_marked() {
+        return Ok(request.marked_already("volume", ""));
+    }
+    if !publications.is_empty() {
+        return Err(published(&store.keys, id, &publications));
+    }
+    let mut marked = request.mark(
+        volume,
+        format!(
+            "volume/{id} is marked for deletion, which cannot be taken back; it is deleted at its backend, and what is \
+             in it is lost"
+        ),
+    );
+    // From here on no publication can be added: its writer compares the volume (INV-6).
+    marked.txn = marked.txn.map(|txn| txn.when_range_empty(&range));
+    Ok(marked)
+}
 
-    fn ends_later(&self) -> Option<&dyn EndsLater> {
-        Some(self)
+fn blockers(view: &View, id: &Id) -> Vec<String> {
+    let name = id.name.as_str();
+    let Some(kv) = view.get(&view.keys.volume(&id.name)) else {
+        return Vec::new();
+    };
+    match decode::<Volume>(name, &kv.value) {
+        Ok(volume) => pending::of_volume(view, name, &volume),
+        Err(malformed) => vec![format!("it cannot be read ({malformed})")],
     }
 }
 
@@ -89,30 +72,23 @@ fn published(keys: &Keys, id: &Id, publications: &[KeyValue]) -> Failure {
             }
         })
         .collect();
-    let why = format!(
-        "refused by rule Published: it is published to {}",
-        nodes.join(", ")
-    );
-    Failure::new(Exit::Refused, why).hint(format!(
+    let why = format!("it is published to {}", nodes.join(", "));
+    Failure::refused("Published", why).hint(format!(
         "quorate unpublish {id} NODE first, or --force: that deletes the record alone, and leaves a tombstone"
     ))
 }
 
-/// The records go, and a tombstone says what may be left at the backend (INV-6: no backend volume is forgotten).
-fn force_deletion(
-    keys: &Keys,
-    name: &Name,
-    stored: &KeyValue,
-    publications: &[KeyValue],
-    read_at: Revision,
-) -> Deletion {
+/// Deletes the records. A tombstone lists what may be left at the backend (INV-6: no backend volume is forgotten).
+fn forget(request: &Request<'_>, publications: &[KeyValue], read_at: Revision) -> Deletion {
+    let (keys, stored) = (&request.store.keys, &request.stored);
+    let name = &request.id.name;
     let now = Timestamp::now();
     let mut left = Tombstone {
         forced_at: Some(time::to_proto(now)),
         ..Tombstone::default()
     };
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-    match decode::<Volume>(name.as_str(), &stored.value) {
+    match request.object::<Volume>() {
         Ok(volume) => left.volume = Some(volume),
         Err(_) => {
             left.unreadable.insert(text(&stored.key), stored.value.clone());
@@ -129,7 +105,7 @@ fn force_deletion(
     }
     let uid = left.volume.as_ref().and_then(|volume| volume.metadata.as_ref());
     let uid = uid.and_then(|metadata| metadata.uid.parse::<Name>().ok());
-    // A volume that cannot be read has a tombstone of its own name and time.
+    // The tombstone of a volume that cannot be read is named after the time.
     let uid = uid.or_else(|| format!("unreadable-{}", now.as_second()).parse().ok());
     let uid = uid.unwrap_or_else(|| name.clone());
     left.metadata = Some(Metadata {
@@ -139,19 +115,18 @@ fn force_deletion(
         generation: 1,
         ..Metadata::default()
     });
-    let range = keys.publications_of(name);
-    let key = keys.volume(name);
-    let txn = Txn::new()
-        .when_unchanged(&key, stored.mod_revision)
-        .when_range_unwritten_since(&range, read_at)
-        .delete(&key)
-        .delete_range(&range)
-        .put(&keys.tombstone(&uid), left.encode_to_vec());
     let nodes = match publications.len() {
         0 => String::new(),
         1 => ", with 1 publication".to_owned(),
         many => format!(", with {many} publications"),
     };
+    let range = keys.publications_of(name);
+    let txn = request
+        .when_unchanged()
+        .when_range_unwritten_since(&range, read_at)
+        .delete(&stored.key)
+        .delete_range(&range)
+        .put(&keys.tombstone(&uid), left.encode_to_vec());
     Deletion {
         statement: format!(
             "volume/{name} is forgotten by force{nodes}; nothing is done at its backend, where this is left: {}; \
@@ -160,27 +135,5 @@ fn force_deletion(
         ),
         outcome: "forgotten by force, with a tombstone",
         txn: Some(txn),
-    }
-}
-
-impl EndsLater for DeleteVolume {
-    fn came_to_be(&self, view: &View, id: &Id) -> Option<Revision> {
-        let stored = view.get(&view.keys.volume(&id.name));
-        stored.map(|kv| kv.create_revision)
-    }
-
-    fn ranges(&self, keys: &Keys, id: &Id) -> Vec<KeyRange> {
-        pending::volume_ranges(keys, Some(&id.name))
-    }
-
-    fn blockers(&self, view: &View, id: &Id) -> Vec<String> {
-        let name = id.name.as_str();
-        let Some(kv) = view.get(&view.keys.volume(&id.name)) else {
-            return Vec::new();
-        };
-        match decode::<Volume>(name, &kv.value) {
-            Ok(volume) => pending::of_volume(view, name, &volume),
-            Err(malformed) => vec![format!("it cannot be read ({malformed})")],
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds: what `get`, `describe`, `apply` and `delete` know of each. A further kind is a file here and a line in
+//! The kinds: what `get`, `describe`, `apply` and `delete` know of each. A new kind is a file here and a line in
 //! [`registry::KINDS`].
 
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::delete::Deletable;
-use super::view::View;
+use super::view::{Item, View};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{Column, one_line, or_none, pairs};
-use crate::etcd::{KeyRange, KeyValue};
+use crate::cli::output::{Column, Description, UNKNOWN, one_line, or_none, pairs};
+use crate::etcd::KeyRange;
 use crate::proto::Metadata;
 use crate::store::object::change::Codec;
-use crate::store::object::{Object, decode, malformed_document, time};
-use crate::store::{Id, Keys, Store};
+use crate::store::object::{Malformed, Object, document, time};
+use crate::store::{Id, Keys, Name, Store};
 
 mod members;
 mod networks;
@@ -38,80 +38,158 @@ pub struct Words {
     pub kind: &'static str,
     /// `node`, as in `node/n1`.
     pub singular: &'static str,
-    /// `nodes`.
+    /// `nodes`, as in `quorate get nodes`.
     pub plural: &'static str,
-    /// Shorter ones.
+    /// Abbreviations, such as `no`.
     pub short: &'static [&'static str],
 }
 
-/// A kind of object, as the commands see it.
-pub trait Kind: Sync {
-    /// What it is called.
-    fn words(&self) -> &'static Words;
-
-    /// Whether its objects are addressed as `OWNER/NAME`.
-    fn is_owned(&self) -> bool {
-        false
-    }
-
-    /// The ranges that show all objects of this kind, or this one.
-    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange>;
-
-    /// The key of this object.
-    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8>;
-
-    /// The name in a key, `OWNER/NAME` where it is addressed so, if it is the key of an object of this kind.
-    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str>;
-
-    /// The key of the object that a person calls so, where there are other ways to call it than its name.
-    fn locate(&self, view: &View, id: &Id) -> Vec<u8> {
-        self.key(&view.keys, id)
-    }
-
-    /// Whether it is shown with what etcd says of its members: see [`View::members`].
-    fn looks_at_members(&self) -> bool {
-        false
-    }
-
-    /// Which objects a key of the ranges is about: by default the one whose key it is.
-    fn concerns(&self, _keys: &Keys, key: &[u8]) -> Concerns {
-        Concerns::One(key.to_vec())
-    }
-
-    /// The columns of the table.
-    fn columns(&self) -> &'static [Column];
-
-    /// An object as it is listed.
-    fn show(&self, view: &View, name: &str, stored: &KeyValue, now: Timestamp) -> Shown;
-
-    /// An object in full and in words.
-    fn describe(&self, view: &View, name: &str, stored: &KeyValue, now: Timestamp) -> String;
-
-    /// How `apply` writes it, if it does.
-    fn applied(&self) -> Option<&'static dyn Codec> {
-        None
-    }
-
-    /// How `delete` deletes it, if it does.
-    fn deleted(&self) -> Option<&'static dyn Deletable> {
-        None
+impl Words {
+    const fn new(
+        kind: &'static str,
+        singular: &'static str,
+        plural: &'static str,
+        short: &'static [&'static str],
+    ) -> Self {
+        Self {
+            kind,
+            singular,
+            plural,
+            short,
+        }
     }
 }
 
-impl dyn Kind {
-    /// The ranges that show these objects, or all of the kind if none is named.
-    pub fn ranges_of(&self, keys: &Keys, ids: &[Id]) -> Vec<KeyRange> {
-        if ids.is_empty() {
-            return self.ranges(keys, None);
+/// Where the objects of a kind are stored.
+pub struct KeySpace {
+    /// The key of an object.
+    pub key: fn(&Keys, &Id) -> Vec<u8>,
+    /// The range of all objects.
+    pub all: fn(&Keys) -> KeyRange,
+    /// The name in the key of an object, `OWNER/NAME` if the kind is owned; `None` for any other key.
+    pub name: for<'k> fn(&Keys, &'k [u8]) -> Option<&'k str>,
+}
+
+impl KeySpace {
+    const fn new(
+        key: fn(&Keys, &Id) -> Vec<u8>,
+        all: fn(&Keys) -> KeyRange,
+        name: for<'k> fn(&Keys, &'k [u8]) -> Option<&'k str>,
+    ) -> Self {
+        Self { key, all, name }
+    }
+}
+
+/// The columns that most kinds have.
+const NAME: Column = Column::new("NAME");
+const AGE: Column = Column::new("AGE");
+const UID: Column = Column::wide("UID");
+const LABELS: Column = Column::wide("LABELS");
+
+/// A kind of object, as the commands see it.
+pub struct Kind {
+    /// What it is called.
+    pub words: Words,
+    /// Where its objects are stored.
+    pub space: KeySpace,
+    /// The columns of its table. The first is the name.
+    pub columns: &'static [Column],
+    /// An object in a table and as a document.
+    pub show: fn(&Item<'_>) -> Result<Shown, Malformed>,
+    /// An object in words, after its name and kind.
+    pub describe: fn(&Item<'_>, &mut Description),
+    /// How `delete` deletes an object, or a hint at what ends it instead.
+    pub deleted: Result<&'static Deletable, &'static str>,
+    /// How `apply` writes an object, if it does.
+    pub applied: Option<&'static dyn Codec>,
+    /// Whether objects are addressed as `OWNER/NAME`.
+    pub is_owned: bool,
+    /// Whether its objects are shown with what etcd reports of its members: see [`View::members`].
+    pub shows_members: bool,
+    /// The ranges that showing one object, or all, needs besides the objects themselves.
+    pub beside: fn(&Keys, Option<&Name>) -> Vec<KeyRange>,
+    /// Which objects a change of a key in the ranges beside affects.
+    pub affected: fn(&Keys, &[u8]) -> Affected,
+    /// The key of an object that a person calls by something else than its name.
+    pub alias: fn(&View, &Id) -> Option<Vec<u8>>,
+}
+
+/// Which objects a change affects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Affected {
+    /// The one with this key.
+    One(Vec<u8>),
+    /// Any of them.
+    All,
+    /// None.
+    Nothing,
+}
+
+impl Kind {
+    /// A kind that is not applied and is shown from its own key alone.
+    const fn new(
+        words: Words,
+        space: KeySpace,
+        columns: &'static [Column],
+        show: fn(&Item<'_>) -> Result<Shown, Malformed>,
+        describe: fn(&Item<'_>, &mut Description),
+        deleted: Result<&'static Deletable, &'static str>,
+    ) -> Self {
+        Self {
+            words,
+            space,
+            columns,
+            show,
+            describe,
+            deleted,
+            applied: None,
+            is_owned: false,
+            shows_members: false,
+            beside: |_, _| Vec::new(),
+            affected: |_, _| Affected::Nothing,
+            alias: |_, _| None,
         }
-        let ranges = ids.iter().flat_map(|id| self.ranges(keys, Some(id)));
-        // Objects share ranges that do not concern one object, such as the candidates of the election.
-        ranges.fold(Vec::new(), |mut distinct, range| {
-            if !distinct.contains(&range) {
-                distinct.push(range);
+    }
+
+    /// The key of the object that a person calls `id`.
+    pub fn key(&self, view: &View, id: &Id) -> Vec<u8> {
+        let key = (self.space.key)(&view.keys, id);
+        match view.get(&key) {
+            Some(_) => key,
+            None => (self.alias)(view, id).unwrap_or(key),
+        }
+    }
+
+    /// The name in a key, if it is the key of an object of this kind.
+    pub fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
+        (self.space.name)(keys, key)
+    }
+
+    /// The ranges that show these objects, or all of the kind if none is named.
+    pub fn ranges(&self, keys: &Keys, ids: &[Id]) -> Vec<KeyRange> {
+        // How far a member lags is seen beside the others.
+        if ids.is_empty() || self.shows_members {
+            return [vec![(self.space.all)(keys)], (self.beside)(keys, None)].concat();
+        }
+        let mut ranges = Vec::new();
+        for id in ids {
+            let own = KeyRange::key((self.space.key)(keys, id));
+            // Objects share ranges that do not depend on the name, such as the candidates of the election.
+            for range in [vec![own], (self.beside)(keys, Some(&id.name))].concat() {
+                if !ranges.contains(&range) {
+                    ranges.push(range);
+                }
             }
-            distinct
-        })
+        }
+        ranges
+    }
+
+    /// Which objects a change of a key in [`Kind::ranges`] affects.
+    pub fn affected_objects(&self, keys: &Keys, key: &[u8]) -> Affected {
+        match self.name(keys, key) {
+            Some(_) => Affected::One(key.to_vec()),
+            None => (self.affected)(keys, key),
+        }
     }
 
     /// Reads what is shown of these objects, or of all.
@@ -119,69 +197,109 @@ impl dyn Kind {
     /// # Errors
     /// 1 if etcd did not answer.
     pub async fn read(&self, store: &Store, ids: &[Id]) -> Result<View, Failure> {
-        let mut view = View::read(store, &self.ranges_of(&store.keys, ids)).await?;
-        if self.looks_at_members() {
-            view.look_at_members(store).await?;
+        let mut view = View::read(store, &self.ranges(&store.keys, ids)).await?;
+        if self.shows_members {
+            view.observe_members(store).await?;
         }
         Ok(view)
     }
 
-    /// The named objects of a view, or all of the kind if none is named: their keys and names. Then the ids that do not
-    /// exist.
+    /// The object with this key.
+    pub fn item<'v>(&self, view: &'v View, key: &[u8], now: Timestamp) -> Option<Item<'v>> {
+        let stored = view.get(key)?;
+        let name = self.name(&view.keys, &stored.key)?;
+        Some(Item {
+            view,
+            name,
+            stored,
+            now,
+        })
+    }
+
+    /// The named objects of a view, or all of the kind if none is named; then the ids of those that do not exist.
     pub fn select<'v, 'i>(
         &self,
         view: &'v View,
         ids: &'i [Id],
-    ) -> (Vec<(&'v str, &'v KeyValue)>, Vec<&'i Id>) {
-        let named = |kv: &'v KeyValue| Some((self.name(&view.keys, &kv.key)?, kv));
+        now: Timestamp,
+    ) -> (Vec<Item<'v>>, Vec<&'i Id>) {
         if ids.is_empty() {
-            return (view.iter().filter_map(named).collect(), Vec::new());
+            let all = view.iter().filter_map(|kv| self.item(view, &kv.key, now));
+            return (all.collect(), Vec::new());
         }
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for id in ids {
-            match view.get(&self.locate(view, id)).and_then(named) {
-                Some(object) => found.push(object),
+            match self.item(view, &self.key(view, id), now) {
+                Some(item) => found.push(item),
                 None => missing.push(id),
             }
         }
         (found, missing)
     }
 
+    /// An object as it is listed. A malformed value is shown with the reason (INV-8).
+    pub fn show(&self, item: &Item<'_>) -> Shown {
+        let name = one_line(item.name);
+        match (self.show)(item) {
+            Ok(mut shown) => {
+                let cells = shown.cells.iter().map(|cell| one_line(or_none(cell)));
+                shown.cells = std::iter::once(name).chain(cells).collect();
+                shown
+            }
+            Err(malformed) => {
+                let mut cells = vec![name, "<malformed>".to_owned()];
+                cells.resize(self.columns.len(), String::new());
+                Shown {
+                    labels: BTreeMap::new(),
+                    document: document::malformed(
+                        self.words.kind,
+                        item.name,
+                        item.stored.mod_revision,
+                        &malformed,
+                    ),
+                    cells,
+                    malformed: Some(malformed.to_string()),
+                }
+            }
+        }
+    }
+
+    /// An object in full and in words.
+    pub fn describe(&self, item: &Item<'_>) -> String {
+        let mut description = Description::default();
+        description
+            .field(0, "Name", item.name)
+            .field(0, "Kind", self.words.kind);
+        (self.describe)(item, &mut description);
+        description.render()
+    }
+
     /// The failure of a command that names objects that do not exist.
     pub fn not_found(&self, ids: &[&Id], keys: &Keys) -> Failure {
-        let words = self.words();
-        let ids: Vec<String> = ids.iter().map(|id| format!("{}/{id}", words.singular)).collect();
+        let ids: Vec<String> = ids
+            .iter()
+            .map(|id| format!("{}/{id}", self.words.singular))
+            .collect();
         Failure::new(Exit::NotFound, format!("{} not found", ids.join(", "))).hint(format!(
             "quorate get {} lists what there is below {}",
-            words.plural,
+            self.words.plural,
             keys.prefix()
         ))
     }
 
-    /// What can be done about an object whose stored value cannot be read.
-    pub fn mending(&self) -> &'static str {
-        match self.deleted() {
-            Some(_) => "delete it with --force and apply it again, or have its writer mend it",
-            None => "only its writer can mend it",
+    /// A hint at how an object whose stored value cannot be read is repaired.
+    pub fn repair(&self) -> &'static str {
+        match self.deleted {
+            Ok(_) => "delete it with --force and apply it again, or have its writer repair it",
+            Err(_) => "only its writer can repair it",
         }
     }
 }
 
-impl fmt::Debug for dyn Kind {
+impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words().kind)
+        f.write_str(self.words.kind)
     }
-}
-
-/// Which objects a change is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Concerns {
-    /// The one with this key.
-    One(Vec<u8>),
-    /// Every one, or it cannot be said which.
-    All,
-    /// None.
-    Nothing,
 }
 
 /// An object as it is listed.
@@ -191,77 +309,38 @@ pub struct Shown {
     pub labels: BTreeMap<String, String>,
     /// What `-o json` and `-o yaml` show.
     pub document: Value,
-    /// A cell for each column.
+    /// A cell for each column; without the name, and still as they are stored, where a kind returns them.
     pub cells: Vec<String>,
-    /// Why the stored value is not shown as what it should be.
+    /// Why the stored value cannot be read.
     pub malformed: Option<String>,
 }
 
 impl Shown {
-    /// A stored object: its name, then the cells and the document that `own` makes of it.
-    fn decoded<O: Object>(
-        columns: &[Column],
-        name: &str,
-        stored: &KeyValue,
-        own: impl FnOnce(&O, &Metadata) -> (Vec<String>, Value),
-    ) -> Self {
-        let object: O = match decode(name, &stored.value) {
-            Ok(object) => object,
-            Err(malformed) => {
-                let document = malformed_document(O::KIND, name, stored.mod_revision, &malformed);
-                return Self::malformed(document, name, columns, malformed.to_string());
-            }
-        };
-        let metadata = object.metadata().cloned().unwrap_or_default();
-        let (own, document) = own(&object, &metadata);
-        let mut cells = vec![one_line(name)];
-        cells.extend(own);
+    /// An object of a kind with columns of its own.
+    fn new(labels: BTreeMap<String, String>, cells: Vec<String>, document: Value) -> Self {
         Self {
-            labels: metadata.labels,
+            labels,
             document,
             cells,
             malformed: None,
         }
     }
 
-    /// [`Self::decoded`] of most kinds, whose last columns are age, uid and labels.
-    fn object<O: Object>(
-        columns: &[Column],
-        name: &str,
-        stored: &KeyValue,
-        now: Timestamp,
-        own: impl FnOnce(&O) -> (Vec<String>, Value),
-    ) -> Self {
-        Self::decoded(columns, name, stored, |object, metadata| {
-            let (mut cells, document) = own(object);
-            cells.push(age_cell(metadata.creation_time.as_ref(), now));
-            cells.extend(identity_cells(metadata));
-            (cells, document)
-        })
-    }
-
-    /// What stands in the place of an object whose stored value is malformed (INV-8).
-    fn malformed(document: Value, name: &str, columns: &[Column], malformed: String) -> Self {
-        let mut cells = vec![one_line(name), "<malformed>".to_owned()];
-        cells.resize(columns.len(), String::new());
-        Self {
-            labels: BTreeMap::new(),
-            document,
-            cells,
-            malformed: Some(malformed),
-        }
+    /// An object of a kind whose last columns are age, uid and labels.
+    fn object<O: Object>(object: &O, now: Timestamp, mut cells: Vec<String>, document: Value) -> Self {
+        let metadata = object.metadata().cloned().unwrap_or_default();
+        cells.push(age(metadata.creation_time.as_ref(), now));
+        cells.extend(identity(&metadata));
+        Self::new(metadata.labels, cells, document)
     }
 }
 
-/// How long ago that was.
-fn age_cell(since: Option<&prost_types::Timestamp>, now: Timestamp) -> String {
-    time::from_proto(since).map_or_else(|| "<unknown>".to_owned(), |since| time::age(since, now))
+/// The cell of a time: how long ago it was.
+fn age(then: Option<&prost_types::Timestamp>, now: Timestamp) -> String {
+    time::from_proto(then).map_or_else(|| UNKNOWN.to_owned(), |then| time::age(then, now))
 }
 
-/// Uid and labels.
-fn identity_cells(metadata: &Metadata) -> [String; 2] {
-    [
-        one_line(or_none(&metadata.uid)),
-        one_line(&pairs(&metadata.labels)),
-    ]
+/// The cells of uid and labels.
+fn identity(metadata: &Metadata) -> [String; 2] {
+    [metadata.uid.clone(), pairs(&metadata.labels)]
 }

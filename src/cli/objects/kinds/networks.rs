@@ -1,130 +1,83 @@
-//! Networks, as the commands show them.
+//! The Network kind for commands.
 
-use std::marker::PhantomData;
+use futures::FutureExt;
 
-use jiff::Timestamp;
-
-use super::{Concerns, Kind, Shown, Words};
-use crate::cli::objects::delete::Deletable;
-use crate::cli::objects::delete::marked::DeleteMarked;
-use crate::cli::objects::description;
+use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
+use crate::cli::objects::delete::{Deletable, Ending, marked};
 use crate::cli::objects::pending::{self, NetworkUsers};
-use crate::cli::objects::view::View;
-use crate::cli::output::{Column, yes_no};
-use crate::etcd::{KeyRange, KeyValue};
+use crate::cli::objects::view::Item;
+use crate::cli::output::{Column, Description, yes_no};
 use crate::proto::Network;
-use crate::store::keys::DeallocatorKey;
-use crate::store::object::change::{Codec, Of};
+use crate::store::Keys;
+use crate::store::object::change::Of;
 use crate::store::object::mark::Marked;
-use crate::store::object::{Object, network};
-use crate::store::{Id, Keys, Name};
+use crate::store::object::{Malformed, Object, network};
 
 /// The kind.
-pub struct Networks;
-
-static WORDS: Words = Words {
-    kind: Network::KIND,
-    singular: "network",
-    plural: "networks",
-    short: &["net"],
+pub static NETWORKS: Kind = Kind {
+    applied: Some(Of::<Network>::CODEC),
+    beside: |keys, _| vec![keys.services()],
+    // A service that changed may have stopped using any network.
+    affected: |keys, key| match keys.parse_service(key) {
+        Some(_) => Affected::All,
+        None => Affected::Nothing,
+    },
+    ..Kind::new(
+        Words::new(Network::KIND, "network", "networks", &["net"]),
+        KeySpace::new(
+            |keys, id| keys.network(&id.name),
+            Keys::networks,
+            Keys::parse_network,
+        ),
+        &[
+            NAME,
+            Column::new("SERVICES"),
+            Column::new("DELETING"),
+            Column::new("BLOCKERS"),
+            AGE,
+            UID,
+            LABELS,
+        ],
+        show,
+        describe,
+        Ok(&DELETED),
+    )
 };
 
-static CODEC: Of<Network> = Of::new();
-
-static DELETE: DeleteMarked<Network> = DeleteMarked {
-    key: Keys::network,
-    ranges: |keys, name| ranges(keys, Some(name)),
-    blockers: |view, name| NetworkUsers::of(view).blockers(name.as_str()),
-    condition: "it goes once no service uses it",
-    kind: PhantomData,
+static DELETED: Deletable = Deletable {
+    plan: |request| marked::plan::<Network>(request, "it goes once no service uses it").boxed(),
+    ending: Some(Ending::of_marked(|view, id| {
+        NetworkUsers::of(view).blockers(id.name.as_str())
+    })),
 };
-
-const COLUMNS: &[Column] = &[
-    Column::new("NAME"),
-    Column::new("SERVICES"),
-    Column::new("DELETING"),
-    Column::new("BLOCKERS"),
-    Column::new("AGE"),
-    Column::wide("UID"),
-    Column::wide("LABELS"),
-];
 
 /// What holds a network back, if it is marked.
-fn holding(users: &NetworkUsers, name: &str, network: &Network) -> Vec<String> {
+fn blockers(users: &NetworkUsers, name: &str, network: &Network) -> Vec<String> {
     match network.is_marked() {
         true => users.blockers(name),
         false => Vec::new(),
     }
 }
 
-fn ranges(keys: &Keys, name: Option<&Name>) -> Vec<KeyRange> {
-    let networks = match name {
-        None => keys.networks(),
-        Some(name) => KeyRange::key(keys.network(name)),
-    };
-    vec![networks, keys.services()]
+fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
+    let network: Network = item.object()?;
+    let users = NetworkUsers::of(item.view);
+    let blockers = blockers(&users, item.name, &network);
+    let cells = vec![
+        users.known(item.name).len().to_string(),
+        yes_no(network.is_marked()).to_owned(),
+        pending::cell(&blockers),
+    ];
+    let document = network::to_document(&network, item.revision(), &blockers);
+    Ok(Shown::object(&network, item.now, cells, document))
 }
 
-impl Kind for Networks {
-    fn words(&self) -> &'static Words {
-        &WORDS
-    }
-
-    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
-        ranges(keys, id.map(|id| &id.name))
-    }
-
-    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
-        keys.network(&id.name)
-    }
-
-    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
-        keys.parse_network(key)
-    }
-
-    fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns {
-        match keys.parse_deallocator(key) {
-            DeallocatorKey::Network(_) => Concerns::One(key.to_vec()),
-            // It may have let go of any.
-            DeallocatorKey::Service(_) => Concerns::All,
-            DeallocatorKey::Task { .. } | DeallocatorKey::Node(_) | DeallocatorKey::Other => {
-                Concerns::Nothing
-            }
-        }
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        COLUMNS
-    }
-
-    fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        Shown::object(COLUMNS, name, kv, now, |network: &Network| {
-            let users = NetworkUsers::of(view);
-            let holding = holding(&users, name, network);
-            let cells = vec![
-                users.known(name).len().to_string(),
-                yes_no(network.is_marked()).to_owned(),
-                pending::cell(&holding),
-            ];
-            (cells, network::to_document(network, kv.mod_revision, &holding))
-        })
-    }
-
-    fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        description::object(name, kv, now, |description, network: Option<&Network>| {
-            let Some(network) = network else { return };
-            let users = NetworkUsers::of(view);
-            description.field(0, "Services", users.known(name).len().to_string());
-            description.mark(network.mark(), now);
-            description.blockers(&holding(&users, name, network));
-        })
-    }
-
-    fn applied(&self) -> Option<&'static dyn Codec> {
-        Some(&CODEC)
-    }
-
-    fn deleted(&self) -> Option<&'static dyn Deletable> {
-        Some(&DELETE)
-    }
+fn describe(item: &Item<'_>, description: &mut Description) {
+    let Some(network) = description.object::<Network>(item) else {
+        return;
+    };
+    let users = NetworkUsers::of(item.view);
+    description.field(0, "Services", users.known(item.name).len().to_string());
+    description.mark(network.mark(), item.now);
+    description.blockers(&blockers(&users, item.name, &network));
 }

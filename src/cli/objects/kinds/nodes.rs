@@ -1,48 +1,70 @@
-//! Nodes, as the commands show them.
+//! The Node kind for commands.
 
 use jiff::Timestamp;
 
-use super::{Concerns, Kind, Shown, Words, age_cell, identity_cells};
-use crate::cli::objects::delete::{Deletable, nodes::DeleteNode};
-use crate::cli::objects::description;
-use crate::cli::objects::view::View;
+use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
+use crate::cli::objects::delete::nodes;
+use crate::cli::objects::view::{Item, View};
 use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
-use crate::etcd::{KeyRange, KeyValue, MemberId};
+use crate::etcd::{KeyRange, MemberId};
 use crate::proto::join::Progress;
 use crate::proto::{Member, Metadata, Node};
 use crate::roles::plan::{cause_words, progress_word};
-use crate::store::object::change::{Codec, Of};
-use crate::store::object::{Object, member, node, replica, time};
+use crate::store::object::change::Of;
+use crate::store::object::{Malformed, Object, member, node, replica, time};
 use crate::store::{
-    Id, Keys, Name,
+    Keys, Name,
     keys::{NodeKey, RoleKey},
 };
 
 /// The kind.
-pub struct Nodes;
-
-static WORDS: Words = Words {
-    kind: Node::KIND,
-    singular: "node",
-    plural: "nodes",
-    short: &["no"],
+pub static NODES: Kind = Kind {
+    applied: Some(Of::<Node>::CODEC),
+    beside: |keys, name| match name {
+        None => vec![keys.all_alive(), keys.members(), keys.joins()],
+        Some(name) => vec![
+            KeyRange::key(keys.alive(name)),
+            KeyRange::key(keys.registration(name)),
+            KeyRange::key(keys.join(name)),
+            keys.members(),
+        ],
+    },
+    affected: |keys, key| {
+        if let RoleKey::Member(_) = keys.parse_role(key) {
+            // The event of a deleted record does not say whose it was; members are few.
+            return Affected::All;
+        }
+        let alive = keys.parse_alive(key).and_then(|name| name.parse::<Name>().ok());
+        alive.map_or(Affected::Nothing, |name| Affected::One(keys.node(&name)))
+    },
+    ..Kind::new(
+        Words::new(Node::KIND, "node", "nodes", &["no"]),
+        KeySpace::new(
+            |keys, id| keys.node(&id.name),
+            Keys::nodes,
+            |keys, key| match keys.parse_node(key) {
+                NodeKey::Node(name) => Some(name),
+                NodeKey::Registration(_) | NodeKey::Other => None,
+            },
+        ),
+        &[
+            NAME,
+            Column::new("ROLE"),
+            Column::new("DESIRED"),
+            Column::new("READY"),
+            Column::new("AVAILABILITY"),
+            Column::new("RELEASE"),
+            Column::new("CONTROLLER"),
+            AGE,
+            UID,
+            LABELS,
+            Column::wide("CSI"),
+        ],
+        show,
+        describe,
+        Ok(&nodes::NODE),
+    )
 };
-
-static CODEC: Of<Node> = Of::new();
-
-const COLUMNS: &[Column] = &[
-    Column::new("NAME"),
-    Column::new("ROLE"),
-    Column::new("DESIRED"),
-    Column::new("READY"),
-    Column::new("AVAILABILITY"),
-    Column::new("RELEASE"),
-    Column::new("CONTROLLER"),
-    Column::new("AGE"),
-    Column::wide("UID"),
-    Column::wide("LABELS"),
-    Column::wide("CSI"),
-];
 
 fn is_ready(view: &View, name: &str) -> bool {
     let name = name.parse::<Name>().ok();
@@ -60,91 +82,34 @@ fn member_of(view: &View, name: &str, uid: &str) -> Option<(MemberId, Member)> {
     })
 }
 
-impl Kind for Nodes {
-    fn words(&self) -> &'static Words {
-        &WORDS
-    }
+fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
+    let node: Node = item.object()?;
+    let ready = is_ready(item.view, item.name);
+    let metadata = node.metadata.clone().unwrap_or_default();
+    let spec = node.spec.unwrap_or_default();
+    let status = node.status.clone().unwrap_or_default();
+    let plugins: Vec<&str> = status.csi.iter().map(|csi| csi.plugin.as_str()).collect();
+    let mut cells = vec![
+        node::role_word(status.role),
+        node::role_word(spec.desired_role),
+        yes_no(ready).to_owned(),
+        node::availability_word(spec.availability),
+        node::release_word(&node).unwrap_or_default(),
+        yes_no(status.controller).to_owned(),
+        age(metadata.creation_time.as_ref(), item.now),
+    ];
+    cells.extend(identity(&metadata));
+    cells.push(plugins.join(","));
+    let member = member_of(item.view, item.name, &metadata.uid).map(|(id, _)| id);
+    let document = node::to_document(&node, item.revision(), ready, member);
+    Ok(Shown::new(metadata.labels, cells, document))
+}
 
-    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
-        match id.map(|id| &id.name) {
-            None => vec![keys.nodes(), keys.all_alive(), keys.members(), keys.joins()],
-            Some(name) => vec![
-                KeyRange::key(keys.node(name)),
-                KeyRange::key(keys.alive(name)),
-                KeyRange::key(keys.registration(name)),
-                KeyRange::key(keys.join(name)),
-                keys.members(),
-            ],
-        }
+fn describe(item: &Item<'_>, description: &mut Description) {
+    if let Some(node) = description.object::<Node>(item) {
+        describe_node(description, item.view, &node, item.now);
     }
-
-    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
-        keys.node(&id.name)
-    }
-
-    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
-        match keys.parse_node(key) {
-            NodeKey::Node(name) => Some(name),
-            NodeKey::Registration(_) | NodeKey::Other => None,
-        }
-    }
-
-    fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns {
-        if let NodeKey::Node(_) = keys.parse_node(key) {
-            return Concerns::One(key.to_vec());
-        }
-        if let RoleKey::Member(_) = keys.parse_role(key) {
-            // Whose it was, a record that is gone does not say; members are few.
-            return Concerns::All;
-        }
-        match keys.parse_alive(key).map(str::parse::<Name>) {
-            Some(Ok(name)) => Concerns::One(keys.node(&name)),
-            _ => Concerns::Nothing,
-        }
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        COLUMNS
-    }
-
-    fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        Shown::decoded(COLUMNS, name, kv, |node: &Node, metadata| {
-            let ready = is_ready(view, name);
-            let spec = node.spec.unwrap_or_default();
-            let status = node.status.clone().unwrap_or_default();
-            let plugins: Vec<&str> = status.csi.iter().map(|csi| csi.plugin.as_str()).collect();
-            let mut cells = vec![
-                or_none(&node::role_word(status.role)).to_owned(),
-                or_none(&node::role_word(spec.desired_role)).to_owned(),
-                yes_no(ready).to_owned(),
-                or_none(&node::availability_word(spec.availability)).to_owned(),
-                node::release_word(node).unwrap_or_else(|| NONE.to_owned()),
-                yes_no(status.controller).to_owned(),
-                age_cell(metadata.creation_time.as_ref(), now),
-            ];
-            cells.extend(identity_cells(metadata));
-            cells.push(one_line(or_none(&plugins.join(","))));
-            let member = member_of(view, name, &metadata.uid).map(|(id, _)| id);
-            (cells, node::to_document(node, kv.mod_revision, ready, member))
-        })
-    }
-
-    fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        description::object(name, kv, now, |description, node: Option<&Node>| {
-            if let Some(node) = node {
-                describe_node(description, view, node, now);
-            }
-            describe_registration(description, view, name, now);
-        })
-    }
-
-    fn applied(&self) -> Option<&'static dyn Codec> {
-        Some(&CODEC)
-    }
-
-    fn deleted(&self) -> Option<&'static dyn Deletable> {
-        Some(&DeleteNode)
-    }
+    describe_registration(description, item.view, item.name, item.now);
 }
 
 fn describe_node(description: &mut Description, view: &View, node: &Node, now: Timestamp) {
@@ -197,7 +162,7 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
     description.conditions(&status.conditions, now);
 }
 
-/// Its member of etcd, and how far its join is.
+/// The node's member of etcd, and the progress of its join.
 fn describe_membership(description: &mut Description, view: &View, metadata: &Metadata, now: Timestamp) {
     let member = match member_of(view, &metadata.name, &metadata.uid) {
         None => NONE.to_owned(),
@@ -216,9 +181,9 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
     let Some(join) = stored.and_then(|kv| member::decode_join(&kv.value).ok()) else {
         return;
     };
-    let asked = join.request.clone().unwrap_or_default();
-    // Of an earlier node of this name it is of no interest.
-    if asked.node_uid != metadata.uid {
+    let request = join.request.clone().unwrap_or_default();
+    // The join of an earlier node with this name is not this node's.
+    if request.node_uid != metadata.uid {
         return;
     }
     let progress = match member::is_answered(&join) {
@@ -229,7 +194,7 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
         ("", "") => String::new(),
         (reason, message) => format!(" ({reason}: {message})"),
     };
-    let urls = asked.peer_urls.join(", ");
+    let urls = request.peer_urls.join(", ");
     description.field(0, "Join", format!("{progress} at {urls}{why}"));
 }
 

@@ -1,4 +1,4 @@
-//! Every kind, and the words that a person may use for it.
+//! All kinds, and the words that a person may use for them.
 
 use super::{
     Kind, Words, members, networks, nodes, plugins, publications, replicas, secrets, services, tasks,
@@ -6,34 +6,34 @@ use super::{
 };
 use crate::store::object::fields::nearest;
 
-/// Every kind.
-pub static KINDS: &[&dyn Kind] = &[
-    &nodes::Nodes,
-    &members::Members,
-    &replicas::Replicas,
-    &services::Services,
-    &networks::Networks,
-    &tasks::Tasks,
-    &volumes::Volumes,
-    &publications::Publications,
-    &plugins::Plugins,
-    &secrets::Secrets,
-    &tombstones::Tombstones,
+/// Every kind, in the order of help and messages.
+pub static KINDS: &[&Kind] = &[
+    &nodes::NODES,
+    &members::MEMBERS,
+    &replicas::REPLICAS,
+    &services::SERVICES,
+    &networks::NETWORKS,
+    &tasks::TASKS,
+    &volumes::VOLUMES,
+    &publications::PUBLICATIONS,
+    &plugins::PLUGINS,
+    &secrets::SECRETS,
+    &tombstones::TOMBSTONES,
 ];
 
-/// The kind that a person means: `node`, `nodes`, `Node`, `no`.
+/// The kind that a person calls so: `node`, `nodes`, `Node`, `no`.
 ///
 /// # Errors
 /// A sentence that names all kinds.
-pub fn find(word: &str) -> Result<&'static dyn Kind, String> {
+pub fn find(word: &str) -> Result<&'static Kind, String> {
     let lower = word.to_lowercase();
     let called = |words: &Words| {
         [words.singular, words.plural].contains(&lower.as_str()) || words.short.contains(&lower.as_str())
     };
-    if let Some(kind) = KINDS.iter().find(|kind| called(kind.words())) {
+    if let Some(kind) = KINDS.iter().find(|kind| called(&kind.words)) {
         return Ok(*kind);
     }
-    let plurals = || KINDS.iter().map(|kind| kind.words().plural);
+    let plurals = || KINDS.iter().map(|kind| kind.words.plural);
     let meant = nearest(word, plurals())
         .map(|meant| format!(" (did you mean {meant}?)"))
         .unwrap_or_default();
@@ -45,9 +45,9 @@ pub fn find(word: &str) -> Result<&'static dyn Kind, String> {
     ))
 }
 
-/// The kind of an object or document with this `kind`.
-pub fn by_kind(kind: &str) -> Option<&'static dyn Kind> {
-    KINDS.iter().copied().find(|known| known.words().kind == kind)
+/// The kind of documents with this `kind`.
+pub fn by_kind(kind: &str) -> Option<&'static Kind> {
+    KINDS.iter().copied().find(|known| known.words.kind == kind)
 }
 
 #[cfg(test)]
@@ -57,9 +57,9 @@ mod tests {
     #[test]
     fn a_kind_is_found_by_each_of_its_words() {
         for word in ["node", "nodes", "Node", "no", "NODES"] {
-            assert_eq!(find(word).unwrap().words().kind, "Node", "{word}");
+            assert_eq!(find(word).unwrap().words.kind, "Node", "{word}");
         }
-        assert_eq!(find("rep").unwrap().words().kind, "Replica");
+        assert_eq!(find("rep").unwrap().words.kind, "Replica");
         let error = find("noeds").unwrap_err();
         assert_eq!(
             error,
@@ -73,7 +73,7 @@ mod tests {
         let mut words: Vec<&str> = KINDS
             .iter()
             .flat_map(|kind| {
-                let words = kind.words();
+                let words = &kind.words;
                 [words.singular, words.plural]
                     .into_iter()
                     .chain(words.short.iter().copied())

@@ -1,135 +1,97 @@
-//! Replicas of the controller, as the commands show them: registrations and the election.
+//! The Replica kind for commands: registrations of running controllers, and the election.
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
-use super::{Concerns, Kind, Shown, Words};
-use crate::cli::objects::view::View;
-use crate::cli::output::{Column, Description, one_line, or_none, yes_no};
-use crate::etcd::{KeyRange, KeyValue};
-use crate::store::object::{malformed_document, replica, time};
-use crate::store::{Id, Keys, keys::NodeKey};
+use super::{Affected, KeySpace, Kind, NAME, Shown, Words};
+use crate::cli::objects::view::{Item, View};
+use crate::cli::output::{Column, Description, NONE, UNKNOWN, or_none, yes_no};
+use crate::store::Keys;
+use crate::store::keys::NodeKey;
+use crate::store::object::replica::{self, Replica};
+use crate::store::object::{Malformed, time};
 
 /// The kind.
-pub struct Replicas;
-
-static WORDS: Words = Words {
-    kind: replica::KIND,
-    singular: "replica",
-    plural: "replicas",
-    short: &["rep"],
+pub static REPLICAS: Kind = Kind {
+    beside: |keys, _| vec![keys.candidates()],
+    affected: |keys, key| match keys.parse_node(key) {
+        NodeKey::Node(_) | NodeKey::Registration(_) => Affected::Nothing,
+        // The key of a candidate affects the old leader and the new one.
+        NodeKey::Other => Affected::All,
+    },
+    ..Kind::new(
+        Words::new(replica::KIND, "replica", "replicas", &["rep"]),
+        KeySpace::new(
+            |keys, id| keys.registration(&id.name),
+            Keys::nodes,
+            |keys, key| match keys.parse_node(key) {
+                NodeKey::Registration(name) => Some(name),
+                NodeKey::Node(_) | NodeKey::Other => None,
+            },
+        ),
+        &[
+            NAME,
+            Column::new("RELEASE"),
+            Column::new("LEADER"),
+            Column::new("PROCESS"),
+            Column::new("REGISTERED"),
+            Column::wide("VERSION"),
+            Column::wide("LEASE"),
+        ],
+        show,
+        describe,
+        Err("they go with their processes"),
+    )
 };
 
-const COLUMNS: &[Column] = &[
-    Column::new("NAME"),
-    Column::new("RELEASE"),
-    Column::new("LEADER"),
-    Column::new("PROCESS"),
-    Column::new("REGISTERED"),
-    Column::wide("VERSION"),
-    Column::wide("LEASE"),
-];
-
-/// The leader is the candidate whose key came to be first; the key's value is its id.
+/// The leader is the candidate whose key was created first. The value of that key is the leader's id.
 fn leader(view: &View) -> Option<&[u8]> {
-    let election = view.keys.election().into_bytes();
-    view.iter()
-        .filter(|kv| kv.key.starts_with(&election))
-        .min_by_key(|kv| kv.create_revision)
-        .map(|kv| kv.value.as_slice())
+    let candidates = view.below(&view.keys.candidates());
+    let leader = candidates.min_by_key(|kv| kv.create_revision);
+    leader.map(|kv| kv.value.as_slice())
 }
 
-impl Kind for Replicas {
-    fn words(&self) -> &'static Words {
-        &WORDS
-    }
-
-    fn ranges(&self, keys: &Keys, id: Option<&Id>) -> Vec<KeyRange> {
-        let registrations = match id {
-            None => keys.nodes(),
-            Some(id) => KeyRange::key(keys.registration(&id.name)),
-        };
-        vec![registrations, keys.candidates()]
-    }
-
-    fn key(&self, keys: &Keys, id: &Id) -> Vec<u8> {
-        keys.registration(&id.name)
-    }
-
-    fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
-        match keys.parse_node(key) {
-            NodeKey::Registration(name) => Some(name),
-            NodeKey::Node(_) | NodeKey::Other => None,
-        }
-    }
-
-    fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns {
-        match keys.parse_node(key) {
-            NodeKey::Registration(_) => Concerns::One(key.to_vec()),
-            NodeKey::Node(_) => Concerns::Nothing,
-            // A candidate's key: it concerns the old leader and the new one.
-            NodeKey::Other => Concerns::All,
-        }
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        COLUMNS
-    }
-
-    fn show(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> Shown {
-        let replica = match replica::decode(name, &kv.value) {
-            Ok(replica) => replica,
-            Err(malformed) => {
-                let document = malformed_document(replica::KIND, name, kv.mod_revision, &malformed);
-                return Shown::malformed(document, name, COLUMNS, malformed.to_string());
-            }
-        };
-        let leads = leader(view) == Some(name.as_bytes());
-        let cells = vec![
-            one_line(name),
-            replica.version.release.to_string(),
-            yes_no(leads).to_owned(),
-            one_line(or_none(&replica.process)),
-            replica
-                .registered_at
-                .map_or_else(|| "<unknown>".to_owned(), |since| time::age(since, now)),
-            replica.version.to_string(),
-            lease(kv),
-        ];
-        Shown {
-            labels: BTreeMap::new(),
-            document: replica::to_document(&replica, kv.mod_revision, leads),
-            cells,
-            malformed: None,
-        }
-    }
-
-    fn describe(&self, view: &View, name: &str, kv: &KeyValue, now: Timestamp) -> String {
-        let mut description = Description::default();
-        description.field(0, "Name", name).field(0, "Kind", replica::KIND);
-        match replica::decode(name, &kv.value) {
-            Ok(replica) => {
-                let leads = leader(view) == Some(name.as_bytes());
-                description
-                    .field(0, "Release", replica.version.release.to_string())
-                    .field(0, "Version", replica.version.to_string())
-                    .field(0, "Leader", yes_no(leads))
-                    .field(0, "Process", or_none(&replica.process));
-                if let Some(since) = replica.registered_at {
-                    description.field(0, "Registered", time::since(since, now));
-                }
-            }
-            Err(malformed) => description.malformed(kv, &malformed),
-        }
-        description.field(0, "Lease", lease(kv));
-        description.field(0, "Resource Version", kv.mod_revision.to_string());
-        description.render()
-    }
+fn replica(item: &Item<'_>) -> Result<(Replica, bool), Malformed> {
+    let replica = replica::decode(item.name, &item.stored.value)?;
+    Ok((replica, leader(item.view) == Some(item.name.as_bytes())))
 }
 
-/// A registration without a lease outlives its process; the reader should notice.
-fn lease(kv: &KeyValue) -> String {
-    kv.lease
-        .map_or_else(|| "<none>".to_owned(), |lease| lease.to_string())
+/// A registration without a lease outlives its process.
+fn lease(item: &Item<'_>) -> String {
+    item.stored
+        .lease
+        .map_or_else(|| NONE.to_owned(), |lease| lease.to_string())
+}
+
+fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
+    let (replica, leads) = replica(item)?;
+    let registered = replica.registered_at.map(|at| time::age(at, item.now));
+    let document = replica::to_document(&replica, item.revision(), leads);
+    let cells = vec![
+        replica.version.release.to_string(),
+        yes_no(leads).to_owned(),
+        replica.process,
+        registered.unwrap_or_else(|| UNKNOWN.to_owned()),
+        replica.version.to_string(),
+        lease(item),
+    ];
+    Ok(Shown::new(BTreeMap::new(), cells, document))
+}
+
+fn describe(item: &Item<'_>, description: &mut Description) {
+    match replica(item) {
+        Ok((replica, leads)) => {
+            description
+                .field(0, "Release", replica.version.release.to_string())
+                .field(0, "Version", replica.version.to_string())
+                .field(0, "Leader", yes_no(leads))
+                .field(0, "Process", or_none(&replica.process));
+            if let Some(at) = replica.registered_at {
+                description.field(0, "Registered", time::since(at, item.now));
+            }
+        }
+        Err(malformed) => description.malformed(item, &malformed),
+    }
+    description
+        .field(0, "Lease", lease(item))
+        .field(0, "Resource Version", item.revision().to_string());
 }

@@ -1,4 +1,4 @@
-//! What the object commands are about: `KIND`, `KIND/NAME`, and names.
+//! The arguments that name objects: `KIND`, `KIND/NAME`, and names.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 
@@ -9,25 +9,25 @@ use crate::store::{Id, Name};
 /// The first argument of the object commands: `KIND` or `KIND/NAME`.
 #[derive(Clone, Debug)]
 pub struct Target {
-    kind: &'static dyn Kind,
+    kind: &'static Kind,
     id: Option<Id>,
 }
 
 impl Target {
-    /// The kind, and all names: this argument's own and the others', each of which may be `KIND/NAME` again.
+    /// The kind, and the ids in this argument and the others, each of which may be `KIND/NAME` again.
     ///
     /// # Errors
     /// A sentence about the first argument that does not fit.
-    pub fn resolve(&self, others: &[String]) -> Result<(&'static dyn Kind, Vec<Id>), String> {
+    pub fn resolve(&self, others: &[String]) -> Result<(&'static Kind, Vec<Id>), String> {
         let mut ids: Vec<Id> = self.id.iter().cloned().collect();
         for other in others {
-            // As many slashes as the kind's own names have, or one more after the kind.
-            let bare = other.matches('/').count() == usize::from(self.kind.is_owned());
+            // A bare name has as many slashes as the kind's ids have; `KIND/NAME` has one more.
+            let bare = other.matches('/').count() == usize::from(self.kind.is_owned);
             let id = if bare || !other.contains('/') {
                 Some(parse_id(self.kind, other)?)
             } else {
                 let target = parse(other)?;
-                let (expected, found) = (self.kind.words().kind, target.kind.words().kind);
+                let (expected, found) = (self.kind.words.kind, target.kind.words.kind);
                 if expected != found {
                     return Err(format!(
                         "\"{other}\" is a {found}; one command takes one kind ({expected})"
@@ -53,9 +53,9 @@ fn parse(text: &str) -> Result<Target, String> {
     })
 }
 
-fn parse_id(kind: &dyn Kind, text: &str) -> Result<Id, String> {
+fn parse_id(kind: &Kind, text: &str) -> Result<Id, String> {
     let name = |text: &str| text.parse::<Name>().map_err(|error| error.to_string());
-    match (kind.is_owned(), text.split_once('/')) {
+    match (kind.is_owned, text.split_once('/')) {
         (true, Some((owner, own))) => Ok(Id {
             owner: Some(name(owner)?),
             name: name(own)?,
@@ -63,26 +63,26 @@ fn parse_id(kind: &dyn Kind, text: &str) -> Result<Id, String> {
         (true, None) => Err(format!(
             "\"{}\" is no {}: expected OWNER/NAME",
             text.escape_debug(),
-            kind.words().singular
+            kind.words.singular
         )),
         (false, _) => name(text).map(Id::from),
     }
 }
 
-/// Reads a [`Target`] from the command line, and tells help and completions the kinds.
+/// Parses a [`Target`], and lists the kinds for help and completions.
 #[derive(Clone, Copy)]
 pub struct TargetParser {
-    /// Those that help and completions name. The others are read, too, for an answer of the command's own.
-    named: fn(&dyn Kind) -> bool,
+    /// The kinds that help and completions list. The command accepts every kind, so that it can refuse in its own words.
+    named: fn(&Kind) -> bool,
 }
 
 impl TargetParser {
-    /// For a command that all kinds are for.
+    /// For a command that serves all kinds.
     pub const ALL: Self = Self { named: |_| true };
 
     /// For `delete`.
     pub const DELETED: Self = Self {
-        named: |kind| kind.deleted().is_some(),
+        named: |kind| kind.deleted.is_ok(),
     };
 }
 
@@ -99,9 +99,9 @@ impl TypedValueParser for TargetParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let named = KINDS.iter().filter(|kind| (self.named)(**kind));
+        let named = KINDS.iter().filter(|kind| (self.named)(kind));
         Some(Box::new(named.map(|kind| {
-            let words = kind.words();
+            let words = &kind.words;
             PossibleValue::new(words.plural)
                 .alias(words.singular)
                 .aliases(words.short)

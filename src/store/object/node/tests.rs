@@ -1,10 +1,12 @@
+use std::collections::BTreeMap;
+
 use prost::Message;
 
-use super::super::change::{Codec, Of, Part, Request, Step, Stored};
+use super::super::change::{Codec, Of, Part, Request, Step, StoredValue};
 use super::super::{decode, text};
 use super::*;
 
-const NODES: Of<Node> = Of::new();
+const NODES: &dyn Codec = Of::<Node>::CODEC;
 const UID: &str = "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11";
 
 fn request(part: Part) -> Request {
@@ -27,7 +29,7 @@ fn manifest(rest: &str) -> Value {
 
 fn plan(document: &Value, stored: Option<&Node>, part: Part) -> Result<Step, Rejection> {
     let bytes = stored.map(Message::encode_to_vec);
-    let stored = bytes.as_ref().map(|value| Stored {
+    let stored = bytes.as_ref().map(|value| StoredValue {
         value,
         mod_revision: Revision(17),
     });
@@ -234,7 +236,7 @@ fn what_get_prints_applies_again_without_a_change() {
 
 #[test]
 fn a_malformed_stored_value_is_not_changed_in_part() {
-    let stored = Stored {
+    let stored = StoredValue {
         value: &[0xff, 0xff],
         mod_revision: Revision(17),
     };

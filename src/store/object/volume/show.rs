@@ -1,113 +1,77 @@
 //! The document of a volume.
 
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
 
-use serde_json::{Map, Value, json};
-
-use super::{AVAILABILITIES, SCOPES, SHARINGS, format_bytes, word};
+use super::{AVAILABILITIES, SCOPES, SHARINGS, format_bytes};
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Block, Kind};
-use crate::proto::{Topology, Volume, VolumeStatus};
+use crate::proto::{AccessMode, Topology, Volume};
+use crate::store::object::document::{document, given, present};
 use crate::store::object::mark::Marked;
-use crate::store::object::{Object, condition, document, time};
+use crate::store::object::words::word;
+use crate::store::object::{Object, condition, time};
 
 /// The document of a volume.
 pub fn to_document(volume: &Volume, mod_revision: Revision) -> Value {
     let spec = volume.spec.clone().unwrap_or_default();
-    let status = volume.status.clone().unwrap_or_default();
-    let mut shown = Map::new();
     let driver = spec.driver.clone().unwrap_or_default();
-    let mut driver_shown = json!({"name": driver.name});
-    if !driver.options.is_empty() {
-        driver_shown["options"] = json!(driver.options);
-    }
-    shown.insert("driver".to_owned(), driver_shown);
-    let mode = spec.access_mode.clone().unwrap_or_default();
-    let mut mode_shown =
-        json!({"scope": word(SCOPES, mode.scope()), "sharing": word(SHARINGS, mode.sharing())});
-    match mode.kind {
+    let secrets = spec.secrets.iter();
+    let secrets: Vec<Value> = secrets
+        .map(|entry| json!({"key": entry.key, "secret": entry.secret}))
+        .collect();
+    let bytes = |bytes: i64| given(&bytes).map(|_| format_bytes(bytes));
+    let shown = json!({
+        "driver": present(json!({"name": driver.name, "options": given(&driver.options)})),
+        "accessMode": access_document(&spec.access_mode.clone().unwrap_or_default()),
+        "capacity": spec.capacity.map(|capacity| {
+            present(json!({"required": bytes(capacity.required), "limit": bytes(capacity.limit)}))
+        }),
+        "secrets": given(&secrets),
+        "topology": spec.topology.as_ref().map(|topology| {
+            let (requisite, preferred) = (&topology.requisite, &topology.preferred);
+            present(json!({"requisite": topologies(requisite), "preferred": topologies(preferred)}))
+        }),
+        "group": given(&spec.group),
+        "availability": given(&word(AVAILABILITIES, &spec.availability())),
+    });
+    let parts = json!({"spec": present(shown), "status": status_document(volume)});
+    document(Volume::KIND, volume.metadata.as_ref(), mod_revision, parts)
+}
+
+fn access_document(mode: &AccessMode) -> Value {
+    let (mount, block) = match &mode.kind {
         Some(Kind::Mount(mount)) => {
-            let mut mount_shown = Map::new();
-            if !mount.fs_type.is_empty() {
-                mount_shown.insert("fsType".to_owned(), json!(mount.fs_type));
-            }
-            if !mount.mount_flags.is_empty() {
-                mount_shown.insert("mountFlags".to_owned(), json!(mount.mount_flags));
-            }
-            mode_shown["mount"] = Value::Object(mount_shown);
+            let (fs_type, flags) = (given(&mount.fs_type), given(&mount.mount_flags));
+            (
+                Some(present(json!({"fsType": fs_type, "mountFlags": flags}))),
+                None,
+            )
         }
-        Some(Kind::Block(Block {})) => mode_shown["block"] = json!({}),
-        None => {}
-    }
-    shown.insert("accessMode".to_owned(), mode_shown);
-    if let Some(capacity) = spec.capacity {
-        let bounds = [("required", capacity.required), ("limit", capacity.limit)];
-        let bounds = bounds.into_iter().filter(|(_, bytes)| *bytes != 0);
-        let bounds: BTreeMap<&str, String> =
-            bounds.map(|(name, bytes)| (name, format_bytes(bytes))).collect();
-        shown.insert("capacity".to_owned(), json!(bounds));
-    }
-    if !spec.secrets.is_empty() {
-        let secrets = spec.secrets.iter();
-        let secrets = secrets.map(|entry| json!({"key": entry.key, "secret": entry.secret}));
-        shown.insert("secrets".to_owned(), secrets.collect());
-    }
-    if let Some(topology) = &spec.topology {
-        let lists = [
-            ("requisite", &topology.requisite),
-            ("preferred", &topology.preferred),
-        ];
-        let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
-        let lists: BTreeMap<&str, Value> = lists.map(|(name, list)| (name, topologies(list))).collect();
-        shown.insert("topology".to_owned(), json!(lists));
-    }
-    if !spec.group.is_empty() {
-        shown.insert("group".to_owned(), json!(spec.group));
-    }
-    let availability = word(AVAILABILITIES, spec.availability());
-    if !availability.is_empty() {
-        shown.insert("availability".to_owned(), json!(availability));
-    }
-    let parts = [("spec", shown), ("status", status_document(volume, &status))];
-    let parts = parts
-        .into_iter()
-        .map(|(name, fields)| (name.to_owned(), Value::Object(fields)));
-    document(
-        Volume::KIND,
-        volume.metadata.as_ref(),
-        mod_revision,
-        parts.collect(),
-    )
+        Some(Kind::Block(Block {})) => (None, Some(json!({}))),
+        None => (None, None),
+    };
+    present(json!({
+        "scope": word(SCOPES, &mode.scope()), "sharing": word(SHARINGS, &mode.sharing()),
+        "mount": mount, "block": block,
+    }))
 }
 
-fn status_document(volume: &Volume, status: &VolumeStatus) -> Map<String, Value> {
-    let mut shown = Map::new();
-    let mut show = |name: &str, value: Value| shown.insert(name.to_owned(), value);
-    show("volumeID", json!(status.volume_id));
-    show("capacityBytes", json!(status.capacity_bytes));
-    show("createAttempted", json!(status.create.is_some()));
-    if status.r#static {
-        show("static", json!(true));
-    }
-    if !status.context.is_empty() {
-        show("context", json!(status.context));
-    }
-    if !status.topology.is_empty() {
-        show("topology", topologies(&status.topology));
-    }
-    show("deleting", json!(volume.is_marked()));
-    if let Some(since) = time::from_proto(volume.mark()) {
-        show("deletingSince", json!(time::rfc3339(since)));
-    }
-    if status.delete_attempted {
-        show("deleteAttempted", json!(true));
-    }
-    if !status.conditions.is_empty() {
-        show("conditions", condition::documents(&status.conditions));
-    }
-    shown
+fn status_document(volume: &Volume) -> Value {
+    let status = volume.status.clone().unwrap_or_default();
+    present(json!({
+        "volumeID": status.volume_id,
+        "capacityBytes": status.capacity_bytes,
+        "createAttempted": status.create.is_some(),
+        "static": given(&status.r#static),
+        "context": given(&status.context),
+        "topology": topologies(&status.topology),
+        "deleting": volume.is_marked(),
+        "deletingSince": time::document(volume.mark()),
+        "deleteAttempted": given(&status.delete_attempted),
+        "conditions": condition::documents(&status.conditions),
+    }))
 }
 
-fn topologies(list: &[Topology]) -> Value {
-    list.iter().map(|topology| json!(topology.segments)).collect()
+fn topologies(list: &[Topology]) -> Option<Value> {
+    (!list.is_empty()).then(|| list.iter().map(|topology| json!(topology.segments)).collect())
 }

@@ -1,7 +1,7 @@
 use prost::Message;
 use serde_json::{Value, json};
 
-use super::super::change::{Codec, Of, Part, Request, Step, Stored};
+use super::super::change::{Of, Part, Request, Step, StoredValue};
 use super::super::{decode, text};
 use super::*;
 use crate::etcd::Revision;
@@ -27,11 +27,11 @@ fn plan(document: &Value, stored: Option<&Volume>) -> Result<Step, Rejection> {
         uid: "u".to_owned(),
     };
     let value = stored.map(Message::encode_to_vec);
-    let stored = value.as_deref().map(|value| Stored {
+    let stored = value.as_deref().map(|value| StoredValue {
         value,
         mod_revision: Revision(7),
     });
-    Of::<Volume>::new().plan(document, stored, &request)
+    Of::<Volume>::CODEC.plan(document, stored, &request)
 }
 
 fn full() -> Value {

@@ -65,7 +65,7 @@ pub(super) fn left_out(name: &str, stored: &VolumeSpec, manifest: &Manifest) -> 
     let mut faults = Vec::new();
     let availability = stored.availability();
     if manifest.availability.is_none() && matches!(availability, Availability::Pause | Availability::Drain) {
-        let word = word(AVAILABILITIES, availability);
+        let word = word(AVAILABILITIES, &availability);
         let message = format!(
             "missing: volume {name} is set to {word}, and leaving the availability out would set it to active"
         );

@@ -1,16 +1,13 @@
 //! What is known of one member: from etcd's list, from its record, and from what the members say.
 
 use crate::cli::objects::view::View;
-use crate::cli::output::NONE;
+use crate::cli::output::{NONE, UNKNOWN};
 use crate::etcd::members::{ListedMember, MemberReport, Status, most_committed, raft_leader};
 use crate::etcd::{KeyValue, MemberId, Revision};
 use crate::proto::condition::Status as ConditionStatus;
 use crate::proto::{Condition, Member};
 use crate::roles::reason::UNMANAGED_MEMBER;
 use crate::store::object::{Malformed, member};
-
-/// What stands in a cell whose value nobody answered.
-pub(super) const UNKNOWN: &str = "<unknown>";
 
 /// Everything that is known of one member.
 pub(super) struct Seen<'v> {

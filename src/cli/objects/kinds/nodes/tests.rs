@@ -1,5 +1,5 @@
 use super::*;
-use crate::etcd::{LeaseId, Revision};
+use crate::etcd::{KeyValue, LeaseId, Revision};
 use crate::proto::condition::Status;
 use crate::proto::{
     Condition, CsiNode, Join, JoinRequest, Metadata, NodeSpec, NodeStatus, Registration, Role,
@@ -108,16 +108,19 @@ fn view() -> View {
     view
 }
 
+fn item<'v>(view: &'v View, name: &str) -> Item<'v> {
+    let key = keys().node(&name.parse().unwrap());
+    NODES.item(view, &key, NOW.parse().unwrap()).unwrap()
+}
+
 fn shown(name: &str) -> Shown {
     let view = view();
-    let kv = view.get(&keys().node(&name.parse().unwrap())).unwrap();
-    Nodes.show(&view, name, kv, NOW.parse().unwrap())
+    NODES.show(&item(&view, name))
 }
 
 fn described(name: &str) -> String {
     let view = view();
-    let kv = view.get(&keys().node(&name.parse().unwrap())).unwrap();
-    Nodes.describe(&view, name, kv, NOW.parse().unwrap())
+    NODES.describe(&item(&view, name))
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn a_node_is_listed_with_a_cell_for_each_column() {
             "hostpath.csi.k8s.io"
         ]
     );
-    assert_eq!(cells.len(), COLUMNS.len());
+    assert_eq!(cells.len(), NODES.columns.len());
 }
 
 #[test]
@@ -236,17 +239,17 @@ fn a_malformed_value_is_shown_as_such_and_described_with_the_reason() {
 }
 
 #[test]
-fn a_key_below_alive_concerns_its_node_and_a_registration_none() {
+fn a_key_below_alive_affects_its_node_and_a_registration_none() {
     let name: Name = "n1".parse().unwrap();
-    let node = Concerns::One(keys().node(&name));
-    assert_eq!(Nodes.concerns(&keys(), &keys().node(&name)), node);
-    assert_eq!(Nodes.concerns(&keys(), &keys().alive(&name)), node);
+    let node = Affected::One(keys().node(&name));
+    assert_eq!(NODES.affected_objects(&keys(), &keys().node(&name)), node);
+    assert_eq!(NODES.affected_objects(&keys(), &keys().alive(&name)), node);
     assert_eq!(
-        Nodes.concerns(&keys(), &keys().registration(&name)),
-        Concerns::Nothing
+        NODES.affected_objects(&keys(), &keys().registration(&name)),
+        Affected::Nothing
     );
     assert_eq!(
-        Nodes.concerns(&keys(), &keys().member(MemberId(1))),
-        Concerns::All
+        NODES.affected_objects(&keys(), &keys().member(MemberId(1))),
+        Affected::All
     );
 }

@@ -1,0 +1,79 @@
+//! After objects are marked: what holds them back, reported once or until they are gone.
+
+use super::Ending;
+use crate::cli::exit::Failure;
+use crate::cli::objects::kinds::Kind;
+use crate::cli::objects::pending;
+use crate::cli::objects::view::View;
+use crate::cli::output::{Reader, print};
+use crate::cli::wait::{WaitArgs, until_all};
+use crate::etcd::Revision;
+use crate::store::{Id, Store};
+
+/// Marked objects of one kind.
+pub struct Following<'a> {
+    /// Where they are stored.
+    pub store: &'a Store,
+    /// Their kind.
+    pub kind: &'a Kind,
+    /// How they end.
+    pub ending: &'a Ending,
+    /// Their names.
+    pub ids: Vec<Id>,
+}
+
+impl Following<'_> {
+    fn created(&self, view: &View, id: &Id) -> Option<Revision> {
+        (self.ending.created)(view, &(self.kind.space.key)(&view.keys, id), id)
+    }
+
+    fn line(&self, view: &View, id: &Id) -> String {
+        let kind = self.kind.words.singular;
+        match &(self.ending.blockers)(view, id)[..] {
+            [] => format!("{kind}/{id}: nothing holds it back"),
+            [only] => format!("{kind}/{id}: held back by {only}"),
+            many => format!(
+                "{kind}/{id}: held back by {} objects: {}",
+                many.len(),
+                pending::cell(many)
+            ),
+        }
+    }
+
+    /// Prints what holds each of them back at this moment; or, with `--wait`, each as it goes, until all are gone.
+    ///
+    /// # Errors
+    /// 1 if etcd did not answer, 2 if the time is over.
+    pub async fn follow(&self, wait: &WaitArgs) -> Result<(), Failure> {
+        let view = self.kind.read(self.store, &self.ids).await?;
+        if !wait.wait {
+            for id in &self.ids {
+                if self.created(&view, id).is_some() {
+                    let _: Reader = print(&format!("  {}\n", self.line(&view, id)))?;
+                }
+            }
+            return Ok(());
+        }
+        let marked: Vec<(&Id, Option<Revision>)> =
+            self.ids.iter().map(|id| (id, self.created(&view, id))).collect();
+        let ranges = self.kind.ranges(&self.store.keys, &self.ids);
+        let hint = "nothing is taken back: what is left goes once nothing holds it back and a replica leads";
+        until_all(
+            self.store,
+            ranges,
+            wait.timeout,
+            hint,
+            &marked,
+            |view, (id, created)| {
+                // An object of the same name that is created later is another one.
+                if created.is_some() && self.created(view, id) == created {
+                    return Ok(Some(self.line(view, id)));
+                }
+                let (kind, outcome) = (self.kind.words.singular, self.ending.outcome);
+                let _: Reader = print(&format!("{kind}/{id} {outcome}\n"))?;
+                Ok(None)
+            },
+        )
+        .await
+    }
+}
