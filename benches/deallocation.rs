@@ -19,6 +19,7 @@ use quorate::proto::{
     Metadata, Network, NetworkStatus, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus,
 };
 use quorate::store::{Follower, Store};
+use quorate::term::Notices;
 use quorate_dev::etcd::{self, Options};
 use tokio::task::JoinSet;
 
@@ -337,7 +338,7 @@ fn deallocate(leader: &Leader) -> JoinSet<()> {
     let deallocator = Deallocator {
         store: leader.store.clone(),
         fence: leader.leadership.fence().clone(),
-        notices: None,
+        notices: Notices::default(),
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(deallocator.run());
@@ -347,8 +348,8 @@ fn deallocate(leader: &Leader) -> JoinSet<()> {
 /// All that the deallocator keeps.
 async fn index(store: &Store) -> Result<Index> {
     let mut index = Index::new(store.keys.clone());
-    let mut follower = Follower::new(&store.etcd, store.keys.in_use());
-    while !index.is_complete() {
+    let mut follower = Follower::new(&store.etcd, store.keys.deallocator_range());
+    while !index.synced().is_complete() {
         index.take_in(follower.next().await);
     }
     Ok(index)

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::deallocator::controller::{self as deallocator, Deallocator};
+use crate::deallocator::controller::Deallocator;
 use crate::etcd::election::{CampaignError, campaign, range_of};
 use crate::etcd::{Fence, LeaseTimes, Pulse, Revision};
 use crate::gate::Requirements;
@@ -36,7 +36,7 @@ use crate::kube::events::Events;
 use crate::retry::Delays;
 use crate::roles::controller::{self as roles, RoleController};
 use crate::store::{Cache, Name, Store};
-use crate::term;
+use crate::term::{self, Notices};
 use crate::volumes::controller::{self as volumes, Volumes};
 
 mod eligibility;
@@ -333,11 +333,12 @@ where
             };
             tasks.spawn(controller.run());
         }
-        let notices = self.events.as_ref().map(|events| {
-            let (sender, receiver) = mpsc::channel(deallocator::NOTICES);
-            tasks.spawn(deallocator::publish(events(), fence.clone(), receiver));
-            sender
-        });
+        let mut notices = Notices::default();
+        if let Some(events) = &self.events {
+            let publishing;
+            (notices, publishing) = Notices::publishing(events(), fence.clone());
+            tasks.spawn(publishing);
+        }
         let deallocator = Deallocator {
             store: self.store.clone(),
             fence: fence.clone(),

@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 use prost::Message;
 use quorate::proto::{Metadata, Node, NodeSpec, NodeStatus, Role};
 use quorate::roles::controller::{RoleController, Settings};
+use quorate::term::Notices;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -100,7 +101,7 @@ fn follow_roles(leader: &Leader) -> JoinSet<()> {
     let controller = RoleController {
         store: leader.store.clone(),
         fence: leader.leadership.fence().clone(),
-        notices: None,
+        notices: Notices::default(),
         settings: Settings::default(),
     };
     let etcd = leader.store.etcd.clone();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use quorate::store::{Follower, Store, Update};
+use quorate::term::Notices;
 use quorate::volumes::controller::{Times, Volumes};
 use quorate::volumes::index::{Index, Part};
 use quorate_dev::csi_plugin::options::Options as PluginOptions;
@@ -169,7 +170,7 @@ fn see_to_volumes(leader: &Leader) -> JoinSet<()> {
         store: leader.store.clone(),
         fence: leader.leadership.fence().clone(),
         times: Times::default(),
-        notices: None,
+        notices: Notices::default(),
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(volumes.run());

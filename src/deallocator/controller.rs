@@ -1,104 +1,61 @@
-//! Observe, plan, act, under one term.
+//! Observes, plans and acts, under one term.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use tokio::sync::mpsc;
+use futures::{FutureExt, StreamExt};
 use tracing::{debug, info, warn};
 
 use super::act::{Outcome, act};
-use super::desk::Desk;
-use super::index::Index;
-use super::plan::{Step, plan};
-use crate::etcd::Fence;
+use super::index::{Index, Item};
+use super::plan::{Action, Summary, plan};
+use crate::etcd::{Fence, Revision};
 use crate::failpoint;
-use crate::kube::events::{Events, Notice, Severity};
+use crate::kube::events::{Notice, Severity};
 use crate::metrics::{Kind, Metrics};
-use crate::store::{Follower, Store};
+use crate::retry::{Backoff, Policy};
+use crate::store::writer::{Writer, writer};
+use crate::store::{Follower, Store, Update};
+use crate::term::{Notices, TermGauges};
 
-/// Transactions under way at once: enough to keep etcd busy over a network round trip, few enough that batches fill up
-/// while they are.
-const IN_FLIGHT: usize = 8;
+/// Actions under way at once: enough for eight full transactions, so that the writer always has the next one ready.
+const UNDER_WAY: usize = 512;
 
-/// Between two looks at how old the oldest mark is.
+/// How often the gauge of the oldest mark is set.
 const GAUGE_EVERY: Duration = Duration::from_secs(1);
-
-/// Notices that wait to be published. Each is in the log as well, so what comes on top is not missed.
-pub const NOTICES: usize = 64;
-
-/// Publishes notices as Kubernetes Events, one after the other and within the window of the term (INV-3). Never ends by
-/// itself.
-pub async fn publish(mut events: Events, fence: Fence, mut notices: mpsc::Receiver<Notice>) {
-    while let Some(notice) = notices.recv().await {
-        tokio::select! {
-            biased;
-            () = fence.window().closed() => break,
-            () = events.publish(&notice) => {}
-        }
-    }
-    std::future::pending().await
-}
 
 /// What a leader needs to deallocate.
 pub struct Deallocator {
-    /// Where the objects lie.
+    /// Where the objects are stored.
     pub store: Store,
     /// The term.
     pub fence: Fence,
-    /// To whoever publishes Kubernetes Events. What it has no room for is only logged: nothing here waits for it.
-    pub notices: Option<mpsc::Sender<Notice>>,
+    /// Where deletions and hindrances are reported.
+    pub notices: Notices,
 }
+
+/// The term is over.
+struct TermOver;
 
 impl Deallocator {
     /// Deallocates until leadership is lost.
     pub async fn run(self) {
-        let mut work = Work {
+        let (writer, transactions) = writer(&self.store.etcd, &self.fence);
+        let work = Work {
             index: Index::new(self.store.keys.clone()),
-            desk: Desk::default(),
+            held: HashMap::new(),
+            backoff: Backoff::default(),
             under_way: FuturesUnordered::new(),
-            gauges: Gauges(self.store.etcd.metrics().clone()),
-            warned: 0,
+            gauges: Gauges::new(self.store.etcd.metrics()),
+            unreadable_reported: 0,
+            writer,
             deallocator: &self,
         };
-        let mut follower = Follower::new(&self.store.etcd, self.store.keys.in_use());
-        let mut gauge = tokio::time::interval(GAUGE_EVERY);
-        gauge.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        loop {
-            work.begin_what_can_be_done();
-            tokio::select! {
-                update = follower.next() => {
-                    let before = work.index.is_complete();
-                    work.index.take_in(update);
-                    if work.index.is_complete() && !before {
-                        failpoint::abort_at("deallocator.listed");
-                        debug!(revision = %work.index.revision(), "everything is examined");
-                    }
-                    work.warn_of_unreadable();
-                }
-                Some((step, outcome)) = work.under_way.next() => {
-                    if matches!(outcome, Outcome::LostLeadership) {
-                        return;
-                    }
-                    work.finish(step, outcome);
-                }
-                () = work.desk.rested(&work.index) => {}
-                _ = gauge.tick() => work.gauges.set_age(&work.index),
-            }
-            work.gauges.set_pending(&work.index);
-        }
-    }
-
-    fn tell(&self, severity: Severity, reason: &'static str, note: String) {
-        if let Some(notices) = &self.notices {
-            // Full: the log has it.
-            let _ = notices.try_send(Notice {
-                severity,
-                reason,
-                action: "Deallocate",
-                note,
-            });
+        tokio::select! {
+            TermOver = work.run() => {}
+            () = transactions => {}
         }
     }
 }
@@ -106,75 +63,166 @@ impl Deallocator {
 /// The state of one term.
 struct Work<'d> {
     deallocator: &'d Deallocator,
+    writer: Writer,
     index: Index,
-    desk: Desk,
-    under_way: FuturesUnordered<BoxFuture<'d, (Step, Outcome)>>,
+    /// Objects whose action is under way (`None`), or was done at a revision that the index does not show yet.
+    held: HashMap<Item, Option<Revision>>,
+    backoff: Backoff<Item>,
+    under_way: FuturesUnordered<BoxFuture<'d, Ended>>,
     gauges: Gauges,
-    /// How many unreadable services were told last.
-    warned: usize,
+    /// How many unreadable services were reported last.
+    unreadable_reported: usize,
 }
 
-impl Work<'_> {
-    fn begin_what_can_be_done(&mut self) {
-        self.desk.forget_done(&self.index);
-        while self.under_way.len() < IN_FLIGHT
-            && let Some(step) = plan(&self.index, self.desk.busy())
-        {
-            debug!("{step}");
-            self.desk.take(&step);
-            let Deallocator { store, fence, .. } = self.deallocator;
+type Ended = (Action, Outcome);
+
+impl<'d> Work<'d> {
+    async fn run(mut self) -> TermOver {
+        let Store { etcd, keys } = &self.deallocator.store;
+        let mut follower = Follower::new(etcd, keys.deallocator_range());
+        let mut gauge = tokio::time::interval(GAUGE_EVERY);
+        gauge.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            self.begin();
+            tokio::select! {
+                update = follower.next() => self.take_in(update),
+                Some(ended) = self.under_way.next() => {
+                    if let Err(over) = self.on_ended(ended) {
+                        return over;
+                    }
+                }
+                rested = self.backoff.next_due() => self.on_rested(&rested),
+                _ = gauge.tick() => self.gauges.set_age(&self.index),
+            }
+            self.gauges.set_pending(&self.index);
+        }
+    }
+
+    /// Begins whatever can be done.
+    fn begin(&mut self) {
+        let synced = self.index.synced();
+        self.held
+            .retain(|_, done| done.is_none_or(|revision| !synced.shows(revision)));
+        let is_held = |item: &Item| self.held.contains_key(item) || self.backoff.is_resting(item);
+        let room = UNDER_WAY.saturating_sub(self.under_way.len());
+        let actions = plan(&self.index, is_held, room);
+        if !actions.is_empty() {
+            debug!("deallocating {}", Summary(&actions));
+        }
+        for action in actions {
+            self.held.insert(action.item(), None);
+            let (store, writer) = (&self.deallocator.store, self.writer.clone());
             self.under_way.push(Box::pin(async move {
-                let outcome = act(store, fence, &step).await;
-                (step, outcome)
+                let outcome = act(store, &writer, &action).await;
+                (action, outcome)
             }));
         }
     }
 
-    fn finish(&mut self, step: Step, outcome: Outcome) {
-        let metrics = &self.gauges.0;
-        let count = |kind: &'static str, by: usize| {
-            let deletions = metrics.deallocator_deletions.get_or_create(&Kind { kind });
-            deletions.inc_by(by as u64);
-        };
-        match outcome {
-            Outcome::Done {
-                services,
-                networks,
-                orphaned,
-            } => {
-                count("service", services);
-                count("network", networks);
-                metrics.deallocator_orphaned_tasks.inc_by(orphaned as u64);
-                let (verb, reason, severity) = match &step {
-                    Step::Delete(_) => ("deleted", "Deallocated", Severity::Normal),
-                    Step::Orphan(_) => ("orphaned", "TasksOrphaned", Severity::Warning),
-                };
-                info!("{verb}, as {step}");
-                self.deallocator
-                    .tell(severity, reason, format!("{verb}, as {step}"));
-                self.desk.done(step);
-            }
-            Outcome::Refused => {
-                metrics.deallocator_refused_transactions.inc();
-                debug!("refused, to be decided anew ({step})");
-                self.desk.refused(&step);
-            }
-            Outcome::Failed(error) => {
-                warn!("failed, to be decided anew ({step}): {error}");
-                self.desk.failed(&step, error.is_retryable());
-            }
-            // The caller ends then.
-            Outcome::LostLeadership => {}
+    fn take_in(&mut self, update: Update) {
+        let was_complete = self.index.synced().is_complete();
+        self.index.take_in(update);
+        if self.index.synced().is_complete() && !was_complete {
+            failpoint::abort_at("deallocator.listed");
+            debug!(revision = %self.index.synced().revision(), "listed all services, networks, tasks and nodes");
         }
+        self.warn_of_unreadable();
+    }
+
+    /// Takes in what became of actions. Those that shared a transaction end together and are reported together.
+    fn on_ended(&mut self, first: Ended) -> Result<(), TermOver> {
+        let mut next = Some(first);
+        let (mut deleted, mut orphaned, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut last_error, mut over) = (None, false);
+        while let Some((action, outcome)) = next {
+            let item = action.item();
+            if let Outcome::Done(revision) = outcome {
+                self.backoff.succeeded(&item);
+                self.held.insert(item, Some(revision));
+            } else {
+                self.held.remove(&item);
+                self.backoff.failed(item, Policy::ETCD);
+            }
+            match outcome {
+                Outcome::Done(_) if matches!(action, Action::Orphan(_)) => orphaned.push(action),
+                Outcome::Done(_) => deleted.push(action),
+                Outcome::Refused => {
+                    self.gauges.metrics.deallocator_refused_transactions.inc();
+                    debug!("refused, as something changed meanwhile: {}", Summary(&[action]));
+                }
+                Outcome::Failed(error) => {
+                    failed.push(action);
+                    last_error = Some(error);
+                }
+                Outcome::LostLeadership => over = true,
+            }
+            next = self.under_way.next().now_or_never().flatten();
+        }
+        self.report_deleted(&deleted);
+        self.report_orphaned(&orphaned);
+        if let Some(error) = last_error {
+            warn!("could not deallocate {}, retrying: {error}", Summary(&failed));
+        }
+        if over { Err(TermOver) } else { Ok(()) }
+    }
+
+    /// Forgets the failures of objects that need nothing any more.
+    fn on_rested(&mut self, rested: &[Item]) {
+        for item in rested.iter().filter(|item| !self.index.is_due(item)) {
+            self.backoff.succeeded(item);
+        }
+    }
+
+    fn report_deleted(&self, deleted: &[Action]) {
+        if deleted.is_empty() {
+            return;
+        }
+        let (mut services, mut networks) = (0, 0);
+        for action in deleted {
+            match action {
+                Action::DeleteService {
+                    networks: with_it, ..
+                } => {
+                    services += 1;
+                    networks += with_it.len();
+                }
+                Action::DeleteNetwork { .. } => networks += 1,
+                Action::Orphan(_) => {}
+            }
+        }
+        for (kind, count) in [("service", services), ("network", networks)] {
+            let deletions = self
+                .gauges
+                .metrics
+                .deallocator_deletions
+                .get_or_create(&Kind { kind });
+            deletions.inc_by(count as u64);
+        }
+        let note = format!("deleted {}", Summary(deleted));
+        info!("{note}");
+        self.notify(Severity::Normal, "Deallocated", note);
+    }
+
+    fn report_orphaned(&self, orphaned: &[Action]) {
+        if orphaned.is_empty() {
+            return;
+        }
+        self.gauges
+            .metrics
+            .deallocator_orphaned_tasks
+            .inc_by(orphaned.len() as u64);
+        let note = format!("orphaned {}", Summary(orphaned));
+        info!("{note}");
+        self.notify(Severity::Warning, "TasksOrphaned", note);
     }
 
     fn warn_of_unreadable(&mut self) {
         let unreadable = self.index.unreadable_services();
         let (_, networks) = self.index.pending();
-        if !self.index.is_complete() || unreadable == self.warned {
+        if !self.index.synced().is_complete() || unreadable == self.unreadable_reported {
             return;
         }
-        self.warned = unreadable;
+        self.unreadable_reported = unreadable;
         if unreadable > 0 {
             let (plural, they) = if unreadable == 1 {
                 ("", "it")
@@ -182,25 +230,45 @@ impl Work<'_> {
                 ("s", "they")
             };
             let note = format!(
-                "{unreadable} service{plural} cannot be read; {they} may use any network, so none that is marked for \
-                 deletion goes ({networks} now): quorate get services shows which"
+                "{unreadable} service{plural} cannot be read; {they} may use any network, so no network that is marked \
+                 for deletion is deleted ({networks} now); quorate get services shows which"
             );
             warn!("{note}");
-            self.deallocator
-                .tell(Severity::Warning, "ServicesUnreadable", note);
+            self.notify(Severity::Warning, "ServicesUnreadable", note);
         }
+    }
+
+    fn notify(&self, severity: Severity, reason: &'static str, note: String) {
+        self.deallocator.notices.send(Notice {
+            severity,
+            reason,
+            action: "Deallocate",
+            note,
+        });
     }
 }
 
-/// The gauges of this term; zero after it.
-struct Gauges(Metrics);
+/// The gauges of this term.
+struct Gauges {
+    metrics: Metrics,
+    _end_with_the_term: TermGauges,
+}
 
 impl Gauges {
+    fn new(metrics: &Metrics) -> Self {
+        let pending = |kind| metrics.deallocator_pending.get_or_create(&Kind { kind }).clone();
+        let oldest = metrics.deallocator_oldest_pending_seconds.clone();
+        Self {
+            _end_with_the_term: TermGauges::new([pending("service"), pending("network"), oldest]),
+            metrics: metrics.clone(),
+        }
+    }
+
     fn set_pending(&self, index: &Index) {
-        if index.is_complete() {
+        if index.synced().is_complete() {
             let (services, networks) = index.pending();
             for (kind, pending) in [("service", services), ("network", networks)] {
-                let gauge = self.0.deallocator_pending.get_or_create(&Kind { kind });
+                let gauge = self.metrics.deallocator_pending.get_or_create(&Kind { kind });
                 gauge.set(i64::try_from(pending).unwrap_or(i64::MAX));
             }
         }
@@ -209,15 +277,6 @@ impl Gauges {
     fn set_age(&self, index: &Index) {
         let age = |mark| jiff::Timestamp::now().as_second().saturating_sub(mark).max(0);
         let oldest = index.oldest_mark().map_or(0, age);
-        self.0.deallocator_oldest_pending_seconds.set(oldest);
-    }
-}
-
-impl Drop for Gauges {
-    fn drop(&mut self) {
-        for kind in ["service", "network"] {
-            self.0.deallocator_pending.get_or_create(&Kind { kind }).set(0);
-        }
-        self.0.deallocator_oldest_pending_seconds.set(0);
+        self.metrics.deallocator_oldest_pending_seconds.set(oldest);
     }
 }

@@ -1,60 +1,57 @@
-//! What was seen of services, networks, tasks and nodes, at one revision, and what follows from it. Pure.
+//! Services, networks, tasks and nodes as they were at one revision, and what can be deleted or orphaned then. Pure.
 
 mod entries;
 mod read;
-mod whole;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use entries::{
-    Content, NetworkEntry, NetworkObject, Raw, Seen, ServiceEntry, ServiceObject, Since, TaskEntry,
+    Content, MarkedAt, NetworkEntry, NetworkObject, RawName, ServiceEntry, ServiceObject, TaskEntry,
 };
 
-use crate::etcd::{Event, Revision};
+use crate::etcd::Revision;
+use crate::store::index::Synced;
 use crate::store::{Keys, Name, Update};
 
-/// Seen in etcd, as of [`Index::revision`].
+/// A copy of [`Keys::deallocator_range`], with what follows from it.
 #[derive(Debug)]
 pub struct Index {
     keys: Keys,
-    services: HashMap<Raw, ServiceEntry>,
+    synced: Synced,
+    services: HashMap<RawName, ServiceEntry>,
     networks: HashMap<Arc<str>, NetworkEntry>,
-    nodes: HashMap<Arc<str>, Seen>,
+    nodes: HashSet<Arc<str>>,
     unreadable_services: usize,
-    marked_services: HashMap<Name, Since>,
-    marked_networks: HashMap<Name, Since>,
-    free_services: BTreeSet<Name>,
-    free_networks: BTreeSet<Name>,
-    orphans: BTreeSet<TaskId>,
+    marked_services: HashMap<Name, MarkedAt>,
+    marked_networks: HashMap<Name, MarkedAt>,
+    due: BTreeSet<Item>,
+    /// Nodes that were deleted in the step that is taken in.
     lost_nodes: HashSet<Arc<str>>,
-    list: Seen,
-    revision: Revision,
-    complete: bool,
 }
 
-/// An object that is taken care of.
+/// An object to deallocate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Item {
-    /// A service to be deleted.
+    /// A service to delete.
     Service(Name),
-    /// A network to be deleted.
+    /// A network to delete.
     Network(Name),
-    /// A task to be orphaned.
+    /// A task to orphan.
     Task(TaskId),
 }
 
-/// An unfinished task of a node that does not exist.
+/// What identifies a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
-    /// Its service.
+    /// The task's service.
     pub service: Name,
-    /// Its own name.
+    /// The task's name within its service.
     pub name: Name,
 }
 
 /// A service that is marked and has no task.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct FreeService<'i> {
     /// When it was last written.
     pub mod_revision: Revision,
@@ -62,111 +59,78 @@ pub struct FreeService<'i> {
     pub networks: &'i [Arc<str>],
 }
 
-/// A network that is there and marked.
+/// A network that exists and is marked.
 #[derive(Clone, Copy, Debug)]
 pub struct MarkedNetwork {
     /// When it was last written, which is at or after its mark.
     pub mod_revision: Revision,
-    /// How many services use it.
+    /// How many readable services use it.
     pub users: usize,
 }
 
 impl Index {
-    /// Nothing seen yet.
+    /// An empty index of the keys below this prefix.
     pub fn new(keys: Keys) -> Self {
         Self {
             keys,
+            synced: Synced::default(),
             services: HashMap::new(),
             networks: HashMap::new(),
-            nodes: HashMap::new(),
+            nodes: HashSet::new(),
             unreadable_services: 0,
             marked_services: HashMap::new(),
             marked_networks: HashMap::new(),
-            free_services: BTreeSet::new(),
-            free_networks: BTreeSet::new(),
-            orphans: BTreeSet::new(),
+            due: BTreeSet::new(),
             lost_nodes: HashSet::new(),
-            list: 0,
-            revision: Revision::ABSENT,
-            complete: false,
         }
     }
 
-    /// Takes in a step of following [`Keys::in_use`].
+    /// Takes in a step of following [`Keys::deallocator_range`].
     pub fn take_in(&mut self, update: Update) {
-        match update {
-            Update::Page { first, keys } => {
-                if first {
-                    self.complete = false;
-                    self.list = self.list.wrapping_add(1);
-                }
-                for kv in keys {
-                    self.put(&kv);
-                }
-            }
-            Update::Listed(revision) => {
-                self.forget_unseen();
-                self.revision = revision;
-                self.complete = true;
-                // Nodes and tasks came one after the other; only now all of both are known.
-                self.find_orphans(|_| true);
-                self.lost_nodes.clear();
-            }
-            Update::Events(events) => {
-                for event in events {
-                    self.revision = self.revision.max(event.revision());
-                    match event {
-                        Event::Put(kv) => self.put(&kv),
-                        Event::Delete { key, .. } => self.delete(&key),
-                    }
-                }
-                if self.complete && !self.lost_nodes.is_empty() {
-                    // One pass over the tasks, however many nodes went.
-                    let lost = std::mem::take(&mut self.lost_nodes);
-                    self.find_orphans(|node| lost.contains(node));
-                }
-            }
+        let mut synced = std::mem::take(&mut self.synced);
+        synced.take_in(update, self);
+        self.synced = synced;
+        if !self.lost_nodes.is_empty() {
+            self.find_orphans();
         }
     }
 
-    /// Whether this is all there is: decisions are made only then.
-    pub fn is_complete(&self) -> bool {
-        self.complete
+    /// How far the index has followed its range. While it is not complete, nothing may be decided from it.
+    pub fn synced(&self) -> &Synced {
+        &self.synced
     }
 
-    /// Everything here is as it was at this revision.
-    pub fn revision(&self) -> Revision {
-        self.revision
+    /// The marked services without tasks, the marked networks that no readable service uses, and the unfinished tasks
+    /// of nodes that do not exist, in order.
+    pub fn due(&self) -> impl Iterator<Item = &Item> {
+        self.due.iter()
     }
 
-    /// The services that are marked and have no task, in order.
-    pub fn free_services(&self) -> impl Iterator<Item = (&Name, FreeService<'_>)> {
-        self.free_services
-            .iter()
-            .filter_map(|name| match self.service(name)? {
-                ServiceObject {
-                    mod_revision,
-                    content: Content::Readable { networks, .. },
-                    ..
-                } => Some((
-                    name,
-                    FreeService {
-                        mod_revision: *mod_revision,
+    /// Whether [`Index::due`] has this object.
+    pub fn is_due(&self, item: &Item) -> bool {
+        self.due.contains(item)
+    }
+
+    /// A service, if it is marked and has no task.
+    pub fn free_service(&self, name: &Name) -> Option<FreeService<'_>> {
+        let entry = self.services.get(name.as_str().as_bytes())?;
+        match entry.object.as_ref()? {
+            ServiceObject {
+                mod_revision,
+                content:
+                    Content::Readable {
+                        marked: Some(_),
                         networks,
                     },
-                )),
-                _ => None,
-            })
+            } if entry.tasks.is_empty() => Some(FreeService {
+                mod_revision: *mod_revision,
+                networks,
+            }),
+            _ => None,
+        }
     }
 
-    /// The networks that are marked and that no readable service uses, in order.
-    pub fn free_networks(&self) -> impl Iterator<Item = (&Name, MarkedNetwork)> {
-        self.free_networks
-            .iter()
-            .filter_map(|name| Some((name, self.marked_network(name.as_str())?)))
-    }
-
-    /// A network, if it is there, can be read and is marked.
+    /// A network, if it exists, can be read and is marked.
     pub fn marked_network(&self, name: &str) -> Option<MarkedNetwork> {
         let entry = self.networks.get(name)?;
         let object = entry.object.as_ref().filter(|object| object.marked.is_some())?;
@@ -176,38 +140,9 @@ impl Index {
         })
     }
 
-    /// Whether a service is there as it was last written at this revision.
-    pub fn holds_service(&self, name: &Name, mod_revision: Revision) -> bool {
-        self.service(name)
-            .is_some_and(|object| object.mod_revision == mod_revision)
-    }
-
-    /// Whether a network is there as it was last written at this revision.
-    pub fn holds_network(&self, name: &Name, mod_revision: Revision) -> bool {
-        let object = self
-            .networks
-            .get(name.as_str())
-            .and_then(|entry| entry.object.as_ref());
-        object.is_some_and(|object| object.mod_revision == mod_revision)
-    }
-
-    /// How many services cannot be read. As long as there is one, no network goes.
+    /// How many services cannot be read. While there is one, no network is deleted.
     pub fn unreadable_services(&self) -> usize {
         self.unreadable_services
-    }
-
-    /// The unfinished tasks of nodes that do not exist, in order.
-    pub fn orphans(&self) -> impl Iterator<Item = &TaskId> {
-        self.orphans.iter()
-    }
-
-    /// Whether something would be done about this object if nothing else were in the way.
-    pub fn is_due(&self, item: &Item) -> bool {
-        match item {
-            Item::Service(name) => self.free_services.contains(name),
-            Item::Network(name) => self.free_networks.contains(name),
-            Item::Task(id) => self.orphans.contains(id),
-        }
     }
 
     /// How many services, and how many networks, are marked.
@@ -215,18 +150,14 @@ impl Index {
         (self.marked_services.len(), self.marked_networks.len())
     }
 
-    /// When the mark that stands longest was set, in seconds since 1970.
+    /// When the oldest mark was set, in seconds since 1970.
     pub fn oldest_mark(&self) -> Option<i64> {
         let marks = self.marked_services.values().chain(self.marked_networks.values());
         marks.copied().filter(|since| *since > 0).min()
     }
 
-    fn service(&self, name: &Name) -> Option<&ServiceObject> {
-        self.services.get(name.as_str().as_bytes())?.object.as_ref()
-    }
-
     fn set_service(&mut self, name: &[u8], object: Option<ServiceObject>) {
-        // The new references are counted before the old ones are let go, so that no name in between is forgotten.
+        // New references are counted before old ones are released, so that no name in both is forgotten in between.
         if let Some(ServiceObject { content, .. }) = &object {
             match content {
                 Content::Unreadable => self.unreadable_services += 1,
@@ -258,7 +189,7 @@ impl Index {
     }
 
     fn set_network(&mut self, name: &[u8], object: Option<NetworkObject>) {
-        // No service can refer to a name that is no name, and such a network does not go.
+        // No service can refer to a name that is not text, and such a network is not deleted.
         if let Some(name) = text(name) {
             let name = self.network_name(name);
             if let Some(entry) = self.networks.get_mut(&name) {
@@ -269,14 +200,10 @@ impl Index {
     }
 
     fn set_task(&mut self, service: &[u8], name: &[u8], task: Option<TaskEntry>) {
-        if let (Some(service), Some(name)) = (good_name(service), good_name(name)) {
-            let id = TaskId { service, name };
+        if let Some(id) = TaskId::parse(service, name) {
             let node = task.as_ref().and_then(|task| task.node.as_ref());
-            match node.is_some_and(|node| !self.nodes.contains_key(node)) {
-                // While a list is read, the nodes are not all known.
-                true if self.complete => self.orphans.insert(id),
-                _ => self.orphans.remove(&id),
-            };
+            let is_orphan = node.is_some_and(|node| !self.nodes.contains(node));
+            self.set_due(Item::Task(id), is_orphan);
         }
         let entry = self.services.entry(service.into()).or_default();
         match task {
@@ -286,30 +213,41 @@ impl Index {
         self.judge_service(service);
     }
 
-    fn set_node(&mut self, name: &[u8], exists: bool) {
+    fn add_node(&mut self, name: &[u8]) {
         // A task names its node in UTF-8.
         let Some(name) = text(name) else { return };
-        if exists {
-            self.lost_nodes.remove(name);
-            let returned = match self.nodes.get_mut(name) {
-                Some(seen) => {
-                    *seen = self.list;
-                    false
-                }
-                None => {
-                    self.nodes.insert(name.into(), self.list);
-                    true
-                }
-            };
-            if returned && !self.orphans.is_empty() {
-                let orphans = std::mem::take(&mut self.orphans);
-                self.orphans = orphans
-                    .into_iter()
-                    .filter(|id| self.node_of(id) != Some(name))
-                    .collect();
-            }
-        } else if let Some((name, _)) = self.nodes.remove_entry(name) {
+        self.lost_nodes.remove(name);
+        if self.nodes.contains(name) {
+            return;
+        }
+        self.nodes.insert(name.into());
+        if !self.due.is_empty() {
+            let mut due = std::mem::take(&mut self.due);
+            due.retain(|item| match item {
+                Item::Task(id) => self.node_of(id) != Some(name),
+                Item::Service(_) | Item::Network(_) => true,
+            });
+            self.due = due;
+        }
+    }
+
+    fn remove_node(&mut self, name: &[u8]) {
+        if let Some(name) = text(name).and_then(|name| self.nodes.take(name)) {
             self.lost_nodes.insert(name);
+        }
+    }
+
+    /// Finds the tasks of nodes that were deleted: one pass over all tasks, however many nodes there were.
+    fn find_orphans(&mut self) {
+        let lost = std::mem::take(&mut self.lost_nodes);
+        for (service, entry) in &self.services {
+            for (name, task) in &entry.tasks {
+                if task.node.as_ref().is_some_and(|node| lost.contains(node))
+                    && let Some(id) = TaskId::parse(service, name)
+                {
+                    self.due.insert(Item::Task(id));
+                }
+            }
         }
     }
 
@@ -318,7 +256,7 @@ impl Index {
         entry.tasks.get(id.name.as_str().as_bytes())?.node.as_deref()
     }
 
-    /// Sorts a service in by what is known of it now.
+    /// Updates what follows from a service after any change of it or of its tasks.
     fn judge_service(&mut self, name: &[u8]) {
         let Some(entry) = self.services.get(name) else {
             return;
@@ -330,36 +268,46 @@ impl Index {
             }) => *marked,
             _ => None,
         };
-        let free = marked.is_some() && entry.tasks.is_empty();
+        let is_free = marked.is_some() && entry.tasks.is_empty();
         if entry.object.is_none() && entry.tasks.is_empty() {
             self.services.remove(name);
         }
-        if let Some(name) = good_name(name) {
-            keep(&mut self.marked_services, &name, marked);
-            match free {
-                true => self.free_services.insert(name),
-                false => self.free_services.remove(&name),
-            };
+        if let Some(name) = parse(name) {
+            set_mark(&mut self.marked_services, &name, marked);
+            self.set_due(Item::Service(name), is_free);
         }
     }
 
-    /// Sorts a network in by what is known of it now.
+    /// Updates what follows from a network after any change of it or of its users.
     fn judge_network(&mut self, name: &str) {
         let Some(entry) = self.networks.get(name) else {
             return;
         };
         let marked = entry.object.as_ref().and_then(|object| object.marked);
-        let free = marked.is_some() && entry.users == 0;
+        let is_free = marked.is_some() && entry.users == 0;
         if entry.object.is_none() && entry.users == 0 {
             self.networks.remove(name);
         }
         if let Ok(name) = name.parse::<Name>() {
-            keep(&mut self.marked_networks, &name, marked);
-            match free {
-                true => self.free_networks.insert(name),
-                false => self.free_networks.remove(&name),
-            };
+            set_mark(&mut self.marked_networks, &name, marked);
+            self.set_due(Item::Network(name), is_free);
         }
+    }
+
+    fn set_due(&mut self, item: Item, is_due: bool) {
+        match is_due {
+            true => self.due.insert(item),
+            false => self.due.remove(&item),
+        };
+    }
+}
+
+impl TaskId {
+    fn parse(service: &[u8], name: &[u8]) -> Option<Self> {
+        Some(Self {
+            service: parse(service)?,
+            name: parse(name)?,
+        })
     }
 }
 
@@ -367,11 +315,11 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-fn good_name(name: &[u8]) -> Option<Name> {
+fn parse(name: &[u8]) -> Option<Name> {
     text(name)?.parse().ok()
 }
 
-fn keep(marks: &mut HashMap<Name, Since>, name: &Name, marked: Option<Since>) {
+fn set_mark(marks: &mut HashMap<Name, MarkedAt>, name: &Name, marked: Option<MarkedAt>) {
     match marked {
         Some(since) => {
             marks.insert(name.clone(), since);

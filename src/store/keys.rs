@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-mod in_use;
+mod deallocator;
 mod name;
 mod node;
 mod reconciler;
 mod role;
 mod volumes;
 
-pub use in_use::InUse;
+pub use deallocator::DeallocatorKey;
 pub use name::{BadName, BadPrefix, Id, Name, Prefix};
 pub use node::NodeKey;
 pub use role::RoleKey;

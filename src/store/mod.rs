@@ -2,6 +2,7 @@
 
 mod cache;
 mod follow;
+pub mod index;
 pub mod keys;
 pub mod object;
 pub mod writer;

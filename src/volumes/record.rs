@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use crate::proto::condition::Status;
 use crate::proto::publication_status::State;
 use crate::proto::{Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
+use crate::store::object::condition;
 use crate::store::object::publication::state;
 use crate::store::object::time;
 use crate::store::object::volume::required_bytes;
@@ -40,8 +41,7 @@ pub struct Created {
 
 /// What blocks, by the conditions.
 pub fn blocked(conditions: &[Condition]) -> Option<&Condition> {
-    let blocked = |condition: &&Condition| condition.r#type == BLOCKED && condition.status() == Status::True;
-    conditions.iter().find(blocked)
+    condition::find(conditions, BLOCKED).filter(|blocked| blocked.status() == Status::True)
 }
 
 /// Sets or clears the condition. Whether anything changed.
@@ -51,12 +51,10 @@ pub fn set_blocked(
     generation: i64,
     now: Timestamp,
 ) -> bool {
-    let Some(why) = why else {
-        let before = conditions.len();
-        conditions.retain(|condition| condition.r#type != BLOCKED);
-        return conditions.len() != before;
-    };
-    set_condition(conditions, BLOCKED, why, generation, now)
+    match why {
+        Some(why) => set_condition(conditions, BLOCKED, why, generation, now),
+        None => condition::clear(conditions, BLOCKED),
+    }
 }
 
 fn set_condition(
@@ -66,30 +64,8 @@ fn set_condition(
     generation: i64,
     now: Timestamp,
 ) -> bool {
-    let stored = conditions.iter_mut().find(|condition| condition.r#type == r#type);
-    let condition = match stored {
-        Some(stored) => stored,
-        None => {
-            conditions.push(Condition {
-                r#type: r#type.to_owned(),
-                status: Status::True.into(),
-                last_transition_time: Some(time::to_proto(now)),
-                ..Condition::default()
-            });
-            // Just pushed.
-            let Some(last) = conditions.last_mut() else {
-                return false;
-            };
-            last
-        }
-    };
-    let same = condition.reason == why.reason
-        && condition.message == why.message
-        && condition.observed_generation == generation;
-    condition.reason.clone_from(&why.reason);
-    condition.message.clone_from(&why.message);
-    condition.observed_generation = generation;
-    !same
+    let why = (why.reason.as_str(), why.message.as_str());
+    condition::set(conditions, r#type, why, generation, now)
 }
 
 fn generation_of(volume: &Volume) -> i64 {

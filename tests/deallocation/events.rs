@@ -33,7 +33,7 @@ async fn what_is_deleted_orphaned_or_held_is_an_event_also_while_the_gate_is_clo
     world.mark("network/front").await;
     world.mark("service/web").await;
     world.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
-    replica.wait_for_log("orphaned, as unfinished").await;
+    replica.wait_for_log("orphaned task web/1").await;
     world.remove("/tasks/web/1").await;
     world.expect_objects(&[]).await;
     world.put("/services/bad", b"\xff".to_vec()).await;
@@ -41,13 +41,10 @@ async fn what_is_deleted_orphaned_or_held_is_an_event_also_while_the_gate_is_clo
     let expected = [
         (
             "Deallocated",
-            "deleted, as marked and without tasks: service web; marked and unused: network front",
+            "deleted service web (no tasks) and network front (unused)",
         ),
         ("ServicesUnreadable", "1 service cannot be read"),
-        (
-            "TasksOrphaned",
-            "orphaned, as unfinished on nodes that do not exist: task web/1",
-        ),
+        ("TasksOrphaned", "orphaned task web/1 (its node does not exist)"),
     ];
     eventually(SOON, "the Events are there", async || {
         let mut seen = reasons(&kubernetes).await;

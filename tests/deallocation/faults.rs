@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use prost::Message;
-use quorate::deallocator::act::{Outcome, act};
 use quorate::etcd::Txn;
 use quorate::proto::task_status::State;
 use quorate::store::Store;
 use quorate::store::object::mark::Marked;
 
-use super::{World, attempt, deallocate, deallocating, decide, history, network, service};
+use super::{Summary, World, attempt, deallocate, deallocating, decide, history, network, service};
 use crate::support::leader::{Leader, store_on};
 use crate::support::proxy::{Network, Proxy};
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test]
 async fn a_task_created_between_the_decision_and_the_transaction_saves_its_service() {
@@ -24,14 +23,14 @@ async fn a_task_created_between_the_decision_and_the_transaction_saves_its_servi
     world.mark("network/front").await;
     let mut leader = Leader::elect(&world.store, "test").await;
     let fence = leader.fence().clone();
-    let step = decide(&world.store).await;
+    let actions = decide(&world.store).await;
     assert_eq!(
-        step.to_string(),
-        "marked and without tasks: service web; marked and unused: network front"
+        Summary(&actions).to_string(),
+        "service web (no tasks) and network front (unused)"
     );
 
     world.task("web/1", "", State::New).await;
-    assert_eq!(attempt(&world.store, &fence, &step).await, "Refused");
+    assert_eq!(attempt(&world.store, &fence, &actions).await, ["Refused"]);
     deallocate(&mut leader);
     world.settled().await;
     world
@@ -84,25 +83,18 @@ async fn what_was_written_since_the_decision_is_not_deleted_on_it() {
     world.mark("network/front").await;
     let leader = Leader::elect(&world.store, "test").await;
     let fence = leader.fence().clone();
-    let step = decide(&world.store).await;
+    let actions = decide(&world.store).await;
     // A label is a change like any other.
     let labelled = network("front").replace("name: front", "name: front, labels: {a: b}");
     world.apply(&labelled).await;
-    assert_eq!(attempt(&world.store, &fence, &step).await, "Refused");
+    assert_eq!(attempt(&world.store, &fence, &actions).await, ["Refused"]);
     world
         .expect_objects(&["/networks/front", "/services/db", "/services/web"])
         .await;
     let again = decide(&world.store).await;
-    assert!(matches!(
-        act(&world.store, &fence, &again).await,
-        Outcome::Done {
-            services: 1,
-            networks: 1,
-            ..
-        }
-    ));
+    assert_eq!(attempt(&world.store, &fence, &again).await, ["Done"]);
     // What was decided before is refused for ever.
-    assert_eq!(attempt(&world.store, &fence, &step).await, "Refused");
+    assert_eq!(attempt(&world.store, &fence, &actions).await, ["Refused"]);
     world.expect_objects(&["/services/db"]).await;
     leader.resign().await;
 }
@@ -120,10 +112,12 @@ async fn one_service_that_is_in_the_way_does_not_hold_up_those_beside_it() {
     world.run(&args).await.expect_done();
     let leader = Leader::elect(&world.store, "test").await;
     let fence = leader.fence().clone();
-    let step = decide(&world.store).await;
-    assert_eq!(step.items().len(), 40);
+    let actions = decide(&world.store).await;
+    assert_eq!(actions.len(), 40);
     world.task("s20/1", "", State::Running).await;
-    assert_eq!(attempt(&world.store, &fence, &step).await, "Refused");
+    let mut expected = vec!["Done"; 20];
+    expected[0] = "Refused";
+    assert_eq!(attempt(&world.store, &fence, &actions[20..]).await, expected);
 
     // The real one, with tasks that come and go under it all the time.
     let mut leader = leader;
@@ -257,8 +251,8 @@ async fn a_batch_without_an_answer_is_done_only_if_all_of_it_is_gone() {
     let cut_off = impatient(&world, &proxy, Duration::from_secs(2)).await;
     let leader = Leader::elect(&world.store, "test").await;
     let fence = leader.fence().clone();
-    let step = decide(&cut_off).await;
-    assert_eq!(step.items().len(), 2);
+    let actions = decide(&cut_off).await;
+    assert_eq!(actions.len(), 2);
 
     // The first of them is written by somebody else while no answer comes.
     proxy.set(Network::BlackHole);
@@ -275,8 +269,8 @@ async fn a_batch_without_an_answer_is_done_only_if_all_of_it_is_gone() {
         .await;
         proxy.set(Network::Passes);
     };
-    let (outcome, ()) = tokio::join!(attempt(&cut_off, &fence, &step), answered);
-    assert!(outcome.starts_with("Failed"), "{outcome}");
+    let (outcomes, ()) = tokio::join!(attempt(&cut_off, &fence, &actions), answered);
+    assert_eq!(outcomes, ["Failed", "Failed"]);
     world.expect_objects(&["/services/a", "/services/b"]).await;
     leader.resign().await;
 }
@@ -289,23 +283,20 @@ async fn an_answer_that_is_lost_is_no_reason_to_do_it_twice() {
     let cut_off = impatient(&world, &proxy, Duration::from_millis(500)).await;
     world.mark("service/web").await;
     let leader = Leader::elect(&cut_off, "test").await;
-    let step = decide(&cut_off).await;
+    let actions = decide(&cut_off).await;
     proxy.set(Network::LosesReplies);
     let fence = leader.fence().clone();
-    let outcome = attempt(&cut_off, &fence, &step).await;
-    assert!(
-        outcome.starts_with("Failed"),
-        "it is not known whether it happened: {outcome}"
-    );
+    let outcome = attempt(&cut_off, &fence, &actions).await;
+    assert_eq!(outcome, ["Failed"], "the outcome is unknown, and cannot be read");
     proxy.set(Network::Passes);
     world.expect_objects(&["/networks/front"]).await;
     // One of the same name, which nobody marked: the old decision is not about it.
     world.apply(&service("web", "{}")).await;
     eventually(SOON, "the old decision is refused", async || {
-        match attempt(&cut_off, &fence, &step).await.as_str() {
-            "Refused" => Ok(()),
-            other => Err(other.to_owned()),
-        }
+        same(
+            attempt(&cut_off, &fence, &actions).await,
+            vec!["Refused".to_owned()],
+        )
     })
     .await;
     world

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use quorate::etcd::{Event, KeyRange, Revision, Watched, Watcher};
-use quorate::store::keys::InUse;
+use quorate::store::keys::DeallocatorKey;
 use quorate::store::object::mark::Marked;
 use quorate::store::object::service::networks_in_force;
 use tokio::time::timeout;
@@ -60,8 +60,8 @@ pub async fn check(world: &World) -> (usize, usize) {
 fn judge(world: &World, before: &State, after: &State, event: &Event, deleted: &mut (usize, usize)) {
     let keys = &world.store.keys;
     let revision = event.revision();
-    match (event, keys.parse_in_use(event.key())) {
-        (Event::Delete { key, .. }, InUse::Service(name)) => {
+    match (event, keys.parse_deallocator(event.key())) {
+        (Event::Delete { key, .. }, DeallocatorKey::Service(name)) => {
             let text = String::from_utf8_lossy(name);
             let service = decode_service(&before[key]).expect("a malformed service was deleted");
             assert!(service.mark().is_some(), "{revision}: {text} was not marked");
@@ -70,7 +70,7 @@ fn judge(world: &World, before: &State, after: &State, event: &Event, deleted: &
             assert_eq!(task, None, "{revision}: {text} was deleted with a task");
             deleted.0 += 1;
         }
-        (Event::Delete { key, .. }, InUse::Network(name)) => {
+        (Event::Delete { key, .. }, DeallocatorKey::Network(name)) => {
             let text = String::from_utf8_lossy(name);
             let network = decode_network(&before[key]).expect("a malformed network was deleted");
             assert!(network.mark().is_some(), "{revision}: {text} was not marked");
@@ -86,7 +86,7 @@ fn judge(world: &World, before: &State, after: &State, event: &Event, deleted: &
             }
             deleted.1 += 1;
         }
-        (Event::Put(kv), InUse::Service(_)) => {
+        (Event::Put(kv), DeallocatorKey::Service(_)) => {
             let Some(service) = decode_service(&kv.value) else {
                 return;
             };

@@ -24,8 +24,8 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
     let mut new = Leader::elect(&store_on(&world.etcd.endpoints()).await, "new").await;
 
     // The old one looks at everything as it is now, and decides right.
-    let step = decide(&world.store).await;
-    assert_eq!(attempt(&world.store, &fence, &step).await, "LostLeadership");
+    let actions = decide(&world.store).await;
+    assert_eq!(attempt(&world.store, &fence, &actions).await, ["LostLeadership"]);
     world.expect_objects(&["/networks/front", "/services/web"]).await;
     assert!(
         world
@@ -111,7 +111,7 @@ async fn a_leader_killed_at_any_step_leaves_nothing_that_the_next_does_not_finis
             .await;
         let state = world.run(&["get", "task", "db/1"]).await.expect_done();
         if !state.contains("orphaned") {
-            next.wait_for_log("orphaned, as unfinished").await;
+            next.wait_for_log("orphaned task db/1").await;
         }
         world.remove("/tasks/db/1").await;
         world.expect_objects(&[]).await;

@@ -10,15 +10,18 @@ mod orphans;
 mod random;
 mod scenarios;
 
+use futures::future::join_all;
 use prost::Message;
-use quorate::deallocator::act::act;
+use quorate::deallocator::act::{Outcome, act};
 use quorate::deallocator::controller::Deallocator;
 use quorate::deallocator::index::Index;
-use quorate::deallocator::plan::{Busy, Step, plan};
+use quorate::deallocator::plan::{Action, Summary, plan};
 use quorate::etcd::{Fence, KeyRange, Revision, Txn};
 use quorate::proto::task_status::State;
 use quorate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus};
+use quorate::store::writer::writer;
 use quorate::store::{Follower, Name, Store};
+use quorate::term::Notices;
 
 use crate::support::etcd::TestEtcd;
 use crate::support::leader::{Leader, store_on};
@@ -148,19 +151,34 @@ impl World {
     }
 }
 
-/// What a leader would do next, from everything as it is now.
-async fn decide(store: &Store) -> Step {
+/// What a leader would do now.
+async fn decide(store: &Store) -> Vec<Action> {
     let mut index = Index::new(store.keys.clone());
-    let mut follower = Follower::new(&store.etcd, store.keys.in_use());
-    while !index.is_complete() {
+    let mut follower = Follower::new(&store.etcd, store.keys.deallocator_range());
+    while !index.synced().is_complete() {
         index.take_in(follower.next().await);
     }
-    plan(&index, &Busy::default()).expect("there is something to do")
+    let actions = plan(&index, |_| false, usize::MAX);
+    assert!(!actions.is_empty(), "there is nothing to do");
+    actions
 }
 
-/// Takes a step, and says what became of it.
-async fn attempt(store: &Store, fence: &Fence, step: &Step) -> String {
-    format!("{:?}", act(store, fence, step).await)
+/// Carries out actions at the same time. Returns the outcome of each: `Done`, `Refused`, `Failed` or `LostLeadership`.
+async fn attempt(store: &Store, fence: &Fence, actions: &[Action]) -> Vec<String> {
+    let (writer, transactions) = writer(&store.etcd, fence);
+    let acting = join_all(actions.iter().map(|action| act(store, &writer, action)));
+    let outcomes = tokio::select! {
+        outcomes = acting => outcomes,
+        () = transactions => panic!("the writer ended before its units"),
+    };
+    let word = |outcome: Outcome| {
+        format!("{outcome:?}")
+            .split('(')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    outcomes.into_iter().map(word).collect()
 }
 
 fn name(text: &str) -> Name {
@@ -203,7 +221,7 @@ fn deallocate(leader: &mut Leader) {
     let deallocator = Deallocator {
         store: leader.store.clone(),
         fence: leader.fence().clone(),
-        notices: None,
+        notices: Notices::default(),
     };
     leader.work(deallocator.run());
 }

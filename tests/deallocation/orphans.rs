@@ -5,7 +5,7 @@ use quorate::etcd::{KeyRange, LeaseId, Txn};
 use quorate::proto::Task;
 use quorate::proto::task_status::State;
 
-use super::{World, attempt, deallocating, decide, document, service, task};
+use super::{Summary, World, attempt, deallocating, decide, document, service, task};
 use crate::support::leader::{Leader, store_on};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -127,15 +127,15 @@ async fn hundreds_of_tasks_are_orphaned_also_when_the_leader_dies_in_between() {
 async fn a_node_that_is_back_before_the_transaction_keeps_its_tasks() {
     let world = World::start().await;
     world.task("web/1", "n1", State::Running).await;
-    let step = decide(&world.store).await;
+    let actions = decide(&world.store).await;
     assert_eq!(
-        step.to_string(),
-        "unfinished on nodes that do not exist: task web/1"
+        Summary(&actions).to_string(),
+        "task web/1 (its node does not exist)"
     );
     world.apply(&document("Node", "n1", "{}")).await;
     let leader = Leader::elect(&world.store, "test").await;
-    let outcome = attempt(&world.store, leader.fence(), &step).await;
-    assert_eq!(outcome, "Refused");
+    let outcome = attempt(&world.store, leader.fence(), &actions).await;
+    assert_eq!(outcome, ["Refused"]);
     expect_states(&world, &[("web/1", State::Running)]).await;
     leader.resign().await;
 }
@@ -144,11 +144,11 @@ async fn a_node_that_is_back_before_the_transaction_keeps_its_tasks() {
 async fn a_task_that_finished_before_the_transaction_keeps_its_state() {
     let world = World::start().await;
     world.task("web/1", "n1", State::Running).await;
-    let step = decide(&world.store).await;
+    let actions = decide(&world.store).await;
     world.task("web/1", "n1", State::Complete).await;
     let leader = Leader::elect(&world.store, "test").await;
-    let outcome = attempt(&world.store, leader.fence(), &step).await;
-    assert_eq!(outcome, "Refused");
+    let outcome = attempt(&world.store, leader.fence(), &actions).await;
+    assert_eq!(outcome, ["Refused"]);
     expect_states(&world, &[("web/1", State::Complete)]).await;
     leader.resign().await;
 }

@@ -4,6 +4,7 @@ use quorate::etcd::{Etcd, Fence};
 use quorate::kube::events::Notice;
 use quorate::roles::controller::{RoleController, Settings};
 use quorate::store::{Keys, Store};
+use quorate::term::Notices;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -48,11 +49,11 @@ impl Leader {
     /// One on this connection, which lives with these tasks.
     pub async fn elect_on(store: Store, settings: Settings, following: JoinSet<()>) -> Self {
         let mut term = leader::Leader::elect(&store, "test").await;
-        let (sender, notices) = mpsc::channel(1000);
+        let (sending, notices) = Notices::channel(1000);
         let controller = RoleController {
             store,
             fence: term.fence().clone(),
-            notices: Some(sender),
+            notices: sending,
             settings,
         };
         term.work(controller.run());

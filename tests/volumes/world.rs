@@ -6,6 +6,7 @@ use quorate::proto::condition::Status;
 use quorate::proto::{Condition, CsiNode, Node, Publication, Volume};
 use quorate::store::object::publication::{state, state_word};
 use quorate::store::{Name, Store};
+use quorate::term::Notices;
 use quorate::volumes::controller::{Times, Volumes};
 use quorate_dev::csi_plugin::backend::id_of;
 use quorate_dev::csi_plugin::log::Call;
@@ -261,7 +262,7 @@ pub async fn leader_with(store: &Store, times: Times) -> Leader {
         store: store.clone(),
         fence: leader.fence().clone(),
         times,
-        notices: None,
+        notices: Notices::default(),
     };
     leader.work(volumes.run());
     leader

@@ -1,48 +1,44 @@
-//! What is kept of each object.
+//! What the index keeps of each object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::etcd::Revision;
 
-/// The seconds since 1970 of a mark; 0 for one whose time says nothing.
-pub type Since = i64;
+/// When an object was marked, in seconds since 1970; 0 for a mark without a usable time.
+pub type MarkedAt = i64;
 
-/// A name as it stands in a key, good or not.
-pub type Raw = Box<[u8]>;
-
-/// The number of the list, or of the watch after it, that last showed a key.
-pub type Seen = u32;
+/// A name as it is in a key, valid or not.
+pub type RawName = Box<[u8]>;
 
 #[derive(Debug, Default)]
 pub struct ServiceEntry {
+    /// `None` while only tasks of this service exist.
     pub object: Option<ServiceObject>,
-    /// Also those that cannot be read, under whatever name: each holds the service.
-    pub tasks: BTreeMap<Raw, TaskEntry>,
+    /// Every key below the service's tasks. Each holds the service, also one that cannot be read.
+    pub tasks: BTreeMap<RawName, TaskEntry>,
 }
 
 #[derive(Debug)]
 pub struct ServiceObject {
     pub mod_revision: Revision,
-    pub seen: Seen,
     pub content: Content,
 }
 
 #[derive(Debug)]
 pub enum Content {
-    /// What it uses is unknown, so it holds every marked network.
+    /// The service may use any network, so it holds every marked one.
     Unreadable,
     Readable {
-        marked: Option<Since>,
-        /// In force, each once.
+        marked: Option<MarkedAt>,
+        /// The networks in force, each once.
         networks: Box<[Arc<str>]>,
     },
 }
 
 #[derive(Debug)]
 pub struct TaskEntry {
-    pub seen: Seen,
-    /// Of an unfinished task that can be read.
+    /// The node of an unfinished task that can be read.
     pub node: Option<Arc<str>>,
 }
 
@@ -50,13 +46,12 @@ pub struct TaskEntry {
 pub struct NetworkEntry {
     /// How many readable services use it.
     pub users: usize,
-    /// `None` if it is not there or cannot be read: it does not go then.
+    /// `None` if the network does not exist or cannot be read. Then it is not deleted.
     pub object: Option<NetworkObject>,
 }
 
 #[derive(Debug)]
 pub struct NetworkObject {
     pub mod_revision: Revision,
-    pub seen: Seen,
-    pub marked: Option<Since>,
+    pub marked: Option<MarkedAt>,
 }

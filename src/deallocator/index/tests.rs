@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::etcd::KeyValue;
+use crate::etcd::{Event, KeyValue};
 use crate::proto::{
     Network, NetworkSpec, NetworkStatus, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus,
 };
-use crate::store::keys::InUse;
+use crate::store::keys::DeallocatorKey;
 use crate::store::object::Object;
 
 fn keys() -> Keys {
@@ -22,7 +22,7 @@ fn mark(marked: bool) -> Option<prost_types::Timestamp> {
     })
 }
 
-/// A key with a value, as a random run writes it.
+/// A value, as a random run writes it.
 #[derive(Clone, Debug, PartialEq)]
 enum Thing {
     Service {
@@ -41,7 +41,7 @@ enum Thing {
     Garbage,
 }
 
-/// What stands in etcd, by key.
+/// What etcd holds, by key.
 type Model = BTreeMap<Vec<u8>, (Thing, Revision)>;
 
 fn name(number: u8) -> Name {
@@ -82,8 +82,8 @@ fn value(key: &[u8], object: &Thing) -> Vec<u8> {
             network.encode_to_vec()
         }
         Thing::Task { node, finished } => {
-            let InUse::Task { service, .. } = keys().parse_in_use(key) else {
-                panic!("no task key");
+            let DeallocatorKey::Task { service, .. } = keys().parse_deallocator(key) else {
+                panic!("not the key of a task");
             };
             let state = if *finished { 9 } else { 8 };
             let mut task = Task {
@@ -97,7 +97,7 @@ fn value(key: &[u8], object: &Thing) -> Vec<u8> {
             task.metadata_mut().name = own;
             task.encode_to_vec()
         }
-        Thing::Node => b"whatever: it is there".to_vec(),
+        Thing::Node => b"any value".to_vec(),
         Thing::Garbage => vec![0xff, 0xff],
     }
 }
@@ -112,7 +112,7 @@ fn kv(key: &[u8], object: &Thing, mod_revision: Revision) -> KeyValue {
     }
 }
 
-/// What the model says that the index should say, written down as simply as can be.
+/// What the index should hold, computed from the model in the simplest way.
 fn expected(model: &Model) -> String {
     let all = |prefix: &str| {
         let prefix = prefix.as_bytes().to_vec();
@@ -172,13 +172,20 @@ fn expected(model: &Model) -> String {
     )
 }
 
-fn seen(index: &Index) -> String {
-    let free: Vec<String> = index.free_services().map(|(name, _)| name.to_string()).collect();
-    let unused: Vec<String> = index.free_networks().map(|(name, _)| name.to_string()).collect();
-    let orphans: Vec<String> = index
-        .orphans()
-        .map(|id| format!("{}/{}", id.service, id.name))
-        .collect();
+fn found(index: &Index) -> String {
+    let due = |name: fn(&Item) -> Option<String>| index.due().filter_map(name).collect::<Vec<_>>();
+    let free = due(|item| match item {
+        Item::Service(name) => Some(name.to_string()),
+        _ => None,
+    });
+    let unused = due(|item| match item {
+        Item::Network(name) => Some(name.to_string()),
+        _ => None,
+    });
+    let orphans = due(|item| match item {
+        Item::Task(id) => Some(format!("{}/{}", id.service, id.name)),
+        _ => None,
+    });
     let (services, networks) = index.pending();
     format!(
         "{services} {free:?} {networks} {unused:?} {} {orphans:?}",
@@ -221,7 +228,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 /// A key, what is done to it, and two lists of networks.
 type Change = (Vec<u8>, u8, bool, Vec<u8>, Vec<u8>);
 
-/// Changes of one key, in batches; between two batches the watch goes on, or everything is listed anew.
+/// Changes of keys. The watch brings them, or it was interrupted and everything is listed again in pages of this size.
 #[derive(Clone, Debug)]
 struct Batch {
     changes: Vec<Change>,
@@ -241,16 +248,18 @@ fn batch() -> impl Strategy<Value = Batch> {
 /// The object that a change writes under a key; `None` deletes it.
 fn object(key: &[u8], what: u8, flag: bool, networks: Vec<u8>, task_networks: Vec<u8>) -> Option<Thing> {
     let kind = keys();
-    match (what, kind.parse_in_use(key)) {
+    match (what, kind.parse_deallocator(key)) {
         (0 | 1, _) => None,
-        (2, InUse::Service(_) | InUse::Network(_) | InUse::Task { .. }) => Some(Thing::Garbage),
-        (_, InUse::Service(_)) => Some(Thing::Service {
+        (2, DeallocatorKey::Service(_) | DeallocatorKey::Network(_) | DeallocatorKey::Task { .. }) => {
+            Some(Thing::Garbage)
+        }
+        (_, DeallocatorKey::Service(_)) => Some(Thing::Service {
             networks,
             task_networks,
             marked: flag,
         }),
-        (_, InUse::Network(_)) => Some(Thing::Network { marked: flag }),
-        (_, InUse::Task { .. }) => Some(Thing::Task {
+        (_, DeallocatorKey::Network(_)) => Some(Thing::Network { marked: flag }),
+        (_, DeallocatorKey::Task { .. }) => Some(Thing::Task {
             node: networks.first().copied(),
             finished: flag,
         }),
@@ -262,7 +271,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn over_events_and_lists_the_index_says_what_a_look_at_everything_says(
+    fn over_events_and_lists_the_index_agrees_with_a_model_of_everything(
         batches in proptest::collection::vec(batch(), 1..30)
     ) {
         let mut model = Model::new();
@@ -286,42 +295,51 @@ proptest! {
                 }
             }
             match page {
-                // The events were missed: a compaction hid them.
+                // A compaction hid the events.
                 Some(page) => list(&mut index, &model, page, revision),
                 None => index.take_in(Update::Events(events)),
             }
-            prop_assert!(index.is_complete());
-            prop_assert_eq!(seen(&index), expected(&model));
-            for (name, _) in index.free_services() {
-                let (_, modified) = &model[&keys().service(name)];
-                prop_assert!(index.holds_service(name, *modified));
-            }
-            for (name, network) in index.free_networks() {
-                let (_, modified) = &model[&keys().network(name)];
-                prop_assert_eq!(network.mod_revision, *modified);
+            prop_assert!(index.synced().is_complete());
+            prop_assert_eq!(found(&index), expected(&model));
+            for item in index.due() {
+                match item {
+                    Item::Service(name) => {
+                        let (_, modified) = &model[&keys().service(name)];
+                        prop_assert_eq!(index.free_service(name).unwrap().mod_revision, *modified);
+                    }
+                    Item::Network(name) => {
+                        let (_, modified) = &model[&keys().network(name)];
+                        let network = index.marked_network(name.as_str()).unwrap();
+                        prop_assert_eq!((network.mod_revision, network.users), (*modified, 0));
+                    }
+                    Item::Task(_) => {}
+                }
             }
         }
     }
 }
 
 #[test]
-fn nothing_is_decided_on_while_a_list_is_read() {
+fn the_index_is_incomplete_while_a_list_is_read() {
     let mut index = Index::new(keys());
-    assert!(!index.is_complete());
+    assert!(!index.synced().is_complete());
     let model: Model = [(
         b"/q/networks/x0".to_vec(),
         (Thing::Network { marked: true }, Revision(3)),
     )]
     .into();
     list(&mut index, &model, 1, Revision(3));
-    assert!(index.is_complete());
+    assert!(index.synced().is_complete());
     index.take_in(Update::Page {
         first: true,
         keys: Vec::new(),
     });
-    assert!(!index.is_complete(), "the second list has only begun");
+    assert!(!index.synced().is_complete(), "the second list has only begun");
     list(&mut index, &model, 1, Revision(5));
-    assert_eq!((index.is_complete(), index.revision()), (true, Revision(5)));
+    assert_eq!(
+        (index.synced().is_complete(), index.synced().revision()),
+        (true, Revision(5))
+    );
 }
 
 #[test]
@@ -339,15 +357,11 @@ fn names_that_no_object_can_have_hold_what_they_may_use() {
         kv(b"/q/services/A", &service, Revision(4)),
     ];
     index.take_in(Update::Events(puts.map(Event::Put).to_vec()));
-    assert_eq!(index.free_services().count(), 0);
-    assert_eq!(
-        index.unreadable_services(),
-        1,
-        "a service that may not be called so"
-    );
+    assert_eq!(index.due().count(), 0);
+    assert_eq!(index.unreadable_services(), 1, "A is no valid name");
     index.take_in(Update::Events(vec![Event::Delete {
         key: b"/q/tasks/x0/\xff".to_vec(),
         revision: Revision(5),
     }]));
-    assert_eq!(index.free_services().count(), 1);
+    assert_eq!(index.due().count(), 1);
 }

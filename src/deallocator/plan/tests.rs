@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use prost::Message;
 
 use super::*;
@@ -18,7 +20,7 @@ fn metadata(name: &str) -> Option<Metadata> {
 
 const MARK: Option<prost_types::Timestamp> = Some(prost_types::Timestamp { seconds: 1, nanos: 0 });
 
-/// An index made key by key; each write is a revision of its own.
+/// An index that is written key by key, each at a revision of its own.
 struct Cluster {
     index: Index,
     revision: Revision,
@@ -84,24 +86,20 @@ impl Cluster {
         )
     }
 
-    /// Every step that is planned if none of them ends.
-    fn steps(&self) -> Vec<Step> {
-        let mut busy = Busy::default();
-        std::iter::from_fn(|| {
-            let step = plan(&self.index, &busy)?;
-            busy.taken.extend(step.items());
-            Some(step)
-        })
-        .collect()
+    /// What is planned while nothing is held back.
+    fn actions(&self) -> Vec<Action> {
+        plan(&self.index, |_| false, usize::MAX)
     }
+}
+
+/// Each action by itself.
+fn each(actions: &[Action]) -> Vec<String> {
+    let alone = |action| Summary(std::slice::from_ref(action)).to_string();
+    actions.iter().map(alone).collect()
 }
 
 fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("n{number:03}")).collect()
-}
-
-fn text(steps: &[Step]) -> Vec<String> {
-    steps.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -112,38 +110,42 @@ fn a_service_takes_the_networks_that_only_it_uses_along() {
         .network("back")
         .service("web", &[front, back.clone()]);
     assert_eq!(
-        text(&cluster.steps()),
-        ["marked and without tasks: service web; marked and unused: networks back, front"]
+        each(&cluster.actions()),
+        ["service web (no tasks) and networks back, front (unused)"]
     );
     let cluster = cluster
         .put(b"/q/tasks/db/1".to_vec(), vec![0xff])
         .service("db", &[back]);
     assert_eq!(
-        text(&cluster.steps()),
-        ["marked and without tasks: service web; marked and unused: network front"],
+        each(&cluster.actions()),
+        ["service web (no tasks) and network front (unused)"],
         "db has a task, and uses back"
     );
 }
 
 #[test]
-fn two_services_that_go_together_take_the_network_along_that_both_use() {
+fn a_network_that_two_services_use_goes_after_both() {
     let front = ["front".to_owned()];
-    let cluster = Cluster::new()
+    let mut cluster = Cluster::new()
         .network("front")
         .service("a", &front)
         .service("b", &front);
     assert_eq!(
-        text(&cluster.steps()),
-        ["marked and without tasks: services a, b; marked and unused: network front"]
+        each(&cluster.actions()),
+        ["service a (no tasks)", "service b (no tasks)"]
     );
-    let mut busy = Busy::default();
-    busy.taken.insert(Item::Service("a".parse().unwrap()));
-    let step = plan(&cluster.index, &busy).unwrap();
-    assert_eq!(
-        step.to_string(),
-        "marked and without tasks: service b",
-        "whether a goes is not known yet"
-    );
+    for (name, expected) in [
+        ("a", "service b (no tasks) and network front (unused)"),
+        ("b", "network front (unused)"),
+    ] {
+        cluster.revision = cluster.revision.next();
+        let deleted = Event::Delete {
+            key: format!("/q/services/{name}").into_bytes(),
+            revision: cluster.revision,
+        };
+        cluster.index.take_in(Update::Events(vec![deleted]));
+        assert_eq!(each(&cluster.actions()), [expected]);
+    }
 }
 
 #[test]
@@ -153,31 +155,7 @@ fn a_service_that_cannot_be_read_holds_every_network_and_no_service() {
         .network("free")
         .service("web", &["front".to_owned()])
         .put(b"/q/services/bad".to_vec(), vec![0xff]);
-    assert_eq!(text(&cluster.steps()), ["marked and without tasks: service web"]);
-}
-
-#[test]
-fn no_transaction_has_more_than_128_compares() {
-    let mut cluster = Cluster::new();
-    for name in names(200) {
-        cluster = cluster.network(&name);
-    }
-    for service in 0..200 {
-        let networks: Vec<String> = names(200).into_iter().skip(service % 7).step_by(40).collect();
-        cluster = cluster.service(&format!("s{service}"), &networks);
-    }
-    let steps = cluster.steps();
-    assert!(steps.len() >= 4, "{} steps", steps.len());
-    let mut services = 0;
-    for step in &steps {
-        let Step::Delete(batch) = step else {
-            panic!("{step}")
-        };
-        let compares = 1 + 2 * batch.services.len() + batch.networks.len();
-        assert!(compares <= 128, "{compares}");
-        services += batch.services.len();
-    }
-    assert_eq!(services, 200, "each once");
+    assert_eq!(each(&cluster.actions()), ["service web (no tasks)"]);
 }
 
 #[test]
@@ -186,49 +164,68 @@ fn a_service_with_more_networks_than_a_transaction_takes_goes_with_as_many_as_fi
     for name in names(150) {
         cluster = cluster.network(&name);
     }
-    let cluster = cluster.service("web", &names(150)).service("zzz", &[]);
-    let Some(Step::Delete(batch)) = plan(&cluster.index, &Busy::default()) else {
-        panic!("no deletion");
+    let cluster = cluster.service("web", &names(150));
+    let [Action::DeleteService { networks, .. }] = &cluster.actions()[..] else {
+        panic!("no deletion of a service alone");
     };
-    assert_eq!((batch.services.len(), batch.networks.len()), (1, 125));
+    assert_eq!(
+        networks.len(),
+        125,
+        "of 128 compares, without those of the fence, web and its tasks"
+    );
 }
 
 #[test]
-fn what_failed_together_goes_one_by_one() {
+fn what_is_held_back_is_not_planned_and_no_more_than_there_is_room_for() {
     let cluster = Cluster::new()
         .service("a", &[])
         .service("b", &[])
         .service("c", &[])
         .network("x");
-    let mut busy = Busy::default();
-    for name in ["a", "b"] {
-        busy.alone.insert(Item::Service(name.parse().unwrap()));
-    }
-    let mut steps = Vec::new();
-    while let Some(step) = plan(&cluster.index, &busy) {
-        busy.taken.extend(step.items());
-        steps.push(step);
+    let held: BTreeSet<Item> = [Item::Service("a".parse().unwrap())].into();
+    let planned = |room| each(&plan(&cluster.index, |item| held.contains(item), room));
+    assert_eq!(planned(2), ["service b (no tasks)", "service c (no tasks)"]);
+    assert_eq!(planned(3)[2], "network x (unused)");
+    assert_eq!(planned(0), [""; 0]);
+}
+
+#[test]
+fn a_summary_names_three_of_each_kind_and_counts_the_rest() {
+    let mut cluster = Cluster::new();
+    for name in names(5) {
+        cluster = cluster.service(&name, &[]).network(&name);
     }
     assert_eq!(
-        text(&steps),
-        [
-            "marked and without tasks: service a",
-            "marked and without tasks: service b",
-            "marked and without tasks: service c; marked and unused: network x",
-        ]
+        Summary(&cluster.actions()).to_string(),
+        "services n000, n001, n002 and 2 more (no tasks) and networks n000, n001, n002 and 2 more (unused)"
+    );
+    let task = |name: &str| {
+        Action::Orphan(TaskId {
+            service: "web".parse().unwrap(),
+            name: name.parse().unwrap(),
+        })
+    };
+    assert_eq!(
+        Summary(&[task("1")]).to_string(),
+        "task web/1 (its node does not exist)"
+    );
+    assert_eq!(
+        Summary(&[task("1"), task("2")]).to_string(),
+        "tasks web/1, web/2 (their nodes do not exist)"
     );
 }
 
 #[test]
 fn nothing_is_planned_before_everything_is_known() {
     let mut index = Index::new(keys());
-    assert_eq!(plan(&index, &Busy::default()), None);
+    let actions = |index: &Index| plan(index, |_| false, usize::MAX).len();
+    assert_eq!(actions(&index), 0);
     let cluster = Cluster::new().network("front");
-    assert!(plan(&cluster.index, &Busy::default()).is_some());
+    assert_eq!(actions(&cluster.index), 1);
     index = cluster.index;
     index.take_in(Update::Page {
         first: true,
         keys: Vec::new(),
     });
-    assert_eq!(plan(&index, &Busy::default()), None, "while a list is read");
+    assert_eq!(actions(&index), 0, "while a list is read");
 }

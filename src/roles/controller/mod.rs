@@ -18,13 +18,11 @@ mod work;
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use self::work::Work;
 use super::plan::Limits;
 use crate::etcd::Fence;
-use crate::kube::events::Notice;
 use crate::store::{Follower, Store};
+use crate::term::Notices;
 
 /// Waits and limits.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +63,8 @@ pub struct RoleController {
     pub store: Store,
     /// The term.
     pub fence: Fence,
-    /// To whoever publishes Kubernetes Events.
-    pub notices: Option<mpsc::Sender<Notice>>,
+    /// Where changes and hindrances are reported.
+    pub notices: Notices,
     /// Waits and limits.
     pub settings: Settings,
 }

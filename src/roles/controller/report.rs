@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use prost::Message;
-use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::etcd::{MemberId, Txn};
@@ -17,19 +16,19 @@ use crate::roles::reason::{EVICTION_BLOCKED, ROLE_CHANGE_BLOCKED, Reason};
 use crate::roles::transitions::Transition;
 use crate::roles::writes;
 use crate::store::{Keys, Name};
+use crate::term::Notices;
 
 /// Where it goes.
 pub struct Reporter {
     metrics: Metrics,
-    /// To whoever publishes Kubernetes Events. What it has no room for is only logged: nothing here waits for it.
-    notices: Option<mpsc::Sender<Notice>>,
+    notices: Notices,
     /// What was told, so that nothing is told over and over.
     told: BTreeMap<Subject, (Reason, String)>,
     unmanaged: BTreeSet<MemberId>,
 }
 
 impl Reporter {
-    pub fn new(metrics: Metrics, notices: Option<mpsc::Sender<Notice>>) -> Self {
+    pub fn new(metrics: Metrics, notices: Notices) -> Self {
         Self {
             metrics,
             notices,
@@ -43,15 +42,12 @@ impl Reporter {
             Severity::Normal => info!("{note}"),
             Severity::Warning => warn!("{note}"),
         }
-        if let Some(notices) = &self.notices {
-            // Full: the log has it.
-            let _ = notices.try_send(Notice {
-                severity,
-                reason,
-                action: "ChangeRoles",
-                note,
-            });
-        }
+        self.notices.send(Notice {
+            severity,
+            reason,
+            action: "ChangeRoles",
+            note,
+        });
     }
 
     /// Counts a transition.

@@ -1,5 +1,6 @@
 //! Conditions: what a part of the system found out about an object, as in Kubernetes.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
@@ -21,6 +22,48 @@ pub fn status_word(condition: &Condition) -> &'static str {
         .iter()
         .find(|(_, candidate)| *candidate == status)
         .map_or("Unknown", |(word, _)| word)
+}
+
+/// The condition of this type.
+pub fn find<'c>(conditions: &'c [Condition], r#type: &str) -> Option<&'c Condition> {
+    conditions.iter().find(|condition| condition.r#type == r#type)
+}
+
+/// Makes the condition of this type true, with a reason and a message. A condition that is true already keeps the time
+/// since when it is, whatever its reason was. Returns whether anything changed.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    r#type: &str,
+    why: (&str, &str),
+    generation: i64,
+    now: Timestamp,
+) -> bool {
+    let before = find(conditions, r#type);
+    let since = before.filter(|before| before.status() == Status::True);
+    let since = since.and_then(|before| before.last_transition_time);
+    let after = Condition {
+        r#type: r#type.to_owned(),
+        status: Status::True.into(),
+        reason: why.0.to_owned(),
+        message: why.1.to_owned(),
+        last_transition_time: since.or_else(|| Some(time::to_proto(now))),
+        observed_generation: generation,
+    };
+    if before == Some(&after) {
+        return false;
+    }
+    match conditions.iter_mut().find(|condition| condition.r#type == r#type) {
+        Some(stored) => *stored = after,
+        None => conditions.push(after),
+    }
+    true
+}
+
+/// Removes the condition of this type. Returns whether there was one.
+pub fn clear(conditions: &mut Vec<Condition>, r#type: &str) -> bool {
+    let before = conditions.len();
+    conditions.retain(|condition| condition.r#type != r#type);
+    conditions.len() != before
 }
 
 /// The conditions as a part of a document.
@@ -56,7 +99,7 @@ pub fn check(status: &mut Fields<'_, '_>) {
         condition.one_of("status", STATUSES);
         condition.string("reason");
         condition.string("message");
-        condition.parsed("lastTransitionTime", str::parse::<jiff::Timestamp>);
+        condition.parsed("lastTransitionTime", str::parse::<Timestamp>);
         condition.integer("observedGeneration");
     });
 }
@@ -90,6 +133,63 @@ mod tests {
         let mut faults = Vec::new();
         Fields::document(&document, &mut faults, check);
         assert!(faults.is_empty(), "{faults:?}");
+    }
+
+    #[test]
+    fn a_condition_is_set_since_it_became_true_and_leaves_those_of_other_types_alone() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let other = Condition {
+            r#type: "Ready".to_owned(),
+            ..Condition::default()
+        };
+        let mut conditions = vec![other.clone()];
+        assert!(set(
+            &mut conditions,
+            "Blocked",
+            ("QuorumRisk", "two are down"),
+            3,
+            at(10)
+        ));
+        assert!(
+            !set(
+                &mut conditions,
+                "Blocked",
+                ("QuorumRisk", "two are down"),
+                3,
+                at(20)
+            ),
+            "the same"
+        );
+        assert!(set(
+            &mut conditions,
+            "Blocked",
+            ("QuorumRisk", "one is down"),
+            4,
+            at(30)
+        ));
+        let blocked = find(&conditions, "Blocked").unwrap();
+        assert_eq!(blocked.last_transition_time, Some(time::to_proto(at(10))));
+        assert_eq!(
+            (blocked.observed_generation, &*blocked.message),
+            (4, "one is down")
+        );
+
+        // A release that wrote it as false; it becomes true now.
+        conditions[1].set_status(Status::False);
+        assert!(set(
+            &mut conditions,
+            "Blocked",
+            ("QuorumRisk", "one is down"),
+            4,
+            at(40)
+        ));
+        let blocked = find(&conditions, "Blocked").unwrap();
+        assert_eq!(blocked.last_transition_time, Some(time::to_proto(at(40))));
+
+        assert!(clear(&mut conditions, "Blocked"));
+        assert!(!clear(&mut conditions, "Blocked"), "it is gone already");
+        assert_eq!(conditions, [other]);
+        assert_eq!(find(&conditions, "Blocked"), None);
     }
 
     #[test]

@@ -10,7 +10,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, SelectAll, unfold};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -26,6 +25,7 @@ use crate::kube::events::{Notice, Severity};
 use crate::metrics::Metrics;
 use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
+use crate::term::Notices;
 
 mod advance;
 mod plugins;
@@ -62,8 +62,8 @@ pub struct Volumes {
     pub fence: Fence,
     /// Its waits.
     pub times: Times,
-    /// To whoever publishes Kubernetes Events. What it has no room for is only logged: nothing here waits for it.
-    pub notices: Option<mpsc::Sender<Notice>>,
+    /// Where hindrances are reported.
+    pub notices: Notices,
 }
 
 /// Something that happened.
@@ -369,15 +369,12 @@ impl Work<'_> {
         // Once; the repetitions are in the metrics.
         if retry.fail(target, failure) {
             warn!("{note}");
-            if let Some(notices) = &self.volumes.notices {
-                // Full: the log has it.
-                let _ = notices.try_send(Notice {
-                    severity: Severity::Warning,
-                    reason: "VolumeBlocked",
-                    action: "Volumes",
-                    note,
-                });
-            }
+            self.volumes.notices.send(Notice {
+                severity: Severity::Warning,
+                reason: "VolumeBlocked",
+                action: "Volumes",
+                note,
+            });
         } else {
             debug!("{note}");
         }

@@ -13,7 +13,7 @@ use crate::cli::objects::view::View;
 use crate::cli::output::{Column, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Network;
-use crate::store::keys::InUse;
+use crate::store::keys::DeallocatorKey;
 use crate::store::object::change::{Codec, Of};
 use crate::store::object::mark::Marked;
 use crate::store::object::{Object, network};
@@ -83,11 +83,13 @@ impl Kind for Networks {
     }
 
     fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns {
-        match keys.parse_in_use(key) {
-            InUse::Network(_) => Concerns::One(key.to_vec()),
+        match keys.parse_deallocator(key) {
+            DeallocatorKey::Network(_) => Concerns::One(key.to_vec()),
             // It may have let go of any.
-            InUse::Service(_) => Concerns::All,
-            InUse::Task { .. } | InUse::Node(_) | InUse::Other => Concerns::Nothing,
+            DeallocatorKey::Service(_) => Concerns::All,
+            DeallocatorKey::Task { .. } | DeallocatorKey::Node(_) | DeallocatorKey::Other => {
+                Concerns::Nothing
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use crate::cli::objects::{description, pending};
 use crate::cli::output::{Column, Description, NONE, or_none, yes_no};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::Service;
-use crate::store::keys::InUse;
+use crate::store::keys::DeallocatorKey;
 use crate::store::object::change::{Codec, Of};
 use crate::store::object::mark::Marked;
 use crate::store::object::{Object, service};
@@ -74,13 +74,13 @@ impl Kind for Services {
     }
 
     fn concerns(&self, keys: &Keys, key: &[u8]) -> Concerns {
-        match keys.parse_in_use(key) {
-            InUse::Service(_) => Concerns::One(key.to_vec()),
-            InUse::Task { service, .. } => std::str::from_utf8(service)
+        match keys.parse_deallocator(key) {
+            DeallocatorKey::Service(_) => Concerns::One(key.to_vec()),
+            DeallocatorKey::Task { service, .. } => std::str::from_utf8(service)
                 .ok()
                 .and_then(|service| service.parse().ok())
                 .map_or(Concerns::Nothing, |name| Concerns::One(keys.service(&name))),
-            InUse::Network(_) | InUse::Node(_) | InUse::Other => Concerns::Nothing,
+            DeallocatorKey::Network(_) | DeallocatorKey::Node(_) | DeallocatorKey::Other => Concerns::Nothing,
         }
     }
 

@@ -10,6 +10,12 @@ use tracing::{error, info, warn};
 use crate::etcd::Fence;
 use crate::etcd::election::Leadership;
 
+mod gauges;
+mod notices;
+
+pub use gauges::TermGauges;
+pub use notices::Notices;
+
 /// How long the tasks of a term may take to end once they are cancelled, while the process stops.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 
