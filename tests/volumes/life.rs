@@ -55,7 +55,7 @@ async fn a_mount_volume_for_one_node_is_created_published_unpublished_and_delete
     assert_eq!(world.attached(&id), ["csi-n1"], "its node has not confirmed");
     let waiting = world.done(&["describe", "volume", "data"]).await;
     assert!(
-        waiting.contains("node n1 is to confirm that it uses it no more"),
+        waiting.contains("node n1 has not confirmed that it no longer uses the volume"),
         "{waiting}"
     );
     world.unpublish("data", "n1").await;
