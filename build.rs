@@ -1,13 +1,13 @@
 //! Compiles the messages of `proto/` to Rust. Needs `protoc` with its includes (Debian: protobuf-compiler,
-//! libprotobuf-dev); `$PROTOC` may name another one.
+//! libprotobuf-dev); `$PROTOC` may name another compiler.
 
 fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rerun-if-env-changed=QUORATE_GIT_COMMIT");
     prost_build::Config::new()
-        // Maps iterate in key order, so that one message has one encoding.
+        // These maps iterate in key order, so that each message has one encoding.
         .btree_map(["."])
-        // Holds secret values, so it is not printed by accident: its `Debug` is written by hand.
+        // It holds secret values. Its `Debug` is written by hand and hides them.
         .skip_debug(["quorate.v1.Secret"])
         .compile_protos(
             &[
@@ -24,7 +24,7 @@ fn main() -> std::io::Result<()> {
     tonic_prost_build::configure()
         .build_server(false)
         .btree_map(".")
-        // Messages with secret values cannot be printed, by type.
+        // Without `Debug` a message with secret values cannot be printed.
         .skip_debug(SECRET_BEARERS.map(|message| format!("csi.v1.{message}")))
         .compile_protos(&["proto/csi/v1/csi.proto"], &["proto"])
 }

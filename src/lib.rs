@@ -6,15 +6,16 @@
 //!
 //! | layer | modules | may name |
 //! | --- | --- | --- |
-//! | vocabulary | [`release`], [`proto`], [`retry`], [`metrics`], [`failpoint`], [`grpc_code`] | |
+//! | vocabulary | [`release`], [`proto`], [`retry`], [`metrics`], [`causes`], [`failpoint`], [`grpc_code`] | |
 //! | etcd | [`etcd`]: connection, session, election, fence, watch | `etcd_client`, alone |
-//! | store | [`store`]: keys, objects, transactions, caches | |
 //! | CSI | [`csi`]: connections to plugins, capabilities, calls | clients of `tonic`, alone |
+//! | store | [`store`]: keys, objects, followers, caches | |
 //! | Kubernetes | [`kube`]: client, discovery, apply, events | `kube`, alone |
 //! | subjects | [`gate`], [`resources`], [`roles`], [`volumes`], [`deallocator`]: a pure `plan` each, a controller around it | |
 //! | a process | [`term`], [`replica`], [`serve`] | |
 //! | people | [`cli`] | |
 
+pub mod causes;
 pub mod cli;
 pub mod csi;
 pub mod deallocator;
@@ -34,7 +35,7 @@ pub mod store;
 pub mod term;
 pub mod volumes;
 
-/// The messages of `proto/quorate/v1`, as they lie in etcd.
+/// The messages of `proto/quorate/v1`, as etcd stores them.
 #[allow(
     missing_docs,
     clippy::all,

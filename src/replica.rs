@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::causes;
 use crate::deallocator::controller::Deallocator;
 use crate::etcd::election::{CampaignError, campaign, range_of};
 use crate::etcd::{Fence, LeaseTimes, Pulse, Revision};
@@ -289,7 +290,7 @@ where
             match ended {
                 Ok(term::End::Stopped) | Err(CampaignError::Withdrawn) => continue,
                 Ok(term::End::Lost) => {}
-                Err(error) => warn!("the candidacy ended, standing again: {error}"),
+                Err(error) => warn!("the candidacy ended, standing again: {}", causes::chain(&error)),
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,

@@ -10,6 +10,7 @@ mod csi;
 mod deallocation;
 mod deploy;
 mod dev;
+mod docs;
 mod election;
 mod etcd;
 mod gate;

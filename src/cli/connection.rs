@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::exit::Failure;
+use crate::causes;
 use crate::etcd::{self, Class, Config, ConfigError, ConnectError, Etcd};
 use crate::metrics::Metrics;
 use crate::retry::Delays;
@@ -137,7 +138,7 @@ pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
 
 /// The failure of a connection, with a hint for each cause.
 pub fn refused(error: &ConnectError) -> Failure {
-    let failure = Failure::failed(error);
+    let failure = Failure::failed(causes::chain(error));
     match error {
         ConnectError::Config(
             ConfigError::NoEndpoints | ConfigError::Endpoint(_) | ConfigError::Scheme(_),
@@ -171,5 +172,27 @@ fn unreadable(error: &etcd::Error, keys: &Keys) -> Failure {
         )),
         Class::Unavailable => failure.hint("does the cluster have a leader? etcdctl endpoint health --cluster"),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::TlsFiles;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named_with_the_systems_error() {
+        let mut config = Config::new(vec!["https://127.0.0.1:1".to_owned()]);
+        config.tls = TlsFiles {
+            ca: Some("/does/not/exist".into()),
+            identity: None,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let connected = runtime.block_on(Etcd::connect(config, Metrics::new("test")));
+        let failure = refused(&connected.unwrap_err()).to_string();
+        assert!(
+            failure.starts_with("cannot read /does/not/exist: No such file"),
+            "{failure}"
+        );
     }
 }

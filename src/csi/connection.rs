@@ -20,7 +20,7 @@ use tonic::codegen::Service;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
 
 use super::endpoint::Endpoint;
-use super::error::with_sources;
+use crate::causes;
 
 /// From the first packet to the end of the TLS handshake. A plugin is on this machine or in this cluster.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -66,7 +66,7 @@ async fn connect(endpoint: &Endpoint) -> Result<Connection, String> {
             let target = Target::from(uri.clone());
             let target = if uri.scheme_str() == Some("https") {
                 let tls = ClientTlsConfig::new().with_native_roots();
-                target.tls_config(tls).map_err(|error| explain(&error))?
+                target.tls_config(tls).map_err(|error| causes::chain(&error))?
             } else {
                 target
             };
@@ -102,7 +102,7 @@ where
     let channel = target
         .connect_with_connector(Once(Some(TokioIo::new(watched))))
         .await
-        .map_err(|error| explain(&error))?;
+        .map_err(|error| causes::chain(&error))?;
     Ok(Connection { channel, ended })
 }
 
@@ -164,10 +164,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
-}
-
-fn explain(error: &tonic::transport::Error) -> String {
-    with_sources(&error.to_string(), std::error::Error::source(error))
 }
 
 #[cfg(test)]

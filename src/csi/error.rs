@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 use super::class::{Class, Effect, Method, classify, effect};
 use super::endpoint::Endpoint;
 use super::secret::Secrets;
+use crate::causes::with_causes;
 use crate::grpc_code;
 
 /// Characters of a plugin's message that are kept. Some plugins print their whole request or the output of a program.
@@ -48,26 +49,13 @@ impl CallError {
 
     pub(super) fn from_status(method: Method, status: &Status, secrets: &Secrets) -> Self {
         // What the transport says itself, such as "transport error", has causes; what a plugin says has none.
-        let text = with_sources(status.message(), std::error::Error::source(status));
+        let text = with_causes(status.message(), std::error::Error::source(status));
         let mut message = presentable(&secrets.scrub(&text));
         if message.is_empty() {
             message = "no message".to_owned();
         }
         Self::new(method, status.code(), message)
     }
-}
-
-/// A text with the causes behind it, each said once.
-pub(super) fn with_sources(text: &str, mut source: Option<&(dyn std::error::Error + 'static)>) -> String {
-    let mut text = text.to_owned();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// One line of a bearable length. Cut after scrubbing: half a secret value would not be recognised.
@@ -147,19 +135,6 @@ mod tests {
         let failure = CallError::from_status(Method::CreateVolume, &Status::internal(text), &secrets);
         assert!(!failure.message.contains("s3cr"), "{}", failure.message);
         assert_eq!(failure.message.chars().count(), LONGEST_MESSAGE + 1);
-    }
-
-    #[test]
-    fn each_cause_is_said_once() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("{0}")]
-        struct Layer(&'static str, #[source] Option<Box<Layer>>);
-        let refused = Layer("refused", None);
-        let connect = Layer("connect: refused", Some(Box::new(refused)));
-        assert_eq!(
-            with_sources("transport", Some(&connect)),
-            "transport: connect: refused"
-        );
     }
 
     #[test]

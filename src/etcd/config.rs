@@ -1,4 +1,4 @@
-//! How to reach etcd: endpoints, certificates, user, limits. Files are read again when they change.
+//! The settings of a connection: endpoints, certificates, user, limits. Their files are read again when they change.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 
-/// Paths of PEM files.
+/// Paths of the PEM files for TLS.
 #[derive(Clone, Debug, Default)]
 pub struct TlsFiles {
-    /// Certificate authority; the system's if none is given.
+    /// The certificate authority of the members; the system's own if none is given.
     pub ca: Option<PathBuf>,
-    /// Client certificate and its key.
+    /// The client's certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// A password, which never prints.
+/// A password. Its `Debug` form hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);
 
@@ -25,31 +25,31 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Everything that a connection needs.
+/// The settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Client URLs; one without a scheme gets `https` if there are TLS files, else `http`.
+    /// Client URLs. One without a scheme gets `https` if there are TLS files, else `http`.
     pub endpoints: Vec<String>,
-    /// Certificates.
+    /// Certificates of both sides.
     pub tls: TlsFiles,
-    /// User name, and the file that holds the password.
+    /// The user's name, and the file that holds the password.
     pub user: Option<(String, PathBuf)>,
-    /// Limit on every request. etcd itself gives up on a proposal after 5 s + 2 election timeouts.
+    /// Limit on every request. etcd itself gives up a proposal after 5 s + 2 election timeouts.
     pub request_timeout: Duration,
     /// Limit on opening a connection.
     pub connect_timeout: Duration,
-    /// How often the endpoints are compared with the member list, beside every failed request.
+    /// How often the endpoints are compared with the member list; a failed request has them compared at once.
     pub endpoint_interval: Duration,
-    /// Whether the endpoints follow the member list; off for proxies and port forwards.
+    /// Whether the endpoints follow the member list. Proxies and port forwards need it off.
     pub sync_endpoints: bool,
-    /// How long requests are repeated while the members elect their leader, or one of them goes.
+    /// How long requests are repeated while the members elect their raft leader or one of them ends.
     pub election_patience: Duration,
-    /// A watch that is silent for this long is asked for a sign of life, and opened anew after as long again.
+    /// After this long without a message a watch asks etcd for one, and after as long again it is reopened.
     pub watch_silence: Duration,
 }
 
 impl Config {
-    /// These endpoints with the default limits, no TLS, no user.
+    /// Settings for these endpoints with the default limits, without TLS and user.
     pub fn new(endpoints: Vec<String>) -> Self {
         Self {
             endpoints,
@@ -73,8 +73,8 @@ impl Config {
                 .any(|endpoint| endpoint.starts_with("https://"))
     }
 
-    /// The endpoint as a URL with a scheme and without a trailing slash; `None` if its scheme does not fit
-    /// the TLS settings, so that a member that advertises plain HTTP is not asked with certificates.
+    /// The endpoint as a URL with a scheme and without a trailing slash; `None` if its scheme contradicts the TLS
+    /// settings, so that a member that advertises plain HTTP gets no request meant for TLS.
     pub(super) fn normalize(&self, endpoint: &str) -> Option<String> {
         let scheme = if self.uses_tls() { "https" } else { "http" };
         let (given, address) = endpoint.split_once("://").unwrap_or((scheme, endpoint));
@@ -82,7 +82,7 @@ impl Config {
             .then(|| format!("{scheme}://{}", address.trim_end_matches('/')))
     }
 
-    /// Checks what can be checked without a connection and reads the files.
+    /// Checks the settings without a connection and reads the files.
     pub(super) fn load(&self) -> Result<Credentials, ConfigError> {
         if self.endpoints.is_empty() {
             return Err(ConfigError::NoEndpoints);
@@ -100,7 +100,7 @@ impl Config {
             let uri: http::Uri = normalized
                 .parse()
                 .map_err(|_| ConfigError::Endpoint(endpoint.clone()))?;
-            // The parser lets a port that is out of range pass as part of the authority.
+            // The parser accepts a port out of range as a part of the authority.
             let after_host = uri
                 .authority()
                 .and_then(|authority| authority.as_str().rsplit(']').next());
@@ -139,15 +139,15 @@ impl Config {
     }
 
     pub(super) fn connect_options(&self, credentials: &Credentials) -> ConnectOptions {
-        // No `with_timeout`: it would end watches and keep-alives too. Each unary call has its own limit.
+        // No `with_timeout`: it would end watches and keep-alives as well. Each unary call has its own limit.
         let mut options = ConnectOptions::new()
             .with_connect_timeout(self.connect_timeout)
-            // etcd closes connections that ping more often than every 5 s (--grpc-keepalive-min-time), or
-            // that ping without a stream open.
+            // etcd closes a connection that pings more often than every 5 s (--grpc-keepalive-min-time) or
+            // without an open stream.
             .with_keep_alive(Duration::from_secs(6), Duration::from_secs(3))
             .with_keep_alive_while_idle(false)
             .with_tcp_keepalive(Duration::from_secs(30))
-            // A member cut off from its cluster must end its streams instead of falling silent.
+            // A member that is cut off from its cluster ends its streams instead of falling silent.
             .with_require_leader(true)
             .with_auto_token_refresh(true);
         if credentials.tls {
@@ -169,12 +169,14 @@ impl Config {
     }
 }
 
-/// What the files hold at one time.
+/// What the settings and their files held when they were last read.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Credentials {
     tls: bool,
-    ca: Option<Vec<u8>>,
-    identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// PEM.
+    pub ca: Option<Vec<u8>>,
+    /// The client's certificates and its key, both PEM.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
     user: Option<(String, Password)>,
 }
 
@@ -185,35 +187,35 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     })
 }
 
-/// Why a connection cannot even be tried.
+/// What is wrong with the settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The list is empty.
+    /// The list of endpoints is empty.
     #[error("no etcd endpoint is given (--etcd-endpoints)")]
     NoEndpoints,
     /// Not `[http[s]://]host[:port]`.
     #[error("\"{0}\" is not an etcd endpoint: expected a URL like http://10.0.0.1:2379")]
     Endpoint(String),
-    /// Plain HTTP beside TLS settings, or something else altogether.
+    /// The scheme contradicts the TLS settings.
     #[error(
         "etcd endpoint \"{0}\": with certificates, or another endpoint on https, every endpoint must be https://…"
     )]
     Scheme(String),
     /// A file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A certificate or key file holds none.
+    /// The file holds neither a certificate nor a key.
     #[error("{} holds no PEM block (-----BEGIN …)", .0.display())]
     NotPem(PathBuf),
-    /// Binary garbage.
+    /// The password file is not UTF-8.
     #[error("{} is not text, but should hold the etcd user's password", .0.display())]
     PasswordNotText(PathBuf),
-    /// Nothing in it.
+    /// The password file is empty.
     #[error("{} is empty, but should hold the etcd user's password", .0.display())]
     PasswordEmpty(PathBuf),
 }
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_an_endpoint_is_refused_by_name() {
+    fn an_invalid_endpoint_is_refused_by_name() {
         for bad in [
             "",
             "http://",

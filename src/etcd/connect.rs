@@ -5,17 +5,18 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, ConnectOptions};
+use etcd_client::Client;
 use tokio::sync::{Notify, watch};
 
-use super::config::{Config, ConfigError, Credentials};
-use super::endpoints;
+use super::config::{Config, ConfigError};
+use super::connection::Connection;
 use super::error::{Class, Error};
 use super::members::Contacts;
+use super::probe;
 use crate::metrics::{Metrics, Request};
 use crate::retry::Delays;
 
-/// The largest message taken from etcd, which itself sends up to 2 GiB: a page of large values, or the events
+/// The largest message taken from etcd, in bytes. etcd itself sends up to 2 GiB: a page of large values, or the events
 /// of a large transaction.
 pub(super) const LARGEST_MESSAGE: usize = 64 << 20;
 
@@ -28,22 +29,16 @@ pub(super) struct Shared {
     pub metrics: Metrics,
     /// Replaced as a whole when certificates or the password change.
     pub connection: RwLock<Arc<Connection>>,
-    /// The endpoints in the balanced channel, for whoever connects to one member at a time.
+    /// The endpoints in the balanced channel, for the keep-alive, which connects to one member at a time.
     pub live: watch::Sender<Vec<String>>,
-    /// Rung when a request went unanswered: the endpoints are looked at before their time.
+    /// Notified when a request went unanswered: the endpoints are checked ahead of time.
     pub recheck: Notify,
-    /// Held while endpoints join and leave the balanced channel, so that `live` says what is in it.
+    /// Held while endpoints join and leave the balanced channel, so that `live` lists what is in it.
     pub changing: tokio::sync::Mutex<()>,
-    /// One client per endpoint, for questions to whoever is there.
+    /// One client per endpoint, for requests that go to whichever member is behind it.
     pub per_endpoint: Mutex<BTreeMap<String, Client>>,
-    /// One client per member, for questions to that very member.
+    /// One client per member, for requests that only this member may answer.
     pub contacts: Contacts,
-}
-
-pub(super) struct Connection {
-    pub client: Client,
-    pub options: ConnectOptions,
-    pub credentials: Credentials,
 }
 
 impl std::fmt::Debug for Etcd {
@@ -52,26 +47,26 @@ impl std::fmt::Debug for Etcd {
     }
 }
 
-/// Why no connection came about.
+/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The settings themselves are wrong.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The settings do not make a client, for example a certificate that is none.
-    #[error("the etcd connection cannot be set up: {0}")]
-    Setup(Error),
-    /// No endpoint gave an answer.
+    /// No client can be made from the settings: a certificate file holds no certificate, for example.
+    #[error("the etcd connection cannot be set up")]
+    Setup(#[source] Error),
+    /// No endpoint answered. The message lists each of them with its error.
     #[error("no etcd endpoint answers:{}", list(.0))]
     NoneAnswers(Vec<(String, Error)>),
 }
 
 impl ConnectError {
-    /// Whether trying again may help without anyone changing the settings.
+    /// Whether another attempt may succeed although the settings stay the same.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Config(_) | Self::Setup(_) => false,
-            // A wrong certificate authority or password does not get better by waiting.
+            // Waiting corrects neither a wrong certificate authority nor a wrong password.
             Self::NoneAnswers(answers) => answers
                 .iter()
                 .any(|(_, error)| error.is_retryable() && !error.is_about_certificates()),
@@ -87,17 +82,16 @@ fn list(answers: &[(String, Error)]) -> String {
 }
 
 impl Etcd {
-    /// Connects to the endpoints that answer; at least one must.
+    /// Connects to the configured endpoints that answer; at least one must.
     ///
     /// # Errors
-    /// [`ConnectError`], naming each endpoint and what became of it.
+    /// [`ConnectError`], with the error of each endpoint.
     pub async fn connect(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
         let credentials = config.load()?;
-        let options = config.connect_options(&credentials);
-        let configured = endpoints::configured(&config);
         let mut per_endpoint = BTreeMap::new();
-        let answers = endpoints::probe(&config, &options, &mut per_endpoint, configured).await;
-        let live = endpoints::answering(&answers);
+        let candidates = probe::configured(&config);
+        let answers = probe::probe(&config, &credentials, &mut per_endpoint, candidates).await;
+        let live = probe::answering(&answers);
         if live.is_empty() {
             let failed: Vec<_> = answers
                 .into_iter()
@@ -110,7 +104,7 @@ impl Etcd {
                 },
             );
         }
-        let connection = Connection::open(&live, options, credentials)
+        let connection = Connection::open(&config, &live, credentials)
             .await
             .map_err(ConnectError::Setup)?;
         Ok(Self(Arc::new(Shared {
@@ -125,7 +119,7 @@ impl Etcd {
         })))
     }
 
-    /// The limits and endpoints that this connection was made with.
+    /// The settings that this connection was made with.
     pub fn config(&self) -> &Config {
         &self.0.config
     }
@@ -135,13 +129,13 @@ impl Etcd {
         &self.0.metrics
     }
 
-    /// The endpoints in use now.
+    /// The endpoints in the balanced channel now.
     pub fn live_endpoints(&self) -> Vec<String> {
         self.0.live.borrow().clone()
     }
 
     pub(super) fn connection(&self) -> Arc<Connection> {
-        // A panic while the lock was held left a whole Connection behind: it is replaced in one assignment.
+        // The connection is replaced in one assignment, so it is whole even if a panic poisoned the lock.
         self.0
             .connection
             .read()
@@ -149,8 +143,8 @@ impl Etcd {
             .clone()
     }
 
-    /// One request, with the limit of the configuration, counted and timed. A token that went stale is
-    /// renewed and the request, which was not applied, sent once more.
+    /// Makes one request within the configured limit, counts and times it. A request that etcd refused for a stale token
+    /// was not applied: it is sent once more with a new token.
     pub(super) async fn call<T, F, Fut>(&self, operation: &'static str, attempt: F) -> Result<T, Error>
     where
         F: Fn(Arc<Connection>) -> Fut,
@@ -165,7 +159,7 @@ impl Etcd {
         }
     }
 
-    /// For what may be asked again.
+    /// The configured patience, counted from now.
     pub(super) fn patience(&self) -> Patience {
         Patience {
             until: Instant::now() + self.0.config.election_patience,
@@ -193,13 +187,8 @@ impl Etcd {
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let result = self
-            .within(
-                operation,
-                self.0.config.request_timeout,
-                attempt(self.connection()),
-            )
-            .await;
+        let limit = self.0.config.request_timeout;
+        let result = self.within(operation, limit, attempt(self.connection())).await;
         if result
             .as_ref()
             .is_err_and(|error| error.class == Class::Unavailable)
@@ -209,15 +198,15 @@ impl Etcd {
         result
     }
 
-    /// What is asked of one client, within this limit, counted and timed.
+    /// Makes one request over any client within `limit`, counts and times it.
     pub(super) async fn within<T>(
         &self,
         operation: &'static str,
         limit: Duration,
-        ask: impl Future<Output = Result<T, etcd_client::Error>>,
+        request: impl Future<Output = Result<T, etcd_client::Error>>,
     ) -> Result<T, Error> {
         let started = Instant::now();
-        let result = match tokio::time::timeout(limit, ask).await {
+        let result = match tokio::time::timeout(limit, request).await {
             Ok(result) => result.map_err(|error| Error::from_client(operation, error)),
             Err(_) => Err(Error::timed_out(operation, limit)),
         };
@@ -241,19 +230,19 @@ impl Etcd {
     }
 }
 
-/// What is asked while the members elect their leader, or while one of them goes, is asked again for a moment, if the
-/// configuration has patience for that.
+/// Repeats requests for a moment while the members elect their raft leader or one of them ends, if the configuration has
+/// patience for that.
 pub(super) struct Patience {
     until: Instant,
     delays: Delays,
 }
 
 impl Patience {
-    /// A read may be repeated whatever became of it, a write only if it was never proposed.
+    /// Whether the request may be repeated now: a read after any failure, a write only if it was never proposed.
     pub fn allows(&self, operation: &'static str, error: &Error) -> bool {
         let harmless = match operation {
             "range" | "member_list" => error.class == Class::Unavailable,
-            "txn" => error.is_refused_for_want_of_a_leader() || error.is_refused_connection(),
+            "txn" => error.is_refused_without_a_leader() || error.is_refused_connection(),
             _ => false,
         };
         harmless && Instant::now() < self.until
@@ -261,22 +250,5 @@ impl Patience {
 
     pub async fn wait(&mut self) {
         self.delays.wait().await;
-    }
-}
-
-impl Connection {
-    pub async fn open(
-        endpoints: &[String],
-        options: ConnectOptions,
-        credentials: Credentials,
-    ) -> Result<Self, Error> {
-        let client = Client::connect(endpoints, Some(options.clone()))
-            .await
-            .map_err(|error| Error::from_client("connect", error))?;
-        Ok(Self {
-            client,
-            options,
-            credentials,
-        })
     }
 }

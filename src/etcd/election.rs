@@ -1,8 +1,7 @@
-//! The election: plain transactions and watches, by the recipe of etcd's clientv3/concurrency, so that
-//! `etcdctl elect` takes part and listens.
+//! The election, by the recipe of etcd's clientv3/concurrency, so that `etcdctl elect` can take part and listen.
 //!
-//! Not the Election RPC: it does not notice that the candidate's own lease ended, and makes a leader without a
-//! key of it (REQ-E-1).
+//! It uses plain transactions and watches, not the Election RPC. The RPC does not notice that the candidate's own lease has
+//! ended, and can elect a candidate that has no key.
 
 use std::time::Duration;
 
@@ -17,67 +16,68 @@ use super::session::{Pulse, Session, SessionError};
 use super::txn::{Txn, TxnError};
 use super::watch::Watcher;
 
-/// Won: the session that holds the key, and the proof for writes. End it with [`Leadership::resign`].
+/// A won election: the session that holds the key, and the fence for writes. End it with [`Leadership::resign`].
 pub struct Leadership {
     session: Session,
     fence: Fence,
 }
 
 impl Leadership {
-    /// What every write of the leader carries.
+    /// The proof of leadership that every write of the leader carries.
     pub fn fence(&self) -> &Fence {
         &self.fence
     }
 
-    /// Resolves when the election key is gone although the lease may live: deleted by an operator, say. The next
-    /// candidate then leads, and nothing but this tells a leader that writes seldom.
+    /// Resolves when the election key is gone, even if the lease still lives: an operator may have deleted the key. The next
+    /// candidate then leads, and a leader that seldom writes notices it only by this.
     pub async fn key_lost(&self) {
         let Fence { key, term, .. } = &self.fence;
         let held = |found: &KeyValue| found.create_revision == *term;
         self.session.etcd().while_key(key, held).await;
     }
 
-    /// Gives leadership up: the lease is revoked, the next candidate leads. Only after all work has ended.
+    /// Gives up leadership: revokes the lease, so that the next candidate leads. Call it only after all work has ended
+    /// (INV-10).
     pub async fn resign(self) {
         self.session.close().await;
     }
 }
 
-/// Why a campaign ended without a leader.
+/// Why a campaign ended without a win.
 #[derive(Debug, thiserror::Error)]
 pub enum CampaignError {
-    /// The caller withdrew.
+    /// The caller withdrew the candidate.
     #[error("withdrawn")]
     Withdrawn,
-    /// No lease, so no candidate.
+    /// There is no lease for the candidate.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The candidate's lease ended, or its key was deleted, while it waited.
+    /// The candidate's lease ended or its key was deleted while it waited.
     #[error("the candidate's key or lease is gone")]
     CandidacyLost,
-    /// etcd did not take the candidate's key.
-    #[error("the candidate's key was not written: {0}")]
+    /// etcd did not write the candidate's key.
+    #[error("the candidate's key was not written")]
     Enter(#[from] TxnError),
-    /// The candidates cannot be read.
-    #[error("the candidates cannot be read: {0}")]
+    /// etcd did not list the candidates.
+    #[error("the candidates cannot be read")]
     Observe(#[from] Error),
 }
 
-/// Who leads, by the keys in etcd.
+/// A candidate, as its key in etcd shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// What the candidate wrote: its node id.
+    /// The value of its key: its node id.
     pub name: String,
-    /// Its key.
+    /// The whole key.
     pub key: Vec<u8>,
-    /// The lease of its key. A plain put takes the key off it, and then it ends with nobody: whoever entered later waits
-    /// until the key is deleted.
+    /// The lease of its key. A plain put detaches the key from its lease. Then no lease ends the key, and candidates that
+    /// entered later wait until it is deleted.
     pub lease: Option<LeaseId>,
-    /// Create revision of its key; the term of the one that leads.
+    /// The create revision of its key. The leader's is the term.
     pub entered: Revision,
 }
 
-/// All candidates, the leader first. `prefix` as in `etcdctl elect`, without a trailing slash.
+/// Lists all candidates, the leader first. `prefix` is that of `etcdctl elect`, without a trailing slash.
 ///
 /// # Errors
 /// [`Error`] if etcd did not answer.
@@ -93,11 +93,12 @@ pub async fn candidates(etcd: &Etcd, prefix: &str) -> Result<Vec<Candidate>, Err
     Ok(keys.into_iter().map(candidate).collect())
 }
 
-/// Stands for election below `prefix` until elected or withdrawn. Every way out but victory revokes the lease
-/// (REQ-E-2); a campaign that is to go on after an error starts anew, with a fresh lease.
+/// Stands for election below `prefix` until elected or withdrawn. Every other result than a win revokes the lease, so that
+/// no key is left behind that could win later. A caller that wants to continue after an error campaigns again, with a new
+/// lease.
 ///
 /// # Errors
-/// [`CampaignError`], with nothing left behind that could win later.
+/// [`CampaignError`]
 pub async fn campaign(
     etcd: &Etcd,
     prefix: &str,
@@ -116,7 +117,7 @@ pub async fn campaign(
         biased;
         () = withdraw.cancelled() => Err(CampaignError::Withdrawn),
         () = session.window().closed() => Err(CampaignError::CandidacyLost),
-        won = wait_for_office(etcd, prefix, &key, name, session.lease(), ttl) => won,
+        won = wait_until_first(etcd, prefix, &key, name, session.lease(), ttl) => won,
     };
     match won {
         Ok(term) if session.window().is_open() => {
@@ -134,9 +135,9 @@ pub async fn campaign(
     }
 }
 
-/// Puts the key and waits until no older one is left. The list that shows this is the confirmation too: it is
-/// linearizable, and holds the own key with its create revision and lease (INV-2).
-async fn wait_for_office(
+/// Writes the candidate's key and waits until no older one is left. The list that shows this also confirms the own key: it
+/// is linearizable and shows the key with its create revision and lease (INV-2).
+async fn wait_until_first(
     etcd: &Etcd,
     prefix: &str,
     key: &[u8],
@@ -147,7 +148,7 @@ async fn wait_for_office(
     let entry = Txn::new().when_absent(key).put_leased(key, name, lease);
     let term = match etcd.unfenced_entry(entry).await {
         Ok(term) => term,
-        // Whether it was applied is answered by the key itself, which nobody else writes.
+        // No other process writes this key, so the key itself shows whether the write was applied.
         Err(TxnError::Unknown(_) | TxnError::Conflict { .. }) => {
             let (own, _) = etcd.get(key).await?;
             own.filter(|own| own.lease == Some(lease))
@@ -185,9 +186,9 @@ async fn wait_for_office(
             watcher.open().await;
         }
         tokio::select! {
-            // Whatever changed, and also a compaction: look at the keys again.
+            // After any change, and after a compaction, list the keys again.
             _ = watcher.next() => {}
-            // Level-triggered, should a watch ever lie: once a TTL costs next to nothing.
+            // Level-triggered, in case a watch ever misses a change. One list per TTL costs little.
             () = tokio::time::sleep(poll) => {}
         }
     }
@@ -196,14 +197,14 @@ async fn wait_for_office(
 impl Etcd {
     #[expect(
         clippy::disallowed_methods,
-        reason = "a candidate has no fence yet; the key is absent or its own"
+        reason = "a candidate has no fence yet, and its key is absent or its own"
     )]
     async fn unfenced_entry(&self, entry: Txn) -> Result<Revision, TxnError> {
         self.unfenced(entry).await.map(|committed| committed.revision)
     }
 }
 
-/// The keys of all candidates below a prefix.
+/// The range that holds the keys of all candidates below a prefix.
 pub fn range_of(prefix: &str) -> KeyRange {
     KeyRange::prefix(format!("{prefix}/"))
 }

@@ -1,43 +1,44 @@
-//! Errors of etcd, sorted in one table by what follows from them.
+//! Errors of requests to etcd. One table gives each a class, which says what follows from it.
 
 use std::time::Duration;
 
 use tonic::Code;
 
+use crate::causes;
 use crate::grpc_code;
 
 /// What a failed request means for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// No answer, or an answer that says "not now". A write may have been applied all the same.
+    /// etcd gave no answer, or one that means "not now". A write may still have been applied.
     Unavailable,
-    /// The token is no longer good; another one helps. Nothing was applied.
+    /// The token is no longer valid, and a new one is needed. Nothing was applied.
     StaleToken,
-    /// The user may not do this, or is not who it claims to be.
+    /// The user lacks the permission, or its password is wrong. Nothing was applied.
     Denied,
-    /// The revision asked for is compacted away.
+    /// The requested revision is compacted.
     Compacted,
-    /// The lease is gone.
+    /// The lease does not exist (any more).
     LeaseNotFound,
-    /// Larger than etcd or this client takes in one message.
+    /// The message is larger than etcd or this client accepts.
     TooLarge,
     /// etcd is out of space or asks to slow down. Nothing was applied.
     Exhausted,
-    /// Anything else that etcd said no to. Nothing was applied.
+    /// etcd refused the request for any other reason. Nothing was applied.
     Refused,
-    /// This client's own settings do not allow a connection (certificates, addresses).
+    /// The client's own settings do not allow a connection (certificates, addresses).
     Settings,
 }
 
-/// A request to etcd that failed.
+/// A failed request to etcd.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("etcd {operation}: {message}")]
 pub struct Error {
     /// `range`, `txn`, `lease_grant`, …
     pub operation: &'static str,
-    /// gRPC code by its name.
+    /// The gRPC code by its name.
     pub code: &'static str,
-    /// What follows from it.
+    /// What the failure means for the caller.
     pub class: Class,
     message: String,
 }
@@ -50,9 +51,12 @@ impl Error {
                 let (code, message) = (status.code(), status.message());
                 Self::from_status(operation, code, message, std::error::Error::source(&status))
             }
-            E::TransportError(error) => {
-                Self::new(operation, "Unavailable", Class::Unavailable, with_sources(&error))
-            }
+            E::TransportError(error) => Self::new(
+                operation,
+                "Unavailable",
+                Class::Unavailable,
+                causes::chain(&error),
+            ),
             E::IoError(error) => Self::new(operation, "Unavailable", Class::Unavailable, error.to_string()),
             // The client library reports a keep-alive answered with TTL 0 in words only.
             E::LeaseKeepAliveError(text) if text.contains("not found") => {
@@ -78,9 +82,9 @@ impl Error {
         message: &str,
         source: Option<&(dyn std::error::Error + 'static)>,
     ) -> Self {
-        // What the transport says itself, such as "transport error", has causes; what etcd says has none.
+        // A status made by the transport ("transport error") has causes; one sent by etcd has none.
         let text = match source {
-            Some(source) => with_sources(source),
+            Some(source) => causes::chain(source),
             None if message.is_empty() => grpc_code::name(code).to_owned(),
             None => message.to_owned(),
         };
@@ -101,12 +105,12 @@ impl Error {
         }
     }
 
-    /// What etcd, or the transport, said.
+    /// The text of etcd or of the transport.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether the same request may succeed later without anyone changing anything.
+    /// Whether the same request may succeed later although nothing else changes.
     pub fn is_retryable(&self) -> bool {
         match self.class {
             Class::Unavailable | Class::StaleToken | Class::Exhausted => true,
@@ -119,8 +123,8 @@ impl Error {
         }
     }
 
-    /// Whether TLS failed for who the two sides are. By the texts of rustls: for the server's certificate, for the
-    /// alerts by which a server refuses the client's, and for a client's key that is not its certificate's.
+    /// Whether TLS failed for a certificate. Goes by the texts of rustls: for the server's certificate, for the alerts by
+    /// which a server refuses the client's, and for a client key that does not match its certificate.
     pub fn is_about_certificates(&self) -> bool {
         const TEXTS: [&str; 8] = [
             "invalid peer certificate",
@@ -135,7 +139,7 @@ impl Error {
         TEXTS.iter().any(|text| self.message.contains(text))
     }
 
-    /// Whether the other side ended the connection without a word.
+    /// Whether the other side ended the connection without a reason.
     pub fn is_hangup(&self) -> bool {
         const TEXTS: [&str; 4] = [
             "connection closed",
@@ -146,30 +150,30 @@ impl Error {
         self.class == Class::Unavailable && TEXTS.iter().any(|text| self.message.contains(text))
     }
 
-    /// Whether etcd had no leader, or another one, at that moment: in a healthy cluster a matter of a second.
+    /// Whether the members had no raft leader or were changing it. In a healthy cluster that lasts about a second.
     pub fn is_between_leaders(&self) -> bool {
         const TEXTS: [&str; 2] = ["etcdserver: no leader", "etcdserver: leader changed"];
         TEXTS.iter().any(|text| self.message.contains(text))
     }
 
-    /// Whether the member that was asked refused before it did anything, as it knew of no leader. That is what requests
-    /// that ask for a leader get, and for reads and transactions this text has no other meaning.
-    pub fn is_refused_for_want_of_a_leader(&self) -> bool {
+    /// Whether the member refused the request before it did anything, since it knew no raft leader. Requests that require a
+    /// leader get this text, and for reads and transactions it has no other meaning.
+    pub fn is_refused_without_a_leader(&self) -> bool {
         self.message.contains("etcdserver: no leader")
     }
 
-    /// Whether no connection came about, so that nothing was sent. By the text of the HTTP library.
+    /// Whether no connection was made, so that nothing was sent. Goes by the text of the HTTP library.
     pub fn is_refused_connection(&self) -> bool {
         self.class == Class::Unavailable && self.message.contains("tcp connect error")
     }
 
-    /// Whether a write that ended so may have been applied.
+    /// Whether a write that failed with this may have been applied.
     pub fn outcome_unknown(&self) -> bool {
         self.class == Class::Unavailable
     }
 }
 
-/// The one table. Texts are etcd's own, from api/v3rpc/rpctypes/error.go, the same from 3.4 to 3.6.
+/// The table. Its texts are etcd's own, from api/v3rpc/rpctypes/error.go, and the same from 3.4 to 3.6.
 fn classify(code: Code, message: &str) -> Class {
     const TEXTS: &[(&str, Class)] = &[
         ("required revision has been compacted", Class::Compacted),
@@ -187,7 +191,7 @@ fn classify(code: Code, message: &str) -> Class {
         ("message length too large", Class::TooLarge),
         ("database space exceeded", Class::Exhausted),
         ("too many requests", Class::Exhausted),
-        // A follower that has not caught up with the revision of a page; it will.
+        // A raft follower that has yet to reach the revision of a page.
         ("required revision is a future revision", Class::Exhausted),
     ];
     if let Some((_, class)) = TEXTS.iter().find(|(text, _)| message.contains(text)) {
@@ -214,27 +218,12 @@ fn classify(code: Code, message: &str) -> Class {
     }
 }
 
-/// The chain of causes in one line: a transport error alone says only "transport error".
-fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        // A wrapper often repeats what it wraps.
-        if !parts.iter().any(|part| part.contains(&text)) {
-            parts.push(text);
-        }
-        next = error.source();
-    }
-    parts.join(": ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn each_text_of_etcd_falls_into_its_class() {
+    fn each_text_of_etcd_has_its_class() {
         for (code, message, class) in [
             (
                 Code::OutOfRange,
@@ -312,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_write_without_an_answer_has_an_unknown_outcome() {
+    fn only_an_unanswered_write_has_an_unknown_outcome() {
         let unanswered = Error::timed_out("txn", Duration::from_secs(5));
         assert!(unanswered.outcome_unknown() && unanswered.is_retryable());
         let denied = Error::new("txn", "PermissionDenied", Class::Denied, String::new());

@@ -6,8 +6,8 @@ use super::kv::Revision;
 use super::session::Window;
 use super::txn::{Committed, Txn, TxnError};
 
-/// Leadership of one term. Only the election makes one; who holds it may write as the leader while the election
-/// key exists with the create revision that the term was won with.
+/// Leadership of one term. Only the election makes one. Its holder may write as the leader while the election key exists
+/// with the create revision with which the term was won.
 #[derive(Clone, Debug)]
 pub struct Fence {
     pub(super) key: Vec<u8>,
@@ -31,18 +31,18 @@ impl Fence {
     }
 }
 
-/// Why a fenced transaction did not commit. The three are told apart because three different things follow.
+/// Why a fenced transaction did not commit. A different reaction follows from each variant.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FencedError {
-    /// The term is over; nothing was written, and nothing ever will be under this fence.
+    /// The term is over. Nothing was written, and nothing ever will be under this fence.
     #[error("leadership is lost (term {0})")]
     LostLeadership(Revision),
-    /// A compare other than the fence did not hold; nothing was written. Read again, then decide.
-    #[error("something that was read has changed meanwhile")]
+    /// A compare other than the fence did not hold. Nothing was written. Read again, then decide.
+    #[error("something changed since it was read")]
     Conflict,
-    /// No answer: it may have been written. Never repeated blindly: read again, then decide.
-    #[error("the outcome is unknown: {0}")]
-    Unknown(Error),
+    /// etcd gave no answer: the writes may have been made. Never repeat them blindly: read again, then decide.
+    #[error("the outcome is unknown")]
+    Unknown(#[source] Error),
     /// etcd refused it; nothing was written.
     #[error(transparent)]
     Failed(Error),
@@ -54,8 +54,8 @@ pub enum Stop {
     /// The term is over: the controller ends.
     #[error("leadership is lost")]
     LostLeadership,
-    /// Something that was read has changed: read again at once, then decide again.
-    #[error("something that was read has changed meanwhile")]
+    /// Something changed since it was read: read again at once, then decide again.
+    #[error("something changed since it was read")]
     Stale,
     /// etcd did not answer or refused, and a write may have been made: read again after a delay, then decide again.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Reads, in the vocabulary of this crate.
+//! Reads, and the types for keys, revisions, leases and members.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use etcd_client::GetOptions;
 use super::connect::{Etcd, LARGEST_MESSAGE};
 use super::error::{Class, Error};
 
-/// A revision of the etcd store; absent keys compare as revision 0.
+/// A revision of the etcd store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub i64);
 
 impl Revision {
-    /// What an absent key compares as.
+    /// The revision that an absent key has in compares: 0.
     pub const ABSENT: Self = Self(0);
 
-    /// The one after.
+    /// The revision after this one.
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -27,7 +27,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// An etcd lease. Prints as etcdctl prints it: hexadecimal, lower case.
+/// The id of an etcd lease. Prints like in etcdctl: hexadecimal, lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseId(pub i64);
 
@@ -37,7 +37,7 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// A member of the etcd cluster. Prints as 16 hexadecimal digits, lower case; etcdctl leaves leading zeros out.
+/// The id of a member of the etcd cluster. Prints as 16 hexadecimal digits, lower case; etcdctl omits leading zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
@@ -52,13 +52,13 @@ impl fmt::Display for MemberId {
 pub struct KeyValue {
     /// The whole key, prefix included.
     pub key: Vec<u8>,
-    /// Its value.
+    /// The value as stored.
     pub value: Vec<u8>,
-    /// When the key came to be.
+    /// The revision at which the key was created. A key that is deleted and written again gets a new one.
     pub create_revision: Revision,
-    /// When it was last written.
+    /// The revision of the last write.
     pub mod_revision: Revision,
-    /// The lease that it ends with.
+    /// The lease whose end deletes the key.
     pub lease: Option<LeaseId>,
 }
 
@@ -76,7 +76,7 @@ impl KeyValue {
     }
 }
 
-/// Keys from `start` (in it) to `end` (not in it).
+/// The keys from `start`, included, to `end`, excluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     pub(super) start: Vec<u8>,
@@ -84,22 +84,22 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// All keys that begin with `prefix`, which is not empty.
+    /// All keys that begin with `prefix`, which must not be empty.
     pub fn prefix(prefix: impl Into<Vec<u8>>) -> Self {
         let start = prefix.into();
         let mut end = start.clone();
-        // The least key after all of them: the last byte that can grow grows, the rest goes.
+        // The end is the least key after them: the last byte below 0xff plus one, without what follows it.
         while let Some(last) = end.pop() {
             if last < u8::MAX {
                 end.push(last + 1);
                 return Self { start, end };
             }
         }
-        // Nothing can grow: to the end of the key space, which etcd writes as one zero byte.
+        // Every byte is 0xff: the range reaches the end of the key space, for which etcd takes one zero byte.
         Self { start, end: vec![0] }
     }
 
-    /// From the first key of this range to the last of `last`, with whatever lies between them.
+    /// From the first key of this range to the last of `last`, with every key between the two.
     #[must_use]
     pub fn through(self, last: Self) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl KeyRange {
         }
     }
 
-    /// The first key that it can hold: for a prefix, the prefix.
+    /// The first key of the range; of a prefix's range, the prefix itself.
     pub fn start(&self) -> &[u8] {
         &self.start
     }
@@ -119,7 +119,7 @@ impl KeyRange {
         *self.start <= *key && (self.end == [0] || *key < *self.end)
     }
 
-    /// This one key.
+    /// Only this key.
     pub fn key(key: impl Into<Vec<u8>>) -> Self {
         let start = key.into();
         let mut end = start.clone();
@@ -129,7 +129,7 @@ impl KeyRange {
 }
 
 impl Etcd {
-    /// One key, read linearizably, and the revision of the store at that moment.
+    /// Reads one key linearizably; with the revision of the store at that moment.
     ///
     /// # Errors
     /// [`Error`] if etcd did not answer with a result.
@@ -144,7 +144,7 @@ impl Etcd {
         Ok((response.kvs().first().cloned().map(KeyValue::take), revision))
     }
 
-    /// A whole range, in key order, at one revision. For ranges that may be large use [`Etcd::pages`].
+    /// Reads a whole range at one revision, in key order. Large ranges are for [`Etcd::pages`].
     ///
     /// # Errors
     /// [`Error`] if etcd did not answer with a result.
@@ -157,7 +157,7 @@ impl Etcd {
         Ok((all, pages.revision()))
     }
 
-    /// How many keys a range holds.
+    /// Counts the keys of a range; with the revision of the store at that moment.
     ///
     /// # Errors
     /// [`Error`] if etcd did not answer with a result.
@@ -175,7 +175,7 @@ impl Etcd {
         ))
     }
 
-    /// A range in pages, all at the revision of the first, which is read linearizably.
+    /// Reads a range in pages, all at the revision of the first page, which is read linearizably.
     pub fn pages(&self, range: KeyRange) -> Pages {
         Pages {
             etcd: self.clone(),
@@ -187,10 +187,10 @@ impl Etcd {
     }
 }
 
-/// Keys a page: about 2 MB of node records, well below what etcd sends in one message.
+/// Keys per page: about 2 MB of node records, well below what fits into one message.
 const PAGE: i64 = 10_000;
 
-/// A large range, page by page. See [`Etcd::pages`].
+/// A read of a range, page by page. See [`Etcd::pages`].
 pub struct Pages {
     etcd: Etcd,
     next: Option<Vec<u8>>,
@@ -200,17 +200,17 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// The next page; `None` after the last. A page may be asked for again after an error.
+    /// Reads the next page; `None` after the last. After an error the call reads the same page again.
     ///
     /// # Errors
-    /// [`Error`] if etcd did not answer; of class [`Class::Compacted`] if the revision is gone meanwhile.
+    /// [`Error`] if etcd did not answer; of class [`Class::Compacted`] if the revision of the pages is compacted.
     pub async fn next(&mut self) -> Result<Option<Vec<KeyValue>>, Error> {
         loop {
             let Some(start) = self.next.clone() else {
                 return Ok(None);
             };
             match self.read(start).await {
-                // Values far larger than expected: smaller pages, down to single keys.
+                // The values are larger than expected: smaller pages, down to single keys.
                 Err(error) if error.class == Class::TooLarge && self.limit > 1 => self.limit /= 8,
                 result => return result.map(Some),
             }
@@ -261,7 +261,8 @@ impl Pages {
 }
 
 pub(super) fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> Revision {
-    // etcd sends a header with every response; one without dates nothing, and revision 0 admits nothing.
+    // etcd sends a header with every response. Without one the revision is unknown, and with 0 no compare holds for a
+    // key that exists.
     Revision(header.map_or(0, etcd_client::ResponseHeader::revision))
 }
 

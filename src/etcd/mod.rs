@@ -1,16 +1,19 @@
-//! Everything that talks to etcd, and the only place that names `etcd_client`.
+//! Everything that talks to etcd. Only these files name `etcd_client`.
 //!
-//! [`Etcd`] is the connection: limits on every call, endpoints that follow the member list. On it stand the
-//! [`Session`] (a lease and its keep-alive), the [`election`] that makes a [`Fence`], and the [`Watcher`].
+//! [`Etcd`] is the connection, with a limit on every call and endpoints that follow the member list. Built on it are the
+//! [`Session`] (a lease with its keep-alive), the [`election`], which makes a [`Fence`], and the [`Watcher`].
 
+mod alert;
 mod config;
 mod connect;
+mod connection;
 pub mod election;
 mod endpoints;
 mod error;
 mod fence;
 mod kv;
 pub mod members;
+mod probe;
 pub mod session;
 mod txn;
 mod watch;

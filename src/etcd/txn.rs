@@ -1,4 +1,4 @@
-//! Transactions: compares, then writes, with outcomes told apart.
+//! Transactions: compares, then writes. Their results say whether anything was written.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, TxnOp, TxnOpResponse};
 
@@ -6,7 +6,7 @@ use super::connect::Etcd;
 use super::error::Error;
 use super::kv::{KeyRange, LeaseId, Revision, revision_of};
 
-/// Writes that are made all together, if all compares hold, or not at all.
+/// Writes that etcd makes together if every compare holds, and else not at all.
 ///
 /// etcd takes up to 128 compares and 128 writes (`--max-txn-ops`) and 1.5 MiB a request.
 #[derive(Clone, Debug, Default)]
@@ -16,32 +16,32 @@ pub struct Txn {
     writes: Vec<TxnOp>,
 }
 
-/// A transaction that was made.
+/// A committed transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The revision of every write in it.
+    /// The revision of all its writes.
     pub revision: Revision,
 }
 
-/// Why a transaction was not made, or may not have been.
+/// Why a transaction was not committed, or may not have been.
 #[derive(Debug, thiserror::Error)]
 pub enum TxnError {
     /// A compare did not hold; nothing was written.
-    #[error("something that was read has changed meanwhile")]
+    #[error("something changed since it was read")]
     Conflict {
-        /// Create revision, at that moment, of the key named first; absent keys have [`Revision::ABSENT`].
+        /// The create revision of the first compare's key at that moment; [`Revision::ABSENT`] if there is no such key.
         first_key_created: Revision,
     },
-    /// No answer: it may have been written.
-    #[error("the outcome is unknown: {0}")]
-    Unknown(Error),
+    /// etcd gave no answer: the writes may have been made.
+    #[error("the outcome is unknown")]
+    Unknown(#[source] Error),
     /// etcd refused it; nothing was written.
     #[error(transparent)]
     Failed(Error),
 }
 
 impl Txn {
-    /// Without compares and writes.
+    /// A transaction without compares and writes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -52,7 +52,7 @@ impl Txn {
         self
     }
 
-    /// The fence: put before every other compare, and the key whose state a refusal reports.
+    /// Adds the fence: the first of all compares, on the key whose state a refusal reports.
     pub(super) fn first_created_at(mut self, key: &[u8], revision: Revision) -> Self {
         self.first_key = Some(key.to_vec());
         self.compares
@@ -60,32 +60,33 @@ impl Txn {
         self
     }
 
-    /// If the key does not exist.
+    /// Requires that the key does not exist.
     #[must_use]
     pub fn when_absent(self, key: &[u8]) -> Self {
         self.when(key, Compare::create_revision(key, CompareOp::Equal, 0))
     }
 
-    /// If the key came to be at this revision and has existed since.
+    /// Requires that the key was created at this revision and has existed since.
     #[must_use]
     pub fn when_created_at(self, key: &[u8], revision: Revision) -> Self {
         self.when(key, Compare::create_revision(key, CompareOp::Equal, revision.0))
     }
 
-    /// If the key was last written at this revision; with [`Revision::ABSENT`], if it does not exist.
+    /// Requires that the last write of the key was at this revision; with [`Revision::ABSENT`], that the key does not
+    /// exist.
     #[must_use]
     pub fn when_unchanged(self, key: &[u8], mod_revision: Revision) -> Self {
         self.when(key, Compare::mod_revision(key, CompareOp::Equal, mod_revision.0))
     }
 
-    /// If the key exists.
+    /// Requires that the key exists.
     #[must_use]
     pub fn when_present(self, key: &[u8]) -> Self {
         self.when(key, Compare::create_revision(key, CompareOp::Greater, 0))
     }
 
-    /// If no key that is in the range now was written after this revision. Deletes do not show. Costs etcd a
-    /// read of the whole range.
+    /// Requires that no key of the range was written after this revision. Does not see deletes. Costs etcd a read of the
+    /// whole range.
     #[must_use]
     pub fn when_range_unwritten_since(self, range: &KeyRange, revision: Revision) -> Self {
         let compare = Compare::mod_revision(range.start.clone(), CompareOp::Less, revision.next().0)
@@ -93,7 +94,7 @@ impl Txn {
         self.when(&range.start, compare)
     }
 
-    /// If the range holds no key. Costs etcd a read of the whole range.
+    /// Requires that the range holds no key. Costs etcd a read of the whole range.
     #[must_use]
     pub fn when_range_empty(self, range: &KeyRange) -> Self {
         let compare =
@@ -108,7 +109,7 @@ impl Txn {
         self
     }
 
-    /// Writes a key that ends with the lease.
+    /// Writes a key and attaches it to the lease, whose end deletes it.
     #[must_use]
     pub fn put_leased(mut self, key: &[u8], value: impl Into<Vec<u8>>, lease: LeaseId) -> Self {
         self.writes.push(TxnOp::put(
@@ -119,7 +120,7 @@ impl Txn {
         self
     }
 
-    /// Writes a key that exists, on whatever lease it is.
+    /// Writes a key that must exist, and keeps it on the lease that it has.
     #[must_use]
     pub fn put_keeping_lease(mut self, key: &[u8], value: impl Into<Vec<u8>>) -> Self {
         self.writes.push(TxnOp::put(
@@ -146,19 +147,20 @@ impl Txn {
         self
     }
 
-    /// How many writes it has.
+    /// The number of writes, each range delete counted once.
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Whether it writes nothing.
+    /// Whether the transaction writes nothing.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 }
 
 impl Etcd {
-    /// Commits a transaction of someone who is not the leader: a command of an operator, a lease's owner.
+    /// Commits a transaction without a fence. For those that do not act as the leader: operators' commands and owners of
+    /// leases.
     ///
     /// # Errors
     /// [`TxnError`]; its variants say whether anything may have been written.

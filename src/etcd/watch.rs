@@ -1,8 +1,10 @@
-//! A watch that goes on: over broken connections, silent ones and members cut off from their cluster.
+//! A watch that continues over broken connections, silent ones and members cut off from their cluster.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use etcd_client::{WatchOptions, WatchStream};
+use etcd_client::{WatchOptions, WatchResponse, WatchStream};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use tracing::{debug, warn};
 
 use super::connect::{Etcd, LARGEST_MESSAGE};
@@ -14,19 +16,19 @@ use crate::retry::Delays;
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was written.
+    /// The key was written.
     Put(KeyValue),
-    /// It was deleted, or its lease ended.
+    /// The key was deleted, or its lease ended.
     Delete {
-        /// Which key.
+        /// The whole key.
         key: Vec<u8>,
-        /// When.
+        /// The revision of the deletion.
         revision: Revision,
     },
 }
 
 impl Event {
-    /// When it happened.
+    /// The revision of the change.
     pub fn revision(&self) -> Revision {
         match self {
             Self::Put(kv) => kv.mod_revision,
@@ -43,170 +45,216 @@ impl Event {
     }
 }
 
-/// What a watch brings.
+/// What a watch returns.
 #[derive(Debug)]
 pub enum Watched {
-    /// Changes, oldest first, none left out, none twice.
+    /// Changes, oldest first. None is left out, none comes twice.
     Events(Vec<Event>),
-    /// Changes are lost: compacted, or more at once than one message can hold. List anew: the watch goes on at a
-    /// revision that such a list is at or past, so that nothing after it is missed.
+    /// Changes are lost: compacted, or more at once than one message can hold. List the range again. The watch continues
+    /// at a revision that such a list has reached, so that nothing after the list is missed.
     Compacted,
 }
 
-/// A watch over a range. Never fails: it reopens, with growing delays, from where it was.
+/// A watch over a range. Never fails: it reopens, after growing delays, where it was.
+///
+/// The watcher owns what it has begun: its requests, delays and deadlines outlive the future of [`Watcher::next`], and the
+/// next call continues them. A caller may therefore drop that future as often as it likes.
 pub struct Watcher {
-    etcd: Etcd,
-    range: KeyRange,
-    /// The first revision whose changes were not told yet.
-    next: Revision,
-    /// Whether to open one revision earlier: see [`Watcher::start`].
-    from_before: bool,
-    stream: Option<WatchStream>,
-    asked_for_life: bool,
-    /// Whether the token was renewed since the last delay: once is enough to try it.
-    renewed_token: bool,
-    delays: Delays,
+    /// Of a [`Watch`]; never ends. The first step is the first attempt to open the stream.
+    steps: BoxStream<'static, Option<Watched>>,
+    first_step_done: bool,
 }
 
 impl Watcher {
-    /// Watches from `from`, that revision's changes included. Nothing is sent before [`Watcher::next`] or
+    /// Watches from `from`, the changes at that revision included. Sends nothing before [`Watcher::next`] or
     /// [`Watcher::open`].
     pub fn new(etcd: &Etcd, range: KeyRange, from: Revision) -> Self {
-        Self {
+        let watch = Watch {
             etcd: etcd.clone(),
             range,
             next: from,
             from_before: false,
             stream: None,
-            asked_for_life: false,
+            opened: Instant::now(),
+            asked_for_progress: false,
             renewed_token: false,
+            pause: None,
             delays: Delays::etcd(),
+        };
+        let steps = stream::unfold(watch, |mut watch| async {
+            let step = watch.step().await;
+            Some((step, watch))
+        });
+        Self {
+            steps: Box::pin(steps),
+            first_step_done: false,
         }
     }
 
-    /// Opens the watch now, so that it is served at once when the first change comes: one that is opened later
-    /// at a past revision waits for etcd's next sync, up to 100 ms.
+    /// Opens the watch now, so that etcd serves it at once when the first change comes. A watch that is opened later at a
+    /// past revision waits for etcd's next sync, up to 100 ms. Makes one attempt; [`Watcher::next`] makes the others.
     pub async fn open(&mut self) {
-        if self.stream.is_none() {
-            match self.try_open().await {
-                Ok(stream) => self.stream = Some(stream),
-                Err(error) => debug!("opening a watch failed, to be tried again: {error}"),
-            }
+        if !self.first_step_done {
+            let _ = self.steps.next().await;
+            self.first_step_done = true;
         }
     }
 
-    /// The next changes. Safe to cancel: nothing is lost.
+    /// The next changes. Safe to cancel.
     pub async fn next(&mut self) -> Watched {
+        self.open().await;
         loop {
-            let Some(stream) = &mut self.stream else {
-                match self.try_open().await {
-                    Ok(stream) => self.stream = Some(stream),
-                    Err(error) => {
-                        warn!("watching etcd failed, to be tried again: {error}");
-                        self.from_before = true;
-                        self.delays.wait().await;
-                    }
-                }
-                continue;
-            };
-            let silence = self.etcd.config().watch_silence;
-            match tokio::time::timeout(silence, stream.message()).await {
-                Ok(Ok(Some(response))) => {
-                    self.asked_for_life = false;
-                    if response.compact_revision() > 0 {
-                        return self.skip_past(Revision(response.compact_revision()), "compacted");
-                    }
-                    if response.canceled() {
-                        let reason = response.cancel_reason().to_owned();
-                        warn!("etcd ended a watch, opening it anew: {reason}");
-                        // Older releases call a token that they no longer know a missing permission.
-                        let denied = ["auth", "Unauthenticated", "permission denied"];
-                        let denied = denied.iter().any(|text| reason.contains(text));
-                        if denied && !self.renewed_token && self.etcd.renew_token().await.is_ok() {
-                            // At once: after a delay the fresh one may have expired as well.
-                            self.renewed_token = true;
-                            self.from_before = true;
-                            self.stream = None;
-                            self.count("canceled");
-                            continue;
-                        }
-                        self.reopen("canceled").await;
-                        continue;
-                    }
-                    if response.created() && !self.from_before && revision_of(response.header()) >= self.next
-                    {
-                        // Not from the present after all.
-                        self.stream = None;
-                        self.from_before = true;
-                        continue;
-                    }
-                    let events: Vec<Event> = response
-                        .events()
-                        .iter()
-                        .filter_map(event_of)
-                        .filter(|event| event.revision() >= self.next)
-                        .collect();
-                    // By the events alone: before etcd 3.4.25 the header of a progress notification could run
-                    // ahead of events still to come (etcd issue 15220).
-                    let Some(last) = events.last() else { continue };
-                    self.next = last.revision().next();
-                    self.delays.reset();
-                    return Watched::Events(events);
-                }
-                Ok(Ok(None)) => self.reopen("closed").await,
-                Ok(Err(error)) => {
-                    let error = Error::from_client("watch", error);
-                    debug!("a watch broke: {error}");
-                    if error.class == Class::TooLarge
-                        && let Ok((_, now)) = self.etcd.get(&self.range.start).await
-                    {
-                        // etcd sends what a late watch missed in batches of 1,000 revisions, whatever their size;
-                        // it would send the same one again and again.
-                        return self.skip_past(now, "too_large");
-                    }
-                    self.etcd.0.recheck.notify_one();
-                    self.reopen("error").await;
-                }
-                Err(_) if !self.asked_for_life && request_progress(stream, silence).await => {
-                    self.asked_for_life = true;
-                }
-                Err(_) => {
-                    self.etcd.0.recheck.notify_one();
-                    self.reopen("silent").await;
-                }
+            if let Some(Some(watched)) = self.steps.next().await {
+                return watched;
+            }
+        }
+    }
+}
+
+/// After a stream that lasted this long the delays start again from the first. The longest delay is as long, so that a
+/// stream which breaks each time is opened no more often than one that cannot be opened at all.
+const CALM: Duration = Duration::from_secs(5);
+
+/// The state of a [`Watcher`] between two steps. No step is ever cancelled.
+struct Watch {
+    etcd: Etcd,
+    range: KeyRange,
+    /// The first revision whose changes were not returned yet.
+    next: Revision,
+    /// Whether to open one revision earlier: see [`Watch::start`].
+    from_before: bool,
+    stream: Option<WatchStream>,
+    /// When the stream was opened.
+    opened: Instant,
+    asked_for_progress: bool,
+    /// Whether the token was renewed since the last delay. One attempt at that is enough.
+    renewed_token: bool,
+    /// Before the stream is opened again.
+    pause: Option<Duration>,
+    delays: Delays,
+}
+
+impl Watch {
+    /// Opens the stream, or takes one message from it.
+    async fn step(&mut self) -> Option<Watched> {
+        let Some(stream) = &mut self.stream else {
+            self.open().await;
+            return None;
+        };
+        let silence = self.etcd.config().watch_silence;
+        match tokio::time::timeout(silence, stream.message()).await {
+            Ok(Ok(Some(response))) => self.on_response(response).await,
+            Ok(Ok(None)) => {
+                self.reopen("closed");
+                None
+            }
+            Ok(Err(error)) => self.on_error(Error::from_client("watch", error)).await,
+            Err(_) if !self.asked_for_progress && request_progress(stream, silence).await => {
+                self.asked_for_progress = true;
+                None
+            }
+            Err(_) => {
+                self.etcd.0.recheck.notify_one();
+                self.reopen("silent");
+                None
             }
         }
     }
 
-    /// Goes on after `revision`, which a list made from now on is at or past, so that whoever waits in a loop does
-    /// not meet the same gap at every turn (INV-9).
+    async fn open(&mut self) {
+        if let Some(pause) = self.pause.take() {
+            tokio::time::sleep(pause).await;
+        }
+        match self.try_open().await {
+            Ok(stream) => {
+                self.stream = Some(stream);
+                self.opened = Instant::now();
+            }
+            Err(error) => {
+                warn!("opening a watch failed, trying again: {error}");
+                self.from_before = true;
+                self.pause = Some(self.delays.next_delay());
+            }
+        }
+    }
+
+    async fn on_response(&mut self, response: WatchResponse) -> Option<Watched> {
+        self.asked_for_progress = false;
+        if response.compact_revision() > 0 {
+            return Some(self.skip_past(Revision(response.compact_revision()), "compacted"));
+        }
+        if response.canceled() {
+            self.on_canceled(response.cancel_reason()).await;
+            return None;
+        }
+        if response.created() && !self.from_before && revision_of(response.header()) >= self.next {
+            // The watch starts in the past.
+            self.stream = None;
+            self.from_before = true;
+            return None;
+        }
+        let events: Vec<Event> = response
+            .events()
+            .iter()
+            .filter_map(event_of)
+            .filter(|event| event.revision() >= self.next)
+            .collect();
+        // The watch advances by events alone: before etcd 3.4.25 the header of a progress notification could run ahead of
+        // events still to come (etcd issue 15220).
+        self.next = events.last()?.revision().next();
+        self.delays.reset();
+        Some(Watched::Events(events))
+    }
+
+    async fn on_canceled(&mut self, reason: &str) {
+        warn!("etcd ended a watch, reopening it: {reason}");
+        // Older releases report a token that they no longer know as a missing permission.
+        let denied = ["auth", "Unauthenticated", "permission denied"];
+        let denied = denied.iter().any(|text| reason.contains(text));
+        if denied && !self.renewed_token && self.etcd.renew_token().await.is_ok() {
+            // Reopens without a delay, in which the new token might expire as well.
+            self.close("canceled");
+            self.renewed_token = true;
+        } else {
+            self.reopen("canceled");
+        }
+    }
+
+    async fn on_error(&mut self, error: Error) -> Option<Watched> {
+        debug!("a watch broke: {error}");
+        if error.class == Class::TooLarge
+            && let Ok((_, now)) = self.etcd.get(&self.range.start).await
+        {
+            // etcd sends what a late watch missed in batches of 1,000 revisions, whatever their size. It would send the
+            // same batch again and again.
+            return Some(self.skip_past(now, "too_large"));
+        }
+        self.etcd.0.recheck.notify_one();
+        self.reopen("error");
+        None
+    }
+
+    /// Continues after `revision`, which a list made from now on has reached, so that a caller that lists again does not
+    /// meet the same gap at every turn (INV-9).
     fn skip_past(&mut self, revision: Revision, reason: &'static str) -> Watched {
-        self.stream = None;
-        self.asked_for_life = false;
-        self.from_before = true;
+        self.close(reason);
         self.next = self.next.max(revision.next());
-        self.count(reason);
         Watched::Compacted
     }
 
-    /// The revision to open at. From the past it is one that was told already, whose changes are left out: opened at
-    /// the compacted revision itself, a watch does not report the compaction, but the deletes of that revision are
-    /// gone in many releases (etcd issues 18089 and 19179).
-    fn start(&self) -> Revision {
-        // 0 would mean from now on; at 1 a store is empty.
-        Revision((self.next.0 - i64::from(self.from_before)).max(1))
-    }
-
-    async fn reopen(&mut self, reason: &'static str) {
-        self.stream = None;
-        self.asked_for_life = false;
-        self.from_before = true;
+    fn reopen(&mut self, reason: &'static str) {
+        self.close(reason);
         self.renewed_token = false;
-        self.count(reason);
-        self.delays.wait().await;
+        if self.opened.elapsed() > CALM {
+            self.delays.reset();
+        }
+        self.pause = Some(self.delays.next_delay());
     }
 
-    fn count(&self, reason: &'static str) {
+    fn close(&mut self, reason: &'static str) {
+        self.stream = None;
+        self.asked_for_progress = false;
+        self.from_before = true;
         self.etcd
             .metrics()
             .watch_restarts
@@ -214,15 +262,21 @@ impl Watcher {
             .inc();
     }
 
+    /// The revision to open at. In the past it is one whose changes were returned already; they are left out. A watch that
+    /// is opened at the compacted revision itself does not report the compaction, but in many releases it misses the
+    /// deletes of that revision (etcd issues 18089 and 19179).
+    fn start(&self) -> Revision {
+        // 0 would mean from now on. At 1 a store is empty.
+        Revision((self.next.0 - i64::from(self.from_before)).max(1))
+    }
+
     async fn try_open(&self) -> Result<WatchStream, Error> {
-        let options = || {
-            WatchOptions::new()
-                .with_range(self.range.end.clone())
-                .with_start_revision(self.start().0)
-        };
+        let options = WatchOptions::new()
+            .with_range(self.range.end.clone())
+            .with_start_revision(self.start().0);
         self.etcd
             .call("watch", |connection| {
-                let (start, options) = (self.range.start.clone(), options());
+                let (start, options) = (self.range.start.clone(), options.clone());
                 async move {
                     let mut watch = connection
                         .client
@@ -236,14 +290,14 @@ impl Watcher {
 }
 
 impl Etcd {
-    /// Resolves once the key is gone, or `holds` is no longer true of it. As long as etcd does not answer nothing is
-    /// known: how long that may last is for the caller's lease to say.
+    /// Resolves once the key is gone or `holds` is false for it. While etcd does not answer, the state of the key is
+    /// unknown and this waits: the caller's lease limits for how long.
     pub async fn while_key(&self, key: &[u8], holds: impl Fn(&KeyValue) -> bool) {
         let mut delays = Delays::etcd();
         loop {
             match self.get(key).await {
                 Ok((Some(found), now)) if holds(&found) => {
-                    // Changes after this read. Whatever comes, a compaction too, the key is looked at again.
+                    // Whatever the watch returns after this read, a compaction too, the key is read again.
                     Watcher::new(self, KeyRange::key(key), now.next()).next().await;
                     delays.reset();
                 }
@@ -254,7 +308,7 @@ impl Etcd {
     }
 }
 
-/// Asks for a message. Whether it could be asked at all: a full send queue is a dead connection.
+/// Asks etcd for a message. False if the request cannot even be queued: a full send queue is a dead connection.
 async fn request_progress(stream: &mut WatchStream, limit: Duration) -> bool {
     matches!(
         tokio::time::timeout(limit, stream.request_progress()).await,
@@ -264,8 +318,8 @@ async fn request_progress(stream: &mut WatchStream, limit: Duration) -> bool {
 
 fn event_of(event: &etcd_client::Event) -> Option<Event> {
     let kv = event.kv()?;
-    // A deleted key has version 0, a written one at least 1. The client's `event_type()` is not used: it
-    // panics on a kind that it does not know.
+    // A deleted key has version 0, a written one at least 1. The client's `event_type()` is not used: it panics on an
+    // unknown kind.
     Some(if kv.version() == 0 {
         Event::Delete {
             key: kv.key().to_vec(),

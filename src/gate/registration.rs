@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::causes;
 use crate::etcd::session::SessionError;
 use crate::etcd::{Error, KeyRange, KeyValue, Pulse, Revision, Session, Txn, TxnError, Watcher, Window};
 use crate::failpoint;
@@ -73,7 +74,11 @@ pub async fn keep_registered(
                 failpoint::pause_at("registration.unready").await;
                 session.close().await;
             }
-            Err(error) => warn!("cannot register node {}, trying again: {error}", who.node),
+            Err(error) => warn!(
+                "cannot register node {}, trying again: {}",
+                who.node,
+                causes::chain(&error)
+            ),
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -88,7 +93,7 @@ enum RegisterError {
     Read(#[from] Error),
     #[error(transparent)]
     Session(#[from] SessionError),
-    #[error("{0}")]
+    #[error(transparent)]
     Write(#[from] TxnError),
     #[error("another process registered this node id first")]
     Taken,

@@ -16,6 +16,7 @@ use super::observe::{ClusterState, Target};
 use super::plan::{Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use super::watches::{Latest, Watches};
+use crate::causes;
 use crate::etcd::{Fence, FencedError};
 use crate::kube::{Discovery, Error as ApiError, KubeClient, ObjectRef};
 use crate::metrics::Metrics;
@@ -316,6 +317,6 @@ pub(super) fn api_server(error: ApiError) -> Stopped {
 pub(super) fn etcd(error: FencedError) -> Stopped {
     match error {
         FencedError::LostLeadership(_) => Stopped::LostLeadership,
-        error => Stopped::Etcd(format!("cannot write the inventory: {error}")),
+        error => Stopped::Etcd(format!("cannot write the inventory: {}", causes::chain(&error))),
     }
 }

@@ -1,5 +1,7 @@
-//! List, then watch, for ever: what is under a range now, and every change from then on.
+//! List, then watch, without an end: the keys of a range now, and every change from then on.
 
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use tracing::warn;
 
 use crate::etcd::{Class, Etcd, Event, KeyRange, KeyValue, Pages, Revision, Watched, Watcher};
@@ -8,22 +10,58 @@ use crate::retry::Delays;
 /// A step of following a range.
 #[derive(Debug)]
 pub enum Update {
-    /// Part of a list, which is at one revision. A list begins at the start, after a compaction, and again from
-    /// its first page when its revision was compacted away under way.
+    /// Part of a list, all of which is at one revision. A list comes at the start and after a compaction. It starts again
+    /// with its first page if its revision is compacted before its last.
     Page {
-        /// Whether it is the first of its list: what earlier pages of an unfinished list said is void.
+        /// Whether the page is the first of its list: it voids earlier pages of an unfinished list.
         first: bool,
-        /// The keys.
+        /// The keys, in order.
         keys: Vec<KeyValue>,
     },
-    /// The list is complete: whatever was not in it does not exist at its revision.
+    /// The list is complete: a key that was not in it does not exist at its revision.
     Listed(Revision),
     /// Changes after the list, oldest first.
     Events(Vec<Event>),
 }
 
-/// Follows a range. Never fails: it retries, with growing delays.
+/// Follows a range. Never fails: it retries, after growing delays.
+///
+/// The follower owns what it has begun: page reads, delays and deadlines outlive the future of [`Follower::next`], and the
+/// next call continues them. A caller may therefore drop that future as often as it likes.
 pub struct Follower {
+    /// Of a [`Follow`]; never ends.
+    updates: BoxStream<'static, Update>,
+}
+
+impl Follower {
+    /// Follows this range. Reads nothing before [`Follower::next`].
+    pub fn new(etcd: &Etcd, range: KeyRange) -> Self {
+        let follow = Follow {
+            state: State::Listing(etcd.pages(range.clone())),
+            etcd: etcd.clone(),
+            range,
+            delays: Delays::etcd(),
+        };
+        let updates = stream::unfold(follow, |mut follow| async {
+            let update = follow.next().await;
+            Some((update, follow))
+        });
+        Self {
+            updates: Box::pin(updates),
+        }
+    }
+
+    /// The next step. Safe to cancel.
+    pub async fn next(&mut self) -> Update {
+        match self.updates.next().await {
+            Some(update) => update,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The state of a [`Follower`] between two updates. No step is ever cancelled.
+struct Follow {
     etcd: Etcd,
     range: KeyRange,
     state: State,
@@ -32,68 +70,44 @@ pub struct Follower {
 
 enum State {
     Listing(Pages),
-    Watching {
-        watcher: Box<Watcher>,
-        /// The revision of the list before, until it was told.
-        listed: Option<Revision>,
-    },
+    Listed(Revision),
+    Watching(Watcher),
 }
 
-impl Follower {
-    /// Follows this range; nothing is read before [`Follower::next`].
-    pub fn new(etcd: &Etcd, range: KeyRange) -> Self {
-        let state = State::Listing(etcd.pages(range.clone()));
-        Self {
-            etcd: etcd.clone(),
-            range,
-            state,
-            delays: Delays::etcd(),
-        }
-    }
-
-    /// The next step. Safe to cancel: nothing is lost.
-    pub async fn next(&mut self) -> Update {
+impl Follow {
+    async fn next(&mut self) -> Update {
         loop {
             match &mut self.state {
                 State::Listing(pages) => {
                     let first = pages.revision() == Revision::ABSENT;
                     match pages.next().await {
                         Ok(Some(keys)) => return Update::Page { first, keys },
-                        Ok(None) => {
-                            let revision = pages.revision();
-                            let watcher =
-                                Box::new(Watcher::new(&self.etcd, self.range.clone(), revision.next()));
-                            self.state = State::Watching {
-                                watcher,
-                                listed: Some(revision),
-                            };
-                        }
-                        Err(error) if error.class == Class::Compacted => self.list_anew(),
+                        Ok(None) => self.state = State::Listed(pages.revision()),
+                        Err(error) if error.class == Class::Compacted => self.list_again(),
                         Err(error) => {
-                            warn!("listing etcd failed, to be tried again: {error}");
+                            warn!("listing etcd failed, trying again: {error}");
                             self.delays.wait().await;
                         }
                     }
                 }
-                State::Watching { watcher, listed } => {
-                    if listed.is_some() {
-                        // Before anyone acts on the list, so that the first change after it comes at once.
-                        watcher.open().await;
-                        self.delays.reset();
-                    }
-                    if let Some(revision) = listed.take() {
-                        return Update::Listed(revision);
-                    }
-                    match watcher.next().await {
-                        Watched::Events(events) => return Update::Events(events),
-                        Watched::Compacted => self.list_anew(),
-                    }
+                State::Listed(revision) => {
+                    let revision = *revision;
+                    self.delays.reset();
+                    let mut watcher = Watcher::new(&self.etcd, self.range.clone(), revision.next());
+                    // Before the caller acts on the list, so that the first change after it comes at once.
+                    watcher.open().await;
+                    self.state = State::Watching(watcher);
+                    return Update::Listed(revision);
                 }
+                State::Watching(watcher) => match watcher.next().await {
+                    Watched::Events(events) => return Update::Events(events),
+                    Watched::Compacted => self.list_again(),
+                },
             }
         }
     }
 
-    fn list_anew(&mut self) {
+    fn list_again(&mut self) {
         self.state = State::Listing(self.etcd.pages(self.range.clone()));
     }
 }

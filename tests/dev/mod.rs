@@ -6,4 +6,4 @@ mod launchers;
 mod programs;
 mod proxy;
 mod roles;
-mod started;
+pub mod started;

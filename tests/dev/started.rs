@@ -18,19 +18,19 @@ use crate::support::wait::{SOON, eventually};
 const UP: Duration = Duration::from_secs(90);
 
 /// One `quorate dev`, and a directory for its temporary files that nothing else uses.
-pub(super) struct Dev {
-    pub(super) process: Supervised,
-    pub(super) temporary: TempDir,
+pub struct Dev {
+    pub process: Supervised,
+    pub temporary: TempDir,
     /// Every process that was seen below it.
-    pub(super) children: BTreeSet<i32>,
+    pub children: BTreeSet<i32>,
 }
 
 impl Dev {
-    pub(super) fn start(args: &[&str]) -> Self {
+    pub fn start(args: &[&str]) -> Self {
         Self::with(args, &[])
     }
 
-    pub(super) fn with(args: &[&str], variables: &[(&str, OsString)]) -> Self {
+    pub fn with(args: &[&str], variables: &[(&str, OsString)]) -> Self {
         let temporary = tempfile::Builder::new()
             .prefix("quorate-test-")
             .tempdir()
@@ -58,11 +58,11 @@ impl Dev {
         }
     }
 
-    pub(super) fn output(&self) -> String {
+    pub fn output(&self) -> String {
         self.process.output().unwrap()
     }
 
-    pub(super) async fn wait_for(&mut self, text: &str) {
+    pub async fn wait_for(&mut self, text: &str) {
         let what = format!("quorate dev prints {text:?}");
         eventually(UP, &what, async || {
             self.children.extend(children_of(self.process.pid()));
@@ -76,11 +76,11 @@ impl Dev {
         .await;
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.process.pid()).unwrap(), signal).unwrap();
     }
 
-    pub(super) async fn ended(&mut self) -> ExitStatus {
+    pub async fn ended(&mut self) -> ExitStatus {
         let ended = tokio::time::timeout(SOON, self.process.exited()).await;
         ended
             .unwrap_or_else(|_| panic!("it does not end: {}", self.output()))
@@ -88,12 +88,12 @@ impl Dev {
     }
 
     /// The process of this name below it.
-    pub(super) fn child(&self, name: &str) -> i32 {
+    pub fn child(&self, name: &str) -> i32 {
         self.find_child(name)
             .unwrap_or_else(|| panic!("{name} does not run"))
     }
 
-    pub(super) fn find_child(&self, name: &str) -> Option<i32> {
+    pub fn find_child(&self, name: &str) -> Option<i32> {
         let named = |pid: &i32| {
             let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&command).contains(name)
@@ -102,7 +102,7 @@ impl Dev {
     }
 
     /// Panics if a process, a listening port or a temporary file of the whole run is still there.
-    pub(super) async fn assert_nothing_is_left(&self) {
+    pub async fn assert_nothing_is_left(&self) {
         assert!(!self.children.is_empty(), "no child was seen");
         for pid in &self.children {
             assert!(!runs(*pid), "process {pid} is left");
@@ -120,13 +120,13 @@ impl Dev {
     }
 }
 
-pub(super) fn runs(pid: i32) -> bool {
+pub fn runs(pid: i32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // A killed parent's children are reaped by whoever adopts them; until then they are zombies that run no more.
     !state.is_empty() && !state.contains(") Z ")
 }
 
-pub(super) fn children_of(parent: i32) -> Vec<i32> {
+pub fn children_of(parent: i32) -> Vec<i32> {
     let pids = std::fs::read_dir("/proc").unwrap().flatten();
     pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid: &i32| {
@@ -148,7 +148,7 @@ fn ports_in(text: &str) -> BTreeSet<u16> {
         .collect()
 }
 
-pub(super) fn files_in(directory: &Path) -> Vec<PathBuf> {
+pub fn files_in(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap();
     entries.map(|entry| entry.unwrap().path()).collect()
 }

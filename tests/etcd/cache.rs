@@ -1,4 +1,4 @@
-//! A cache ends equal to what etcd holds, and tells every change on the way, whatever happened in between.
+//! A cache ends equal to etcd and reports every change on the way, whatever happens in between.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,38 +15,38 @@ use crate::support::wait::SOON;
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A cache of `/c/` and what its changes alone tell, which must be the same.
+/// A cache of `/c/`, and the contents that follow from its reported changes alone. The two must be equal.
 struct Mirrored {
     cache: Cache<Vec<u8>>,
-    told: Contents,
+    reported: Contents,
 }
 
 impl Mirrored {
     fn new(etcd: &Etcd) -> Self {
         Self {
             cache: Cache::new(etcd, KeyRange::prefix("/c/"), |kv| kv.value.clone()),
-            told: Contents::new(),
+            reported: Contents::new(),
         }
     }
 
-    /// Takes in changes until a whole list is there and `done`.
+    /// Takes in changes until the list is complete and `done`.
     async fn until(&mut self, done: impl Fn(&Contents) -> bool) {
-        let Self { cache, told } = self;
+        let Self { cache, reported } = self;
         timeout(2 * SOON, async {
-            while !(cache.is_complete() && done(told)) {
+            while !(cache.is_complete() && done(reported)) {
                 cache
                     .next(|change| {
-                        let known = told.remove(change.key);
+                        let known = reported.remove(change.key);
                         assert_eq!(change.before, known, "{}", change.key.escape_ascii());
                         if let Some(after) = change.after {
-                            told.insert(change.key.to_vec(), after.clone());
+                            reported.insert(change.key.to_vec(), after.clone());
                         }
                     })
                     .await;
             }
         })
         .await
-        .expect("the cache gets there");
+        .expect("the cache catches up");
     }
 
     fn contents(&self) -> Contents {
@@ -61,7 +61,7 @@ async fn linearizable_list(etcd: &Etcd) -> Contents {
 }
 
 #[tokio::test]
-async fn deletes_that_a_compaction_hid_from_a_broken_watch_are_told() {
+async fn deletes_that_a_compaction_hid_from_a_broken_watch_are_reported() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
@@ -69,26 +69,28 @@ async fn deletes_that_a_compaction_hid_from_a_broken_watch_are_told() {
     for key in ["/c/a", "/c/b", "/c/c"] {
         put(&client, key, "1").await;
     }
-    mirrored.until(|told| told.len() == 3).await;
+    mirrored.until(|reported| reported.len() == 3).await;
     proxy.set(Network::Resets);
     commit(&client, Txn::new().delete(b"/c/a")).await.unwrap();
     commit(&client, Txn::new().delete(b"/c/b")).await.unwrap();
-    put(&client, "/c/b", "created anew").await;
+    put(&client, "/c/b", "created again").await;
     etcd.compact();
     proxy.set(Network::Passes);
-    mirrored.until(|told| !told.contains_key(&b"/c/a"[..])).await;
-    assert_eq!(mirrored.told, linearizable_list(&client).await);
-    assert_eq!(mirrored.contents(), mirrored.told);
+    mirrored
+        .until(|reported| !reported.contains_key(&b"/c/a"[..]))
+        .await;
+    assert_eq!(mirrored.reported, linearizable_list(&client).await);
+    assert_eq!(mirrored.contents(), mirrored.reported);
 }
 
 #[tokio::test]
-async fn a_delete_at_the_very_revision_of_a_compaction_is_told() {
+async fn a_delete_at_the_very_revision_of_a_compaction_is_reported() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
     let mut mirrored = Mirrored::new(&connect_to(vec![proxy.url()]).await);
     put(&client, "/c/a", "1").await;
-    mirrored.until(|told| told.len() == 1).await;
+    mirrored.until(|reported| reported.len() == 1).await;
     proxy.set(Network::Resets);
     commit(&client, Txn::new().delete(b"/c/a")).await.unwrap();
     etcd.compact();
@@ -96,7 +98,7 @@ async fn a_delete_at_the_very_revision_of_a_compaction_is_told() {
     mirrored.until(Contents::is_empty).await;
 }
 
-/// A generator of Marsaglia's xorshift kind: few lines, and the same sequence everywhere for one seed.
+/// Marsaglia's xorshift: a few lines, and the same sequence everywhere for one seed.
 struct Random(u64);
 
 impl Random {
@@ -108,7 +110,7 @@ impl Random {
     }
 }
 
-/// Repeat a failed run with `TEST_SEED=<the seed it printed>`.
+/// To repeat a failed run, set `TEST_SEED` to the seed that it printed.
 fn seed() -> u64 {
     match std::env::var("TEST_SEED") {
         Ok(seed) => seed.parse().unwrap(),
@@ -133,14 +135,16 @@ async fn any_interleaving_of_writes_compactions_and_broken_connections_ends_in_w
     let mut watching = JoinSet::new();
     watching.spawn(async move {
         let mut mirrored = Mirrored::new(&through);
-        mirrored.until(|told| told.contains_key(&b"/c/end"[..])).await;
-        assert_eq!(mirrored.contents(), mirrored.told);
-        mirrored.told
+        mirrored
+            .until(|reported| reported.contains_key(&b"/c/end"[..]))
+            .await;
+        assert_eq!(mirrored.contents(), mirrored.reported);
+        mirrored.reported
     });
     for step in 0..400_u32 {
         let key = format!("/c/{}", random.below(8));
         match random.below(40) {
-            // Refused where nothing was written since the last one.
+            // etcd refuses it if nothing was written since the last one.
             0 => drop(etcd.try_etcdctl(&["compaction", &etcd.revision().to_string()])),
             1 => proxy.set(Network::Resets),
             2 => proxy.set(Network::BlackHole),
@@ -150,14 +154,14 @@ async fn any_interleaving_of_writes_compactions_and_broken_connections_ends_in_w
                 commit(&client, Txn::new().delete(key.as_bytes())).await.unwrap();
             }
             20..24 => {
-                // Two keys at one revision, of which none may be seen alone for good.
+                // Two keys at one revision. The cache must not end with only one of the changes.
                 let other = format!("/c/{}", random.below(8) + 8);
                 let txn = Txn::new()
                     .put(key.as_bytes(), step.to_string())
                     .delete(other.as_bytes());
                 commit(&client, txn).await.unwrap();
             }
-            // Now and then the watch is given time to catch up, or half of it.
+            // Now and then gives the watch time to catch up, completely or halfway.
             24..28 => tokio::time::sleep(Duration::from_millis(random.below(40))).await,
             _ => {
                 put(&client, &key, step.to_string()).await;
@@ -166,6 +170,6 @@ async fn any_interleaving_of_writes_compactions_and_broken_connections_ends_in_w
     }
     proxy.set(Network::Passes);
     put(&client, "/c/end", "").await;
-    let told = watching.join_next().await.unwrap().unwrap();
-    assert_eq!(told, linearizable_list(&client).await);
+    let reported = watching.join_next().await.unwrap().unwrap();
+    assert_eq!(reported, linearizable_list(&client).await);
 }

@@ -1,4 +1,4 @@
-//! Changes of the member lists of real clusters, each asked of one given member.
+//! Changes of the member lists of real clusters, each requested from one given member.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn leader_and_other(client: &Etcd, list: &MemberList) -> (ListedMember, Li
     (list.member(leader).unwrap().clone(), other.clone())
 }
 
-/// The list of two, once it has the proxy's address as that of this member.
+/// The list of two members, once it has the proxy's address for this one.
 async fn list_behind(client: &Etcd, name: &str, proxy: &Proxy) -> MemberList {
     eventually(SOON, "the proxy's address", async || {
         let listed = list(client, 2).await;
@@ -38,7 +38,7 @@ async fn expect_healthy(client: &Etcd, members: &[ListedMember]) {
     assert!(surveys.iter().all(MemberReport::is_healthy), "{surveys:?}");
 }
 
-/// What `--initial-cluster` is for a member of this name that is listed by its peer URL.
+/// `--initial-cluster` for a joining member that is listed by its peer URL.
 fn initial_cluster(list: &MemberList, joining: &Member) -> String {
     let entry = |member: &ListedMember| {
         let name = if member.is_started() {
@@ -51,7 +51,7 @@ fn initial_cluster(list: &MemberList, joining: &Member) -> String {
     list.members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
-/// Tries a change until it is not refused for the quorum: etcd counts a member only 5 s after it connected.
+/// Repeats a change until etcd accepts it: it counts a member for the quorum only after 5 s of connection.
 async fn once_settled<T>(what: &str, mut change: impl AsyncFnMut() -> Result<T, ChangeError>) -> T {
     eventually(SOON, what, async || change().await).await
 }
@@ -68,7 +68,7 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
     let urls = vec![peer_url];
     let added = client.add_learner(&first, &urls).await.unwrap();
     assert!(added.learner && !added.is_started() && added.has_peer_urls(&urls));
-    // Done twice is done once.
+    // A second add of the same URL is refused.
     let again = client.add_learner(&first, &urls).await.unwrap_err();
     assert_eq!(again.fault, ChangeFault::PeerUrlExists, "{again}");
     let third = vec!["http://127.0.0.1:1".to_owned()];
@@ -79,7 +79,7 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
         .await
         .unwrap_err();
     assert_eq!(bad.fault, ChangeFault::BadUrls, "{bad}");
-    // It has never started: nothing to ask, nothing to promote.
+    // A learner that has never started cannot be asked or promoted.
     let surveys = client.survey(std::slice::from_ref(&added), LIMIT).await;
     assert!(!surveys[0].is_healthy());
     let early = client.promote_learner(&first, added.id).await.unwrap_err();
@@ -104,11 +104,11 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
     assert_eq!(twice.fault, ChangeFault::NotALearner, "{twice}");
     let listed = client.list_members().await.unwrap();
     assert_eq!(listed.voters().count(), 2);
-    // Every member that stays has the same list, through itself.
+    // Each member reports the same list.
     for member in &listed.members {
         let list = client.list_through(member, LIMIT).await.unwrap();
         assert_eq!((list.answered_by, list.voters().count()), (member.id, 2));
-        // What it has itself is at least as new as what it read before.
+        // Its own list is at least as new as the one that it read before.
         assert_eq!(client.own_list_of(member, LIMIT).await.unwrap(), list);
     }
     let (leader, other) = leader_and_other(&client, &listed).await;
@@ -128,7 +128,7 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
 }
 
 #[tokio::test]
-async fn a_voter_gets_other_peer_urls() {
+async fn a_voters_peer_urls_are_changed() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let only = list(&client, 1).await.members[0].clone();
@@ -140,7 +140,7 @@ async fn a_voter_gets_other_peer_urls() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_of_a_member_that_was_removed_and_its_endpoint_is_gone() {
+async fn a_removed_member_gets_no_requests_and_its_endpoint_leaves_the_channel() {
     let mut etcd = TestEtcd::with(3, &[]).await;
     let client = connect(&etcd).await;
     let listed = list(&client, 3).await;
@@ -148,12 +148,12 @@ async fn nothing_is_asked_of_a_member_that_was_removed_and_its_endpoint_is_gone(
     expect_healthy(&client, &listed.members).await;
     once_settled("removed", async || client.remove_member(&leader, &victim).await).await;
     assert!(!client.live_endpoints().contains(&victim.client_urls[0]));
-    // Asked by the old list, as a reader that has not noticed yet would, also once the list is known to be without it.
+    // A caller with an old list still asks for it, even after this connection has read the new list.
     assert_eq!(client.list_members().await.unwrap().members.len(), 2);
     let asked = requests(&client, "status", Code::Ok);
     let surveys = client.survey(std::slice::from_ref(&victim), LIMIT).await;
     let said = surveys[0].health.as_ref().unwrap_err().to_string();
-    assert!(said.contains("its removal was begun"), "{said}");
+    assert!(said.contains("removal was begun"), "{said}");
     assert_eq!(requests(&client, "status", Code::Ok), asked);
     let gone = etcd
         .members
@@ -166,68 +166,66 @@ async fn nothing_is_asked_of_a_member_that_was_removed_and_its_endpoint_is_gone(
     .await;
     let said = std::fs::read_to_string(gone.log_file()).unwrap();
     assert!(!said.contains("panic"), "{said}");
-    // An endpoint that refuses connections would fail one of these.
+    // An endpoint that refuses connections would fail one of these writes.
     for value in 0..20 {
         put(&client, "/m", value.to_string()).await;
     }
 }
 
 #[tokio::test]
-async fn a_victim_is_left_alone_before_its_removal_is_asked_for() {
+async fn a_victim_gets_no_requests_from_before_its_removal_is_requested() {
     let mut etcd = TestEtcd::with(2, &[]).await;
     let proxy = etcd.behind_proxy(0).await;
     let mut config = config(vec![proxy.url(), etcd.members[1].client_url.clone()]);
-    // Longer than this test may take: the call is under way all the while.
+    // Longer than this test may take, so that the call stays under way.
     config.request_timeout = 2 * SOON;
     let client = connect_with(config).await;
     let listed = list_behind(&client, "etcd-1", &proxy).await;
     let (through, victim) = (named(&listed, "etcd-1"), named(&listed, "etcd-2"));
     expect_healthy(&client, &listed.members).await;
     proxy.set(Network::BlackHole);
-    let left_alone = eventually(SOON, "it is left alone", async || {
+    let excluded = eventually(SOON, "the victim gets no requests", async || {
         let surveys = client.survey(std::slice::from_ref(victim), LIMIT).await;
         let said = surveys[0].health.clone().map_err(|error| error.to_string());
-        let parted = said
-            .err()
-            .is_some_and(|said| said.contains("its removal was begun"));
+        let refused = said.err().is_some_and(|said| said.contains("removal was begun"));
         let endpoints = client.live_endpoints();
         let still_used = endpoints.contains(&victim.client_urls[0]);
-        same((parted, still_used), (true, false))
+        same((refused, still_used), (true, false))
     });
     tokio::select! {
-        removed = client.remove_member(through, victim) => panic!("nobody was asked: {removed:?}"),
-        _ = left_alone => {}
+        removed = client.remove_member(through, victim) => panic!("the request cannot arrive: {removed:?}"),
+        _ = excluded => {}
     }
     proxy.set(Network::Passes);
 }
 
 #[tokio::test]
-async fn a_removal_waits_for_what_its_victim_was_asked_before() {
-    // etcd itself refuses nothing for want of acquaintance.
+async fn a_removal_waits_for_pending_status_requests_to_its_victim() {
+    // etcd would else refuse changes in the first 5 s of the members' connection.
     let mut etcd = TestEtcd::with(2, &["--strict-reconfig-check=false"]).await;
     let proxy = etcd.behind_proxy(1).await;
     let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
     let listed = list_behind(&client, "etcd-2", &proxy).await;
     let (through, victim) = (named(&listed, "etcd-1"), named(&listed, "etcd-2"));
     expect_healthy(&client, &listed.members).await;
-    // Its answer does not come, so that it is waited for until the limit.
+    // The answer does not arrive, so that the request stays pending until its limit.
     proxy.set(Network::BlackHole);
-    let asked = std::cell::Cell::new(true);
+    let pending = std::cell::Cell::new(true);
     let asking = async {
         client
             .survey(std::slice::from_ref(victim), Duration::from_secs(1))
             .await;
-        asked.set(false);
+        pending.set(false);
     };
     let removing = async {
         let removed = client.remove_member(through, victim).await;
-        assert!(!asked.get(), "{removed:?}");
+        assert!(!pending.get(), "{removed:?}");
     };
     tokio::join!(asking, removing);
 }
 
 #[tokio::test]
-async fn a_removal_that_etcd_refuses_takes_the_member_back() {
+async fn a_member_whose_removal_etcd_refuses_gets_requests_again() {
     let mut etcd = TestEtcd::with(3, &[]).await;
     let client = connect_with(config(etcd.endpoints())).await;
     let listed = list(&client, 3).await;
@@ -243,7 +241,7 @@ async fn a_removal_that_etcd_refuses_takes_the_member_back() {
         .find(|member| member.name == third.name)
         .unwrap();
     down.kill().await.unwrap();
-    // Of the two voters that would be left one is down.
+    // One of the two voters that would remain is down.
     let refused = eventually(SOON, "etcd notices", async || {
         match client.remove_member(&leader, &victim).await {
             Err(refused) if refused.fault == ChangeFault::QuorumAtRisk => Ok(refused),
@@ -256,7 +254,7 @@ async fn a_removal_that_etcd_refuses_takes_the_member_back() {
 }
 
 #[tokio::test]
-async fn leadership_moves_to_the_member_that_is_named() {
+async fn raft_leadership_moves_to_the_named_member() {
     let etcd = TestEtcd::with(3, &[]).await;
     let client = connect(&etcd).await;
     let listed = list(&client, 3).await;
@@ -270,7 +268,7 @@ async fn leadership_moves_to_the_member_that_is_named() {
 }
 
 #[tokio::test]
-async fn the_reply_to_a_change_that_is_lost_leaves_its_outcome_unknown() {
+async fn a_change_whose_reply_is_lost_has_an_unknown_outcome() {
     let mut etcd = TestEtcd::start().await;
     let proxy = etcd.behind_proxy(0).await;
     let client = connect_to(etcd.endpoints()).await;
@@ -284,15 +282,15 @@ async fn the_reply_to_a_change_that_is_lost_leaves_its_outcome_unknown() {
     let urls = vec!["http://127.0.0.1:1".to_owned()];
     let lost = client.add_learner(&only, &urls).await.unwrap_err();
     assert_eq!(lost.fault, ChangeFault::Unknown, "{lost}");
-    // It was made all the same; the list tells.
+    // The list shows that it was made.
     let listed = client.list_members().await.unwrap();
     let learner = listed.members.iter().find(|member| member.learner).unwrap();
     assert!(learner.has_peer_urls(&urls));
     let lost = client.remove_member(&only, learner).await.unwrap_err();
     assert_eq!(lost.fault, ChangeFault::Unknown, "{lost}");
-    // It may be on its way out, so it is still left alone.
+    // Its removal may be under way, so it still gets no requests.
     let surveys = client.survey(std::slice::from_ref(learner), LIMIT).await;
     let said = surveys[0].health.as_ref().unwrap_err().to_string();
-    assert!(said.contains("its removal was begun"), "{said}");
+    assert!(said.contains("removal was begun"), "{said}");
     assert_eq!(client.list_members().await.unwrap().members.len(), 1);
 }

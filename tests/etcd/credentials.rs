@@ -1,4 +1,4 @@
-//! Certificates and passwords: proven, refused, and changed while they are in use.
+//! Certificates and passwords: accepted, refused, and changed while in use.
 
 use std::path::Path;
 use std::time::Duration;
@@ -52,9 +52,9 @@ async fn tls_with_client_certificates_serves_the_whole_layer() {
     leader.resign().await;
 }
 
-#[tokio::test]
-async fn another_authority_and_a_missing_client_certificate_are_told_and_not_retried() {
-    let etcd = TestEtcd::with_tls().await;
+/// Files with which etcd and the client refuse each other: another authority, no client certificate, and a client
+/// certificate of another authority.
+fn refused_files(etcd: &TestEtcd) -> [TlsFiles; 3] {
     let tls = etcd.tls.as_ref().unwrap();
     let elsewhere = etcd.directory().join("other");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -72,22 +72,41 @@ async fn another_authority_and_a_missing_client_certificate_are_told_and_not_ret
         identity: Some((foreign.cert, foreign.key)),
         ..client_files(tls)
     };
-    for files in [wrong_authority, unproven, wrong_identity] {
-        let error = Etcd::connect(with_tls(&etcd, files), Metrics::new("test"))
-            .await
-            .unwrap_err();
-        assert!(matches!(error, ConnectError::NoneAnswers(_)), "{error}");
-        let text = error.to_string().to_lowercase();
-        assert!(
-            text.contains("certificate") && !text.contains("source"),
-            "{error}"
-        );
-        assert!(!error.is_retryable(), "{error}");
+    [wrong_authority, unproven, wrong_identity]
+}
+
+fn expect_refused_certificate(connected: Result<Etcd, ConnectError>) {
+    let error = connected.unwrap_err();
+    assert!(matches!(error, ConnectError::NoneAnswers(_)), "{error}");
+    let text = error.to_string().to_lowercase();
+    assert!(
+        text.contains("certificate") && !text.contains("source"),
+        "{error}"
+    );
+    assert!(!error.is_retryable(), "{error}");
+}
+
+#[tokio::test]
+async fn another_authority_and_a_missing_client_certificate_are_named_and_not_retried() {
+    let etcd = TestEtcd::with_tls().await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    for files in refused_files(&etcd) {
+        let mut config = with_tls(&etcd, files);
+        config.endpoints = vec![format!("https://{}", proxy.address)];
+        // The limits are not what this is about.
+        (config.connect_timeout, config.request_timeout) = (SOON, SOON);
+        // How a refusal shows in a request is a matter of chance.
+        for _ in 0..10 {
+            let before = proxy.accepted_connections();
+            expect_refused_certificate(Etcd::connect(config.clone(), Metrics::new("test")).await);
+            let connections = proxy.accepted_connections() - before;
+            assert!(connections <= 2, "{connections} connections to learn why");
+        }
     }
 }
 
 #[tokio::test]
-async fn certificates_that_change_on_disk_are_taken_up_without_losing_leadership() {
+async fn certificates_that_change_on_disk_are_adopted_without_losing_leadership() {
     let etcd = TestEtcd::with_tls().await;
     let tls = etcd.tls.as_ref().unwrap();
     let mut replica = Launch::on(&etcd)
@@ -95,20 +114,20 @@ async fn certificates_that_change_on_disk_are_taken_up_without_losing_leadership
         .flag("--etcd-endpoint-interval-ms=300")
         .start("a");
     replica.wait_leading().await;
-    // Half written, as a reader may find it: what is in use stays in use.
+    // A reader may find a file half written. The credentials in use stay in use.
     let whole = std::fs::read(&tls.client.cert).unwrap();
     std::fs::write(&tls.client.cert, "").unwrap();
     replica.wait_for_log("keeping the etcd credentials in use").await;
     std::fs::write(&tls.client.cert, whole).unwrap();
     std::fs::copy(&tls.renewed.key, &tls.client.key).unwrap();
     std::fs::copy(&tls.renewed.cert, &tls.client.cert).unwrap();
-    replica.wait_for_log("connected anew").await;
+    replica.wait_for_log("on disk: reconnected").await;
     replica.lease_renewed().await;
     assert_eq!(replica.metric("quorate_leader_transitions_total").await, 1.0);
     assert!(replica.leads().await);
 }
 
-/// Puts other bytes in the place of a file at once, as whoever renews certificates should.
+/// Replaces the bytes of a file atomically, as a program that renews certificates should.
 fn replace(file: &Path, content: impl AsRef<[u8]>) {
     let fresh = file.with_extension("fresh");
     std::fs::write(&fresh, content).unwrap();
@@ -129,21 +148,23 @@ async fn an_authority_is_replaced_by_another_on_disk_without_losing_leadership()
         .flag("--etcd-endpoint-interval-ms=300")
         .start("a");
     replica.wait_leading().await;
-    let taken_up = async |replica: &mut TestReplica, times: usize| {
-        eventually(SOON, "what changed on disk is taken up", async || {
-            same(replica.log().matches("connected anew").count(), times)
-        })
+    let reconnected = async |replica: &mut TestReplica, times: usize| {
+        eventually(
+            SOON,
+            "the replica reconnects with the changed files",
+            async || same(replica.log().matches("on disk: reconnected").count(), times),
+        )
         .await;
         replica.lease_renewed().await;
     };
 
-    // Too early: no member proves itself by that one yet. What is in use stays in use.
+    // Too early: no member has a certificate of the new authority yet. The credentials in use stay in use.
     replace(&ca, &new);
     replica.wait_for_log("no endpoint answers with them").await;
     replica.lease_renewed().await;
-    // In order: first both are trusted, by clients and, from its next start on, by the member.
+    // In the right order: first clients trust both authorities, and from its next start on the member does.
     replace(&ca, [&old[..], &new].concat());
-    taken_up(&mut replica, 1).await;
+    reconnected(&mut replica, 1).await;
     let server = next.server("etcd").unwrap();
     let member = etcd.server_certificate();
     replace(&member.key, std::fs::read(&server.key).unwrap());
@@ -151,13 +172,13 @@ async fn an_authority_is_replaced_by_another_on_disk_without_losing_leadership()
     etcd.members[0].kill().await.unwrap();
     etcd.members[0].start().await.unwrap();
     replica.lease_renewed().await;
-    // Then the client proves itself by the new one, and at last the old one is trusted no more.
+    // Then the client gets a certificate of the new authority. At last the old one is not trusted any more.
     let proof = next.client("quorate").unwrap();
     replace(&client.key, std::fs::read(&proof.key).unwrap());
     replace(&client.cert, std::fs::read(&proof.cert).unwrap());
-    taken_up(&mut replica, 2).await;
+    reconnected(&mut replica, 2).await;
     replace(&ca, &new);
-    taken_up(&mut replica, 3).await;
+    reconnected(&mut replica, 3).await;
 
     replica.wait_ready().await;
     assert!(replica.leads().await);
@@ -173,15 +194,15 @@ fn with_password(etcd: &TestEtcd, password: &str) -> Config {
 }
 
 #[tokio::test]
-async fn tokens_that_expire_under_load_cost_nothing() {
-    // Simple tokens live for as long as they are used and this much longer.
+async fn tokens_that_expire_under_load_fail_no_request() {
+    // A simple token expires this long after its last use.
     let etcd = TestEtcd::with_password("/q", 1).await;
     let client = connect_with(with_password(&etcd, PASSWORD)).await;
     let _following = following(&client);
     let mut beating = JoinSet::new();
     let leader = lead(&client, "leader", &pulse(&mut beating)).await.unwrap();
     for value in 0..4 {
-        // Longer than an unused token lives, so that the next write comes with one that has expired.
+        // Longer than the lifetime of an unused token, so that the next write carries an expired one.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         let txn = Txn::new().put(b"/q/e", value.to_string());
         client.fenced(leader.fence(), txn).await.unwrap();
@@ -192,7 +213,7 @@ async fn tokens_that_expire_under_load_cost_nothing() {
 }
 
 #[tokio::test]
-async fn a_watch_whose_token_expired_while_it_was_disconnected_goes_on() {
+async fn a_watch_whose_token_expired_while_it_was_disconnected_continues() {
     let etcd = TestEtcd::with_password("/q", 1).await;
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
     let mut config = with_password(&etcd, PASSWORD);
@@ -209,18 +230,18 @@ async fn a_watch_whose_token_expired_while_it_was_disconnected_goes_on() {
     assert!(disconnected.is_err());
     proxy.set(Network::Passes);
     etcd.etcdctl_as_root(&["put", "/q/a", "1"]);
-    // Nothing but the watch is there to notice.
+    // Only the watch can notice the expired token.
     timeout(SOON, async {
         while cache.is_empty() {
             cache.next(|_| {}).await;
         }
     })
     .await
-    .expect("the watch goes on");
+    .expect("the watch continues");
 }
 
 #[tokio::test]
-async fn a_password_that_changes_in_etcd_and_on_disk_is_taken_up_without_losing_the_lease() {
+async fn a_password_that_changes_in_etcd_and_on_disk_is_adopted_without_losing_the_lease() {
     let etcd = TestEtcd::with_password("/q", 60).await;
     let config = with_password(&etcd, PASSWORD);
     let client = connect_with(config).await;
@@ -240,7 +261,7 @@ async fn a_password_that_changes_in_etcd_and_on_disk_is_taken_up_without_losing_
 }
 
 #[tokio::test]
-async fn a_wrong_password_and_a_missing_permission_are_told_apart_and_not_retried() {
+async fn a_wrong_password_and_a_missing_permission_are_distinguished_and_not_retried() {
     let etcd = TestEtcd::with_password("/q", 60).await;
     let error = Etcd::connect(with_password(&etcd, "wrong"), Metrics::new("test"))
         .await

@@ -1,4 +1,4 @@
-//! Members of real clusters, each asked by itself.
+//! Members of real clusters, each asked for itself.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn of<'a>(surveys: &'a [MemberReport], member: &ListedMember) -> &'a MemberRepor
     surveys.iter().find(|survey| survey.id == member.id).unwrap()
 }
 
-/// The list, once every member in it has published its name.
+/// The list, once it has this many members and each has published its name.
 pub async fn list(client: &Etcd, size: usize) -> MemberList {
     eventually(SOON, "the member list", async || {
         let list = client.list_members().await.map_err(|error| error.to_string())?;
@@ -34,7 +34,7 @@ pub async fn list(client: &Etcd, size: usize) -> MemberList {
 }
 
 #[tokio::test]
-async fn every_member_tells_of_itself_over_one_connection_that_is_kept() {
+async fn every_member_reports_its_own_status_over_one_kept_connection() {
     let mut etcd = TestEtcd::with(3, &[]).await;
     // A proxy before each, to count connections.
     let mut proxies = Vec::new();
@@ -58,12 +58,12 @@ async fn every_member_tells_of_itself_over_one_connection_that_is_kept() {
             assert!(status.applied > 0 && status.committed > 0, "{status:?}");
         }
     }
-    eventually(SOON, "all say the same of who leads", async || {
+    eventually(SOON, "all report the same raft leader", async || {
         let surveys = client.survey(&list.members, LIMIT).await;
         let said = surveys
             .iter()
             .map(|survey| survey.status.as_ref().ok()?.raft_leader);
-        let leader = raft_leader(&surveys).ok_or("nobody leads".to_owned())?;
+        let leader = raft_leader(&surveys).ok_or("no raft leader".to_owned())?;
         same(said.collect(), vec![Some(leader); 3])
     })
     .await;
@@ -72,7 +72,7 @@ async fn every_member_tells_of_itself_over_one_connection_that_is_kept() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_black_holed_delays_no_other_and_is_met_anew_afterwards() {
+async fn a_black_holed_member_delays_no_other_and_answers_again_afterwards() {
     let mut etcd = TestEtcd::with(2, &[]).await;
     let proxy = etcd.behind_proxy(1).await;
     let client = connect_to(vec![etcd.endpoints()[0].clone()]).await;
@@ -109,8 +109,8 @@ async fn a_member_without_a_quorum_is_not_healthy_and_gives_no_list() {
     let client = connect(&etcd).await;
     let list = list(&client, 3).await;
     let left = named(&list, "etcd-3");
-    // What it has itself may be a little older.
-    eventually(SOON, "its own list is that of the others", async || {
+    // Its own list may be a little older.
+    eventually(SOON, "its own list equals that of the others", async || {
         let own = client
             .own_list_of(left, LIMIT)
             .await
@@ -134,7 +134,7 @@ async fn a_member_without_a_quorum_is_not_healthy_and_gives_no_list() {
 }
 
 #[tokio::test]
-async fn whoever_answers_at_a_members_address_in_its_place_proves_nothing() {
+async fn an_answer_of_another_member_proves_nothing() {
     let etcd = TestEtcd::with(2, &[]).await;
     let client = connect(&etcd).await;
     let list = list(&client, 2).await;
@@ -144,7 +144,7 @@ async fn whoever_answers_at_a_members_address_in_its_place_proves_nothing() {
     assert!(!surveys[0].is_healthy());
     let said = surveys[0].status.as_ref().unwrap_err().to_string();
     assert!(said.contains("answers at the client URLs of member"), "{said}");
-    // Of several addresses, one of which is somebody else's and one of nobody, its own is found.
+    // Of three addresses, one is another member's and one no member's. The member is found at its own.
     posing.client_urls.push("http://127.0.0.1:1".to_owned());
     posing
         .client_urls
@@ -164,7 +164,7 @@ async fn members_behind_passwords_and_tls_are_asked_with_the_credentials_of_the_
     let members = client.list_members().await.unwrap().members;
     let surveys = client.survey(&members, LIMIT).await;
     assert!(surveys[0].is_healthy(), "{surveys:?}");
-    // Changes are for etcd's root role.
+    // Only etcd's root role may change the members.
     let denied = client
         .add_learner(&members[0], &["http://127.0.0.1:1".to_owned()])
         .await;
@@ -183,7 +183,7 @@ async fn members_behind_passwords_and_tls_are_asked_with_the_credentials_of_the_
 
 #[tokio::test]
 async fn an_alarm_shows_in_the_status() {
-    // The least quota that etcd takes is filled at once.
+    // The smallest quota that etcd accepts is quickly full.
     let etcd = TestEtcd::with(1, &["--quota-backend-bytes=100000"]).await;
     let client = connect(&etcd).await;
     for value in 0..40 {
@@ -203,6 +203,6 @@ async fn an_alarm_shows_in_the_status() {
         (alarms[0].member, alarms[0].kind.as_str()),
         (members[0].id, "NOSPACE")
     );
-    // It reads, so it counts towards a quorum.
+    // It serves reads, so it counts towards a quorum.
     assert!(client.survey(&members, LIMIT).await[0].is_healthy());
 }

@@ -1,6 +1,7 @@
-//! The etcd layer against a real etcd that fails in every way that it can.
+//! The etcd layer against a real etcd, and every way in which that can fail.
 
 mod cache;
+mod cancellation;
 mod changes;
 mod credentials;
 mod members;

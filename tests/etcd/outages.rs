@@ -1,4 +1,4 @@
-//! Members that die, stall and come back, and the endpoints that follow them.
+//! Members that end, stall and come back, and the endpoints that follow them.
 
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ async fn wait_for_endpoints(etcd: &Etcd, wanted: &[String]) {
     .await;
 }
 
-/// The member that leads its peers, by its index.
+/// The index of the raft leader.
 async fn raft_leader(etcd: &TestEtcd) -> usize {
     for (index, member) in etcd.members.iter().enumerate() {
         if member.metric("etcd_server_is_leader").await == Some(1.0) {
             return index;
         }
     }
-    panic!("no member leads")
+    panic!("no raft leader")
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn endpoints_follow_the_member_list_and_dead_ones_leave_the_channel() {
     wait_for_endpoints(&client, &all).await;
     etcd.members[0].kill().await.unwrap();
     wait_for_endpoints(&client, &all[1..]).await;
-    // A dead endpoint in the channel would fail one of these at random.
+    // A dead endpoint in the channel would fail one of these writes at random.
     for value in 0..30 {
         put(&client, "/e", value.to_string()).await;
     }
@@ -61,7 +61,7 @@ async fn a_learner_is_no_endpoint() {
     let etcd = TestEtcd::start().await;
     let client = connect_with(config(etcd.endpoints())).await;
     let _following = following(&client);
-    // It never starts, and would answer nothing but serializable reads if it did.
+    // It never starts. If it did, it would answer only serializable reads.
     etcd.etcdctl(&[
         "member",
         "add",
@@ -71,8 +71,8 @@ async fn a_learner_is_no_endpoint() {
     ]);
     let looks = || requests_so_far(&client, "member_list", Code::Ok);
     let before = looks();
-    eventually(SOON, "the member list is looked at again", async || {
-        // The second of them began after the learner was there; the third after that was acted upon.
+    eventually(SOON, "the member list is read again", async || {
+        // The second of these began after the learner was added, the third after the second had taken effect.
         same(looks() >= before + 3.0, true)
     })
     .await;
@@ -86,7 +86,7 @@ async fn pinned_endpoints_stay_those_that_were_given() {
     pinned.sync_endpoints = false;
     let client = connect_with(pinned).await;
     let _following = following(&client);
-    eventually(SOON, "the endpoint is looked at a few times", async || {
+    eventually(SOON, "the endpoint is checked a few times", async || {
         same(etcd.members[0].metric(READS_BEGUN).await >= Some(4.0), true)
     })
     .await;
@@ -105,7 +105,7 @@ async fn a_leader_stays_when_the_leading_member_of_three_is_killed() {
     etcd.members[member].kill().await.unwrap();
     let other = (member + 1) % 3;
     etcd.members[other].wait_healthy().await.unwrap();
-    // etcd prolongs every lease when another member leads; the replica has to renew its own before its deadline.
+    // etcd extends every lease when the raft leader changes. The replica still has to renew its own before its deadline.
     replicas.0[leader].lease_renewed().await;
     assert_eq!(replicas.leader().await.0, leader);
     assert_eq!(
@@ -117,7 +117,7 @@ async fn a_leader_stays_when_the_leading_member_of_three_is_killed() {
 }
 
 #[tokio::test]
-async fn without_a_quorum_nobody_leads_and_with_it_one_does_again() {
+async fn no_replica_leads_without_a_quorum_and_one_does_again_with_it() {
     let mut etcd = TestEtcd::with(3, &[]).await;
     let launch = Launch::on(&etcd)
         .flag("--lease-ttl=3")
@@ -132,7 +132,7 @@ async fn without_a_quorum_nobody_leads_and_with_it_one_does_again() {
         etcd.members[member].kill().await.unwrap();
     }
     for replica in &replicas.0 {
-        eventually(SOON, "nobody leads, nobody is ready", async || {
+        eventually(SOON, "the replica neither leads nor is ready", async || {
             same(
                 (replica.leads().await, replica.status_of("/readyz").await),
                 (false, Some(503)),
@@ -178,7 +178,7 @@ async fn a_paused_member_costs_one_of_three_no_more_than_a_few_requests() {
 }
 
 #[tokio::test]
-async fn a_session_is_given_no_less_than_etcd_grants_and_ends_when_it_is_closed() {
+async fn a_session_lasts_as_long_as_etcd_grants_and_ends_when_it_is_closed() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let mut beating = JoinSet::new();
@@ -214,7 +214,7 @@ async fn a_stalled_network_that_heals_loses_no_write_and_makes_none_twice() {
     );
     assert_eq!(direct.get(&key).await.unwrap().0, None);
     proxy.set(Network::Passes);
-    // What was on its way may arrive now or never have; never twice.
+    // The write that was under way arrives now or is lost. It never arrives twice.
     eventually(SOON, "the connection works again", async || {
         through.get(&key).await.map(drop)
     })

@@ -22,8 +22,8 @@ async fn a_hundred_thousand_keys_are_taken_up_in_pages_at_one_revision() {
     }
     let mut cache = Cache::new(&client, KeyRange::prefix("/many/"), |kv| kv.mod_revision);
     let begun = Instant::now();
-    // Changes while the pages are read, of keys on pages that were read and of those that were not: at the
-    // revision of the first page none of them has happened.
+    // Changes keys of pages that are read already and of pages that are not. At the revision of the first page none of these
+    // changes has happened.
     let mut pages = 0;
     timeout(SOON, async {
         while !cache.is_complete() {
@@ -41,7 +41,7 @@ async fn a_hundred_thousand_keys_are_taken_up_in_pages_at_one_revision() {
     .await
     .unwrap();
     println!("100,000 keys in {:?}", begun.elapsed());
-    assert!(pages > 5, "one page a step, {pages} steps");
+    assert!(pages > 5, "one page per step, {pages} steps");
     assert_eq!(cache.len(), 100_000);
     assert!(cache.get(b"/many/194999").is_some() && cache.get(b"/many/last").is_none());
     timeout(SOON, cache.next(|_| {})).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_hundred_thousand_keys_are_taken_up_in_pages_at_one_revision() {
 }
 
 #[tokio::test]
-async fn values_too_large_for_a_whole_page_are_read_in_smaller_ones() {
+async fn values_too_large_for_a_whole_page_are_read_in_smaller_pages() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let megabyte = vec![7; 1 << 20];
@@ -62,7 +62,7 @@ async fn values_too_large_for_a_whole_page_are_read_in_smaller_ones() {
 }
 
 #[tokio::test]
-async fn the_largest_transaction_is_made_and_a_larger_one_refused_whole() {
+async fn the_largest_transaction_is_committed_and_a_larger_one_refused_whole() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let txn = |writes: usize| {
@@ -88,7 +88,7 @@ async fn the_largest_transaction_is_made_and_a_larger_one_refused_whole() {
 }
 
 #[tokio::test]
-async fn a_list_whose_revision_is_compacted_away_under_way_begins_anew() {
+async fn a_list_whose_revision_is_compacted_meanwhile_starts_again() {
     let etcd = TestEtcd::with(1, &["--max-txn-ops=5000"]).await;
     let client = connect(&etcd).await;
     for transaction in 0..3 {
@@ -112,6 +112,6 @@ async fn a_list_whose_revision_is_compacted_away_under_way_begins_anew() {
     assert_eq!(cache.len(), 14_999);
     assert!(
         cache.get(b"/many/00000").is_none(),
-        "what the first attempt showed is void"
+        "the first attempt's pages are void"
     );
 }

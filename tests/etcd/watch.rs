@@ -1,4 +1,4 @@
-//! Watches go on, whatever becomes of the connection, the member or the history.
+//! Watches continue after broken connections, ended members and compactions.
 
 use quorate::etcd::{Etcd, Event, KeyRange, Txn};
 use quorate::store::{Follower, Update};
@@ -11,7 +11,7 @@ use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::SOON;
 
-/// Follows the keys below `/w/`, past the list of those that are there.
+/// A follower of the keys below `/w/` that has listed them.
 async fn listed(etcd: &Etcd) -> Follower {
     let mut follower = Follower::new(etcd, KeyRange::prefix("/w/"));
     timeout(SOON, async {
@@ -22,7 +22,7 @@ async fn listed(etcd: &Etcd) -> Follower {
     follower
 }
 
-/// The keys and values of the next changes; panics where the range is listed anew instead.
+/// The keys and values of the next changes. Panics if the range is listed again instead.
 async fn next_puts(follower: &mut Follower) -> Vec<(String, Vec<u8>)> {
     let update = timeout(SOON, follower.next()).await.expect("a change arrives");
     let Update::Events(events) = update else {
@@ -36,7 +36,7 @@ async fn next_puts(follower: &mut Follower) -> Vec<(String, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn a_compaction_under_an_idle_watch_costs_nothing() {
+async fn a_compaction_does_not_disturb_an_idle_watch() {
     let etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let mut follower = listed(&client).await;
@@ -52,7 +52,7 @@ async fn a_compaction_under_an_idle_watch_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_where_it_was_after_its_only_member_was_killed_and_restarted() {
+async fn a_watch_continues_where_it_was_after_its_only_member_was_killed_and_restarted() {
     let mut etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let mut follower = listed(&client).await;
@@ -67,12 +67,12 @@ async fn a_watch_goes_on_where_it_was_after_its_only_member_was_killed_and_resta
 }
 
 #[tokio::test]
-async fn a_watch_on_a_paused_member_goes_on_when_the_member_does() {
+async fn a_watch_on_a_paused_member_continues_when_the_member_does() {
     let mut etcd = TestEtcd::start().await;
     let client = connect(&etcd).await;
     let mut follower = listed(&client).await;
     etcd.members[0].pause();
-    // Twice the silence that makes a watch ask for a sign of life, and then open anew.
+    // Twice the silence after which a watch asks for a message, and after which it is reopened.
     let quiet = timeout(2 * client.config().watch_silence, follower.next()).await;
     assert!(quiet.is_err(), "{quiet:?}");
     etcd.members[0].resume();
@@ -92,7 +92,7 @@ async fn watches_leave_a_black_holed_endpoint_for_one_that_answers() {
     let mut tasks = JoinSet::new();
     let following = client.clone();
     tasks.spawn(async move { following.follow_endpoints(CancellationToken::new()).await });
-    // Enough of them that some are on either endpoint.
+    // So many that some are on either endpoint.
     let mut followers = Vec::new();
     for _ in 0..8 {
         followers.push(listed(&client).await);
@@ -105,7 +105,7 @@ async fn watches_leave_a_black_holed_endpoint_for_one_that_answers() {
 }
 
 #[tokio::test]
-async fn an_event_larger_than_a_grpc_message_is_by_default_arrives() {
+async fn an_event_larger_than_grpcs_default_limit_arrives() {
     let etcd = TestEtcd::with(1, &["--max-request-bytes=16777216"]).await;
     let client = connect(&etcd).await;
     let mut follower = listed(&client).await;
@@ -127,7 +127,7 @@ async fn a_watch_that_missed_more_than_one_message_can_hold_catches_up() {
     let cut_off = connect_to(vec![proxy.url()]).await;
     let mut follower = listed(&cut_off).await;
     proxy.set(Network::Resets);
-    // etcd sends what a late watch missed in messages of up to 1,000 revisions, whatever their size.
+    // etcd sends missed changes in messages of up to 1,000 revisions, whatever their size.
     let megabyte = vec![7; 1 << 20];
     for index in 0..70 {
         put(&client, &format!("/w/{}", index % 10), megabyte.clone()).await;

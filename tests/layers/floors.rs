@@ -13,6 +13,7 @@ const FLOORS: [(&str, &[&str]); 8] = [
             "retry/",
             "failpoint.rs",
             "grpc_code.rs",
+            "causes.rs",
             "proto/",
         ],
     ),

@@ -3,7 +3,7 @@
 use super::source::{Files, Token, lies_in};
 
 /// Where the product names its dependencies. Those without a place are like Rust's own words, and named anywhere.
-const PLACES: [(&str, &[&str]); 28] = [
+const PLACES: [(&str, &[&str]); 30] = [
     ("axum", &["src/serve"]),
     ("backoff", &["src/retry"]),
     ("clap", &["src/cli"]),
@@ -23,6 +23,7 @@ const PLACES: [(&str, &[&str]); 28] = [
     ("prost", &[]),
     ("prost_types", &[]),
     ("rustix", &["src/csi/connection.rs", "src/cli/run.rs"]),
+    ("rustls_native_certs", &["src/etcd"]),
     ("semver", &["src/release.rs"]),
     ("serde", &[]),
     ("serde_json", &[]),
@@ -30,6 +31,7 @@ const PLACES: [(&str, &[&str]); 28] = [
     ("strsim", &["src/store/object"]),
     ("thiserror", &[]),
     ("tokio", &[]),
+    ("tokio_rustls", &["src/etcd"]),
     ("tokio_util", &[]),
     // Clients in `csi` alone; elsewhere its codes.
     ("tonic", &["src/csi", "src/etcd", "src/grpc_code.rs"]),

@@ -1,6 +1,6 @@
-//! Changes of the member list, each asked of one given member, and what an answer in the negative means.
+//! Changes of the member list, each requested from one given member, and the meaning of each refusal.
 //!
-//! Nothing here decides whether a change is safe (INV-5): the leader does, before it calls.
+//! The leader decides whether a change is safe before it calls (INV-5). Nothing here checks that.
 
 use std::future::Future;
 
@@ -11,42 +11,43 @@ use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::MemberId;
 
-/// What became of a change that was not confirmed.
+/// Why a change was not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeFault {
-    /// No answer, or one that came after the change was proposed: it may have been made. Read the list, then decide.
+    /// etcd gave no answer, or failed after it had proposed the change: the change may have been made. Read the list, then
+    /// decide.
     Unknown,
     /// The learner has not caught up with the raft leader.
     LearnerNotReady,
-    /// etcd lets in no further learner while there is one.
+    /// There is a learner already, and etcd admits only one at a time.
     TooManyLearners,
     /// The member is a voter already.
     NotALearner,
-    /// The member is not in the list, or no longer.
+    /// The member is not listed (any more).
     MemberNotFound,
-    /// A member has one of these peer URLs already. Made in the same second, it even has the same id.
+    /// Another member has one of these peer URLs. One that was added in the same second even has the same id.
     PeerUrlExists,
-    /// etcd's own rule: too few members would be up for a quorum. It counts a member only from 5 s after it connected.
+    /// etcd's own rule: too few members would be up for a quorum. It counts a member only after 5 s of connection.
     QuorumAtRisk,
-    /// The URLs are none.
+    /// The peer URLs are invalid.
     BadUrls,
-    /// The member that was asked is not the raft leader, which alone can do it.
+    /// The request needs the raft leader, and went to another member.
     NotLeader,
-    /// Leadership cannot move to that member: it is a learner or unknown.
+    /// The member cannot take the leadership: it is a learner or unknown.
     BadTransferee,
-    /// The user may not do this.
+    /// The user lacks the permission.
     Denied,
-    /// Anything else that etcd said no to.
+    /// etcd refused the change for any other reason.
     Refused,
 }
 
-/// A change of the member list that was not confirmed.
+/// A change of the member list that etcd did not confirm.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct ChangeError {
-    /// What follows from it.
+    /// The kind of the failure.
     pub fault: ChangeFault,
-    /// What was said.
+    /// The failed request.
     pub error: Error,
 }
 
@@ -58,7 +59,7 @@ impl ChangeError {
         }
     }
 
-    /// etcd was not asked, since this cannot be meant.
+    /// A change that makes no sense, for which no request was made.
     fn not_asked(operation: &'static str, why: String) -> Self {
         Self {
             fault: ChangeFault::Refused,
@@ -67,12 +68,12 @@ impl ChangeError {
     }
 }
 
-/// The one table. Texts are etcd's own, from api/v3rpc/rpctypes/error.go, the same from 3.4 to 3.6. All of these are said
-/// before anything is proposed, or by the member that found the proposal void when it applied it. What is not here is
-/// decided by the class of the error: "no leader" and "request timed out" come after a proposal, too.
+/// The table. Its texts are etcd's own, from api/v3rpc/rpctypes/error.go, and the same from 3.4 to 3.6. etcd returns each
+/// of them before it proposes anything, or when it finds on applying that the proposal is void. For any other text the
+/// class of the error decides: "no leader" and "request timed out" can also follow a proposal.
 fn classify(error: &Error) -> ChangeFault {
     const TEXTS: &[(&str, ChangeFault)] = &[
-        // Before the shorter text that it begins with.
+        // Before the next text, which is a part of the same message.
         ("which is in sync with leader", ChangeFault::LearnerNotReady),
         ("can only promote a learner member", ChangeFault::NotALearner),
         ("too many learner members", ChangeFault::TooManyLearners),
@@ -84,7 +85,7 @@ fn classify(error: &Error) -> ChangeFault {
         ("member URLs are invalid", ChangeFault::BadUrls),
         ("etcdserver: not leader", ChangeFault::NotLeader),
         ("bad leader transferee", ChangeFault::BadTransferee),
-        // A member that was taken for a voter; it refuses before it does anything.
+        // A learner that was taken for a voter: it refuses before it does anything.
         ("rpc not supported for learner", ChangeFault::Refused),
     ];
     let text = error.message();
@@ -114,7 +115,7 @@ impl Etcd {
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let limit = self.config().request_timeout;
-        // A change is one of the whole cluster, whoever takes it: it does not matter who answered.
+        // A change concerns the whole cluster, so it does not matter which member answered.
         let asked = self
             .ask_member(operation, through, limit, |client| async move {
                 Ok((None, call(client).await?))
@@ -123,11 +124,11 @@ impl Etcd {
         asked.map_err(ChangeError::new)
     }
 
-    /// Adds a learner: never a voter, which would count for the quorum before it runs (INV-5).
+    /// Adds a learner. Never adds a voter, which would count for the quorum before it runs (INV-5).
     ///
     /// # Errors
-    /// [`ChangeError`]; not to be repeated before the list was read, since the repetition of an add that was made is
-    /// refused as [`ChangeFault::PeerUrlExists`].
+    /// [`ChangeError`]. Read the list before a second attempt: etcd refuses the repetition of an add that was made, with
+    /// [`ChangeFault::PeerUrlExists`].
     pub async fn add_learner(
         &self,
         through: &ListedMember,
@@ -141,13 +142,13 @@ impl Etcd {
             })
             .await?;
         added.member().map(ListedMember::from_client).ok_or_else(|| {
-            let text = "etcd answered, but without the new member".to_owned();
+            let text = "etcd's answer lacks the new member".to_owned();
             ChangeError::new(Error::new("member_add", "Unknown", Class::Unavailable, text))
         })
     }
 
-    /// Makes a voter of a learner. `leader` is to be the raft leader: before 3.5.28 a follower cannot pass the request on
-    /// where users have passwords.
+    /// Promotes a learner to a voter. `leader` must be the raft leader: before 3.5.28 a follower cannot forward the request
+    /// if users have passwords.
     ///
     /// # Errors
     /// [`ChangeError`]
@@ -159,12 +160,12 @@ impl Etcd {
         .map(drop)
     }
 
-    /// Removes a member. Before the call every connection to the victim is dropped and its endpoints leave the balanced
-    /// channel; nothing is asked of it any more, unless etcd refuses, and what was asked before is waited for (REQ-M-7): a
-    /// member that is asked for its status in the second between its removal and its end dies of a panic.
+    /// Removes a member. etcd can panic when it is asked for its status in the second between its removal and its end. So
+    /// before the call this drops every connection to the victim, takes its endpoints out of the balanced channel and
+    /// waits for pending status requests. The victim gets no further request, unless etcd refuses the removal.
     ///
     /// # Errors
-    /// [`ChangeError`]; [`ChangeFault::MemberNotFound`] means that it is gone.
+    /// [`ChangeError`]. [`ChangeFault::MemberNotFound`] means that the member is gone.
     pub async fn remove_member(
         &self,
         through: &ListedMember,
@@ -172,11 +173,11 @@ impl Etcd {
     ) -> Result<(), ChangeError> {
         let operation = "member_remove";
         if through.id == victim.id {
-            let why = format!("member {} is not removed through itself", victim.id);
+            let why = format!("member {} cannot be removed through itself", victim.id);
             return Err(ChangeError::not_asked(operation, why));
         }
-        self.part_from(victim, through).await;
-        self.0.contacts.all_answered(victim.id).await;
+        self.exclude(victim, through).await;
+        self.0.contacts.no_status_pending(victim.id).await;
         let id = victim.id.0;
         let removed = self
             .change(operation, through, |client| async move {
@@ -187,8 +188,8 @@ impl Etcd {
             Ok(_) => Ok(()),
             Err(error) => {
                 if !matches!(error.fault, ChangeFault::Unknown | ChangeFault::MemberNotFound) {
-                    self.0.contacts.take_back(victim.id);
-                    // Its endpoints come back with the next look.
+                    self.0.contacts.readmit(victim.id);
+                    // The next check brings its endpoints back.
                     self.0.recheck.notify_one();
                 }
                 Err(error)
@@ -196,10 +197,10 @@ impl Etcd {
         }
     }
 
-    /// Drops every connection to a member and takes its endpoints out of use, as far as others remain.
-    async fn part_from(&self, victim: &ListedMember, other: &ListedMember) {
+    /// Drops every connection to a member and takes its endpoints out of the balanced channel, unless none would remain.
+    async fn exclude(&self, victim: &ListedMember, other: &ListedMember) {
         let urls = self.client_urls(victim);
-        self.0.contacts.part_from(victim.id, urls.clone());
+        self.0.contacts.exclude(victim.id, urls.clone());
         let mut live = self.live_endpoints();
         live.retain(|endpoint| !urls.contains(endpoint));
         if live.is_empty() && self.config().sync_endpoints {
@@ -210,7 +211,7 @@ impl Etcd {
         }
     }
 
-    /// Gives a voter other peer URLs. Not for learners: etcd before 3.5.31 makes voters of those that are updated.
+    /// Gives a voter other peer URLs. Not for learners: etcd before 3.5.31 makes a voter of an updated learner.
     ///
     /// # Errors
     /// [`ChangeError`]
@@ -228,7 +229,7 @@ impl Etcd {
         .map(drop)
     }
 
-    /// Moves the raft leadership to another voter. `leader` is to be the raft leader, which alone can do it.
+    /// Moves the raft leadership to another voter. `leader` must be the raft leader, which alone can do it.
     ///
     /// # Errors
     /// [`ChangeError`]
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_of_a_change_falls_into_its_class() {
+    fn each_refusal_of_a_change_has_its_fault() {
         for (class, text, fault) in [
             (
                 Class::Refused,

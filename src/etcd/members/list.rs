@@ -1,4 +1,4 @@
-//! The member list, read so that it can be decided upon.
+//! The member list, read linearizably, so that decisions may be based on it.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -8,23 +8,23 @@ use etcd_client::{Client, GetOptions, ResponseHeader};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use super::ANY_KEY;
 use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::MemberId;
+use crate::etcd::probe::{ANY_KEY, denies_the_key};
 
-/// A member as the list has it.
+/// A member as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedMember {
-    /// Never used again once the member was removed.
+    /// Its id. etcd never uses the id of a removed member again.
     pub id: MemberId,
-    /// Empty until it has started for the first time. A label: two members may have one name.
+    /// Its name, empty until its first start. Two members may have the same name.
     pub name: String,
-    /// Where the other members reach it.
+    /// The URLs at which the other members reach it.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it; none until it has started for the first time.
+    /// The URLs at which clients reach it; none until its first start.
     pub client_urls: Vec<String>,
-    /// Whether it is not a voter yet.
+    /// Whether it is a learner, and no voter yet.
     pub learner: bool,
 }
 
@@ -39,18 +39,18 @@ impl ListedMember {
         }
     }
 
-    /// Whether it has ever started: only then it has a name.
+    /// Whether it has ever started. Goes by its name, which it has only then.
     pub fn is_started(&self) -> bool {
         !self.name.is_empty()
     }
 
-    /// Whether these are its peer URLs, in any order and with or without a trailing slash.
+    /// Whether these are its peer URLs. Order and trailing slashes do not matter.
     pub fn has_peer_urls(&self, urls: &[String]) -> bool {
         same_urls(&self.peer_urls, urls)
     }
 }
 
-/// Whether these are the same URLs, in any order and with or without a trailing slash.
+/// Whether these are the same URLs. Order and trailing slashes do not matter.
 pub fn same_urls(urls: &[String], others: &[String]) -> bool {
     fn set(urls: &[String]) -> BTreeSet<&str> {
         urls.iter().map(|url| url.trim_end_matches('/')).collect()
@@ -58,12 +58,12 @@ pub fn same_urls(urls: &[String], others: &[String]) -> bool {
     set(urls) == set(others)
 }
 
-/// All members at one moment, learners and those that never started too.
+/// All members at one moment, learners and those that have never started included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberList {
-    /// In the order of their ids.
+    /// The members, ordered by id.
     pub members: Vec<ListedMember>,
-    /// Who answered.
+    /// The member that gave the list.
     pub answered_by: MemberId,
 }
 
@@ -73,15 +73,15 @@ impl MemberList {
         self.members.iter().find(|member| member.id == id)
     }
 
-    /// The members that vote, started or not.
+    /// The voters, started or not.
     pub fn voters(&self) -> impl Iterator<Item = &ListedMember> {
         self.members.iter().filter(|member| !member.learner)
     }
 }
 
-/// A linearizable read, then the list, of one and the same member: etcd gives out its list without asking the others,
-/// and before 3.5 cannot do it otherwise. Members apply changes of the list in the order of the log, so after the read
-/// the list is at least as new.
+/// Makes a linearizable read, then lists, both through the same member. etcd lists its members without asking the others,
+/// and before 3.5 it has no other way. Members apply changes of the list in the order of the log, so the list is at least
+/// as new as the read.
 async fn read_list(mut client: Client) -> Result<MemberList, etcd_client::Error> {
     let options = GetOptions::new().with_count_only();
     let read_by = match client.get(ANY_KEY, Some(options)).await {
@@ -91,13 +91,13 @@ async fn read_list(mut client: Client) -> Result<MemberList, etcd_client::Error>
     };
     let list = own_list(client).await?;
     if read_by.is_some_and(|reader| reader != list.answered_by.0) {
-        let text = "one connection led to two members, so that their member list may be an old one";
+        let text = "two members answered over one connection, so the member list may be outdated";
         return Err(etcd_client::Error::Internal(text.to_owned()));
     }
     Ok(list)
 }
 
-/// The list as the member has it that answers.
+/// The list that the answering member has.
 async fn own_list(mut client: Client) -> Result<MemberList, etcd_client::Error> {
     let listed = client.member_list().await?;
     let mut members: Vec<_> = listed.members().iter().map(ListedMember::from_client).collect();
@@ -108,27 +108,22 @@ async fn own_list(mut client: Client) -> Result<MemberList, etcd_client::Error> 
     })
 }
 
-/// Whether the read went through raft and only its result is not this user's to see.
-pub(in crate::etcd) fn denies_the_key(error: &etcd_client::Error) -> bool {
-    matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == tonic::Code::PermissionDenied)
-}
-
 impl Etcd {
-    /// The member list, as new as this call: read linearizably, of whichever live endpoint is the first to answer.
+    /// Reads the member list linearizably, through the live endpoint that answers first.
     ///
     /// # Errors
-    /// [`Error`] if no endpoint could, for example without a quorum.
+    /// [`Error`] if no endpoint answered, for example without a quorum.
     pub async fn list_members(&self) -> Result<MemberList, Error> {
         let mut patience = self.patience();
         loop {
-            match self.list_of_the_first().await {
+            match self.list_through_any().await {
                 Err(error) if patience.allows("member_list", &error) => patience.wait().await,
                 result => return result,
             }
         }
     }
 
-    async fn list_of_the_first(&self) -> Result<MemberList, Error> {
+    async fn list_through_any(&self) -> Result<MemberList, Error> {
         let mut asked: FuturesUnordered<_> = self
             .live_endpoints()
             .into_iter()
@@ -156,7 +151,7 @@ impl Etcd {
         }))
     }
 
-    /// The list as this very member has it, read linearizably.
+    /// Reads the member list linearizably, through this member.
     ///
     /// # Errors
     /// [`Error`] if it did not answer in time.
@@ -164,7 +159,7 @@ impl Etcd {
         self.list_of(member, limit, read_list).await
     }
 
-    /// The list as this very member has it at the moment, without a word with the others: it may be an old one.
+    /// Reads the list that this member has. It does not ask the other members, so the list may be outdated.
     ///
     /// # Errors
     /// [`Error`] if it did not answer in time.
@@ -194,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_compared_as_a_set_and_without_their_last_slash() {
+    fn urls_are_compared_as_sets_without_trailing_slashes() {
         let urls = |urls: &[&str]| urls.iter().map(ToString::to_string).collect::<Vec<_>>();
         let both = urls(&["http://a:2380", "http://b:2380"]);
         assert!(same_urls(&both, &urls(&["http://b:2380/", "http://a:2380"])));

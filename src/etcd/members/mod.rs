@@ -1,19 +1,15 @@
-//! The etcd cluster's own members: which there are, how each of them fares, and changes of the list.
+//! The members of the etcd cluster: their list, the health of each, and changes of the list.
 //!
-//! Each member is asked over a connection of its own, since through a balanced channel anyone may answer: a status, a
-//! proof of health and a change of leadership mean nothing unless that very member gave them.
+//! Each member has a client of its own. Through the balanced channel any member could answer, and a status, a proof of
+//! health or a move of leadership counts only from the member that it concerns.
 
+mod ask;
 mod change;
-mod contact;
+mod contacts;
 mod list;
 mod survey;
 
 pub use change::{ChangeError, ChangeFault};
-pub(super) use contact::Contacts;
-pub(super) use list::denies_the_key;
+pub(super) use contacts::Contacts;
 pub use list::{ListedMember, MemberList, same_urls};
 pub use survey::{Alarm, MemberReport, Status, most_committed, raft_leader};
-
-/// The key of reads whose value is of no interest; it need not exist. Where a user may not read it, that answer comes
-/// after the read went through raft, and proves as much. The same key as that of `etcdctl endpoint health`.
-pub(super) const ANY_KEY: &str = "health";

@@ -1,65 +1,65 @@
-//! How each member fares, asked of that very member.
+//! The health and status of each member, as that member itself reports them.
 
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions, ResponseHeader, StatusResponse};
 use futures::future::{join, join_all};
 
-use super::ANY_KEY;
-use super::list::{ListedMember, denies_the_key};
+use super::list::ListedMember;
 use crate::etcd::connect::Etcd;
 use crate::etcd::error::Error;
 use crate::etcd::kv::MemberId;
+use crate::etcd::probe::{ANY_KEY, denies_the_key};
 
-/// What one member answered.
+/// The answers of one member.
 #[derive(Clone, Debug)]
 pub struct MemberReport {
-    /// Which one.
+    /// The member.
     pub id: MemberId,
-    /// For a voter: whether a linearizable read through it came back in time. A status is no proof: a member gives that
-    /// without a quorum, out of space, and however far behind. For a learner, which serves no such reads: whether its
-    /// status and a serializable read did.
+    /// For a voter, the result of a linearizable read through it. A status proves no health: a member also answers it
+    /// without a quorum, out of space, and however far behind. For a learner, which serves no linearizable reads, the
+    /// result of a status and a serializable read.
     pub health: Result<(), Error>,
-    /// What it says of itself.
+    /// Its status, as it reports it.
     pub status: Result<Status, Error>,
 }
 
 impl MemberReport {
-    /// Whether it counts towards a quorum.
+    /// Whether the member counts towards a quorum.
     pub fn is_healthy(&self) -> bool {
         self.health.is_ok()
     }
 }
 
-/// What a member says of itself.
+/// The status that a member reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Of its etcd: `3.5.28`.
+    /// The version of etcd, such as `3.5.28`.
     pub version: String,
-    /// Of its database file, in bytes.
+    /// The size of its database file, in bytes.
     pub db_size: u64,
-    /// What of that is in use; the rest comes back with a defragmentation.
+    /// The bytes of the file that are in use. A defragmentation frees the rest.
     pub db_in_use: u64,
-    /// Whom it takes for the raft leader.
+    /// The member that it follows as the raft leader.
     pub raft_leader: Option<MemberId>,
-    /// Grows with every election among the members.
+    /// The raft term, which grows with every election among the members.
     pub raft_term: u64,
-    /// Of the last entry that it knows to be committed.
+    /// The index of the last log entry that it knows to be committed.
     pub committed: u64,
-    /// Of the last entry that it has applied.
+    /// The index of the last log entry that it has applied.
     pub applied: u64,
-    /// Whether it says that it is a learner.
+    /// Whether it reports itself as a learner.
     pub learner: bool,
-    /// Alarms of the whole cluster, as this member knows them.
+    /// The alarms of the whole cluster that this member knows.
     pub alarms: Vec<Alarm>,
 }
 
-/// Something that etcd raises itself, and that a person has to clear (`etcdctl alarm disarm`).
+/// An alarm, which etcd raises by itself and a person has to clear (`etcdctl alarm disarm`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alarm {
     /// The member that raised it.
     pub member: MemberId,
-    /// `NOSPACE`, `CORRUPT`.
+    /// `NOSPACE` or `CORRUPT`.
     pub kind: String,
 }
 
@@ -80,7 +80,8 @@ impl Status {
     }
 }
 
-/// An alarm as a status has it: `memberID:10501334649042878790 alarm:NOSPACE `. Other errors have no such form.
+/// Parses an alarm from an error of a status: `memberID:10501334649042878790 alarm:NOSPACE `. Other errors have another
+/// form.
 fn alarm(text: &str) -> Option<Alarm> {
     let mut words = text.split_whitespace();
     let member = words.next()?.strip_prefix("memberID:")?.parse().ok()?;
@@ -91,14 +92,14 @@ fn alarm(text: &str) -> Option<Alarm> {
     })
 }
 
-/// The raft leader in the view of whoever has seen the latest election.
+/// The raft leader, by the member that has seen the latest election.
 pub fn raft_leader(surveys: &[MemberReport]) -> Option<MemberId> {
     let statuses = surveys.iter().filter_map(|survey| survey.status.as_ref().ok());
     let latest = statuses.filter(|status| status.raft_leader.is_some());
     latest.max_by_key(|status| status.raft_term)?.raft_leader
 }
 
-/// The index of the last entry that any of them knows to be committed: what the others lag behind.
+/// The highest log index that a member knows to be committed: the lag of the others is measured against it.
 pub fn most_committed(surveys: &[MemberReport]) -> u64 {
     let statuses = surveys.iter().filter_map(|survey| survey.status.as_ref().ok());
     statuses.map(|status| status.committed).max().unwrap_or(0)
@@ -126,8 +127,8 @@ async fn status(mut client: Client) -> Result<(Option<MemberId>, Status), etcd_c
 }
 
 impl Etcd {
-    /// Asks all these members at once, each within this limit. One that does not answer delays no other. Not to be asked
-    /// of a member whose removal may be under way: see REQ-M-7 at [`Etcd::remove_member`].
+    /// Asks all these members at once, each within this limit. A member that does not answer delays no other. Do not call it
+    /// for a member whose removal may be under way: see [`Etcd::remove_member`].
     pub async fn survey(&self, members: &[ListedMember], limit: Duration) -> Vec<MemberReport> {
         join_all(members.iter().map(|member| self.survey_one(member, limit))).await
     }
@@ -135,8 +136,8 @@ impl Etcd {
     async fn survey_one(&self, member: &ListedMember, limit: Duration) -> MemberReport {
         let learner = member.learner;
         let deadline = Instant::now() + limit;
-        let _asking = self.0.contacts.asking(member.id);
-        // First, so that both questions, asked at once, go over one connection.
+        let _pending = self.0.contacts.begin_status(member.id);
+        // Before the two requests, which are made at once, so that they share one connection.
         let client = match self.contact("status", member, limit).await {
             Ok(client) => client,
             Err(error) => {
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alarms_are_read_out_of_a_status_and_other_errors_are_not() {
+    fn alarms_are_parsed_from_a_status_and_other_errors_are_not() {
         let parsed = alarm("memberID:10501334649042878790  alarm:NOSPACE ").unwrap();
         assert_eq!(parsed.member.to_string(), "91bc3c398fb3c146");
         assert_eq!(parsed.kind, "NOSPACE");
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_election_says_who_leads() {
+    fn the_member_with_the_latest_term_names_the_raft_leader() {
         let survey = |id, leader, term| MemberReport {
             id: MemberId(id),
             health: Ok(()),

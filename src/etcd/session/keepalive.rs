@@ -1,7 +1,7 @@
-//! The keep-alive of one lease, on a thread and a runtime of its own, so that no work can starve it.
+//! The keep-alive of one lease, on its own thread and runtime, so that no other work can starve it.
 //!
-//! It talks to one member at a time and goes on to the next when an answer is late: a balanced channel could
-//! choose the same black-holed member again.
+//! It asks one member at a time, and the next one if an answer is late. A balanced channel could choose the same
+//! black-holed member again.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::LeaseId;
 
-/// Stops the thread when dropped.
+/// The keep-alive's thread. Dropping this stops it.
 pub(super) struct KeepAlive {
     stop: CancellationToken,
 }
@@ -28,7 +28,7 @@ impl KeepAlive {
         pulse: Pulse,
     ) -> std::io::Result<Self> {
         let stop = CancellationToken::new();
-        let round = Rounds {
+        let renewal = Renewal {
             etcd: etcd.clone(),
             lease,
             times,
@@ -46,7 +46,7 @@ impl KeepAlive {
                 runtime.block_on(async move {
                     tokio::select! {
                         () = stopped.cancelled() => {}
-                        () = round.run() => {}
+                        () = renewal.run() => {}
                     }
                 });
             })?;
@@ -64,12 +64,12 @@ impl Drop for KeepAlive {
     }
 }
 
-/// Spreads the sessions of many replicas over the members.
+/// Spreads the sessions of many replicas over the members, by a byte of the lease.
 fn first_endpoint(lease: LeaseId) -> usize {
     usize::from(lease.0.to_le_bytes()[0])
 }
 
-struct Rounds {
+struct Renewal {
     etcd: Etcd,
     lease: LeaseId,
     times: LeaseTimes,
@@ -80,24 +80,24 @@ struct Rounds {
 
 type Streams = (LeaseKeeper, LeaseKeepAliveStream);
 
-impl Rounds {
-    /// Until the lease is gone or its window closed; then the window is closed for good.
+impl Renewal {
+    /// Renews the lease until it is gone or its window closed. Closes the window for good.
     async fn run(mut self) {
         let mut streams = None;
         while self.window.is_open() {
-            // A wedged owner must not hold office for ever: without a pulse the lease runs out.
+            // An owner that hangs must not keep the lease: without a pulse the lease ends.
             let pulse_age = self.pulse.age();
             if pulse_age > self.times.margin + Pulse::INTERVAL {
-                warn!(lease = %self.lease, "not renewing the lease: no sign of life from the work for {pulse_age:?}");
+                warn!(lease = %self.lease, "not renewing the lease: the work's runtime has not beaten its pulse for {pulse_age:?}");
                 tokio::time::sleep(self.times.retry).await;
                 continue;
             }
             let sent = Instant::now();
             let limit = self.times.answer_limit;
-            match tokio::time::timeout(limit, self.round(&mut streams)).await {
+            match tokio::time::timeout(limit, self.renew(&mut streams)).await {
                 Ok(Ok(())) => {
                     if !self.window.extend(Instant::now(), self.times.deadline(sent)) {
-                        info!(lease = %self.lease, "the lease was renewed too late to count on it");
+                        info!(lease = %self.lease, "the lease was renewed after its window had closed");
                         return;
                     }
                     tokio::time::sleep(self.times.interval).await;
@@ -118,8 +118,8 @@ impl Rounds {
         self.window.close();
     }
 
-    /// One keep-alive, asked and answered.
-    async fn round(&mut self, streams: &mut Option<Streams>) -> Result<(), Error> {
+    /// Sends one keep-alive and waits for its answer.
+    async fn renew(&mut self, streams: &mut Option<Streams>) -> Result<(), Error> {
         match streams {
             Some((keeper, answers)) => {
                 keeper.keep_alive().await.map_err(of_keep_alive)?;

@@ -1,4 +1,4 @@
-//! A session: a lease, kept alive on a thread of its own, and the window in which its owner may act.
+//! A session: a lease with a keep-alive on its own thread, and the window in which the owner may act.
 
 mod keepalive;
 mod window;
@@ -14,10 +14,10 @@ use super::error::Error;
 use super::kv::LeaseId;
 use keepalive::KeepAlive;
 
-/// How long a lease's revocation may take; after that it ends by itself.
+/// The limit on revoking a lease. A lease that is not revoked ends with its TTL.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A lease that is being kept alive. Dropped without [`Session::close`], it ends when its TTL is over.
+/// A lease with its keep-alive. If it is dropped without [`Session::close`], the lease ends with its TTL.
 pub struct Session {
     etcd: Etcd,
     lease: LeaseId,
@@ -28,25 +28,25 @@ pub struct Session {
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The lease could not be had.
-    #[error("no lease: {0}")]
+    /// etcd did not grant a lease.
+    #[error("no lease was granted")]
     Grant(#[from] Error),
-    /// The granted TTL leaves no time to act in.
+    /// The granted TTL is too short to act in.
     #[error(transparent)]
     Times(#[from] TimesError),
-    /// The keep-alive thread could not be started.
-    #[error("no thread for the keep-alive: {0}")]
-    Thread(std::io::Error),
+    /// The keep-alive's thread could not be started.
+    #[error("the keep-alive's thread could not be started")]
+    Thread(#[source] std::io::Error),
 }
 
 impl Session {
-    /// Takes a lease of about `ttl` and keeps it alive. `pulse` says that the work runtime is alive: a session
-    /// whose owner is wedged is not renewed, so that another can take over.
+    /// Obtains a lease of about `ttl` and keeps it alive. The lease is renewed only while `pulse` beats, so that another
+    /// process can take over from an owner whose runtime hangs.
     ///
     /// # Errors
-    /// [`SessionError`]; a lease that was granted all the same ends by itself.
+    /// [`SessionError`]. A lease that etcd may have granted ends with its TTL.
     pub async fn open(etcd: &Etcd, ttl: Duration, pulse: &Pulse) -> Result<Self, SessionError> {
-        // The instant of sending: etcd counts the TTL from some later one.
+        // Taken before sending: etcd counts the TTL from a later instant.
         let sent = Instant::now();
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
         let granted = etcd
@@ -55,7 +55,7 @@ impl Session {
             })
             .await?;
         let lease = LeaseId(granted.id());
-        // etcd may grant more than was asked for (at least 1.5 election timeouts): what it granted counts.
+        // etcd may grant more than requested (at least 1.5 election timeouts). The granted TTL counts.
         let granted_ttl = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(0));
         let times = LeaseTimes::for_granted(granted_ttl)?;
         let window = Window::open_until(times.deadline(sent));
@@ -73,18 +73,18 @@ impl Session {
         &self.etcd
     }
 
-    /// The lease, for keys that are to end with it.
+    /// The lease, for keys that its end deletes.
     pub fn lease(&self) -> LeaseId {
         self.lease
     }
 
-    /// When the owner may act.
+    /// The window in which the owner may act.
     pub fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Ends the session: closes the window, stops the keep-alive, revokes the lease, within a second. After
-    /// that nothing may be done in its name (INV-10).
+    /// Ends the session within a second: closes the window, stops the keep-alive, revokes the lease. Nothing may be done in
+    /// the session's name afterwards (INV-10).
     pub async fn close(self) {
         self.window.close();
         self.keep_alive.stop();
@@ -99,8 +99,8 @@ impl Session {
         match revoked {
             Ok(Ok(_)) => info!(%lease, "lease revoked"),
             Ok(Err(error)) if error.class == super::Class::LeaseNotFound => {}
-            Ok(Err(error)) => warn!(%lease, "lease not revoked, it ends by itself: {error}"),
-            Err(_) => warn!(%lease, "lease not revoked within {REVOKE_LIMIT:?}, it ends by itself"),
+            Ok(Err(error)) => warn!(%lease, "lease not revoked, it ends with its TTL: {error}"),
+            Err(_) => warn!(%lease, "lease not revoked within {REVOKE_LIMIT:?}, it ends with its TTL"),
         }
     }
 }

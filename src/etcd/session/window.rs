@@ -1,4 +1,4 @@
-//! The time in which the owner of a lease may act, and the arithmetic behind it (INV-2).
+//! The window in which the owner of a lease may act, and its arithmetic (INV-2).
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,30 +9,30 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// The times of one lease, all derived from the TTL that etcd granted.
+/// The times of one lease, all computed from the TTL that etcd granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
     granted_ttl: Duration,
-    /// Between the local deadline and the earliest instant at which etcd may end the lease.
+    /// From the local deadline to the earliest instant at which etcd may end the lease.
     pub margin: Duration,
-    /// Between an answered keep-alive and the next.
+    /// From an answered keep-alive to the next.
     pub interval: Duration,
-    /// For one keep-alive to be answered, the connection included.
+    /// The limit on one keep-alive and its answer, the connection included.
     pub answer_limit: Duration,
-    /// Between a keep-alive that failed and the next.
+    /// From a failed keep-alive to the next.
     pub retry: Duration,
 }
 
-/// The granted TTL is too short to work with.
+/// The granted TTL is too short to act in.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a lease of {0:?} is too short: at least {LEAST_TTL:?} are needed")]
+#[error("a lease of {0:?} is too short: at least {LEAST_TTL:?} is needed")]
 pub struct TimesError(Duration);
 
-/// Below this, one slow round trip ends a term.
+/// With less, one slow round trip ends a term.
 const LEAST_TTL: Duration = Duration::from_secs(1);
 
 impl LeaseTimes {
-    /// The times for a lease of this TTL.
+    /// Computes the times for a lease of this TTL.
     ///
     /// # Errors
     /// [`TimesError`] below one second.
@@ -40,8 +40,8 @@ impl LeaseTimes {
         if granted_ttl < LEAST_TTL {
             return Err(TimesError(granted_ttl));
         }
-        // The invariant is interval + answer_limit + retry < TTL − margin: one lost keep-alive must not end the
-        // session. 1/6 + 1/5 + 1/20 < 4/5, so that even a second one may be lost.
+        // One lost keep-alive must not end the session: interval + answer_limit + retry < TTL − margin. As
+        // 1/6 + 2 × (1/5 + 1/20) < 4/5, even a second one may be lost.
         Ok(Self {
             granted_ttl,
             margin: granted_ttl / 5,
@@ -51,31 +51,32 @@ impl LeaseTimes {
         })
     }
 
-    /// Until when the owner may act, if a keep-alive sent at `sent` was answered: etcd counts from some later
-    /// instant. The time of the answer is no measure, as it may have been on its way for long.
+    /// Until when the owner may act if a keep-alive sent at `sent` was answered. etcd counts the TTL from a later instant.
+    /// The arrival of the answer does not count: the answer may have been under way for long.
     pub fn deadline(&self, sent: Instant) -> Instant {
         sent + self.granted_ttl - self.margin
     }
 }
 
-/// Until when the owner of a session may act. Once closed, by the deadline or by hand, it stays closed.
+/// Until when the owner of a session may act. A window that is closed, by its deadline or by [`Window::close`], stays
+/// closed.
 ///
-/// On the monotonic clock: steps of the wall clock change nothing.
+/// It uses the monotonic clock, so that steps of the wall clock do not move it.
 #[derive(Clone, Debug)]
 pub struct Window(Arc<watch::Sender<Option<Instant>>>);
 
 impl Window {
-    /// Open until `deadline`.
+    /// A window that is open until `deadline`.
     pub fn open_until(deadline: Instant) -> Self {
         Self(Arc::new(watch::Sender::new(Some(deadline))))
     }
 
-    /// Whether calls in the session's name may start now.
+    /// Whether a call in the session's name may start now.
     pub fn is_open(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// How long they may still take; zero once closed.
+    /// How long such a call may take; zero once the window is closed.
     pub fn remaining(&self) -> Duration {
         self.remaining_at(Instant::now())
     }
@@ -86,13 +87,13 @@ impl Window {
             .map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(now))
     }
 
-    /// Closes it for good.
+    /// Closes the window for good.
     pub fn close(&self) {
         self.0.send_replace(None);
     }
 
-    /// Resolves when it is closed. Whoever asks after the deadline is told so at once, though the timer may not have
-    /// fired yet: after a pause of the process everything is overdue at the same moment, a retry's delay as well.
+    /// Resolves when the window is closed. Polled after the deadline it is ready at once, even before the timer fires: after
+    /// a pause of the process every timer is overdue at the same moment, a retry's delay as well.
     pub async fn closed(&self) {
         let mut waiting = pin!(self.wait_until_closed());
         poll_fn(|context| match self.is_open() {
@@ -117,7 +118,7 @@ impl Window {
         }
     }
 
-    /// Moves the deadline; false if it had passed, in which case it is closed for good.
+    /// Moves the deadline. False if the deadline had passed: then the window is closed for good.
     pub(super) fn extend(&self, now: Instant, deadline: Instant) -> bool {
         let mut open = false;
         self.0.send_modify(|current| {
@@ -132,7 +133,7 @@ impl Window {
     }
 }
 
-/// A sign of life of the runtime that does the work. Beaten by a task on it, read by threads beside it.
+/// Shows that the runtime that does the work is alive. A task on that runtime beats it, other threads read its age.
 #[derive(Clone, Debug)]
 pub struct Pulse {
     start: Instant,
@@ -149,16 +150,16 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// How often it is beaten.
+    /// The interval between two beats.
     pub const INTERVAL: Duration = Duration::from_millis(250);
 
-    /// Says that the runtime is alive now.
+    /// Records that the runtime is alive now.
     pub fn beat(&self) {
         let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_beat_millis.store(millis, Ordering::Relaxed);
     }
 
-    /// Beats until dropped.
+    /// Beats until the future is dropped.
     pub async fn beat_forever(self) {
         loop {
             self.beat();
@@ -166,7 +167,7 @@ impl Pulse {
         }
     }
 
-    /// Since the last beat.
+    /// The time since the last beat.
     pub fn age(&self) -> Duration {
         let last = Duration::from_millis(self.last_beat_millis.load(Ordering::Relaxed));
         self.start.elapsed().saturating_sub(last)
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(window.remaining_at(start), 2 * second);
         assert!(
             !window.extend(start + 3 * second, start + 9 * second),
-            "an answer that came too late"
+            "the answer came too late"
         );
         assert!(!window.extend(start, start + 9 * second), "closed for good");
         assert_eq!(window.remaining_at(start), Duration::ZERO);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_the_end_is_woken_by_closing() {
+    async fn closing_wakes_a_waiter() {
         let window = Window::open_until(Instant::now() + Duration::from_secs(3600));
         let waiting = window.clone();
         let ((), ()) = tokio::join!(waiting.closed(), async { window.close() });
@@ -237,18 +238,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_after_the_deadline_is_told_before_any_timer_fires() {
+    async fn a_waiter_sees_the_deadline_before_any_timer_fires() {
         let deadline = Instant::now() + Duration::from_millis(20);
         let window = Window::open_until(deadline);
         let mut closed = pin!(window.closed());
-        let mut ask = || {
+        let mut poll = || {
             closed
                 .as_mut()
                 .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
         };
-        assert!(ask().is_pending());
-        // As a pause does, this keeps the runtime from its timers.
+        assert!(poll().is_pending());
+        // Like a pause, this keeps the runtime from its timers.
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
-        assert!(ask().is_ready());
+        assert!(poll().is_ready());
     }
 }

@@ -18,6 +18,7 @@ use super::phase::{Ahead, Event, Phase};
 use super::prepare::{points, prepare};
 use super::report::{self, Reporter};
 use super::upkeep::{self, Upkeep};
+use crate::causes;
 use crate::etcd::members::ListedMember;
 use crate::etcd::{FencedError, MemberId, Revision};
 use crate::failpoint;
@@ -133,7 +134,11 @@ impl<'c> Work<'c> {
             Happened::RolesChanged(Some(Ended::Made(batch))) => self.reporter.changed_roles(&batch),
             Happened::RolesChanged(Some(Ended::NotMade(batch, error))) => {
                 end_of_term(&error)?;
-                debug!("roles of {} nodes to be decided anew: {error}", batch.len());
+                debug!(
+                    "roles of {} nodes to be decided again: {}",
+                    batch.len(),
+                    causes::chain(&error)
+                );
             }
             Happened::Membership(event) => self.heard(event)?,
             Happened::Dialed => self.changed(),
@@ -141,7 +146,7 @@ impl<'c> Work<'c> {
                 self.upkeep.ended(&written);
                 if let Err(error) = written {
                     end_of_term(&error)?;
-                    debug!("not written, to be decided anew: {error}");
+                    debug!("not written, to be decided again: {}", causes::chain(&error));
                 }
             }
         }

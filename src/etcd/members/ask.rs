@@ -1,0 +1,141 @@
+//! Requests to one given member, over its own client.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, GetOptions};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+
+use super::list::ListedMember;
+use crate::etcd::connect::Etcd;
+use crate::etcd::connection::Connection;
+use crate::etcd::error::{Class, Error};
+use crate::etcd::kv::MemberId;
+use crate::etcd::probe::{ANY_KEY, denies_the_key};
+
+fn unavailable(operation: &'static str, why: String) -> Error {
+    Error::new(operation, "Unavailable", Class::Unavailable, why)
+}
+
+impl Etcd {
+    /// The member's client URLs that fit the TLS settings, normalized.
+    pub(super) fn client_urls(&self, member: &ListedMember) -> BTreeSet<String> {
+        let urls = member.client_urls.iter();
+        urls.filter_map(|url| self.config().normalize(url)).collect()
+    }
+
+    /// Makes one request to one member, within `limit`. See [`Etcd::ask`].
+    pub(super) async fn ask_member<T, Fut>(
+        &self,
+        operation: &'static str,
+        member: &ListedMember,
+        limit: Duration,
+        request: impl FnOnce(Client) -> Fut,
+    ) -> Result<T, Error>
+    where
+        Fut: Future<Output = Result<(Option<MemberId>, T), etcd_client::Error>>,
+    {
+        let deadline = Instant::now() + limit;
+        let client = self.contact(operation, member, limit).await?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.ask(operation, member.id, left, request(client)).await
+    }
+
+    /// Makes a request over the member's own client. The request returns which member answered, if the response says so.
+    /// Behind an address that several members share, another one may answer: its answer does not count.
+    pub(super) async fn ask<T>(
+        &self,
+        operation: &'static str,
+        member: MemberId,
+        limit: Duration,
+        request: impl Future<Output = Result<(Option<MemberId>, T), etcd_client::Error>>,
+    ) -> Result<T, Error> {
+        match self.within(operation, limit, request).await {
+            Ok((Some(other), _)) if other != member => {
+                self.0.contacts.forget(member);
+                let why = format!("member {other} answers at the client URLs of member {member}");
+                Err(unavailable(operation, why))
+            }
+            Ok((_, answer)) => Ok(answer),
+            Err(error) => {
+                // The connection may be black-holed.
+                if error.class == Class::Unavailable {
+                    self.0.contacts.forget(member);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The member's client, kept or new, within `limit`.
+    pub(super) async fn contact(
+        &self,
+        operation: &'static str,
+        member: &ListedMember,
+        limit: Duration,
+    ) -> Result<Client, Error> {
+        if self.0.contacts.is_excluded(member.id) {
+            let why = "the member's removal was begun, so it gets no requests".to_owned();
+            return Err(unavailable(operation, why));
+        }
+        match tokio::time::timeout(limit, self.kept_or_new(member)).await {
+            Ok(contact) => contact.map_err(|error| Error::from_client(operation, error)),
+            Err(_) => Err(Error::timed_out(operation, limit)),
+        }
+    }
+
+    async fn kept_or_new(&self, member: &ListedMember) -> Result<Client, etcd_client::Error> {
+        let (connection, contacts) = (self.connection(), &self.0.contacts);
+        if let Some(kept) = contacts.client(member.id, &member.client_urls, &connection) {
+            return Ok(kept);
+        }
+        let urls = self.client_urls(member);
+        let client = first_to_answer(member.id, &urls, &connection).await?;
+        contacts.keep(member.id, &member.client_urls, connection, &client);
+        Ok(client)
+    }
+}
+
+/// A client of the only URL, or of the first of several at which this member answers: members may advertise URLs that only
+/// some clients reach.
+async fn first_to_answer(
+    id: MemberId,
+    urls: &BTreeSet<String>,
+    connection: &Connection,
+) -> Result<Client, etcd_client::Error> {
+    let connect = |url: &String| Client::connect([url.clone()], Some(connection.options.clone()));
+    if urls.len() <= 1 {
+        let Some(url) = urls.first() else {
+            return Err(etcd_client::Error::Internal(
+                "the member has no client URL that fits the TLS settings; before its first start it has none at all"
+                    .to_owned(),
+            ));
+        };
+        return connect(url).await;
+    }
+    let mut asked: FuturesUnordered<_> = urls
+        .iter()
+        .map(|url| async move {
+            let mut client = connect(url).await?;
+            // A serializable read, which a learner answers as well. Not the status: see `Contacts::excluded`.
+            let options = GetOptions::new().with_serializable().with_count_only();
+            match client.get(ANY_KEY, Some(options)).await {
+                Ok(read) if read.header().is_some_and(|header| header.member_id() != id.0) => Err(
+                    etcd_client::Error::Internal(format!("another member answers at {url}")),
+                ),
+                Err(error) if !denies_the_key(&error) => Err(error),
+                _ => Ok(client),
+            }
+        })
+        .collect();
+    let mut failed = None;
+    while let Some(answer) = asked.next().await {
+        match answer {
+            Ok(client) => return Ok(client),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| etcd_client::Error::Internal("no client URL".to_owned())))
+}
