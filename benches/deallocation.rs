@@ -244,7 +244,7 @@ async fn fill(client: &Client, tasks_each: usize) -> Result<()> {
     commit_all(client, puts.chunks(128).map(|puts| Txn::new().and_then(puts))).await
 }
 
-/// As whoever runs tasks ends them: service by service, as fast as etcd takes it.
+/// Deletes tasks as the program that runs them does: service by service, as fast as etcd takes it.
 async fn finish_tasks(client: &Client) -> Result<()> {
     let keys = (0..SERVICES)
         .flat_map(|service| (0..TASKS_EACH).map(move |task| format!("/quorate/tasks/s{service:05}/t{task}")));

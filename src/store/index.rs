@@ -150,7 +150,7 @@ mod tests {
         numbered.map(page).collect()
     }
 
-    /// What happens to the keys `0` to `4`, and how the copy hears of it.
+    /// Changes of the keys `0` to `4`, and how they reach the copy.
     #[derive(Clone, Debug)]
     struct Round {
         changes: Vec<(u8, bool)>,

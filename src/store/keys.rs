@@ -1,4 +1,4 @@
-//! The keys of etcd, built and taken apart here and nowhere else.
+//! The keys of etcd. Only this module builds and parses them.
 
 use std::fmt;
 
@@ -7,6 +7,7 @@ mod name;
 mod node;
 mod reconciler;
 mod role;
+mod space;
 mod volumes;
 
 pub use deallocator::DeallocatorKey;
@@ -24,7 +25,7 @@ impl Keys {
         Self(prefix)
     }
 
-    /// The prefix.
+    /// The prefix of every key.
     pub fn prefix(&self) -> &Prefix {
         &self.0
     }

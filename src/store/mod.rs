@@ -13,11 +13,11 @@ pub use keys::{Id, Keys, Name, Prefix};
 
 use crate::etcd::Etcd;
 
-/// The connection and the keys below one prefix.
+/// Everything that Quorate stores below one prefix.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// Where it lies.
+    /// The connection to etcd.
     pub etcd: Etcd,
-    /// How its keys are called.
+    /// The keys below the prefix.
     pub keys: Keys,
 }

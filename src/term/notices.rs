@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_that_finds_no_room_is_dropped_and_keeps_nobody_waiting() {
+    fn a_notice_that_finds_no_room_is_dropped_at_once() {
         let (notices, mut receiver) = Notices::channel(2);
         for note in ["a", "b", "c"] {
             notices.send(notice(note));

@@ -1,4 +1,4 @@
-//! The commands: references that are refused, blockers that are shown, and waiting.
+//! The commands: refused references, blockers, and waiting for deletions.
 
 use std::ffi::OsStr;
 use std::process::Stdio;
@@ -39,7 +39,7 @@ async fn references_to_what_is_missing_or_marked_are_refused_and_all_of_them_nam
     }
     assert_eq!(world.etcd.revision(), before);
 
-    // A reference that is older than the mark stays, whatever else is written.
+    // A reference that is older than the mark may stay in a new version of the service.
     let labelled = service("old", "{networks: [marked]}").replace("name: old", "name: old, labels: {a: b}");
     assert_eq!(world.apply(&labelled).await, "service/old configured\n");
     let error = world
@@ -50,7 +50,7 @@ async fn references_to_what_is_missing_or_marked_are_refused_and_all_of_them_nam
         .await
         .expect_code(4);
     assert!(error.contains("network missing does not exist"), "{error}");
-    // Let go of, it cannot be taken again.
+    // Once removed, the reference cannot be added again.
     world.apply(&service("old", "{networks: []}")).await;
     let error = world
         .run_with(&["apply", "-f", "-"], &service("old", "{networks: [marked]}"))
@@ -90,7 +90,7 @@ async fn what_a_document_refers_to_may_stand_after_it() {
 async fn a_service_written_when_its_network_is_being_marked_is_refused_and_says_why() {
     let world = World::start().await;
     world.apply(&network("front")).await;
-    // Each of them is checked at first; the mark comes while they are written, one by one.
+    // Every document is checked first. The mark comes while they are written, one by one.
     let documents: String = (0..1000)
         .map(|number| service(&format!("s{number:04}"), "{networks: [front]}"))
         .collect();
@@ -112,7 +112,7 @@ async fn a_service_written_when_its_network_is_being_marked_is_refused_and_says_
             .unwrap()
             .0
             .unwrap();
-        // As `delete` does it, but at once.
+        // The mark that `delete` sets, written directly.
         let mut marked = super::decode_network(&stored.value).unwrap();
         marked.status.get_or_insert_default().delete_requested = Some(prost_types::Timestamp::default());
         stored.value = prost::Message::encode_to_vec(&marked);
@@ -131,7 +131,7 @@ async fn a_service_written_when_its_network_is_being_marked_is_refused_and_says_
     );
     assert_eq!(world.objects().await.len(), 1 + written);
     history::check(&world).await;
-    // Those whose reference is older hold it.
+    // The services with an older reference hold the network.
     let leader = world.leader().await;
     world.settled().await;
     assert!(world.objects().await.contains(&"/networks/front".to_owned()));
@@ -160,7 +160,7 @@ async fn a_mark_between_the_look_at_a_network_and_the_write_of_its_service_refus
             }
         })
         .await;
-        // From here on nobody but the command reads: first the network, and its write is two delays away then.
+        // From here on only the command reads. It reads the network first, and writes two delays later.
         let reads = async || {
             world.etcd.members[0]
                 .metric("etcd_mvcc_range_total")
@@ -232,7 +232,7 @@ async fn blockers_are_shown_while_something_is_marked() {
             && described.contains("Blockers:          service web\n"),
         "{described}"
     );
-    // What was printed is what can be applied, and says that the object is on its way.
+    // What `get` prints can be applied, and says that the object is being deleted.
     let yaml = world
         .run(&["get", "service", "web", "-o", "yaml"])
         .await
@@ -247,7 +247,7 @@ async fn blockers_are_shown_while_something_is_marked() {
     assert_eq!(applied.expect_done(), "service/web unchanged\n");
 }
 
-/// `delete --wait`, and the lines that it tells meanwhile.
+/// `delete --wait`, and the lines that it prints meanwhile.
 fn delete_and_wait(world: &World, id: &str) -> (Child, Lines<BufReader<ChildStderr>>) {
     let mut child = Command::new(binary())
         .args(["delete", id, "--wait", "--yes"])
@@ -258,8 +258,8 @@ fn delete_and_wait(world: &World, id: &str) -> (Child, Lines<BufReader<ChildStde
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let told = BufReader::new(child.stderr.take().unwrap()).lines();
-    (child, told)
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    (child, lines)
 }
 
 #[tokio::test]
@@ -286,8 +286,8 @@ async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
         "{error}"
     );
 
-    let (child, mut told) = delete_and_wait(&world, "service/web");
-    let mut next = async || timeout(SOON, told.next_line()).await.unwrap().unwrap();
+    let (child, mut lines) = delete_and_wait(&world, "service/web");
+    let mut next = async || timeout(SOON, lines.next_line()).await.unwrap().unwrap();
     assert_eq!(
         next().await.as_deref(),
         Some("waiting: service/web: held back by 2 objects: task web/1 (running) and 1 more")
@@ -313,14 +313,14 @@ async fn delete_waits_tells_what_holds_it_back_and_gives_up_in_time() {
 async fn a_wait_is_over_when_another_object_has_taken_the_name() {
     let mut world = World::start().await;
     world.apply(&service("web", "{}")).await;
-    let (child, mut told) = delete_and_wait(&world, "service/web");
-    let first = timeout(SOON, told.next_line()).await.unwrap().unwrap();
+    let (child, mut lines) = delete_and_wait(&world, "service/web");
+    let first = timeout(SOON, lines.next_line()).await.unwrap().unwrap();
     assert_eq!(
         first.as_deref(),
         Some("waiting: service/web: nothing holds it back")
     );
 
-    // It sees neither come nor go: only that there is another one now.
+    // The command sees neither the deletion nor the creation, only that another object exists now.
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     world.etcd.members[0].kill().await.unwrap();
@@ -339,7 +339,7 @@ async fn a_wait_is_over_when_another_object_has_taken_the_name() {
 }
 
 #[tokio::test]
-async fn faults_of_documents_are_told_with_their_paths() {
+async fn faults_of_documents_are_reported_with_their_paths() {
     let world = World::start().await;
     for (documents, expected) in [
         (

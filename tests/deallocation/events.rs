@@ -1,4 +1,4 @@
-//! With Kubernetes: deallocation does not wait for the gate, and is told in Events.
+//! With Kubernetes: deallocation does not wait for the gate, and reports Events.
 
 use quorate::proto::task_status::State;
 
@@ -23,7 +23,7 @@ async fn what_is_deleted_orphaned_or_held_is_an_event_also_while_the_gate_is_clo
     let mut first = launch.start("a");
     first.wait_ready().await;
     first.kill().await.unwrap();
-    // The gate waits for requests of the leader before, all the time.
+    // The gate waits all the time for requests of the previous leader.
     let mut replica = launch.flag("--settle-ms=600000").start("b");
     replica.wait_leading().await;
 

@@ -1,4 +1,4 @@
-//! What is created in between, or cannot be reached: nothing is deleted because of it.
+//! Changes between a decision and its transaction, and an etcd that cannot be reached: neither deletes anything in use.
 
 use std::time::Duration;
 
@@ -53,11 +53,11 @@ async fn a_task_that_the_leader_has_not_seen_yet_saves_its_service() {
     let mut marked = super::decode_service(&stored.unwrap().value).unwrap();
     *marked.mark_mut() = Some(prost_types::Timestamp::default());
 
-    // Its transaction arrives two of these after the mark, and the task in between.
+    // The leader sees the mark a second late and its transaction takes another second; the task comes in between.
     proxy.set(Network::Delays(Duration::from_secs(1)));
     world.put("/services/web", marked.encode_to_vec()).await;
     world.task("web/1", "", State::New).await;
-    eventually(SOON, "it is refused", async || {
+    eventually(SOON, "the transaction is refused", async || {
         let refused = "quorate_deallocator_refused_transactions_total 1";
         match leader.metrics().contains(refused) {
             true => Ok(()),
@@ -84,7 +84,7 @@ async fn what_was_written_since_the_decision_is_not_deleted_on_it() {
     let leader = Leader::elect(&world.store, "test").await;
     let fence = leader.fence().clone();
     let actions = decide(&world.store).await;
-    // A label is a change like any other.
+    // A new label changes the mod revision.
     let labelled = network("front").replace("name: front", "name: front, labels: {a: b}");
     world.apply(&labelled).await;
     assert_eq!(attempt(&world.store, &fence, &actions).await, ["Refused"]);
@@ -93,7 +93,7 @@ async fn what_was_written_since_the_decision_is_not_deleted_on_it() {
         .await;
     let again = decide(&world.store).await;
     assert_eq!(attempt(&world.store, &fence, &again).await, ["Done"]);
-    // What was decided before is refused for ever.
+    // The old decision is still refused.
     assert_eq!(attempt(&world.store, &fence, &actions).await, ["Refused"]);
     world.expect_objects(&["/services/db"]).await;
     leader.resign().await;
@@ -119,7 +119,7 @@ async fn one_service_that_is_in_the_way_does_not_hold_up_those_beside_it() {
     expected[0] = "Refused";
     assert_eq!(attempt(&world.store, &fence, &actions[20..]).await, expected);
 
-    // The real one, with tasks that come and go under it all the time.
+    // The deallocator itself, while tasks of one service come and go.
     let mut leader = leader;
     deallocate(&mut leader);
     for round in 0..30 {
@@ -192,7 +192,7 @@ async fn reads_that_fail_delete_nothing_and_the_work_goes_on_after_them() {
     let leader = deallocating(&store_on(&[proxy.url()]).await, "test").await;
     world.settled().await;
 
-    // Cut off while things change: among them a task that no watch brings, as its history is compacted.
+    // The leader is cut off while things change. No watch brings the new task, as its history is compacted.
     proxy.set(Network::Resets);
     world.mark("service/db").await;
     world.task("db/1", "", State::Running).await;
@@ -207,9 +207,9 @@ async fn reads_that_fail_delete_nothing_and_the_work_goes_on_after_them() {
         "/tasks/db/1",
         "/tasks/web/1",
     ];
-    // As long as it cannot read, nothing goes: it tries, in vain.
+    // While the leader cannot read, it deletes nothing, though it keeps trying.
     let tried = proxy.accepted_connections();
-    eventually(SOON, "it tries to reach etcd", async || {
+    eventually(SOON, "the leader tries to reach etcd", async || {
         match proxy.accepted_connections() > tried + 2 {
             true => Ok(()),
             false => Err(proxy.accepted_connections()),
@@ -254,7 +254,7 @@ async fn a_batch_without_an_answer_is_done_only_if_all_of_it_is_gone() {
     let actions = decide(&cut_off).await;
     assert_eq!(actions.len(), 2);
 
-    // The first of them is written by somebody else while no answer comes.
+    // An operator writes the first of them while no answer comes.
     proxy.set(Network::BlackHole);
     let labelled = service("a", "{}").replace("name: a", "name: a, labels: {x: y}");
     let answered = async {
@@ -290,7 +290,7 @@ async fn an_answer_that_is_lost_is_no_reason_to_do_it_twice() {
     assert_eq!(outcome, ["Failed"], "the outcome is unknown, and cannot be read");
     proxy.set(Network::Passes);
     world.expect_objects(&["/networks/front"]).await;
-    // One of the same name, which nobody marked: the old decision is not about it.
+    // A new service of the same name, without a mark: the old decision is not about it.
     world.apply(&service("web", "{}")).await;
     eventually(SOON, "the old decision is refused", async || {
         same(

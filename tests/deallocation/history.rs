@@ -1,4 +1,4 @@
-//! The whole recorded history, checked: at no revision was anything deleted that was in use, and at none did anything
+//! Checks the whole recorded history: at no revision was an object deleted that was in use, and at none did a service
 //! begin to use a marked network (INV-7).
 
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use crate::support::wait::SOON;
 /// What etcd held at one revision.
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Reads every change since the first revision. Panics where one broke a rule; returns how many services and networks
-/// were deleted.
+/// Reads every change since the first revision and returns how many services and networks were deleted. Panics if a
+/// change broke a rule.
 pub async fn check(world: &World) -> (usize, usize) {
     let end = b"/quorate/end-of-the-history".as_slice();
     let last = world.put("/end-of-the-history", "x").await;

@@ -1,4 +1,4 @@
-//! Leaders that end: killed at every step, fenced off, one after the other.
+//! Leaders that end: killed at each step, fenced off, one after the other.
 
 use quorate::proto::task_status::State;
 
@@ -17,13 +17,13 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
     world.mark("network/front").await;
     let mut old = Leader::elect(&world.store, "old").await;
     let fence = old.fence().clone();
-    // The lease is gone without its owner's knowing: as after a pause.
+    // The election key is gone and the leader does not know, as after a pause.
     for key in world.etcd.keys("/quorate/kubernetes/reconciler/leader/") {
         world.etcd.etcdctl(&["del", &key]);
     }
     let mut new = Leader::elect(&store_on(&world.etcd.endpoints()).await, "new").await;
 
-    // The old one looks at everything as it is now, and decides right.
+    // The old leader reads the current state and decides correctly.
     let actions = decide(&world.store).await;
     assert_eq!(attempt(&world.store, &fence, &actions).await, ["LostLeadership"]);
     world.expect_objects(&["/networks/front", "/services/web"]).await;
@@ -35,7 +35,7 @@ async fn a_stale_leaders_decision_is_refused_at_the_current_revision() {
             .encode()
             .contains("quorate_fenced_writes_refused_total 1")
     );
-    // The real one ends by itself.
+    // The deallocator of the old leader ends by itself.
     deallocate(&mut old);
     old.work_ended().await;
 
@@ -66,7 +66,7 @@ async fn the_next_leader_goes_on_where_the_last_one_stopped() {
             world.mark(&format!("network/n{number}")).await;
             world.mark(&format!("service/s{number}")).await;
         }
-        // Cut off in the middle of it, wherever that is.
+        // The leader resigns in the middle of its work.
         leader.resign().await;
     }
     let leader = world.leader().await;

@@ -1,4 +1,4 @@
-//! Values that cannot be read: they hold what they may use.
+//! Values that cannot be read hold everything that they may use.
 
 use prost::Message;
 use quorate::proto::Service;
@@ -17,9 +17,9 @@ async fn a_malformed_service_holds_every_marked_network_until_it_is_mended() {
     named.metadata_mut().name = "X".to_owned();
     for (key, value) in [
         ("/services/bad", b"\xff\xff".to_vec()),
-        // The name of no service, with a value that is none either.
+        // An invalid name, with a value that is not a service.
         ("/services/x/y", b"".to_vec()),
-        // The name of no service, with a value that could be one's.
+        // An invalid name, with the value of a service.
         ("/services/X", named.encode_to_vec()),
     ] {
         world.put(key, value).await;
@@ -55,7 +55,7 @@ async fn a_malformed_service_holds_every_marked_network_until_it_is_mended() {
     world
         .expect_objects(&["/networks/a", "/networks/b", "/services/bad"])
         .await;
-    // Forced: it is replaced by one that uses nothing and is marked.
+    // Forced: a marked service that uses nothing replaces it.
     let refused = world
         .run(&["delete", "service", "bad", "--yes"])
         .await

@@ -1,4 +1,4 @@
-//! Deallocation on a real etcd: with the real program, and leader by leader with the library.
+//! Deallocation on a real etcd, with the real program and with leaders of the library.
 
 mod commands;
 mod events;
@@ -28,7 +28,7 @@ use crate::support::leader::{Leader, store_on};
 use crate::support::quorate::{Finished, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
-/// An etcd, a client of it, and the program on it.
+/// An etcd, a client of it, and the program that uses it.
 pub struct World {
     etcd: TestEtcd,
     store: Store,
@@ -41,7 +41,7 @@ impl World {
         Self { etcd, store }
     }
 
-    /// Runs the program.
+    /// Runs the program with these arguments.
     async fn run(&self, args: &[&str]) -> Finished {
         self.run_with(args, "").await
     }
@@ -50,21 +50,21 @@ impl World {
         quorate_on(&self.etcd, args, stdin).await
     }
 
-    /// Applies documents. Panics where that fails.
+    /// Applies documents and returns the output. Panics if that fails.
     async fn apply(&self, documents: &str) -> String {
         self.run_with(&["apply", "-f", "-"], documents)
             .await
             .expect_done()
     }
 
-    /// Marks objects: `service/web`.
+    /// Marks an object, such as `service/web`, for deletion.
     async fn mark(&self, id: &str) -> String {
         self.run(&["delete", id, "--yes"]).await.expect_done()
     }
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "a test plays whoever runs tasks, and faults in what is stored"
+        reason = "the test stands in for the program that runs tasks, and stores malformed values"
     )]
     async fn commit(&self, txn: Txn) -> Revision {
         self.store.etcd.unfenced(txn).await.unwrap().revision
@@ -80,12 +80,12 @@ impl World {
             .await
     }
 
-    /// Puts a task as whoever runs it does.
+    /// Puts a task, as the program that runs it does.
     async fn task(&self, id: &str, node: &str, state: State) -> Revision {
         self.put(&format!("/tasks/{id}"), task(id, node, state)).await
     }
 
-    /// All keys of services, networks and tasks, in order and without the prefix.
+    /// The keys of all services, networks and tasks, in order and without the prefix.
     async fn objects(&self) -> Vec<String> {
         let mut all = Vec::new();
         for kind in ["/quorate/networks/", "/quorate/services/", "/quorate/tasks/"] {
@@ -98,7 +98,7 @@ impl World {
         all
     }
 
-    /// Waits until these are all services, networks and tasks that there are.
+    /// Waits until exactly these services, networks and tasks exist.
     async fn expect_objects(&self, expected: &[&str]) {
         let what = format!("the objects are {expected:?}");
         eventually(SOON, &what, async || {
@@ -110,11 +110,11 @@ impl World {
         .await;
     }
 
-    /// Waits until a service, network or task is gone.
+    /// Waits until a service, network or task no longer exists.
     async fn expect_gone(&self, key: &str) {
         eventually(SOON, &format!("{key} is gone"), async || {
             match self.objects().await.iter().any(|there| there == key) {
-                true => Err("it is there"),
+                true => Err("it exists"),
                 false => Ok(()),
             }
         })
@@ -125,15 +125,15 @@ impl World {
     async fn revision_of(&self, key: &str) -> Revision {
         let key = format!("/quorate{key}");
         let (stored, _) = self.store.etcd.get(key.as_bytes()).await.unwrap();
-        stored.expect("the key is there").mod_revision
+        stored.expect("the key exists").mod_revision
     }
 
     async fn leader(&self) -> Leader {
         deallocating(&self.store, "test").await
     }
 
-    /// Waits until the leader has examined everything and has nothing under way: it has decided about a service that
-    /// was written after everything else.
+    /// Waits until the leader has examined everything: it has deleted a service that was written after everything
+    /// else.
     async fn settled(&self) {
         let sentinel = "/services/sentinel-of-the-test";
         let service = Service {
@@ -216,7 +216,7 @@ fn document(kind: &str, name: &str, spec: &str) -> String {
     format!("apiVersion: quorate.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
 }
 
-/// What a leader is given to do.
+/// Has a leader deallocate.
 fn deallocate(leader: &mut Leader) {
     let deallocator = Deallocator {
         store: leader.store.clone(),
@@ -226,7 +226,7 @@ fn deallocate(leader: &mut Leader) {
     leader.work(deallocator.run());
 }
 
-/// A leader in this process, which deallocates and does nothing else.
+/// A leader in this process that deallocates and does nothing else.
 async fn deallocating(store: &Store, name: &str) -> Leader {
     let mut leader = Leader::elect(store, name).await;
     deallocate(&mut leader);

@@ -51,11 +51,11 @@ async fn unfinished_tasks_of_nodes_that_do_not_exist_are_orphaned_and_no_others(
     ] {
         world.task(id, node, state).await;
     }
-    // The value of another task: it is left alone, and holds its service.
+    // The value of another task under this key: it is left alone, and holds its service.
     world
         .put("/tasks/web/swapped", task("web/x", "n1", State::Running))
         .await;
-    // A replica that runs under the name of a node is no node.
+    // The registration of a replica with the name of a node is not a node.
     world.put("/nodes/n1/release", "x").await;
     let leader = world.leader().await;
     world.settled().await;
@@ -74,7 +74,7 @@ async fn unfinished_tasks_of_nodes_that_do_not_exist_are_orphaned_and_no_others(
     after[1].1 = State::Orphaned;
     after[4].1 = State::Orphaned;
     expect_states(&world, &after).await;
-    // One that comes later; and it is said of a task that the program created only that it is new.
+    // A task that is assigned to the missing node later.
     world.task("web/late", "n1", State::Assigned).await;
     eventually(SOON, "the late one is orphaned", async || {
         let states = states(&world).await;
@@ -154,7 +154,7 @@ async fn a_task_that_finished_before_the_transaction_keeps_its_state() {
 }
 
 #[tokio::test]
-async fn an_orphaned_task_stays_on_the_lease_of_whoever_ran_it() {
+async fn an_orphaned_task_keeps_its_lease() {
     let world = World::start().await;
     let granted = world.etcd.etcdctl(&["lease", "grant", "600"]);
     let lease = granted.split_whitespace().nth(1).unwrap();

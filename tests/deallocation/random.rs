@@ -16,16 +16,16 @@ struct ModelService {
     tasks: BTreeSet<String>,
 }
 
-/// What should be there.
+/// The objects that should exist.
 #[derive(Default)]
 struct Model {
     services: BTreeMap<String, ModelService>,
-    /// Whether it is marked.
+    /// Whether the service is marked.
     networks: BTreeMap<String, bool>,
 }
 
 impl Model {
-    /// What is free goes: services first, then networks.
+    /// Deletes what is free: services first, then networks.
     fn settle(&mut self) {
         self.services
             .retain(|_, service| !service.marked || !service.tasks.is_empty());
@@ -101,7 +101,7 @@ impl Run {
         }
     }
 
-    /// What is marked and free may go at any moment: nothing is done with it, so that the outcome is certain.
+    /// Whether the leader may delete an object at any moment. The run leaves it alone, so that the outcome is certain.
     fn is_going(&mut self, kind: &str, name: &str) -> bool {
         match kind {
             "service" => self
@@ -190,7 +190,7 @@ impl Run {
         }
     }
 
-    /// A mark, and at the same moment a service that newly refers to the network: one of the two comes first.
+    /// Marks a network while a service newly refers to it. One of the two comes first.
     async fn mark_network(&mut self, name: &str) {
         if self.model.networks.get(name) != Some(&false) {
             return;
@@ -232,7 +232,7 @@ async fn a_random_run_with_crashing_leaders_ends_with_exactly_what_should_be_the
             run.expect_model(step).await;
         }
     }
-    // All that is left goes, too: no mark is forgotten.
+    // Everything that is left is deleted, too: no mark is forgotten.
     let services: Vec<String> = run.model.services.keys().cloned().collect();
     for name in services {
         run.mark_service(&name).await;

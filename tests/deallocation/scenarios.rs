@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::{World, history, name, network, service};
 use crate::support::wait::{SOON, eventually};
 
-/// The keys that were deleted, revision by revision, from `from` on, until as many as asked for are there.
+/// The keys that were deleted from the revision `from` on, by revision. Waits until there are this many.
 async fn deletions(world: &World, from: Revision, count: usize) -> Vec<Vec<String>> {
     let mut watcher = Watcher::new(&world.store.etcd, KeyRange::prefix("/quorate/"), from);
     let mut found: Vec<(Revision, Vec<String>)> = Vec::new();
@@ -85,7 +85,7 @@ async fn a_service_stays_until_its_last_task_is_gone_and_goes_with_its_marked_un
 async fn a_network_goes_as_soon_as_its_last_service_lets_go_of_it_whichever_way_that_happens() {
     let world = World::start().await;
     let leader = world.leader().await;
-    // (marked before its service lets go, how that lets go)
+    // (whether the mark comes first, how the service releases the network)
     let cases = [
         ("u1", true, "update"),
         ("u2", false, "update"),
@@ -153,7 +153,7 @@ async fn task_networks_hide_the_services_own_until_they_are_emptied() {
     world
         .expect_objects(&["/networks/own", "/networks/task", "/services/web"])
         .await;
-    // Its own come into force, the hidden one is used again, and the other goes.
+    // The networks of the spec come into force: the hidden one is used again, the other is deleted.
     world
         .apply(&service("web", "{networks: [own], taskNetworks: []}"))
         .await;
@@ -186,7 +186,7 @@ async fn a_mark_set_twice_is_one_mark_and_one_on_what_is_free_ends_it_at_once() 
 
     let leader = world.leader().await;
     world.apply(&(network("free") + &service("idle", "{}"))).await;
-    // The tasks of one whose name begins the same are not its own.
+    // A service whose name begins the same has tasks of its own.
     world.task("idle-2/1", "", State::Running).await;
     world.mark("network/free").await;
     world.mark("service/idle").await;
@@ -276,7 +276,7 @@ async fn everything_that_was_pending_when_a_leader_starts_goes() {
         "quorate_deallocator_deletions_total{kind=\"network\"} 8",
         "quorate_deallocator_pending{kind=\"service\"} 1",
         "quorate_deallocator_pending{kind=\"network\"} 1",
-        // Nothing is tried again that is done already.
+        // Nothing that is done is tried again.
         "quorate_deallocator_refused_transactions_total 0",
     ] {
         assert!(metrics.contains(line), "{line}:\n{metrics}");
@@ -290,7 +290,7 @@ async fn the_same_names_come_and_go_again_and_again() {
     let leader = world.leader().await;
     let documents = network("front") + &service("web", "{networks: [front]}");
     for round in 0..15 {
-        // A round that comes while the last one's objects still go is refused, or written to those that go.
+        // A round may come while the objects of the last one are deleted: it is refused, or writes to those objects.
         world.apply(&documents).await;
         world.task("web/1", "", State::Running).await;
         world.mark("network/front").await;

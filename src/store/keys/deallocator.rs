@@ -1,7 +1,12 @@
 //! The keys of services, networks and tasks: with nodes, the input of the deallocator.
 
-use super::{Keys, Name};
+use super::Keys;
+use super::space::key_space;
 use crate::etcd::KeyRange;
+
+key_space!("/services/", "Service", service, services, parse_service);
+key_space!("/networks/", "Network", network, networks, parse_network);
+key_space!("/tasks/", "Task", task, tasks, parse_task, tasks_of);
 
 /// A key of [`Keys::deallocator_range`]. Names are as in the key, valid or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,41 +29,6 @@ pub enum DeallocatorKey<'a> {
 }
 
 impl Keys {
-    /// `/services/<name>`: a `Service`.
-    pub fn service(&self, name: &Name) -> Vec<u8> {
-        self.below(format_args!("/services/{name}"))
-    }
-
-    /// The range of all services.
-    pub fn services(&self) -> KeyRange {
-        KeyRange::prefix(self.below(format_args!("/services/")))
-    }
-
-    /// `/networks/<name>`: a `Network`.
-    pub fn network(&self, name: &Name) -> Vec<u8> {
-        self.below(format_args!("/networks/{name}"))
-    }
-
-    /// The range of all networks.
-    pub fn networks(&self) -> KeyRange {
-        KeyRange::prefix(self.below(format_args!("/networks/")))
-    }
-
-    /// `/tasks/<service>/<name>`: a `Task`.
-    pub fn task(&self, service: &Name, name: &Name) -> Vec<u8> {
-        self.below(format_args!("/tasks/{service}/{name}"))
-    }
-
-    /// The range of a service's tasks, which the deletion of the service proves empty (INV-7).
-    pub fn tasks_of(&self, service: &Name) -> KeyRange {
-        KeyRange::prefix(self.below(format_args!("/tasks/{service}/")))
-    }
-
-    /// The range of all tasks.
-    pub fn tasks(&self) -> KeyRange {
-        KeyRange::prefix(self.below(format_args!("/tasks/")))
-    }
-
     /// Networks, nodes, services and tasks in one range, so that one watch brings their changes in the order in which
     /// they happened. Keys of other kinds lie between them: [`DeallocatorKey::Other`].
     pub fn deallocator_range(&self) -> KeyRange {
@@ -96,27 +66,6 @@ impl Keys {
         };
         Some([&[self.prefix().as_str().as_bytes()], parts].concat().concat())
     }
-
-    /// The name in a key of [`Keys::services`].
-    pub fn parse_service<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
-        match self.parse_deallocator(key) {
-            DeallocatorKey::Service(name) => std::str::from_utf8(name).ok(),
-            _ => None,
-        }
-    }
-
-    /// The name in a key of [`Keys::networks`].
-    pub fn parse_network<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
-        match self.parse_deallocator(key) {
-            DeallocatorKey::Network(name) => std::str::from_utf8(name).ok(),
-            _ => None,
-        }
-    }
-
-    /// `<service>/<name>` in a key of [`Keys::tasks`].
-    pub fn parse_task<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
-        self.parse_below(key, "/tasks/").filter(|id| id.contains('/'))
-    }
 }
 
 /// Before and after the first slash.
@@ -128,6 +77,7 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Name;
 
     fn keys() -> Keys {
         Keys::new("/team/quorate".parse().unwrap())

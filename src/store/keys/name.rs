@@ -1,9 +1,9 @@
-//! The texts of which keys are made: the prefix, names, and ids of two names.
+//! The parts of keys: the prefix, names, and ids of two names.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The prefix of every key: begins with a slash, does not end with one.
+/// The prefix of every key. It begins with a slash and does not end with one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix(String);
 
@@ -31,7 +31,7 @@ impl FromStr for Prefix {
 }
 
 impl Prefix {
-    /// As text.
+    /// The text, as in a key.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The name of an object: an RFC 1123 subdomain, as in Kubernetes. Safe as an element of a key.
+/// The name of an object: an RFC 1123 subdomain, as in Kubernetes. It contains no slash, so it is one element of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
@@ -74,7 +74,7 @@ impl FromStr for Name {
 }
 
 impl Name {
-    /// As text.
+    /// The text, as in a key.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -86,11 +86,11 @@ impl fmt::Display for Name {
     }
 }
 
-/// What an object is called among those of its kind: by its name, or, where each belongs to an object of another kind,
-/// by both: `web/1` is task 1 of service web.
+/// What identifies an object among those of its kind: its name, or, where each belongs to an object of another kind, the
+/// owner's name and its own. `web/1` is task 1 of service web.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
-    /// The object that it belongs to.
+    /// The name of the object that it belongs to.
     pub owner: Option<Name>,
     /// Its own name.
     pub name: Name,

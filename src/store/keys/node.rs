@@ -1,5 +1,6 @@
-//! The keys of nodes, of their registrations, and of their being alive.
+//! The keys of nodes, their registrations and their sessions.
 
+use super::space::key_space;
 use super::{Keys, Name};
 use crate::etcd::KeyRange;
 
@@ -10,7 +11,7 @@ pub enum NodeKey<'a> {
     Node(&'a str),
     /// `/nodes/<name>/release`
     Registration(&'a str),
-    /// Anything else there: nothing that this release knows.
+    /// Any other key, which this release does not know.
     Other,
 }
 
@@ -25,12 +26,12 @@ impl Keys {
         self.below(format_args!("/nodes/{name}/release"))
     }
 
-    /// All nodes and registrations: the range that the gate's transaction proves unchanged (INV-4).
+    /// The range of all nodes and registrations, which the gate's transaction proves unchanged (INV-4).
     pub fn nodes(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("/nodes/")))
     }
 
-    /// What a key of [`Keys::nodes`] is.
+    /// Parses a key of [`Keys::nodes`].
     pub fn parse_node<'a>(&self, key: &'a [u8]) -> NodeKey<'a> {
         let name = self.parse_below(key, "/nodes/");
         match name.map(|name| {
@@ -42,22 +43,10 @@ impl Keys {
             _ => NodeKey::Other,
         }
     }
-
-    /// `/alive/<name>`: a session id; there while the node is ready.
-    pub fn alive(&self, name: &Name) -> Vec<u8> {
-        self.below(format_args!("/alive/{name}"))
-    }
-
-    /// All of them.
-    pub fn all_alive(&self) -> KeyRange {
-        KeyRange::prefix(self.below(format_args!("/alive/")))
-    }
-
-    /// The name in a key of [`Keys::all_alive`].
-    pub fn parse_alive<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
-        self.parse_below(key, "/alive/")
-    }
 }
+
+// `/alive/<name>`: a session id, on the node's lease; the key exists while the node is ready.
+key_space!("/alive/", "session id", alive, all_alive, parse_alive);
 
 #[cfg(test)]
 mod tests {
@@ -68,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_key_is_told_from_its_registration_and_from_what_is_unknown() {
+    fn the_key_of_a_node_differs_from_that_of_its_registration_and_from_unknown_keys() {
         assert_eq!(keys().parse_node(b"/team/quorate/nodes/a"), NodeKey::Node("a"));
         assert_eq!(
             keys().parse_node(b"/team/quorate/nodes/a/release"),
@@ -80,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_an_alive_node_is_read_from_its_key() {
+    fn the_key_of_a_session_names_its_node() {
         let name: Name = "n1".parse().unwrap();
         assert_eq!(keys().parse_alive(&keys().alive(&name)), Some("n1"));
         assert_eq!(keys().parse_alive(&keys().node(&name)), None);

@@ -3,10 +3,10 @@
 use super::Keys;
 use crate::etcd::KeyRange;
 
-/// Stands for the core group, whose name is empty; no API group can be called so, as they hold a dot.
+/// Stands for the core group, whose name is empty. No API group has this name, as their names contain a dot.
 const CORE_GROUP: &str = "core";
 
-/// Stands for the namespace of a cluster-scoped object; no namespace can be called so.
+/// Stands for the namespace of a cluster-scoped object. It is no valid name of a namespace.
 const NO_NAMESPACE: &str = "_";
 
 impl Keys {
@@ -15,12 +15,12 @@ impl Keys {
         self.below(format_args!("/kubernetes/reconciler/status"))
     }
 
-    /// `/kubernetes/reconciler/status.json`: the same for people.
+    /// `/kubernetes/reconciler/status.json`: the status as JSON, for people.
     pub fn status_json(&self) -> Vec<u8> {
         self.below(format_args!("/kubernetes/reconciler/status.json"))
     }
 
-    /// Everything about the reconciler: status, election, inventory.
+    /// The range of the reconciler's status, election and inventory.
     pub fn reconciler(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("/kubernetes/reconciler/")))
     }
@@ -30,7 +30,7 @@ impl Keys {
         format!("{}/kubernetes/reconciler/leader", self.0)
     }
 
-    /// The candidates' keys: the one that came to be first is the leader's.
+    /// The range of the candidates' keys. The leader's is the one with the lowest create revision.
     pub fn candidates(&self) -> KeyRange {
         KeyRange::prefix(format!("{}/", self.election()))
     }
@@ -45,7 +45,7 @@ impl Keys {
         ))
     }
 
-    /// The whole inventory.
+    /// The range of the whole inventory.
     pub fn all_inventory(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("/kubernetes/reconciler/inventory/")))
     }

@@ -1,21 +1,20 @@
-//! The keys of members, joins and removed nodes: with nodes, what decides about roles.
+//! The keys of members, joins and removed nodes: with nodes, the input of the role controller.
 
 use super::{Keys, Name};
 use crate::etcd::{KeyRange, MemberId};
 
-/// A key between `/joins/` and the last of `/removed/`, by what decides about roles. Names are as they stand there, good
-/// or not.
+/// A key of [`Keys::roles`]. Names are as in the key, valid or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleKey<'a> {
     /// `/joins/<node>`
     Join(&'a str),
     /// `/members/<member id>`
     Member(MemberId),
-    /// `/nodes/<name>`, not what lies below it
+    /// `/nodes/<name>`, but no key below it
     Node(&'a str),
     /// `/removed/<uid>`
     Removed(&'a str),
-    /// Anything else.
+    /// Any other key, such as that of a registration.
     Other,
 }
 
@@ -25,7 +24,7 @@ impl Keys {
         self.below(format_args!("/removed/{uid}"))
     }
 
-    /// All of them.
+    /// The range of all removed nodes.
     pub fn all_removed(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("/removed/")))
     }
@@ -35,7 +34,7 @@ impl Keys {
         self.below(format_args!("/joins/{node}"))
     }
 
-    /// All joins.
+    /// The range of all joins.
     pub fn joins(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("/joins/")))
     }
@@ -45,18 +44,18 @@ impl Keys {
         self.below(format_args!("/members/{id}"))
     }
 
-    /// All member records.
+    /// The range of all member records.
     pub fn members(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("/members/")))
     }
 
     /// Joins, member records, nodes and removed nodes in one range, so that one watch brings their changes in the order
-    /// in which they happened. What else lies between is [`RoleKey::Other`].
+    /// in which they happened. Keys of other kinds lie between them: [`RoleKey::Other`].
     pub fn roles(&self) -> KeyRange {
         self.joins().through(self.all_removed())
     }
 
-    /// What a key of [`Keys::roles`] is.
+    /// Parses a key of [`Keys::roles`].
     pub fn parse_role<'a>(&self, key: &'a [u8]) -> RoleKey<'a> {
         let parts = self
             .parse_below(key, "/")
@@ -72,7 +71,7 @@ impl Keys {
     }
 }
 
-/// Exactly as [`MemberId`] prints, so that no member has two keys.
+/// Accepts an id only as [`MemberId`] prints it, so that no member has two keys.
 fn parse_member_id(text: &str) -> Option<MemberId> {
     let id = MemberId(u64::from_str_radix(text, 16).ok()?);
     (id.to_string() == text).then_some(id)
