@@ -64,21 +64,21 @@ pub enum Command {
     Apply(objects::apply::command::ApplyArgs),
     /// Delete objects
     Delete(objects::delete::command::DeleteArgs),
-    /// Make managers of nodes, which may then join etcd
+    /// Make nodes managers, which may then join etcd
     Promote(roles::promote::PromoteArgs),
-    /// Make a worker of a node: its member is removed from etcd
+    /// Make a node a worker and remove its member from etcd
     Demote(roles::demote::DemoteArgs),
-    /// Let a manager's etcd join, and print what it needs to start
+    /// Add a manager's etcd as a member, and print what it needs to start
     Join(roles::join::JoinArgs),
-    /// Make nodes of etcd members that Quorate does not know
+    /// Record etcd members that Quorate does not know, with a node for each
     Adopt(roles::adopt::AdoptArgs),
-    /// Have a volume published to a node
+    /// Publish a volume to a node
     Publish(volumes::publish::PublishArgs),
-    /// Have a volume unpublished from a node
+    /// Unpublish a volume from a node
     Unpublish(volumes::unpublish::UnpublishArgs),
-    /// Try again at once what failed
+    /// Retry at once what failed
     Retry(volumes::retry::RetryArgs),
-    /// Give a node nothing new, or give it up
+    /// Drain a node, or declare it out of service
     Drain(volumes::drain::DrainArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),

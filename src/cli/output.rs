@@ -10,16 +10,16 @@ use super::exit::Failure;
 /// How `get` shows objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A line an object, the columns that matter most
+    /// One line per object, the most important columns
     #[default]
     Table,
-    /// A line an object, every column
+    /// One line per object, all columns
     Wide,
     /// Documents, as `apply` takes them
     Json,
     /// Documents, as `apply` takes them
     Yaml,
-    /// KIND/NAME, as `delete` and `describe` take it
+    /// KIND/NAME of each object, as `delete` and `describe` take it
     Name,
 }
 

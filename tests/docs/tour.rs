@@ -162,10 +162,9 @@ impl Terminal {
 fn is_as_shown(step: &Step, output: &str) -> bool {
     let waits = step.command.contains("--wait");
     let result = |text: &str| {
+        let is_progress = |line: &&str| line.starts_with("waiting: ") || line.contains(": held back by ");
         let lines = normalise(text);
-        let lines = lines
-            .lines()
-            .filter(|line| !(waits && line.starts_with("waiting: ")));
+        let lines = lines.lines().filter(|line| !(waits && is_progress(line)));
         lines.map(|line| format!("{line}\n")).collect::<String>()
     };
     result(output) == result(&step.output)

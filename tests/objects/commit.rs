@@ -43,7 +43,7 @@ async fn a_first_decision_is_committed_without_another_and_nothing_writes_nothin
     let etcd = TestEtcd::start().await;
     let store = store(&connect(&etcd).await);
     let first = decide(&store, "first").await;
-    let again = async || panic!("nobody overtook it");
+    let again = async || panic!("decided again without a conflict");
     assert_eq!(
         settle_from(&store, "written", first, again).await.unwrap(),
         "first"

@@ -121,7 +121,7 @@ async fn wrong_requests_have_their_codes_and_delete_nothing() {
             64,
             "replicas cannot be deleted",
         ),
-        (&["delete", "pod", "p", "--yes"], 64, "no kind of object"),
+        (&["delete", "pod", "p", "--yes"], 64, "is not a kind of object"),
     ] {
         let error = cluster.run(args).await.expect_code(code);
         assert!(error.contains(expected), "{args:?}: {error}");

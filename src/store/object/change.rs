@@ -121,7 +121,7 @@ pub enum Rejection {
     #[error("{0}")]
     Conflict(String),
     /// The object of a reported status does not exist.
-    #[error("not found: a status is reported on an object that exists")]
+    #[error("not found: a status can only be reported for an object that exists")]
     NotFound,
     /// The stored value cannot be read, so no part of it can be changed.
     #[error("the stored value is malformed ({0}); delete it with --force and apply it again")]

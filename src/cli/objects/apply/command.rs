@@ -85,7 +85,7 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                 let _: Reader = print(&format!("{id} {outcome}\n"))?;
                 if marked {
                     warn(&format!(
-                        "{id} is marked for deletion and goes once nothing holds it back; apply it again after that"
+                        "{id} is marked for deletion: the leader deletes it once nothing holds it back; apply it again after that"
                     ));
                 }
             }

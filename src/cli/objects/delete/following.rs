@@ -57,7 +57,7 @@ impl Following<'_> {
         let marked: Vec<(&Id, Option<Revision>)> =
             self.ids.iter().map(|id| (id, self.created(&view, id))).collect();
         let ranges = self.kind.ranges(&self.store.keys, &self.ids);
-        let hint = "nothing is taken back: what is left goes once nothing holds it back and a replica leads";
+        let hint = "nothing is undone: the leader deletes what is left once nothing holds it back";
         until_all(
             self.store,
             ranges,

@@ -27,7 +27,7 @@ pub struct Deletable {
     pub ending: Option<Ending>,
 }
 
-/// An object that is to be deleted.
+/// An object to delete.
 pub struct Request<'a> {
     /// Where it is stored.
     pub store: &'a Store,

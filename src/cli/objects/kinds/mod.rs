@@ -102,8 +102,8 @@ pub struct Kind {
     pub deleted: Result<&'static Deletable, &'static str>,
     /// How `apply` writes an object, if it does.
     pub applied: Option<&'static dyn Codec>,
-    /// Whether objects are addressed as `OWNER/NAME`.
-    pub is_owned: bool,
+    /// The form of ids that contain an owner, such as `SERVICE/NAME`.
+    pub owned: Option<&'static str>,
     /// Whether its objects are shown with what etcd reports of its members: see [`View::members`].
     pub shows_members: bool,
     /// The ranges that showing one object, or all, needs besides the objects themselves.
@@ -143,7 +143,7 @@ impl Kind {
             describe,
             deleted,
             applied: None,
-            is_owned: false,
+            owned: None,
             shows_members: false,
             beside: |_, _| Vec::new(),
             affected: |_, _| Affected::Nothing,

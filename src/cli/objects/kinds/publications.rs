@@ -11,7 +11,7 @@ use crate::volumes::record::blocked;
 
 /// The kind.
 pub static PUBLICATIONS: Kind = Kind {
-    is_owned: true,
+    owned: Some("VOLUME/NODE"),
     ..Kind::new(
         Words::new(Publication::KIND, "publication", "publications", &["pub"]),
         // Every id of this kind was parsed with an owner.

@@ -39,7 +39,7 @@ pub fn find(word: &str) -> Result<&'static Kind, String> {
         .unwrap_or_default();
     let all: Vec<&str> = plurals().collect();
     Err(format!(
-        "\"{}\" is no kind of object{meant}; there are {}",
+        "\"{}\" is not a kind of object{meant}; the kinds are {}",
         word.escape_debug(),
         all.join(", ")
     ))
@@ -63,7 +63,7 @@ mod tests {
         let error = find("noeds").unwrap_err();
         assert_eq!(
             error,
-            "\"noeds\" is no kind of object (did you mean nodes?); there are nodes, members, replicas, services, networks, tasks, \
+            "\"noeds\" is not a kind of object (did you mean nodes?); the kinds are nodes, members, replicas, services, networks, tasks, \
              volumes, publications, plugins, secrets, tombstones"
         );
     }

@@ -39,7 +39,7 @@ pub static REPLICAS: Kind = Kind {
         ],
         show,
         describe,
-        Err("they go with their processes"),
+        Err("a replica is listed for as long as its process runs"),
     )
 };
 

@@ -22,7 +22,7 @@ impl Target {
         let mut ids: Vec<Id> = self.id.iter().cloned().collect();
         for other in others {
             // A bare name has as many slashes as the kind's ids have; `KIND/NAME` has one more.
-            let bare = other.matches('/').count() == usize::from(self.kind.is_owned);
+            let bare = other.matches('/').count() == usize::from(self.kind.owned.is_some());
             let id = if bare || !other.contains('/') {
                 Some(parse_id(self.kind, other)?)
             } else {
@@ -55,17 +55,17 @@ fn parse(text: &str) -> Result<Target, String> {
 
 fn parse_id(kind: &Kind, text: &str) -> Result<Id, String> {
     let name = |text: &str| text.parse::<Name>().map_err(|error| error.to_string());
-    match (kind.is_owned, text.split_once('/')) {
-        (true, Some((owner, own))) => Ok(Id {
+    match (kind.owned, text.split_once('/')) {
+        (Some(_), Some((owner, own))) => Ok(Id {
             owner: Some(name(owner)?),
             name: name(own)?,
         }),
-        (true, None) => Err(format!(
-            "\"{}\" is no {}: expected OWNER/NAME",
+        (Some(form), None) => Err(format!(
+            "\"{}\" is not the id of a {}: expected {form}",
             text.escape_debug(),
             kind.words.singular
         )),
-        (false, _) => name(text).map(Id::from),
+        (None, _) => name(text).map(Id::from),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::store::object::{Malformed, Object, task};
 /// The kind.
 pub static TASKS: Kind = Kind {
     applied: Some(Of::<Task>::CODEC),
-    is_owned: true,
+    owned: Some("SERVICE/NAME"),
     ..Kind::new(
         Words::new(Task::KIND, "task", "tasks", &[]),
         // Every id of this kind was parsed with an owner.
