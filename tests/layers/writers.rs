@@ -36,8 +36,12 @@ const KEYS: [(&str, &str); 18] = [
 /// Folders whose code runs in the leader.
 const CONTROLLERS: [&str; 5] = ["gate", "resources", "roles", "volumes", "deallocator"];
 
-/// Writes to the key of a record as it was read, by what reads it.
-const READ_BEFORE: [(&str, &str); 1] = [("src/deallocator/act.rs", "task")];
+/// Files that write to the key of a record that they have read, and the methods that build the key or its range there.
+const READ_BEFORE: [(&str, &str); 3] = [
+    ("src/deallocator/act.rs", "task"),
+    ("src/volumes/operation/records.rs", "publication"),
+    ("src/volumes/operation/records.rs", "volume"),
+];
 
 const WRITES: [&str; 5] = ["put", "put_leased", "put_keeping_lease", "delete", "delete_range"];
 
