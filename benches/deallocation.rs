@@ -28,7 +28,7 @@ mod leader;
 #[path = "shared/memory.rs"]
 mod memory;
 
-use leader::Leader;
+use quorate_dev::leader::Leader;
 
 const NETWORKS: usize = 1_000;
 const SERVICES: usize = 10_000;
@@ -82,7 +82,7 @@ async fn measure() -> Result<()> {
         figures
             .memory
             .push(grown / (OBJECTS + SERVICES * TASKS_EACH) as f64);
-        let leader = Leader::elect(&endpoint).await?;
+        let leader = leader::elect(&endpoint).await?;
         // One service is free, so that taking over ends with something that can be seen.
         clear(&mut client, "tasks/s00000/").await?;
         let begun = Instant::now();
@@ -108,7 +108,7 @@ async fn measure() -> Result<()> {
         wait_until_all_gone(&client).await?;
         let ours = OBJECTS as f64 / begun.elapsed().as_secs_f64();
         drop(deallocating);
-        leader.leadership.resign().await;
+        leader.resign().await;
         fill(&client, 0).await?;
         let begun = Instant::now();
         delete_raw(&client).await?;
@@ -337,7 +337,7 @@ async fn wait_until(client: &Client, below: &str, count: i64) -> Result<()> {
 fn deallocate(leader: &Leader) -> JoinSet<()> {
     let deallocator = Deallocator {
         store: leader.store.clone(),
-        fence: leader.leadership.fence().clone(),
+        fence: leader.fence().clone(),
         notices: Notices::default(),
     };
     let mut tasks = JoinSet::new();

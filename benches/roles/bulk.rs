@@ -10,7 +10,7 @@ use prost::Message;
 use quorate::proto::{Node, Role};
 use quorate_dev::etcd::{Etcd as Server, Options};
 
-use super::leader::Leader;
+use super::leader;
 use super::measure::{Samples, Table, Unit};
 use super::seen::Seen;
 use super::{LIMIT, follow_roles, node};
@@ -37,7 +37,7 @@ pub async fn measure(nodes: usize, rounds: usize) -> Result<()> {
     let asked = |number| node(&name(number), Role::Manager, Role::Worker);
     for round in 1..=rounds {
         eprintln!("round {round}/{rounds}: {nodes} roles change at once, beside raw transactions");
-        let leader = Leader::elect(&server.endpoints().concat()).await?;
+        let leader = leader::elect(&server.endpoints().concat()).await?;
         let working = follow_roles(&leader);
         fill(&client, nodes, worker).await?;
         let mut seen = Seen::watch(&client, "/quorate/nodes/").await?;
@@ -53,7 +53,7 @@ pub async fn measure(nodes: usize, rounds: usize) -> Result<()> {
         }
         ours.push(a_second(begun));
         drop(working);
-        leader.leadership.resign().await;
+        leader.resign().await;
 
         // Written twice, as above: as they are asked for, and as they become.
         fill(&client, nodes, worker).await?;

@@ -25,8 +25,8 @@ mod measure;
 mod seen;
 
 use cluster::Cluster;
-use leader::Leader;
 use measure::{Samples, Table, Unit};
+use quorate_dev::leader::Leader;
 
 /// How much of it.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ fn node(name: &str, desired: Role, observed: Role) -> Vec<u8> {
 fn follow_roles(leader: &Leader) -> JoinSet<()> {
     let controller = RoleController {
         store: leader.store.clone(),
-        fence: leader.leadership.fence().clone(),
+        fence: leader.fence().clone(),
         notices: Notices::default(),
         settings: Settings::default(),
     };
@@ -141,14 +141,14 @@ async fn measure_membership(rounds: usize) -> Result<()> {
         leading.raw.push_time(cluster.raw(true).await?.1);
         put.push_time(cluster.one_put().await?);
         eprintln!("round {round}/{rounds}: through roles");
-        let leader = Leader::elect(&endpoint).await?;
+        let leader = leader::elect(&endpoint).await?;
         let working = follow_roles(&leader);
         let (added, removed) = cluster.through_roles(false).await?;
         up.roles.push_time(added);
         down.roles.push_time(removed);
         leading.roles.push_time(cluster.through_roles(true).await?.1);
         drop(working);
-        leader.leadership.resign().await;
+        leader.resign().await;
     }
     let mut table = Table::new("Promotion and demotion: a fourth member beside three");
     table.row("one etcd put", &put, Unit::Millis, "");

@@ -28,8 +28,8 @@ mod memory;
 mod raw;
 mod records;
 
-use leader::Leader;
 use measure::{Samples, Table, Unit};
+use quorate_dev::leader::Leader;
 use records::{DRIVER, Records};
 
 /// What the plugin takes for a call, as one that asks a storage system over the network.
@@ -168,7 +168,7 @@ fn expect_empty(plugin: &PluginProcess) -> Result<()> {
 fn see_to_volumes(leader: &Leader) -> JoinSet<()> {
     let volumes = Volumes {
         store: leader.store.clone(),
-        fence: leader.leadership.fence().clone(),
+        fence: leader.fence().clone(),
         times: Times::default(),
         notices: Notices::default(),
     };
@@ -183,7 +183,7 @@ async fn lives(endpoint: &str, plugin: &PluginProcess, volumes: usize, concurren
     records
         .put_surroundings(&plugin.endpoint().to_string(), concurrency)
         .await?;
-    let leader = Leader::elect(endpoint).await?;
+    let leader = leader::elect(endpoint).await?;
     let working = see_to_volumes(&leader);
     let begun = Instant::now();
     records.create_and_publish(volumes).await?;
@@ -197,21 +197,21 @@ async fn lives(endpoint: &str, plugin: &PluginProcess, volumes: usize, concurren
     let taken = begun.elapsed();
     eprintln!("  deleted after {taken:?}");
     drop(working);
-    leader.leadership.resign().await;
+    leader.resign().await;
     records.clear().await?;
     Ok(volumes as f64 / taken.as_secs_f64())
 }
 
 /// From winning the election to the first step taken: the end of a volume that needs no plugin.
 async fn take_over(endpoint: &str, records: &Records) -> Result<Duration> {
-    let leader = Leader::elect(endpoint).await?;
+    let leader = leader::elect(endpoint).await?;
     records.put_one_to_drop().await?;
     let begun = Instant::now();
     let working = see_to_volumes(&leader);
     records.wait_until_dropped().await?;
     let taken = begun.elapsed();
     drop(working);
-    leader.leadership.resign().await;
+    leader.resign().await;
     Ok(taken)
 }
 

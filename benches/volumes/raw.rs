@@ -13,7 +13,7 @@ use quorate::csi::{
 use quorate::metrics::Metrics;
 use quorate_dev::csi_plugin::process::PluginProcess;
 
-use super::leader::Leader;
+use super::leader;
 use super::records::{DRIVER, Records};
 use super::see_to_volumes;
 
@@ -77,7 +77,7 @@ pub async fn writes_of_one_life(endpoint: &str, plugin: &PluginProcess) -> Resul
     records
         .put_surroundings(&plugin.endpoint().to_string(), 1)
         .await?;
-    let leader = Leader::elect(endpoint).await?;
+    let leader = leader::elect(endpoint).await?;
     let working = see_to_volumes(&leader);
     let mut kv = records.kv();
     let before = revision(&mut kv).await?;
@@ -89,7 +89,7 @@ pub async fn writes_of_one_life(endpoint: &str, plugin: &PluginProcess) -> Resul
     records.wait_until_gone("volumes/").await?;
     let after = revision(&mut kv).await?;
     drop(working);
-    leader.leadership.resign().await;
+    leader.resign().await;
     records.clear().await?;
     // Three of these transactions were this function's own; the others wrote a record each, as there was one volume.
     Ok((after - before - 3) as f64)

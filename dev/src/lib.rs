@@ -13,6 +13,7 @@ pub mod data_directory;
 pub mod error;
 pub mod etcd;
 pub mod http;
+pub mod leader;
 pub mod observe;
 pub mod pki;
 pub mod ports;

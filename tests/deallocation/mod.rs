@@ -10,6 +10,8 @@ mod orphans;
 mod random;
 mod scenarios;
 
+use std::ops::Deref;
+
 use futures::future::join_all;
 use prost::Message;
 use quorate::deallocator::act::{Outcome, act};
@@ -23,51 +25,29 @@ use quorate::store::writer::writer;
 use quorate::store::{Follower, Name, Store};
 use quorate::term::Notices;
 
-use crate::support::etcd::TestEtcd;
-use crate::support::leader::{Leader, store_on};
-use crate::support::quorate::{Finished, quorate_on};
+use crate::support::base::{Base, document};
+use crate::support::leader::Leader;
 use crate::support::wait::{SOON, eventually, same};
 
-/// An etcd, a client of it, and the program that uses it.
-pub struct World {
-    etcd: TestEtcd,
-    store: Store,
+/// An etcd, a client of it, and the program on it, with what deallocation needs.
+pub struct World(Base);
+
+impl Deref for World {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.0
+    }
 }
 
 impl World {
     async fn start() -> Self {
-        let etcd = TestEtcd::start().await;
-        let store = store_on(&etcd.endpoints()).await;
-        Self { etcd, store }
-    }
-
-    /// Runs the program with these arguments.
-    async fn run(&self, args: &[&str]) -> Finished {
-        self.run_with(args, "").await
-    }
-
-    async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
-        quorate_on(&self.etcd, args, stdin).await
-    }
-
-    /// Applies documents and returns the output. Panics if that fails.
-    async fn apply(&self, documents: &str) -> String {
-        self.run_with(&["apply", "-f", "-"], documents)
-            .await
-            .expect_done()
+        Self(Base::start().await)
     }
 
     /// Marks an object, such as `service/web`, for deletion.
     async fn mark(&self, id: &str) -> String {
         self.run(&["delete", id, "--yes"]).await.expect_done()
-    }
-
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test stands in for the program that runs tasks, and stores malformed values"
-    )]
-    async fn commit(&self, txn: Txn) -> Revision {
-        self.store.etcd.unfenced(txn).await.unwrap().revision
     }
 
     async fn put(&self, key: &str, value: impl Into<Vec<u8>>) -> Revision {
@@ -123,8 +103,7 @@ impl World {
 
     /// The mod revision of a key.
     async fn revision_of(&self, key: &str) -> Revision {
-        let key = format!("/quorate{key}");
-        let (stored, _) = self.store.etcd.get(key.as_bytes()).await.unwrap();
+        let stored = self.read(format!("/quorate{key}").as_bytes()).await;
         stored.expect("the key exists").mod_revision
     }
 
@@ -210,10 +189,6 @@ fn service(name: &str, spec: &str) -> String {
 /// The document of a network.
 fn network(name: &str) -> String {
     document("Network", name, "{}")
-}
-
-fn document(kind: &str, name: &str, spec: &str) -> String {
-    format!("apiVersion: quorate.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
 }
 
 /// Has a leader deallocate.

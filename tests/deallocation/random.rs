@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate::proto::task_status::State;
 
 use super::{World, history, network, service};
-use crate::support::dice::{Dice, seed};
 use crate::support::quorate::{Launch, TestReplica};
+use crate::support::seeded_rng::{SeededRng, seed};
 
 #[derive(Default)]
 struct ModelService {
@@ -54,7 +54,7 @@ impl Model {
 struct Run {
     world: World,
     model: Model,
-    dice: Dice,
+    rng: SeededRng,
     seed: u64,
     launch: Launch,
     replicas: Vec<TestReplica>,
@@ -70,7 +70,7 @@ impl Run {
         Self {
             world,
             model: Model::default(),
-            dice: Dice(seed),
+            rng: SeededRng(seed),
             seed,
             launch,
             replicas,
@@ -87,10 +87,10 @@ impl Run {
 
     async fn step(&mut self) {
         let (service_name, network_name) = (
-            format!("s{}", self.dice.roll(5)),
-            format!("n{}", self.dice.roll(4)),
+            format!("s{}", self.rng.below(5)),
+            format!("n{}", self.rng.below(4)),
         );
-        match self.dice.roll(12) {
+        match self.rng.below(12) {
             0 | 1 => self.create_network(&network_name).await,
             2..=4 => self.write_service(&service_name).await,
             5 | 6 => self.start_task(&service_name).await,
@@ -131,11 +131,11 @@ impl Run {
             .map(|service| service.networks.clone())
             .unwrap_or_default();
         let mut networks = BTreeSet::new();
-        for _ in 0..self.dice.roll(3) {
-            networks.insert(format!("n{}", self.dice.roll(4)));
+        for _ in 0..self.rng.below(3) {
+            networks.insert(format!("n{}", self.rng.below(4)));
         }
         let networks: Vec<String> = networks.into_iter().collect();
-        let hidden = self.dice.roll(3) == 0 && !networks.is_empty();
+        let hidden = self.rng.below(3) == 0 && !networks.is_empty();
         let spec = match hidden {
             true => format!("{{networks: [n0], taskNetworks: [{}]}}", networks.join(", ")),
             false => format!("{{networks: [{}], taskNetworks: []}}", networks.join(", ")),
@@ -165,7 +165,7 @@ impl Run {
             return;
         }
         if let Some(service) = self.model.services.get_mut(service_name) {
-            let name = format!("t{}", self.dice.roll(3));
+            let name = format!("t{}", self.rng.below(3));
             let id = format!("{service_name}/{name}");
             self.world.task(&id, "", State::Running).await;
             service.tasks.insert(name);
@@ -216,7 +216,7 @@ impl Run {
     }
 
     async fn crash(&mut self) {
-        let victim = usize::try_from(self.dice.roll(2)).unwrap();
+        let victim = usize::try_from(self.rng.below(2)).unwrap();
         self.replicas[victim].kill().await.unwrap();
         self.replicas[victim] = self.launch.start(&format!("r{victim}"));
     }

@@ -7,14 +7,14 @@ use super::{Site, free_url, keys};
 #[tokio::test]
 async fn every_member_becomes_the_member_of_a_manager_of_its_name_and_etcd_does_not_notice() {
     let site = Site::start(3).await;
-    let listed = site.client.list_members().await.unwrap();
+    let listed = site.store.etcd.list_members().await.unwrap();
     let told = site.run(&["adopt"]).await.expect_done();
     assert_eq!(told.matches("which is created as a manager").count(), 3, "{told}");
     for name in ["etcd-1", "etcd-2", "etcd-3"] {
         assert_eq!(site.desired(name).await, Role::Manager);
         assert_eq!(site.observed(name).await, Role::Manager);
         let key = keys().member(site.member(name).await);
-        let (record, _) = site.client.get(&key).await.unwrap();
+        let (record, _) = site.store.etcd.get(&key).await.unwrap();
         let record: Member = prost::Message::decode(&*record.unwrap().value).unwrap();
         let uid = site.node(name).await.metadata.unwrap().uid;
         assert_eq!((record.node.as_str(), &record.node_uid), (name, &uid));
@@ -24,7 +24,10 @@ async fn every_member_becomes_the_member_of_a_manager_of_its_name_and_etcd_does_
     let again = site.run(&["adopt"]).await.expect_done();
     assert_eq!(again.matches("already").count(), 3, "{again}");
     assert_eq!(site.contents().await, before);
-    assert_eq!(site.client.list_members().await.unwrap().members, listed.members);
+    assert_eq!(
+        site.store.etcd.list_members().await.unwrap().members,
+        listed.members
+    );
 }
 
 #[tokio::test]
@@ -48,7 +51,7 @@ async fn only_the_members_that_are_named_are_adopted_by_id_or_by_name() {
 #[tokio::test]
 async fn a_member_is_not_given_to_a_worker_nor_to_a_node_that_has_one() {
     let site = Site::start(2).await;
-    site.apply("etcd-1", "worker").await.expect_done();
+    site.apply_role("etcd-1", "worker").await.expect_done();
     site.refused("NotAManager", &["adopt", "etcd-1"]).await;
     site.run(&["promote", "etcd-1"]).await.expect_done();
     let told = site.run(&["adopt", "etcd-1"]).await.expect_done();

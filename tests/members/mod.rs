@@ -6,34 +6,43 @@ mod refusals;
 mod shown;
 mod tour;
 
-use std::ffi::OsStr;
+use std::ops::Deref;
 use std::path::Path;
 
 use quorate::cli::companion::find_on_path;
-use quorate::etcd::{Etcd, KeyRange, KeyValue, MemberId};
-use quorate::proto::{Node, Role};
+use quorate::etcd::MemberId;
+use quorate::proto::Role;
 use quorate::store::Keys;
 use quorate_dev::process::{Program, Supervised};
 
-use crate::support::client::{connect, put};
+use crate::support::base::Base;
 use crate::support::etcd::TestEtcd;
-use crate::support::quorate::{Finished, quorate_with};
+use crate::support::quorate::Finished;
 use crate::support::wait::{SOON, eventually};
 
-/// An etcd, and the program on it.
-struct Site {
-    etcd: TestEtcd,
-    client: Etcd,
+/// An etcd whose members have nodes, and the program on it.
+struct Site(Base);
+
+impl Deref for Site {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.0
+    }
 }
 
 impl Site {
     /// A cluster of this many members, none of which Quorate knows.
     async fn start(members: usize) -> Self {
-        let etcd = TestEtcd::with(members, &[]).await;
-        let client = connect(&etcd).await;
+        let base = Base::on(TestEtcd::with(members, &[]).await).await;
         // Members publish their names only after they serve.
         eventually(SOON, "every member has its name", async || {
-            let list = client.list_members().await.map_err(|error| error.to_string())?;
+            let list = base
+                .store
+                .etcd
+                .list_members()
+                .await
+                .map_err(|error| error.to_string())?;
             let nameless = list.members.iter().any(|member| !member.is_started());
             if nameless {
                 Err(format!("{list:?}"))
@@ -42,7 +51,7 @@ impl Site {
             }
         })
         .await;
-        Self { etcd, client }
+        Self(base)
     }
 
     /// The same, each member adopted by a node of its name.
@@ -52,25 +61,8 @@ impl Site {
         site
     }
 
-    async fn run(&self, args: &[&str]) -> Finished {
-        self.run_with(args, "").await
-    }
-
-    async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
-        let endpoints = format!("--etcd-endpoints={}", self.etcd.endpoints_flag());
-        let args = args.iter().copied().chain([endpoints.as_str()]).map(OsStr::new);
-        quorate_with(args, Some(stdin), &[]).await
-    }
-
-    async fn apply(&self, name: &str, role: &str) -> Finished {
+    async fn apply_role(&self, name: &str, role: &str) -> Finished {
         self.run_with(&["apply", "-f", "-"], &document(name, role)).await
-    }
-
-    /// Everything that is stored, with revisions. Asked again where a member has just died.
-    async fn contents(&self) -> Vec<KeyValue> {
-        let all = KeyRange::prefix(*b"/quorate/");
-        let read = eventually(SOON, "a read", async || self.client.list(&all).await).await;
-        read.0
     }
 
     /// Adds a learner that never starts, as an operator would with etcdctl; its id. etcd refuses in the first seconds of
@@ -81,7 +73,7 @@ impl Site {
             self.etcd.try_etcdctl(&["member", "add", "x", "--learner", &urls])
         })
         .await;
-        let list = self.client.list_members().await.unwrap();
+        let list = self.store.etcd.list_members().await.unwrap();
         let nameless = list.members.iter().find(|member| !member.is_started());
         nameless.unwrap().id
     }
@@ -104,21 +96,6 @@ impl Site {
         }
     }
 
-    async fn node(&self, name: &str) -> Node {
-        let key = keys().node(&name.parse().unwrap());
-        let (stored, _) = eventually(SOON, "a read", async || self.client.get(&key).await).await;
-        prost::Message::decode(&*stored.expect("the node is there").value).unwrap()
-    }
-
-    /// Writes a node as another writer would.
-    async fn change(&self, name: &str, change: impl FnOnce(&mut Node)) {
-        let mut node = self.node(name).await;
-        change(&mut node);
-        let key = keys().node(&name.parse().unwrap());
-        let key = String::from_utf8(key).unwrap();
-        put(&self.client, &key, prost::Message::encode_to_vec(&node)).await;
-    }
-
     /// The leader's part of a promotion, where none runs.
     async fn observe(&self, name: &str, role: Role) {
         self.change(name, |node| node.status.get_or_insert_default().set_role(role))
@@ -135,7 +112,7 @@ impl Site {
 
     /// The id of the member that etcd calls so.
     async fn member(&self, name: &str) -> MemberId {
-        let list = self.client.list_members().await.unwrap();
+        let list = self.store.etcd.list_members().await.unwrap();
         let found = list.members.iter().find(|member| member.name == name);
         found.unwrap_or_else(|| panic!("no {name} in {list:?}")).id
     }

@@ -10,7 +10,7 @@ async fn the_last_manager_is_not_demoted_by_any_command() {
     let site = Site::adopted(1).await;
     site.refused("LastManager", &["demote", "etcd-1", "--yes"]).await;
     let before = site.contents().await;
-    let told = site.apply("etcd-1", "worker").await.expect_code(4);
+    let told = site.apply_role("etcd-1", "worker").await.expect_code(4);
     assert!(told.contains("refused by rule LastManager"), "{told}");
     assert_eq!(site.contents().await, before);
 }
@@ -22,7 +22,7 @@ async fn the_last_manager_is_not_demoted_either_where_quorum_would_hold() {
     // Two voters would be left, but of no node.
     site.refused("LastManager", &["demote", "etcd-1", "--yes"]).await;
     // A manager that has yet to join is no other manager.
-    site.apply("n2", "manager").await.expect_done();
+    site.apply_role("n2", "manager").await.expect_done();
     site.observe("n2", Role::Manager).await;
     site.refused("LastManager", &["demote", "etcd-1", "--yes"]).await;
     site.run(&["adopt"]).await.expect_done();
@@ -42,7 +42,7 @@ async fn the_last_manager_is_not_demoted_either_where_quorum_would_hold() {
 #[tokio::test]
 async fn of_several_nodes_none_is_promoted_where_one_does_not_exist() {
     let site = Site::adopted(1).await;
-    site.apply("n2", "worker").await.expect_done();
+    site.apply_role("n2", "worker").await.expect_done();
     let before = site.contents().await;
     let told = site.run(&["promote", "n2", "n9"]).await.expect_code(3);
     assert!(told.contains("node/n9 not found"), "{told}");
@@ -52,12 +52,12 @@ async fn of_several_nodes_none_is_promoted_where_one_does_not_exist() {
 #[tokio::test]
 async fn a_manager_that_is_not_in_the_member_list_is_not_demoted_but_may_be_deleted() {
     let site = Site::adopted(1).await;
-    site.apply("n2", "manager").await.expect_done();
+    site.apply_role("n2", "manager").await.expect_done();
     site.observe("n2", Role::Manager).await;
     site.refused("NotAMember", &["demote", "n2", "--yes"]).await;
     site.run(&["delete", "node", "n2", "--yes"]).await.expect_done();
     // One whose promotion was not carried out yet has not led to anything.
-    site.apply("n3", "manager").await.expect_done();
+    site.apply_role("n3", "manager").await.expect_done();
     site.run(&["demote", "n3", "--yes"]).await.expect_done();
     assert_eq!(site.desired("n3").await, Role::Worker);
 }
@@ -119,7 +119,7 @@ async fn a_node_in_the_member_list_is_not_deleted_before_it_is_demoted() {
 #[tokio::test]
 async fn a_ready_node_is_deleted_by_force_alone_and_the_node_of_the_last_voter_never() {
     let site = Site::adopted(1).await;
-    site.apply("n2", "worker").await.expect_done();
+    site.apply_role("n2", "worker").await.expect_done();
     site.etcd.etcdctl(&["put", "/quorate/alive/n2", "session"]);
     site.refused("Ready", &["delete", "node", "n2", "--yes"]).await;
     site.run(&["delete", "node", "n2", "--yes", "--force"])
@@ -147,9 +147,9 @@ async fn a_join_is_refused_for_workers_removed_nodes_and_urls_of_others() {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         site.refused(rule, &args).await
     };
-    site.apply("n2", "worker").await.expect_done();
+    site.apply_role("n2", "worker").await.expect_done();
     refused("NotAManager", join("n2", url.clone())).await;
-    site.apply("n2", "manager").await.expect_done();
+    site.apply_role("n2", "manager").await.expect_done();
     refused("NotAManager", join("n2", url.clone())).await;
     site.observe("n2", Role::Manager).await;
     let told = refused("PeerUrlTaken", join("n2", site.etcd.members[0].peer_url.clone())).await;
@@ -171,7 +171,7 @@ async fn a_join_is_refused_for_workers_removed_nodes_and_urls_of_others() {
     site.run(&["delete", "node", "n2", "--yes"]).await.expect_done();
     refused("NodeRemoved", join("n2", url.clone())).await;
     // Created anew it is another node, and whoever still has the old uid is not it.
-    site.apply("n2", "manager").await.expect_done();
+    site.apply_role("n2", "manager").await.expect_done();
     site.observe("n2", Role::Manager).await;
     *uid.last_mut().unwrap() = own;
     refused("NodeRemoved", uid).await;
@@ -230,7 +230,7 @@ async fn a_wait_ends_with_its_time_and_says_that_no_leader_is_elected() {
         .expect_code(2);
     assert!(told.contains("no Quorate leader is elected"), "{told}");
     assert!(told.contains("the request stays"), "{told}");
-    site.apply("n3", "manager").await.expect_done();
+    site.apply_role("n3", "manager").await.expect_done();
     site.observe("n3", Role::Manager).await;
     let url = free_url();
     let join = ["join", "n3", "--peer-url", &url, "--timeout", "2s"];

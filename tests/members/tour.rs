@@ -13,7 +13,7 @@ async fn led(site: &Site) -> TestReplica {
 }
 
 async fn voters(site: &Site) -> Vec<String> {
-    let list = site.client.list_members().await.unwrap();
+    let list = site.store.etcd.list_members().await.unwrap();
     let mut names: Vec<String> = list.voters().map(|member| member.name.clone()).collect();
     names.sort();
     names
@@ -21,7 +21,7 @@ async fn voters(site: &Site) -> Vec<String> {
 
 /// What `join -o env` prints for a node that is promoted first.
 async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
-    site.apply(node, "worker").await.expect_done();
+    site.apply_role(node, "worker").await.expect_done();
     let told = site
         .run(&["promote", node, "--wait", "--timeout", "30s"])
         .await
@@ -157,7 +157,7 @@ async fn a_deleted_nodes_member_is_evicted_and_it_never_comes_back() {
 async fn what_the_leader_refuses_is_told_with_its_rule() {
     let site = Site::adopted(1).await;
     let _replica = led(&site).await;
-    site.apply("n2", "manager").await.expect_done();
+    site.apply_role("n2", "manager").await.expect_done();
     site.run(&["promote", "n2", "--wait", "--timeout", "30s"])
         .await
         .expect_done();
@@ -172,7 +172,7 @@ async fn what_the_leader_refuses_is_told_with_its_rule() {
     let told = site.run(&join).await.expect_code(4);
     assert!(told.contains("refused by rule PeerUnreachable: "), "{told}");
     assert!(told.contains("--no-dial"), "{told}");
-    assert_eq!(site.client.list_members().await.unwrap().members.len(), 1);
+    assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
     // Whoever knows better says so; the learner is there, and does not start.
     let environment = site
         .run(&[&join[..], &["--no-dial", "-o", "env"]].concat())
@@ -195,5 +195,5 @@ async fn what_the_leader_refuses_is_told_with_its_rule() {
     );
     // A learner goes like a voter.
     demote(&site, "n2").await;
-    assert_eq!(site.client.list_members().await.unwrap().members.len(), 1);
+    assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
 }

@@ -3,11 +3,12 @@
 use quorate::proto::Role;
 use quorate::proto::node_spec::Availability;
 
-use super::{Cluster, node};
+use super::node;
+use crate::support::base::Base;
 
 #[tokio::test]
 async fn a_node_is_created_configured_and_left_unchanged() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     let both = node("n1", "{desiredRole: manager}") + &node("n2", "{}");
     assert_eq!(cluster.apply(&both).await, "node/n1 created\nnode/n2 created\n");
     let created = cluster.node("n1").await;
@@ -33,7 +34,7 @@ async fn a_node_is_created_configured_and_left_unchanged() {
 
 #[tokio::test]
 async fn what_get_prints_can_be_applied_again() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster
         .apply(&(node("n1", "{desiredRole: manager}") + &node("n2", "{}")))
         .await;
@@ -48,7 +49,7 @@ async fn what_get_prints_can_be_applied_again() {
 
 #[tokio::test]
 async fn files_and_directories_are_read_and_all_their_faults_are_reported_at_once() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
     file(
@@ -62,7 +63,7 @@ async fn files_and_directories_are_read_and_all_their_faults_are_reported_at_onc
     file("c.yml", "kind: [\n");
     file("notes.txt", "neither");
     let path = directory.path().to_str().unwrap();
-    let before = cluster.contents();
+    let before = cluster.contents().await;
     let error = cluster.run(&["apply", "-f", path]).await.expect_code(64);
     let error = error.replace(path, "DIR");
     let lines: Vec<&str> = error.lines().collect();
@@ -77,7 +78,7 @@ async fn files_and_directories_are_read_and_all_their_faults_are_reported_at_onc
         "  DIR/b.json: document 1 (Node N3): metadata.labels.a: expected a string, found the number 1 (put it in quotes)"
     );
     assert!(lines[4].starts_with("  DIR/c.yml: not valid YAML: "), "{error}");
-    assert_eq!(cluster.contents(), before);
+    assert_eq!(cluster.contents().await, before);
 
     file("a.yaml", &node("n1", "{}"));
     std::fs::remove_file(directory.path().join("b.json")).unwrap();
@@ -88,12 +89,12 @@ async fn files_and_directories_are_read_and_all_their_faults_are_reported_at_onc
 
 #[tokio::test]
 async fn each_wrong_input_has_its_message_and_code_and_writes_nothing() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster
         .apply(&node("n1", "{desiredRole: worker, availability: drain}"))
         .await;
     let uid = cluster.node("n1").await.metadata.unwrap().uid;
-    let before = cluster.contents();
+    let before = cluster.contents().await;
     let with_metadata = |metadata: &str| {
         format!(
             "apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{{metadata}}}\n\
@@ -149,7 +150,7 @@ async fn each_wrong_input_has_its_message_and_code_and_writes_nothing() {
             .await
             .expect_code(code);
         assert!(error.contains(expected), "{text}: {error}");
-        assert_eq!(cluster.contents(), before, "{text}");
+        assert_eq!(cluster.contents().await, before, "{text}");
     }
     let error = cluster
         .run(&["apply", "-f", "/does/not/exist"])
@@ -161,7 +162,7 @@ async fn each_wrong_input_has_its_message_and_code_and_writes_nothing() {
 
 #[tokio::test]
 async fn a_status_report_writes_the_reporters_part_alone() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.apply(&node("n1", "{desiredRole: manager}")).await;
     let report = "apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {name: n1, labels: {ignored: x}}\n\
                   spec: {desiredRole: worker}\n\
@@ -200,9 +201,9 @@ async fn a_status_report_writes_the_reporters_part_alone() {
 
 #[tokio::test]
 async fn a_malformed_stored_node_is_named_and_not_overwritten() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.etcd.etcdctl(&["put", "/quorate/nodes/n1", "garbage"]);
-    let before = cluster.contents();
+    let before = cluster.contents().await;
     let error = cluster
         .run_with(&["apply", "-f", "-"], &node("n1", "{desiredRole: worker}"))
         .await
@@ -211,5 +212,5 @@ async fn a_malformed_stored_node_is_named_and_not_overwritten() {
         error.contains("(Node n1): the stored value is malformed"),
         "{error}"
     );
-    assert_eq!(cluster.contents(), before);
+    assert_eq!(cluster.contents().await, before);
 }

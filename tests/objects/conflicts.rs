@@ -7,7 +7,8 @@ use quorate::etcd::{KeyRange, Revision, Watched, Watcher};
 use quorate::proto::Node;
 use quorate::proto::node_spec::Availability;
 
-use super::{Cluster, keys, node};
+use super::{keys, node};
+use crate::support::base::Base;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Finished, quorate_with};
 use crate::support::wait::{SOON, eventually};
@@ -18,7 +19,7 @@ const BEFORE: usize = 200;
 /// Applies a document to `n1` after many others. Another writer changes `n1` once the first of them is written, when all
 /// are read and planned.
 async fn overtaken(
-    cluster: &Cluster,
+    cluster: &Base,
     args: &[&str],
     document: &str,
     change: impl FnOnce(&mut Node),
@@ -28,9 +29,8 @@ async fn overtaken(
         let _ = write!(text, "{}", node(&format!("before-{index}"), "{}"));
     }
     text.push_str(document);
-    let client = cluster.client().await;
     let first = KeyRange::key(keys().node(&"before-0".parse().unwrap()));
-    let mut watcher = Watcher::new(&client, first, Revision(1));
+    let mut watcher = Watcher::new(&cluster.store.etcd, first, Revision(1));
     watcher.open().await;
     let applied = cluster.run_with(args, &text);
     let changed = async {
@@ -46,7 +46,7 @@ const APPLY: &[&str] = &["apply", "-f", "-"];
 
 #[tokio::test]
 async fn a_spec_that_another_writer_changed_is_a_conflict_and_theirs_stays() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");
     let drained = |node: &mut Node| node.spec.as_mut().unwrap().set_availability(Availability::Drain);
@@ -68,7 +68,7 @@ async fn a_spec_that_another_writer_changed_is_a_conflict_and_theirs_stays() {
 
 #[tokio::test]
 async fn force_conflicts_overrules_it() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");
     let drained = |node: &mut Node| node.spec.as_mut().unwrap().set_availability(Availability::Drain);
@@ -88,7 +88,7 @@ async fn force_conflicts_overrules_it() {
 
 #[tokio::test]
 async fn a_status_that_another_writer_reported_is_no_conflict_and_both_stay() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");
     let reported = |node: &mut Node| node.status.as_mut().unwrap().controller = true;
@@ -101,7 +101,7 @@ async fn a_status_that_another_writer_reported_is_no_conflict_and_both_stay() {
 
 #[tokio::test]
 async fn a_node_that_another_writer_replaced_is_a_conflict() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.apply(&node("n1", "{}")).await;
     let document = node("n1", "{desiredRole: worker, availability: pause}");
     let replaced = |node: &mut Node| node.metadata.as_mut().unwrap().uid = "another".to_owned();
@@ -119,7 +119,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn a_write_whose_reply_is_lost_is_read_back() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     let proxy = Proxy::in_front_of(&cluster.etcd.endpoints()[0]);
     let text: String = (0..BEFORE)
         .map(|index| node(&format!("n-{index}"), "{}"))

@@ -7,12 +7,13 @@ use quorate::proto::RemovedNode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::{Cluster, document, keys, node};
+use super::{keys, node};
+use crate::support::base::{Base, document};
 use crate::support::quorate::binary;
 use crate::support::wait::SOON;
 
-async fn cluster() -> Cluster {
-    let cluster = Cluster::start().await;
+async fn cluster() -> Base {
+    let cluster = Base::start().await;
     cluster
         .apply(&(node("n1", "{desiredRole: manager}") + &node("n2", "{}") + &node("n3", "{}")))
         .await;
@@ -21,7 +22,7 @@ async fn cluster() -> Cluster {
     cluster
 }
 
-fn nodes(cluster: &Cluster) -> Vec<String> {
+fn nodes(cluster: &Base) -> Vec<String> {
     cluster.etcd.keys("/quorate/nodes/")
 }
 
@@ -37,7 +38,7 @@ async fn a_deleted_node_is_gone_and_its_uid_on_record_in_the_same_revision() {
     assert_eq!(deleted, "node/n3 deleted\n");
     assert_eq!(cluster.etcd.revision(), revision + 1, "one transaction");
     assert_eq!(nodes(&cluster), ["/quorate/nodes/n1", "/quorate/nodes/n2"]);
-    let (record, _) = cluster.client().await.get(&keys().removed(&uid)).await.unwrap();
+    let record = cluster.read(&keys().removed(&uid)).await;
     let record = RemovedNode::decode(&*record.unwrap().value).unwrap();
     assert_eq!(record.name, "n3");
     assert!(record.removed_at.is_some() && record.expires_at.is_none());
@@ -46,7 +47,7 @@ async fn a_deleted_node_is_gone_and_its_uid_on_record_in_the_same_revision() {
 #[tokio::test]
 async fn a_ready_node_is_deleted_by_force_alone_and_nothing_beside_a_refused_one() {
     let cluster = cluster().await;
-    let before = cluster.contents();
+    let before = cluster.contents().await;
     let error = cluster
         .run(&["delete", "node", "n3", "n2", "--yes"])
         .await
@@ -56,7 +57,7 @@ async fn a_ready_node_is_deleted_by_force_alone_and_nothing_beside_a_refused_one
         "error: nothing was deleted\n  node/n2: refused by rule Ready: node n2 is ready: it still runs\n    \
          stop it first, or delete it all the same with --force\n"
     );
-    assert_eq!(cluster.contents(), before);
+    assert_eq!(cluster.contents().await, before);
     let deleted = cluster
         .run(&["delete", "node/n3", "node/n2", "--yes", "--force"])
         .await;
@@ -69,7 +70,7 @@ async fn a_desired_manager_in_the_member_list_stays_even_with_force() {
     let cluster = cluster().await;
     let member = "etcd-1";
     cluster.run(&["adopt", member]).await.expect_done();
-    let before = cluster.contents();
+    let before = cluster.contents().await;
     for args in [
         &["delete", "node", member, "--yes"][..],
         &["delete", "node", member, "--yes", "--force"],
@@ -77,7 +78,7 @@ async fn a_desired_manager_in_the_member_list_stays_even_with_force() {
         let error = cluster.run(args).await.expect_code(4);
         assert!(error.contains("refused by rule MemberOfEtcd"), "{error}");
     }
-    assert_eq!(cluster.contents(), before);
+    assert_eq!(cluster.contents().await, before);
     let other = cluster.run(&["delete", "node", "n1", "--yes"]).await;
     assert_eq!(
         other.expect_done(),
@@ -103,7 +104,7 @@ async fn a_malformed_node_is_deleted_by_force() {
 #[tokio::test]
 async fn wrong_requests_have_their_codes_and_delete_nothing() {
     let cluster = cluster().await;
-    let before = cluster.contents();
+    let before = cluster.contents().await;
     for (args, code, expected) in [
         (
             &["delete", "node", "n3", "n9", "--yes"][..],
@@ -125,13 +126,13 @@ async fn wrong_requests_have_their_codes_and_delete_nothing() {
     ] {
         let error = cluster.run(args).await.expect_code(code);
         assert!(error.contains(expected), "{args:?}: {error}");
-        assert_eq!(cluster.contents(), before, "{args:?}");
+        assert_eq!(cluster.contents().await, before, "{args:?}");
     }
 }
 
 /// Runs `delete` on a terminal. Once it asks for confirmation, runs `meanwhile`, and then types the answer.
 async fn answer(
-    cluster: &Cluster,
+    cluster: &Base,
     what: &str,
     meanwhile: impl Future<Output = ()>,
     answer: &str,
@@ -169,7 +170,7 @@ async fn answer(
 async fn on_a_terminal_it_prints_what_will_happen_and_asks_for_confirmation() {
     let cluster = cluster().await;
     let uid = cluster.node("n3").await.metadata.unwrap().uid;
-    let before = cluster.contents();
+    let before = cluster.contents().await;
     let (code, shown) = answer(&cluster, "node n3", async {}, "n\n").await;
     let statement = format!("node/n3 (down) is deleted, and its uid {uid} is recorded as removed");
     assert!(
@@ -178,7 +179,7 @@ async fn on_a_terminal_it_prints_what_will_happen_and_asks_for_confirmation() {
     );
     assert!(shown.contains("not confirmed, nothing was deleted"), "{shown}");
     assert_eq!(code, Some(1));
-    assert_eq!(cluster.contents(), before);
+    assert_eq!(cluster.contents().await, before);
     let (code, shown) = answer(&cluster, "node n3", async {}, "y\n").await;
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("node/n3 deleted"), "{shown}");
@@ -205,7 +206,7 @@ async fn a_change_during_the_confirmation_is_a_conflict() {
 
 #[tokio::test]
 async fn an_object_that_another_writer_marks_during_the_confirmation_is_marked() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.apply(&document("Network", "front", "{}")).await;
     let marked = async {
         cluster
@@ -225,7 +226,7 @@ async fn an_object_that_another_writer_marks_during_the_confirmation_is_marked()
 
 #[tokio::test]
 async fn a_wait_that_times_out_does_not_hide_what_was_not_deleted() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster
         .apply(&(document("Network", "a", "{}") + &document("Network", "b", "{}")))
         .await;

@@ -5,7 +5,8 @@ use quorate::proto::{Condition, Metadata, Registration, Role};
 use quorate::release::{Release, Version};
 use serde_json::{Value, json};
 
-use super::{Cluster, keys, node};
+use super::{keys, node};
+use crate::support::base::Base;
 use crate::support::quorate::Launch;
 
 /// 2026-03-01T12:00:00Z; far enough in the past that ages are days or more and do not change during a test.
@@ -22,8 +23,8 @@ fn age() -> String {
 }
 
 /// n1 with everything, n2 with nothing, n3 malformed.
-async fn cluster() -> Cluster {
-    let cluster = Cluster::start().await;
+async fn cluster() -> Base {
+    let cluster = Base::start().await;
     cluster
         .apply(&(node("n1", "{desiredRole: manager}") + &node("n2", "{desiredRole: worker}")))
         .await;
@@ -191,7 +192,7 @@ Registration:      <none> (no replica of this name runs)
 
 #[tokio::test]
 async fn replicas_are_read_from_registrations_and_the_election() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     for (name, process) in [("r1", "p1"), ("r2", "p2")] {
         let registration = Registration {
             version: Some(Version::from(Release::new(1, 2, 3)).to_proto()),
@@ -239,7 +240,7 @@ r2     1.2.3     yes      p2        {age}
 
 #[tokio::test]
 async fn a_running_replica_is_listed_as_the_leader_and_with_the_node_of_its_name() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.apply(&node("r1", "{}")).await;
     let mut replica = Launch::on(&cluster.etcd).start("r1");
     replica.wait_leading().await;
@@ -312,7 +313,7 @@ async fn a_completion_script_that_cannot_be_written_is_an_error_and_a_closed_pip
 
 #[tokio::test]
 async fn wrong_questions_are_usage_errors() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     for (args, expected) in [
         (&["get", "noeds"][..], "did you mean nodes?"),
         (&["get", "node", "N1"], "RFC 1123"),

@@ -7,7 +7,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::{Cluster, keys, node};
+use super::{keys, node};
+use crate::support::base::Base;
 use crate::support::quorate::binary;
 use crate::support::wait::SOON;
 
@@ -17,7 +18,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(cluster: &Cluster, args: &[&str]) -> Self {
+    fn start(cluster: &Base, args: &[&str]) -> Self {
         let mut child = Command::new(binary())
             .args(args)
             .arg("--watch")
@@ -51,7 +52,7 @@ impl Watch {
 
 #[tokio::test]
 async fn rows_come_as_they_change_and_deletes_are_shown() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.apply(&(node("n1", "{}") + &node("n2", "{}"))).await;
     let mut watch = Watch::start(&cluster, &["get", "nodes"]);
     assert_eq!(
@@ -95,7 +96,7 @@ async fn rows_come_as_they_change_and_deletes_are_shown() {
 
 #[tokio::test]
 async fn a_watch_survives_a_restart_and_shows_the_delete_that_a_compaction_hid() {
-    let mut cluster = Cluster::start().await;
+    let mut cluster = Base::start().await;
     cluster.apply(&(node("n1", "{}") + &node("n2", "{}"))).await;
     let mut watch = Watch::start(&cluster, &["get", "nodes", "-o", "name"]);
     assert_eq!(watch.line().await, "node/n1 added");
@@ -120,7 +121,7 @@ async fn a_watch_survives_a_restart_and_shows_the_delete_that_a_compaction_hid()
 
 #[tokio::test]
 async fn one_object_is_watched_by_name_as_documents() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     cluster.apply(&(node("n1", "{}") + &node("n2", "{}"))).await;
     let mut watch = Watch::start(&cluster, &["get", "node", "n2", "-o", "yaml"]);
     assert_eq!(watch.line().await, "---");
@@ -146,7 +147,7 @@ async fn one_object_is_watched_by_name_as_documents() {
 
 #[tokio::test]
 async fn the_leader_among_the_replicas_is_watched() {
-    let cluster = Cluster::start().await;
+    let cluster = Base::start().await;
     let registration = quorate::proto::Registration {
         version: Some(quorate::release::own_version().to_proto()),
         process: "p".to_owned(),

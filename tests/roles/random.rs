@@ -10,7 +10,7 @@ use quorate::store::object::member::is_answered;
 
 use super::crashes::FLAGS;
 use super::world::{LONG, World};
-use crate::support::dice::{Dice, seed};
+use crate::support::seeded_rng::{SeededRng, seed};
 use crate::support::wait::same;
 
 struct Run {
@@ -18,12 +18,12 @@ struct Run {
     machines: Vec<String>,
     /// The request that each machine made last, and whether it was started for it.
     requests: BTreeMap<String, (String, bool)>,
-    dice: Dice,
+    rng: SeededRng,
 }
 
 impl Run {
     fn random(&mut self, below: usize) -> usize {
-        let rolled = self.dice.roll(u64::try_from(below).unwrap());
+        let rolled = self.rng.below(u64::try_from(below).unwrap());
         usize::try_from(rolled).unwrap()
     }
 
@@ -93,7 +93,7 @@ async fn run(seed: u64, members: usize) {
         world,
         machines: Vec::new(),
         requests: BTreeMap::new(),
-        dice: Dice(seed),
+        rng: SeededRng(seed),
     };
     for _ in 0..3 {
         let of = run.world.add_machine();

@@ -5,13 +5,13 @@ use std::time::Duration;
 use prost::Message;
 use quorate::etcd::election::candidates;
 use quorate::etcd::members::{MemberList, raft_leader};
-use quorate::etcd::{Event, KeyRange, KeyValue, MemberId, Revision, Txn, Watched, Watcher};
+use quorate::etcd::{Event, KeyRange, KeyValue, MemberId, Revision, Txn, TxnError, Watched, Watcher};
 use quorate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, RemovedNode, Role};
 use quorate::store::{Keys, Name, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{config, connect_with};
+use crate::support::client::{commit, config, connect_with};
 use crate::support::etcd::TestEtcd;
 use crate::support::wait::{SOON, eventually, same};
 
@@ -128,15 +128,9 @@ impl World {
         .await
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test plays operators, nodes and faults"
-    )]
-    async fn try_commit(&self, txn: Txn) -> Result<Revision, String> {
-        let written = self.store.etcd.unfenced(txn).await;
-        written
-            .map(|written| written.revision)
-            .map_err(|error| error.to_string())
+    async fn try_commit(&self, txn: Txn) -> Result<Revision, TxnError> {
+        let written = commit(&self.store.etcd, txn).await?;
+        Ok(written.revision)
     }
 
     pub async fn commit(&self, txn: Txn) -> Revision {

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::world::{LONG, World};
-use crate::support::client::{config, connect_with};
+use crate::support::client::{commit, config, connect_with};
 
 /// Flags of etcd for elections that take so long that a busy machine is no reason for one, and that a gap for want of a
 /// leader cannot be missed.
@@ -36,8 +36,7 @@ impl Writer {
             let mut last = None;
             loop {
                 let txn = Txn::new().put(b"/written", "again");
-                #[expect(clippy::disallowed_methods, reason = "a test plays a client")]
-                if etcd.unfenced(txn).await.is_ok() {
+                if commit(&etcd, txn).await.is_ok() {
                     let gap = last
                         .replace(Instant::now())
                         .map_or(Duration::ZERO, |last| last.elapsed());

@@ -1,61 +1,45 @@
 //! A leader in the test's own process.
 
-use std::time::Duration;
+use std::ops::Deref;
 
-use quorate::etcd::election::{Leadership, campaign};
-use quorate::etcd::{Config, Fence};
+use quorate::etcd::Config;
 use quorate::store::{Keys, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-use super::client::{connect_with, pulse};
+use super::client::{LONG_TTL, connect_with};
 use super::metrics;
 use super::wait::{SOON, eventually};
 
-/// However busy the machine is: terms end here when the test says so.
-const TTL: Duration = Duration::from_secs(60);
-
-/// Leads, and does only what it is given to do.
+/// A leader with the controllers that a test gives it. Dereferences to [`quorate_dev::leader::Leader`].
 pub struct Leader {
-    pub store: Store,
-    leadership: Leadership,
+    leader: quorate_dev::leader::Leader,
     working: JoinSet<()>,
-    _beating: JoinSet<()>,
 }
 
 impl Leader {
-    /// Elects one below the prefix of this store.
+    /// Elects a leader below the prefix of this store. Its term ends when the test ends it.
     pub async fn elect(store: &Store, name: &str) -> Self {
-        let mut beating = JoinSet::new();
-        let pulse = pulse(&mut beating);
-        let (election, never) = (store.keys.election(), CancellationToken::new());
-        // The members may be electing: then a candidacy ends, and the next one begins, as in a replica.
-        let leadership = eventually(SOON, &format!("{name} leads"), async || {
-            campaign(&store.etcd, &election, name, TTL, &pulse, &never).await
+        // While the members elect their own leader, a candidacy ends, and the next one begins, as in a replica.
+        let leader = eventually(SOON, &format!("{name} leads"), async || {
+            quorate_dev::leader::Leader::elect(store, name, LONG_TTL).await
         })
         .await;
         Self {
-            store: store.clone(),
-            leadership,
+            leader,
             working: JoinSet::new(),
-            _beating: beating,
         }
     }
 
-    pub fn fence(&self) -> &Fence {
-        self.leadership.fence()
-    }
-
-    /// Does this until it resigns, or is dropped.
+    /// Runs a controller until the leader resigns or is dropped.
     pub fn work(&mut self, controller: impl Future<Output = ()> + Send + 'static) {
         self.working.spawn(controller);
     }
 
-    /// Waits until what it was given has ended by itself.
+    /// Waits until a controller has ended by itself.
     pub async fn work_ended(&mut self) {
         let ended = timeout(SOON, self.working.join_next()).await;
-        ended.expect("it ends").expect("it was given something").unwrap();
+        ended.expect("it ends").expect("a controller runs").unwrap();
     }
 
     /// A series of its metrics ([`metrics::value`]).
@@ -70,14 +54,22 @@ impl Leader {
 
     pub async fn resign(mut self) {
         self.working.shutdown().await;
-        self.leadership.resign().await;
+        self.leader.resign().await;
     }
 }
 
-/// What lies below `/quorate`, where the commands look, through these endpoints and no others.
+impl Deref for Leader {
+    type Target = quorate_dev::leader::Leader;
+
+    fn deref(&self) -> &Self::Target {
+        &self.leader
+    }
+}
+
+/// The keys below `/quorate`, where the commands look, through these endpoints and no others.
 pub async fn store_on(endpoints: &[String]) -> Store {
     let mut config = Config::new(endpoints.to_vec());
-    // The endpoints of a proxy are not those of the member list.
+    // The member list does not have the endpoints of a proxy.
     config.sync_endpoints = false;
     Store {
         etcd: connect_with(config).await,

@@ -7,9 +7,10 @@
     reason = "support is shared: a filtered or partial build uses part of it"
 )]
 
+pub mod base;
 pub mod client;
 pub mod csi;
-pub mod dice;
+
 pub mod doomed;
 pub mod etcd;
 pub mod hold;
@@ -18,4 +19,5 @@ pub mod leader;
 pub mod metrics;
 pub mod proxy;
 pub mod quorate;
+pub mod seeded_rng;
 pub mod wait;

@@ -11,8 +11,8 @@ use quorate_dev::csi_plugin::faults::Fault;
 use quorate_dev::csi_plugin::order::Order;
 
 use super::*;
-use crate::support::dice::{Dice, seed};
 use crate::support::quorate::{Finished, TestReplica};
+use crate::support::seeded_rng::{SeededRng, seed};
 
 const STEPS: usize = 80;
 
@@ -43,22 +43,22 @@ const CODES: [&str; 5] = [
 
 struct Run {
     world: World,
-    dice: Dice,
+    rng: SeededRng,
     replicas: Vec<TestReplica>,
 }
 
 impl Run {
     fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
-        let place = self.dice.roll(from.len() as u64);
+        let place = self.rng.below(from.len() as u64);
         from[usize::try_from(place).unwrap()]
     }
 
     async fn step(&mut self) -> String {
-        let volume = format!("v{}", self.dice.roll(5));
+        let volume = format!("v{}", self.rng.below(5));
         let node = self.pick(&["n1", "n2", "n3"]);
-        match self.dice.roll(16) {
+        match self.rng.below(16) {
             0..=2 => {
-                let (many, size) = (self.dice.roll(2) == 0, 1 + self.dice.roll(4));
+                let (many, size) = (self.rng.below(2) == 0, 1 + self.rng.below(4));
                 let done = self.create(&volume, many, size).await;
                 format!("create {volume} with {size}Mi, many {many}: {}", told(&done))
             }
@@ -81,7 +81,7 @@ impl Run {
                 "the plugin is killed".to_owned()
             }
             14 => {
-                let which = usize::try_from(self.dice.roll(2)).unwrap();
+                let which = usize::try_from(self.rng.below(2)).unwrap();
                 self.replicas[which].kill().await.unwrap();
                 self.replicas[which].launch().unwrap();
                 format!("replica {which} is killed")
@@ -97,19 +97,19 @@ impl Run {
     async fn fault(&mut self) -> String {
         let code = self.pick(&CODES);
         let text = "made up, with {secrets} in it";
-        let happens = match self.dice.roll(8) {
+        let happens = match self.rng.below(8) {
             0..=2 => Happening::Fails(answer(code, text)),
             3 => Happening::FailsAfter(answer(code, text)),
             4 => Happening::Hangs,
             5 => Happening::LosesReply,
-            6 => Happening::DelaysMs(50 + self.dice.roll(500)),
-            _ => match self.dice.roll(2) {
+            6 => Happening::DelaysMs(50 + self.rng.below(500)),
+            _ => match self.rng.below(2) {
                 0 => Happening::Crashes,
                 _ => Happening::CrashesAfter,
             },
         };
         let method = self.pick(&METHODS);
-        let times = 1 + u32::try_from(self.dice.roll(3)).unwrap();
+        let times = 1 + u32::try_from(self.rng.below(3)).unwrap();
         let fault = Fault {
             method: Some(method.to_owned()),
             volume: None,
@@ -215,7 +215,7 @@ async fn run(seed: u64) {
     let launch = Launch::on(&world.etcd).flag("--lease-ttl=2");
     let mut run = Run {
         world,
-        dice: Dice(seed),
+        rng: SeededRng(seed),
         replicas: vec![launch.start("r0"), launch.start("r1")],
     };
     // So that there is something to do it to.

@@ -1,5 +1,7 @@
 //! An etcd, a plugin, and the program on both: what an operator does, and what is to come of it.
 
+use std::ops::Deref;
+
 use prost::Message;
 use quorate::etcd::{KeyRange, KeyValue, Txn};
 use quorate::proto::condition::Status;
@@ -12,17 +14,23 @@ use quorate_dev::csi_plugin::backend::id_of;
 use quorate_dev::csi_plugin::log::Call;
 
 use super::history;
+use crate::support::base::{Base, document};
 use crate::support::csi::{DRIVER, TestPlugin};
-use crate::support::etcd::TestEtcd;
-use crate::support::leader::{Leader, store_on};
-use crate::support::quorate::{Finished, quorate_on};
+use crate::support::leader::Leader;
 use crate::support::wait::{SOON, eventually, same};
 
 /// An etcd, a plugin, and the program on both.
 pub struct World {
-    pub etcd: TestEtcd,
+    base: Base,
     pub plugin: TestPlugin,
-    pub store: Store,
+}
+
+impl Deref for World {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.base
+    }
 }
 
 impl World {
@@ -41,18 +49,8 @@ impl World {
     }
 
     pub async fn without_objects(plugin: TestPlugin) -> Self {
-        let etcd = TestEtcd::start().await;
-        let store = store_on(&etcd.endpoints()).await;
-        Self { etcd, plugin, store }
-    }
-
-    /// Runs the program.
-    pub async fn run(&self, args: &[&str]) -> Finished {
-        self.run_with(args, "").await
-    }
-
-    pub async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
-        quorate_on(&self.etcd, args, stdin).await
+        let base = Base::start().await;
+        Self { base, plugin }
     }
 
     /// Runs the program. Panics where that fails.
@@ -63,12 +61,6 @@ impl World {
     /// Runs the program, which waits for what it asks for.
     pub async fn done_with(&self, args: &[&str]) -> String {
         self.done(&[args, &["--wait", "--timeout=60s"]].concat()).await
-    }
-
-    /// Applies documents. Panics where that fails.
-    pub async fn apply(&self, documents: &str) -> String {
-        let args = ["apply", "-f", "-"];
-        self.run_with(&args, documents).await.expect_done()
     }
 
     /// Has a volume published, and waits until it is.
@@ -108,37 +100,21 @@ impl World {
         self.run_with(&args, &document).await.expect_done();
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test plays whoever is not the leader, and faults in what is stored"
-    )]
-    pub async fn commit(&self, txn: Txn) {
-        self.store.etcd.unfenced(txn).await.unwrap();
-    }
-
     pub async fn volume(&self, name: &str) -> Option<Volume> {
         let key = self.store.keys.volume(&parsed(name));
-        let (stored, _) = self.store.etcd.get(&key).await.unwrap();
+        let stored = self.read(&key).await;
         stored.map(|kv| Volume::decode(&*kv.value).unwrap())
     }
 
     pub async fn publication(&self, volume: &str, node: &str) -> Option<Publication> {
         let key = self.store.keys.publication(&parsed(volume), &parsed(node));
-        let (stored, _) = self.store.etcd.get(&key).await.unwrap();
+        let stored = self.read(&key).await;
         stored.map(|kv| Publication::decode(&*kv.value).unwrap())
     }
 
     /// The node ids that a node reports.
     pub async fn csi_of(&self, name: &str) -> Vec<CsiNode> {
-        let key = self.store.keys.node(&parsed(name));
-        let (stored, _) = self.store.etcd.get(&key).await.unwrap();
-        let node = Node::decode(&*stored.unwrap().value).unwrap();
-        node.status.unwrap_or_default().csi
-    }
-
-    /// What is stored in a range.
-    pub async fn list(&self, range: &KeyRange) -> Vec<KeyValue> {
-        self.store.etcd.list(range).await.unwrap().0
+        self.node(name).await.status.unwrap_or_default().csi
     }
 
     /// All records of volumes and publications.
@@ -277,10 +253,6 @@ pub fn blocked(conditions: &[Condition]) -> Condition {
 
 pub fn parsed(text: &str) -> Name {
     text.parse().unwrap()
-}
-
-pub fn document(kind: &str, name: &str, spec: &str) -> String {
-    format!("apiVersion: quorate.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
 }
 
 /// The document of a file system for one node; `more` of its spec, each entry ending in a comma.

@@ -1,0 +1,96 @@
+//! An etcd, a client of it, and the program on it: what the tests of every kind of object share.
+
+use prost::Message;
+use quorate::etcd::{KeyRange, KeyValue, Revision, Txn};
+use quorate::proto::Node;
+use quorate::store::Store;
+
+use super::client::commit;
+use super::etcd::TestEtcd;
+use super::leader::store_on;
+use super::quorate::{Finished, quorate_on};
+use super::wait::{SOON, eventually};
+
+/// An etcd, a client of it below `/quorate`, and the program on it.
+pub struct Base {
+    pub etcd: TestEtcd,
+    pub store: Store,
+}
+
+impl Base {
+    /// On an etcd of one member.
+    pub async fn start() -> Self {
+        Self::on(TestEtcd::start().await).await
+    }
+
+    /// On this etcd.
+    pub async fn on(etcd: TestEtcd) -> Self {
+        let store = store_on(&etcd.endpoints()).await;
+        Self { etcd, store }
+    }
+
+    /// Runs a command.
+    pub async fn run(&self, args: &[&str]) -> Finished {
+        self.run_with(args, "").await
+    }
+
+    /// Runs a command with this stdin.
+    pub async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
+        quorate_on(&self.etcd, args, stdin).await
+    }
+
+    /// Applies documents and returns what was printed. Panics where that fails.
+    pub async fn apply(&self, documents: &str) -> String {
+        let args = ["apply", "-f", "-"];
+        self.run_with(&args, documents).await.expect_done()
+    }
+
+    /// Commits as an operator, a node or another program would.
+    pub async fn commit(&self, txn: Txn) -> Revision {
+        commit(&self.store.etcd, txn).await.unwrap().revision
+    }
+
+    /// Writes a key as an operator, a node or another program would.
+    pub async fn put(&self, key: &[u8], value: impl Into<Vec<u8>>) -> Revision {
+        self.commit(Txn::new().put(key, value)).await
+    }
+
+    /// Reads a key, again where a member has just died.
+    pub async fn read(&self, key: &[u8]) -> Option<KeyValue> {
+        let read = eventually(SOON, "a read", async || self.store.etcd.get(key).await).await;
+        read.0
+    }
+
+    /// Reads a range, again where a member has just died.
+    pub async fn list(&self, range: &KeyRange) -> Vec<KeyValue> {
+        let read = eventually(SOON, "a read", async || self.store.etcd.list(range).await).await;
+        read.0
+    }
+
+    /// Every key with its value and revisions, to compare them.
+    pub async fn contents(&self) -> Vec<KeyValue> {
+        self.list(&KeyRange::prefix(*b"/quorate/")).await
+    }
+
+    /// A stored node. Panics where there is none.
+    pub async fn node(&self, name: &str) -> Node {
+        let stored = self.read(&self.node_key(name)).await.expect("the node exists");
+        Node::decode(&*stored.value).unwrap()
+    }
+
+    /// Changes a stored node as another writer would.
+    pub async fn change(&self, name: &str, change: impl FnOnce(&mut Node)) {
+        let mut node = self.node(name).await;
+        change(&mut node);
+        self.put(&self.node_key(name), node.encode_to_vec()).await;
+    }
+
+    fn node_key(&self, name: &str) -> Vec<u8> {
+        self.store.keys.node(&name.parse().unwrap())
+    }
+}
+
+/// The document of an object, its spec in flow style.
+pub fn document(kind: &str, name: &str, spec: &str) -> String {
+    format!("apiVersion: quorate.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
+}
