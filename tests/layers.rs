@@ -10,6 +10,7 @@ mod libraries;
 mod purity;
 pub mod source;
 mod unfenced;
+mod words;
 mod writers;
 
 use quorate_dev::workspace::root;
@@ -67,4 +68,14 @@ fn a_key_has_one_writer_among_the_controllers_which_the_architecture_names() {
 fn every_file_is_part_of_a_crate() {
     let files = Files::below(&["src", "dev/src", "tests", "benches"]);
     assert_none(declared::undeclared(&files));
+}
+
+#[test]
+fn the_prose_is_free_of_a_dialect() {
+    let mut found = Vec::new();
+    for place in ["src", "dev", "docs", "README.md", "ARCHITECTURE.md"] {
+        words::texts(root(), place, &mut found);
+    }
+    assert!(found.len() > 300, "only {} texts were read", found.len());
+    assert_none(words::said(found.iter().map(|(path, text)| (&**path, &**text))));
 }

@@ -38,7 +38,7 @@ async fn it_comes_up_with_kubernetes_and_ctrl_c_leaves_nothing_behind() {
     );
     assert_eq!(dev.children.len(), 3, "etcd, kube-apiserver, one replica");
     dev.signal(Signal::INT);
-    // As when whoever runs it passes on what the terminal has sent already.
+    // As when the parent process repeats the signal that the terminal has sent already.
     dev.wait_for("stopping").await;
     dev.signal(Signal::INT);
     assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());

@@ -1,4 +1,4 @@
-//! The launchers that `quorate dev` and the tests share, and the command itself.
+//! `quorate dev`, and the launchers that it shares with the tests.
 
 mod command;
 mod csi;

@@ -1,4 +1,4 @@
-//! One `quorate dev`, and what it has started.
+//! A run of `quorate dev` and its child processes.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,14 +14,14 @@ use tempfile::TempDir;
 use crate::support::quorate::binary;
 use crate::support::wait::{SOON, eventually};
 
-/// A whole cluster comes up within this, on a machine that is busy with other tests.
+/// Limit until a cluster is up, on a machine that is busy with other tests.
 const UP: Duration = Duration::from_secs(90);
 
-/// One `quorate dev`, and a directory for its temporary files that nothing else uses.
+/// A run of `quorate dev` with a directory for its temporary files.
 pub struct Dev {
     pub process: Supervised,
     pub temporary: TempDir,
-    /// Every process that was seen below it.
+    /// Every child process that was observed.
     pub children: BTreeSet<i32>,
 }
 
@@ -87,7 +87,7 @@ impl Dev {
             .unwrap()
     }
 
-    /// The process of this name below it.
+    /// The child process with this text in its command line.
     pub fn child(&self, name: &str) -> i32 {
         self.find_child(name)
             .unwrap_or_else(|| panic!("{name} does not run"))
@@ -101,7 +101,7 @@ impl Dev {
         children_of(self.process.pid()).into_iter().find(named)
     }
 
-    /// Panics if a process, a listening port or a temporary file of the whole run is still there.
+    /// Panics if a process, a listening port or a temporary file of the run is left.
     pub async fn assert_nothing_is_left(&self) {
         assert!(!self.children.is_empty(), "no child was seen");
         for pid in &self.children {
@@ -122,7 +122,7 @@ impl Dev {
 
 pub fn runs(pid: i32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A killed parent's children are reaped by whoever adopts them; until then they are zombies that run no more.
+    // A child of a killed process is a zombie until its new parent reaps it.
     !state.is_empty() && !state.contains(") Z ")
 }
 

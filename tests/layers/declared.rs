@@ -46,7 +46,7 @@ fn declares(path: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// The name in `mod name;`, whoever may see the module.
+/// The name in `mod name;`, of any visibility.
 fn declaration(line: &str) -> Option<&str> {
     let (before, rest) = line.split_once("mod ")?;
     let visible = before.is_empty() || before.starts_with("pub");

@@ -1,7 +1,7 @@
 //! Which file imports which, read from the code: `use`, and paths that name another module.
 //!
 //! An import counts for the file that defines the name. What a module re-exports from its own parts (`pub use part::Name`)
-//! is handed on: whoever imports it from the module imports the part.
+//! is handed on: an import of it from the module is an import of the part.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -21,7 +21,7 @@ pub const TTL: Duration = Duration::from_secs(2);
 /// No machine is busy enough for a lease of this TTL to expire during a test.
 pub const LONG_TTL: Duration = Duration::from_secs(60);
 
-/// Limits short enough for tests of what happens when they are over.
+/// Settings with short limits, for tests of what happens after them.
 pub fn config(endpoints: Vec<String>) -> Config {
     let mut config = Config::new(endpoints);
     config.request_timeout = Duration::from_secs(2);
@@ -31,14 +31,14 @@ pub fn config(endpoints: Vec<String>) -> Config {
     config
 }
 
-/// Connects to exactly these endpoints, whatever the member list says.
+/// Connects to these endpoints, and ignores the member list.
 pub async fn connect_to(endpoints: Vec<String>) -> Etcd {
     let mut config = config(endpoints);
     config.sync_endpoints = false;
     connect_with(config).await
 }
 
-/// Connects with these settings. The members may just be electing.
+/// Connects with these settings, again while the members elect their leader.
 pub async fn connect_with(config: Config) -> Etcd {
     eventually(SOON, "etcd answers", async || {
         Etcd::connect(config.clone(), Metrics::new("test")).await
@@ -62,7 +62,7 @@ pub fn store(etcd: &Etcd) -> Store {
 /// Commits as an operator would.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a test stands in for whoever is not the leader"
+    reason = "a test stands in for operators, nodes and other programs"
 )]
 pub async fn commit(etcd: &Etcd, txn: Txn) -> Result<Committed, TxnError> {
     etcd.unfenced(txn).await
@@ -113,10 +113,10 @@ pub fn requests_so_far(etcd: &Etcd, operation: &str, code: Code) -> f64 {
     metrics::requests_so_far(&etcd.metrics().encode(), operation, code)
 }
 
-/// The keys below a prefix that were written or deleted after this revision, as often as they were.
+/// The keys below a prefix that were written or deleted after this revision, once for each write.
 pub async fn written_since(etcd: &Etcd, prefix: &str, revision: i64) -> Vec<String> {
     let mut history = Watcher::new(etcd, KeyRange::prefix(prefix), Revision(revision + 1));
-    // The last of all events, so that it is known when all of them have come.
+    // The last event, which shows that all events before it have arrived.
     let end = format!("{prefix}~end");
     commit(etcd, Txn::new().put(end.as_bytes(), "")).await.unwrap();
     let mut written = Vec::new();

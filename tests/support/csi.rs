@@ -22,10 +22,10 @@ use super::quorate::programs;
 /// The name of the plugin, unless a test needs another one.
 pub const DRIVER: &str = "test.csi.quorate.dev";
 
-/// The limit of a call that must not strike, on a machine that is busy with other tests.
+/// A limit that no call reaches, on a machine that is busy with other tests.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// A plugin, and the directory that goes with it. Everything of [`PluginProcess`] can be done to it.
+/// A plugin with a directory of its own. Dereferences to [`PluginProcess`].
 pub struct TestPlugin {
     process: PluginProcess,
     directory: TempDir,
@@ -50,12 +50,12 @@ impl TestPlugin {
         }
     }
 
-    /// Where its files are.
+    /// The directory of its files.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A client of its own for it, with this limit on every call.
+    /// A new client of it, with this limit on every call.
     pub fn client(&self, limit: Duration) -> Plugin {
         self.client_at(self.endpoint().clone(), limit)
     }
@@ -65,7 +65,7 @@ impl TestPlugin {
         Plugin::new(&self.options().driver, endpoint, limit, Metrics::new("test"))
     }
 
-    /// Something goes wrong with calls of this method: this many times, or until it is cleared.
+    /// Adds a fault to calls of this method, for this many calls or until it is cleared.
     pub async fn fault(&self, method: &str, times: impl Into<Option<u32>>, happens: Happening) {
         self.fault_for(method, None, None, times.into(), happens).await;
     }
@@ -89,17 +89,17 @@ impl TestPlugin {
         self.order(Order::Fault(fault)).await;
     }
 
-    /// The calls that wait go on.
+    /// Releases the calls that wait.
     pub async fn release(&self) {
         self.order(Order::Release).await;
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes all faults.
     pub async fn clear_faults(&self) {
         self.order(Order::Clear).await;
     }
 
-    /// Tells it something that it obeys.
+    /// Sends an order. Panics where it is refused.
     pub async fn order(&self, order: Order) {
         self.send(&order)
             .await
@@ -157,7 +157,7 @@ pub fn create(name: &str) -> CreateVolume {
     }
 }
 
-/// At least and at most so many bytes; zero: not said.
+/// A capacity range in bytes; zero leaves a bound out.
 pub fn bytes(required: u64, limit: u64) -> CapacityRange {
     CapacityRange {
         required: NonZeroU64::new(required),

@@ -10,11 +10,11 @@ use tempfile::TempDir;
 
 use super::proxy::Proxy;
 
-/// A cluster, and the directory that goes with it. Everything of [`Etcd`] can be done to it.
+/// A cluster with a directory of its own. Dereferences to [`Etcd`].
 pub struct TestEtcd {
     // Before the directory: its processes end before their files go.
     cluster: Etcd,
-    /// How a client proves itself, where TLS is on.
+    /// The certificates of its clients, with TLS.
     pub tls: Option<ClientTls>,
     directory: TempDir,
 }
@@ -26,11 +26,11 @@ pub struct ClientTls {
     pub ca: PathBuf,
     /// `--etcd-cert` and `--etcd-key`
     pub client: CertificateFiles,
-    /// Another certificate of the same authority, to replace that one with.
+    /// Another certificate of the same authority, to replace `client`.
     pub renewed: CertificateFiles,
 }
 
-/// A user of a cluster with passwords; may read and write below one prefix only.
+/// A user of a cluster with passwords. May read and write below one prefix only.
 pub const USER: &str = "quorate";
 /// The user's password.
 pub const PASSWORD: &str = "correct horse";
@@ -112,7 +112,7 @@ impl TestEtcd {
         }
     }
 
-    /// Has clients reach a member through a proxy; the member list tells them so soon.
+    /// Puts a proxy in front of a member: the member list gives clients the proxy's URL.
     pub async fn behind_proxy(&mut self, index: usize) -> Proxy {
         let member = &mut self.members[index];
         let proxy = Proxy::in_front_of(&member.client_url);
@@ -136,7 +136,7 @@ impl TestEtcd {
 
     /// Gives [`USER`] another password.
     pub fn change_password(&self, password: &str) {
-        // The way that needs no terminal. Its tokens die with the old user.
+        // `user passwd` needs a terminal. The old user's tokens end with it.
         for args in [
             &["user", "delete", USER][..],
             &["user", "add", &format!("{USER}:{password}")],
@@ -169,7 +169,7 @@ impl TestEtcd {
         }
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, if it exists.
     pub fn get(&self, key: &str) -> Option<String> {
         let value = self.etcdctl(&["get", "--print-value-only", key]);
         let value = value.strip_suffix('\n').unwrap_or(&value);
@@ -194,7 +194,7 @@ impl TestEtcd {
 
     /// Drops all revisions before the current one, as an operator or an automatic compaction would.
     pub fn compact(&self) {
-        // etcdctl repeats what was not answered in time: then the first try did it.
+        // etcdctl repeats a request without an answer, whose first attempt may have succeeded.
         match self.try_etcdctl(&["compaction", &self.revision().to_string()]) {
             Err(error) if !error.contains("has been compacted") => panic!("etcdctl compaction: {error}"),
             _ => {}
@@ -206,7 +206,7 @@ impl TestEtcd {
         self.endpoints().join(",")
     }
 
-    /// By which the members of a TLS cluster prove themselves.
+    /// The certificate of the members of a TLS cluster.
     pub fn server_certificate(&self) -> CertificateFiles {
         let file = |name: &str| self.directory().join(name);
         CertificateFiles {

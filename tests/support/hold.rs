@@ -1,4 +1,4 @@
-//! Replicas that wait at a named point of their code, so that a test can do there what would otherwise be a race.
+//! Replicas that wait at a failpoint, so that a test can act there without a race.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::quorate::Launch;
 use super::wait::{SOON, eventually};
 
-/// A point at which one replica is held up, the first time that it gets there.
+/// A failpoint that holds a replica, the first time that it is reached.
 pub struct Hold {
     point: &'static str,
     directory: TempDir,
@@ -23,7 +23,7 @@ impl Hold {
         Self { point, directory }
     }
 
-    /// What the replica is told.
+    /// Adds the flag that holds the replica.
     pub fn on(&self, launch: Launch) -> Launch {
         launch.flag(format!("--hold-at={}={}", self.point, self.file().display()))
     }
@@ -38,7 +38,7 @@ impl Hold {
         .await;
     }
 
-    /// Lets it go on.
+    /// Lets the replica continue.
     pub fn release(self) {
         std::fs::remove_file(self.file()).expect("the replica is held");
     }

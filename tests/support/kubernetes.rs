@@ -11,20 +11,19 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::etcd::TestEtcd;
 use super::wait::{SOON, eventually, same};
 
-/// How many run at once: each takes some 250 MB, and its start a core for seconds.
+/// The number that run at once: each takes some 250 MB, and its start a core for seconds.
 static PERMITS: Semaphore = Semaphore::const_new(2);
 
-/// Waits for a turn to run one. Whoever starts one without [`Kubernetes`] holds this meanwhile.
+/// Waits for a turn to run one. A test that starts one without [`Kubernetes`] holds this meanwhile.
 pub async fn turn() -> SemaphorePermit<'static> {
     // The semaphore is never closed.
     PERMITS.acquire().await.unwrap()
 }
 
-/// A kube-apiserver and the etcd below it, which Quorate may use as well (under a prefix of its own). Everything
-/// of [`ApiServer`] can be done to it.
+/// A kube-apiserver and its etcd, which Quorate may use as well (under a prefix of its own). Dereferences to [`ApiServer`].
 ///
-/// Each test has its own: bundles are mostly objects without a namespace, and tests that share those are tests
-/// that wait for each other.
+/// Each test has its own: most objects of a bundle have no namespace, so tests with a common server would wait for each
+/// other.
 pub struct Kubernetes {
     server: ApiServer,
     /// The etcd that holds its objects, below `/kubernetes`.
@@ -61,7 +60,7 @@ impl Kubernetes {
             directory,
             permit,
         };
-        // A server that is ready makes it in the background.
+        // The server creates it in the background once it is ready.
         eventually(SOON, "the namespace default exists", async || {
             let found = kubernetes.get("/api/v1/namespaces/default").await;
             same(found.is_some(), true)
@@ -70,7 +69,7 @@ impl Kubernetes {
         kubernetes
     }
 
-    /// GET as the administrator: the object, or None where there is none.
+    /// Gets an object as the administrator; none if it does not exist.
     pub async fn get(&self, path: &str) -> Option<Value> {
         let response = self.request("GET", path, None).await.unwrap();
         match response.status {
@@ -80,7 +79,7 @@ impl Kubernetes {
         }
     }
 
-    /// Any request with a JSON body as the administrator. Panics where it is refused.
+    /// Sends a request with a JSON body as the administrator. Panics where it is refused.
     pub async fn send(&self, method: &str, path: &str, body: &Value) -> Value {
         let content_type = match method {
             "PATCH" => "application/merge-patch+json",

@@ -1,5 +1,5 @@
-//! What the tests run against: real servers on free loopback ports, each with a directory of its own, all gone
-//! with the value that holds them.
+//! Real servers for the tests, on free loopback ports, each with a directory of its own. A server ends with the value
+//! that holds it.
 
 // Every test module uses its share of this.
 #![allow(

@@ -19,7 +19,7 @@ pub enum Network {
     Passes,
     /// Each piece arrives this much later.
     Delays(Duration),
-    /// Nothing arrives any more, in either direction, and nobody is told. What was on its way arrives when the
+    /// Nothing arrives in either direction, and no side gets an error. What was on its way arrives when the
     /// network works again, as TCP would send it once more.
     BlackHole,
     /// Requests arrive, replies do not.

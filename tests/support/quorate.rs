@@ -33,9 +33,9 @@ pub fn programs() -> Programs {
 pub struct Finished {
     /// Its exit code; panics for one that died of a signal.
     pub code: i32,
-    /// What it printed.
+    /// Its stdout.
     pub stdout: String,
-    /// What it complained about.
+    /// Its stderr.
     pub stderr: String,
 }
 
@@ -195,7 +195,7 @@ impl Launch {
     }
 }
 
-/// A replica, and the directory that goes with it. Everything of [`Replica`] can be done to it.
+/// A replica with a directory of its own. Dereferences to [`Replica`].
 pub struct TestReplica {
     replica: Replica,
     directory: TempDir,
@@ -217,7 +217,7 @@ impl TestReplica {
         waited.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Status code of a page; None where nobody answers.
+    /// The status code of a page; none without an answer.
     pub async fn status_of(&self, page: &str) -> Option<u16> {
         self.get(page).await.ok().map(|response| response.status)
     }
@@ -237,14 +237,14 @@ impl TestReplica {
     pub async fn lease_renewed(&self) {
         let margin = async || self.metric("quorate_lease_margin_seconds").await;
         let before = margin().await;
-        // Without that it only gets less.
+        // Between two renewals the margin only shrinks.
         eventually(SOON, "the lease is renewed", async || {
             same(margin().await > before, true)
         })
         .await;
     }
 
-    /// Everything that it logged since it was started last.
+    /// Its log since its last start.
     pub fn log(&mut self) -> String {
         match self.replica.process() {
             Some(process) => process.output().unwrap(),
@@ -262,7 +262,7 @@ impl TestReplica {
         .await;
     }
 
-    /// SIGTERM, without waiting for what comes of it.
+    /// Sends SIGTERM and does not wait.
     pub fn terminate(&mut self) {
         self.running().terminate();
     }
@@ -299,7 +299,7 @@ impl DerefMut for TestReplica {
 pub struct Replicas(pub Vec<TestReplica>);
 
 impl Replicas {
-    /// Waits until exactly one of them leads; its index, and when that was seen.
+    /// Waits until exactly one of them leads, and returns its index and the time of that observation.
     pub async fn leader(&self) -> (usize, Instant) {
         eventually(SOON, "one replica leads", async || {
             let mut leading = Vec::new();

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that happens at once, on a machine that is busy with other tests.
+/// The limit of everything that happens at once, on a machine that is busy with other tests.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Asks again and again until the answer is `Ok`, and returns it. Panics with what was seen last if that takes
-/// longer than `limit`.
+/// Repeats `ask` until it answers `Ok`, and returns that answer. Panics with the last error after `limit`.
 pub async fn eventually<T, S: std::fmt::Display>(
     limit: Duration,
     what: &str,
@@ -24,7 +23,7 @@ pub async fn eventually<T, S: std::fmt::Display>(
     }
 }
 
-/// For [`eventually`]: Ok if the two are equal, else says what was seen.
+/// For [`eventually`]: Ok if the two are equal; the error shows both.
 pub fn same<T: PartialEq + std::fmt::Debug>(seen: T, wanted: T) -> Result<T, String> {
     if seen == wanted {
         Ok(seen)

@@ -168,8 +168,8 @@ impl Facts {
         Ok(())
     }
 
-    /// Adds the compares that nothing of what a check looked at has changed, but for the node of the request itself,
-    /// which the request compares. etcd's own list cannot be compared: the leader looks at it anew.
+    /// Adds compares of everything that a check read, except the node of the request, which the request compares itself.
+    /// etcd's own member list cannot be compared: the leader reads it again.
     pub fn compare(&self, mut txn: Txn, store: &Store, except: &Name) -> Txn {
         for (name, revision) in self.nodes.iter().filter(|(name, _)| *name != except) {
             txn = txn.when_unchanged(&store.keys.node(name), *revision);

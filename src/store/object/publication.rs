@@ -1,4 +1,4 @@
-//! The Publication kind: that a volume is, or is to be, published to a node. Commands ask for it, nobody applies it.
+//! The Publication kind: the publication of a volume to a node. Commands request it; it cannot be applied.
 
 use serde_json::{Value, json};
 

@@ -149,7 +149,7 @@ impl Appliable for Volume {
         if spec.is_none() && document.value("spec").is_none() {
             document.missing("spec");
         }
-        // Nobody can set it; it stands in what `get -o yaml` printed.
+        // Accepted because `get -o yaml` prints it. A document cannot change it.
         document.object("status", |status| {
             status.string("volumeID");
             status.strings("context");

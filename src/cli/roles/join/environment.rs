@@ -41,7 +41,7 @@ impl Environment {
         let name_of = |listed: &ListedMember| match (listed.id == member, listed.is_started()) {
             (true, _) => own_name.clone(),
             (false, true) => listed.name.clone(),
-            // etcd compares how many members there are and their URLs; the name of one that never started is nobody's.
+            // A member that never started has no name yet. etcd compares the number of members and their URLs alone.
             (false, false) => listed.id.to_string(),
         };
         let cluster: Vec<String> = list
