@@ -26,7 +26,7 @@ const FLOORS: [(&str, &[&str]); 8] = [
         &["gate/", "resources/", "roles/", "volumes/", "deallocator/"],
     ),
     ("a process", &["replica/", "term/", "serve/"]),
-    ("people", &["cli/"]),
+    ("people", &["cli/", "prelude.rs"]),
 ];
 
 /// The generated messages are included by the root of the crate.
