@@ -308,18 +308,4 @@ mod tests {
             assert!(text.contains(line), "missing {line:?} in:\n{text}");
         }
     }
-
-    #[test]
-    fn a_sample_is_found_by_its_whole_name_with_labels_only() {
-        let text = "quorate_members{kind=\"voter\"} 3\nquorate_leader_transitions_total 2\n";
-        assert_eq!(sample(text, "quorate_members{kind=\"voter\"}"), Some(3.0));
-        assert_eq!(sample(text, "quorate_leader_transitions_total"), Some(2.0));
-        for absent in [
-            "quorate_members",
-            "quorate_members{kind=\"learner\"}",
-            "quorate_leader_transitions",
-        ] {
-            assert_eq!(sample(text, absent), None, "{absent}");
-        }
-    }
 }

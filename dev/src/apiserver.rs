@@ -1,5 +1,4 @@
-//! A kube-apiserver on its own: no nodes, no controllers, no scheduler. Objects can be kept in it, and that is what
-//! Quorate does with it.
+//! A kube-apiserver without nodes, controllers or scheduler. It stores objects, which is all that Quorate needs of it.
 
 use std::env;
 use std::fs;
@@ -17,24 +16,24 @@ use super::restartable::Restartable;
 use super::{Error, http, ports, record};
 use quorate::cli::companion::{find_on_path, is_executable};
 
-/// How long it may take to be ready. About three seconds on an idle machine.
+/// Limit until it is ready. It takes about three seconds on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long it may take to stop. It waits for requests that are under way, and some watches never end.
+/// Limit until it has stopped. It waits for requests in flight, and some watches never end.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// How often a first start is tried on another port when somebody took the port meanwhile.
+/// Attempts of a first start, each on another port, where another process takes the port.
 const PORT_ATTEMPTS: usize = 5;
 
-/// The user of [`ApiServer::kubeconfig`]; in the group that may do everything.
+/// The user of [`ApiServer::kubeconfig`], in the group system:masters, which may do everything.
 const ADMIN: &str = "admin";
 
-/// How to get a kube-apiserver, for messages.
+/// How to get a kube-apiserver. Part of messages.
 pub const HINT: &str = "set KUBEBUILDER_ASSETS to a directory that holds one, put one on $PATH, or let \
                         .ci/kube-apiserver of Quorate's repository build one from Debian's source package";
 
-/// A kube-apiserver, looked for in the same places as by `.ci/kube-apiserver`: `$KUBEBUILDER_ASSETS`, `$PATH`,
-/// `$QUORATE_CACHE`, the user's cache.
+/// Finds a kube-apiserver where `.ci/kube-apiserver` does: `$KUBEBUILDER_ASSETS`, `$PATH`, `$QUORATE_CACHE`, then the
+/// user's cache.
 pub fn find() -> Option<PathBuf> {
     let in_directory = |directory: PathBuf| {
         let file = directory.join("kube-apiserver");
@@ -57,39 +56,39 @@ pub fn find() -> Option<PathBuf> {
         .or_else(|| cache().and_then(in_directory))
 }
 
-/// A user that the token file knows besides the administrator.
+/// A user in the token file, besides the administrator.
 #[derive(Clone, Debug)]
 pub struct User {
-    /// The user's name, as RBAC subjects name it.
+    /// The name, as in an RBAC subject.
     pub name: String,
-    /// The groups that it is in.
+    /// The user's groups.
     pub groups: Vec<String>,
-    /// Its bearer token.
+    /// The user's bearer token.
     pub token: String,
 }
 
-/// What the server should be like.
+/// The configuration of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Client URLs of the etcd that holds its objects.
+    /// Client URLs of the etcd that stores its objects.
     pub etcd_endpoints: Vec<String>,
     /// Users besides the administrator.
     pub users: Vec<User>,
-    /// Further flags.
+    /// Flags added to the default ones.
     pub flags: Vec<String>,
 }
 
-/// What a later start on the same directory needs.
+/// State that a later start on the same directory needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     port: u16,
     token: String,
 }
 
-/// A kube-apiserver, running or not. Everything of [`Restartable`] can be done to it.
+/// A kube-apiserver, running or not. Dereferences to its [`Restartable`].
 #[derive(Debug)]
 pub struct ApiServer {
-    /// `https://127.0.0.1:…`
+    /// `https://127.0.0.1:<port>`
     pub url: String,
     port: u16,
     token: String,
@@ -99,8 +98,8 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts one with its files in `directory`, or the one of an earlier run anew: same port, same token, same
-    /// objects. Returns once it is ready. Its objects lie below `/kubernetes` in etcd.
+    /// Starts one with its files in `directory` and waits until it is ready. On the directory of an earlier run it
+    /// keeps port, token and objects. The objects are below `/kubernetes` in etcd.
     pub async fn start(directory: &Path, options: &Options) -> Result<Self, Error> {
         let binary = find().ok_or(Error::NotInstalled {
             program: "kube-apiserver",
@@ -132,7 +131,7 @@ impl ApiServer {
         }
     }
 
-    /// Writes everything that the server reads, and the administrator's kubeconfig.
+    /// Writes the files that the server reads, and the administrator's kubeconfig.
     fn prepare(directory: &Path, binary: &Path, record: Record, options: &Options) -> Result<Self, Error> {
         let Record { port, token } = record;
         let authority = Authority::create(directory, "quorate-dev")?;
@@ -163,7 +162,7 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// Starts its process, if it does not run, and waits until it is ready.
+    /// Starts its process, unless it runs, and waits until it is ready.
     pub async fn launch(&mut self) -> Result<(), Error> {
         let (port, ca, token) = (self.port, self.ca.clone(), self.token.clone());
         self.process.launch()?;
@@ -177,9 +176,9 @@ impl ApiServer {
         self.kubeconfig_of(ADMIN)
     }
 
-    /// Writes a kubeconfig for the bearer of a token, such as a ServiceAccount's, and returns its file.
+    /// Writes a kubeconfig with this bearer token, such as a ServiceAccount's, and returns its file.
     pub fn write_kubeconfig(&self, user: &str, token: &str) -> Result<PathBuf, Error> {
-        // JSON is YAML, and quotes paths properly.
+        // JSON is YAML, and its writer quotes paths correctly.
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -217,7 +216,7 @@ impl ApiServer {
         request.send().await
     }
 
-    /// The port of 127.0.0.1 that it serves on.
+    /// Its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -256,9 +255,9 @@ fn flags(directory: &Path, port: u16, serving: &CertificateFiles, options: &Opti
         "--etcd-prefix=/kubernetes".to_owned(),
         "--bind-address=127.0.0.1".to_owned(),
         format!("--secure-port={port}"),
-        // Otherwise a machine without a default route is refused.
+        // It exits without this on a machine without a default route.
         "--advertise-address=127.0.0.1".to_owned(),
-        // Nobody reaches it through its Service, and a loopback address is not allowed there.
+        // Otherwise it makes itself an endpoint of a Service, where a loopback address is not allowed.
         "--endpoint-reconciler-type=none".to_owned(),
         format!("--tls-cert-file={}", serving.cert.display()),
         format!("--tls-private-key-file={}", serving.key.display()),
@@ -266,7 +265,7 @@ fn flags(directory: &Path, port: u16, serving: &CertificateFiles, options: &Opti
         format!("--token-auth-file={}", file("tokens.csv")),
         "--authorization-mode=RBAC".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        // The public half: 1.20 does not find it in a PKCS #8 key.
+        // The public key: 1.20 does not find it in a PKCS #8 file.
         format!("--service-account-key-file={}", file("service-account.pub")),
         format!(
             "--service-account-signing-key-file={}",
@@ -274,14 +273,14 @@ fn flags(directory: &Path, port: u16, serving: &CertificateFiles, options: &Opti
         ),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         "--allow-privileged=true".to_owned(),
-        // No controller makes the ServiceAccounts that this plugin demands of every pod.
+        // This plugin demands a ServiceAccount of every pod, and no controller runs that creates them.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
     ];
     flags.extend(options.flags.iter().cloned());
     flags
 }
 
-/// Lines of token, user name, user id and groups, as the flag `--token-auth-file` has them.
+/// The file of `--token-auth-file`: lines of token, user name, user id and groups.
 fn token_file(admin_token: &str, users: &[User]) -> String {
     let mut lines = format!("{admin_token},{ADMIN},{ADMIN},\"system:masters\"\n");
     for User { name, groups, token } in users {

@@ -1,4 +1,4 @@
-//! The processes of a development cluster, started one upon the other and stopped the other way round.
+//! The processes of a development cluster: started in the order of their dependencies, and stopped in the reverse order.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,36 +18,36 @@ use super::process::{Supervised, first_end};
 use super::replica::{self, Replica};
 use super::restartable::Restartable;
 
-/// Before what ended is started again.
+/// Pause before a restart.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What ends again sooner than this would go on doing so.
+/// A process that ends again within this time of its restart is not restarted.
 const ENDS_AT_ONCE: Duration = Duration::from_secs(10);
 
-/// What runs so far. Dropping it kills everything; [`stop`](Self::stop) is the orderly way.
+/// The processes that run so far. Dropping it kills them; [`stop`](Self::stop) stops them in order.
 #[derive(Debug)]
 pub struct Cluster {
     replicas: Vec<Replica>,
     csi_plugin: Option<PluginProcess>,
     apiserver: Option<ApiServer>,
     etcd: Option<Etcd>,
-    // Last: its files go after the processes that use them.
+    // Dropped last: its files go after the processes that use them.
     directory: DataDirectory,
 }
 
-/// What every replica is started with.
+/// The configuration of every replica.
 #[derive(Clone, Debug)]
 pub struct ReplicaSettings {
     /// The `quorate` program.
     pub binary: PathBuf,
-    /// How many.
+    /// Number of replicas.
     pub count: usize,
-    /// Further flags.
+    /// Flags added to the default ones.
     pub flags: Vec<String>,
 }
 
 impl Cluster {
-    /// Nothing runs yet.
+    /// A cluster of which nothing runs yet.
     pub fn new(directory: DataDirectory) -> Self {
         Self {
             replicas: Vec::new(),
@@ -58,7 +58,7 @@ impl Cluster {
         }
     }
 
-    /// Where its files are.
+    /// The directory of its files.
     pub fn directory(&self) -> &DataDirectory {
         &self.directory
     }
@@ -68,7 +68,7 @@ impl Cluster {
         &self.replicas
     }
 
-    /// Starts etcd and waits until it serves; its client URLs.
+    /// Starts etcd, waits until it serves, and returns its client URLs.
     pub async fn start_etcd(&mut self, members: usize) -> Result<Vec<String>, Error> {
         let options = etcd::Options {
             members,
@@ -78,7 +78,8 @@ impl Cluster {
         Ok(self.etcd.insert(etcd).endpoints())
     }
 
-    /// Starts a kube-apiserver on this etcd, waits until it is ready; its URL and its administrator's kubeconfig.
+    /// Starts a kube-apiserver on this etcd, waits until it is ready, and returns its URL and the administrator's
+    /// kubeconfig.
     pub async fn start_apiserver(&mut self, etcd_endpoints: &[String]) -> Result<(String, PathBuf), Error> {
         let options = apiserver::Options {
             etcd_endpoints: etcd_endpoints.to_owned(),
@@ -92,7 +93,7 @@ impl Cluster {
         Ok((server.url.clone(), server.kubeconfig()))
     }
 
-    /// Starts the CSI plugin of this driver, in a process of its own (`binary` is the program `quorate-dev`), and waits until it listens.
+    /// Starts a CSI plugin with this driver name and waits until it listens. `binary` is the program `quorate-dev`.
     pub async fn start_csi_plugin(&mut self, binary: &Path, driver: &str) -> Result<&PluginProcess, Error> {
         let directory = self.directory.path().join("csi");
         let mut options = options::Options::in_directory(&directory, driver);
@@ -104,7 +105,7 @@ impl Cluster {
         Ok(self.csi_plugin.insert(plugin))
     }
 
-    /// Starts the replicas `dev-1`, `dev-2`, … and does not wait for them.
+    /// Starts the replicas `dev-1`, `dev-2`, …, without waiting until they are ready.
     pub fn start_replicas(
         &mut self,
         etcd_endpoints: &[String],
@@ -126,7 +127,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits for `work`, or until one of the processes ends by itself, which is an error.
+    /// Waits for `work`. Fails when one of the processes ends before it.
     pub async fn unless_one_ends<T>(
         &mut self,
         work: impl Future<Output = Result<T, Error>>,
@@ -138,10 +139,10 @@ impl Cluster {
         }
     }
 
-    /// Starts again, after a moment, what ends by itself and has others of its kind beside it: their taking over is what
-    /// there are several for. Tells each such end, and returns the one that it cannot go on after. A member of etcd that
-    /// ends because it was removed from its cluster stays away: `departed` is told its name.
-    pub async fn keep_up(&mut self, tell: impl Fn(&Error), departed: impl Fn(&str)) -> Error {
+    /// Restarts each process that ends and is one of several of its kind, after a pause: meanwhile the others take over.
+    /// Calls `on_end` for each restart, and `on_departure` with the name of an etcd member that ended because it was removed
+    /// from its cluster; such a member is not restarted. Returns the first end that it cannot mend.
+    pub async fn keep_up(&mut self, on_end: impl Fn(&Error), on_departure: impl Fn(&str)) -> Error {
         let mut started_again: HashMap<String, Instant> = HashMap::new();
         loop {
             let ended = first_end(self.processes()).await;
@@ -151,7 +152,7 @@ impl Cluster {
             match self.etcd.as_mut().map(Etcd::take_departed) {
                 Some(Err(error)) => return error,
                 Some(Ok(gone)) if !gone.is_empty() => {
-                    gone.iter().for_each(|name| departed(name));
+                    gone.iter().for_each(|name| on_departure(name));
                     continue;
                 }
                 Some(Ok(_)) | None => {}
@@ -163,7 +164,7 @@ impl Cluster {
             if again.is_some_and(|at| at.elapsed() < ENDS_AT_ONCE) {
                 return ended;
             }
-            tell(&ended);
+            on_end(&ended);
             sleep(PAUSE).await;
             if let Err(error) = server.launch() {
                 return error;
@@ -171,7 +172,7 @@ impl Cluster {
         }
     }
 
-    /// The members of etcd that run.
+    /// The members of etcd.
     pub fn etcd_members(&self) -> &[etcd::Member] {
         self.etcd.as_ref().map_or(&[], |etcd| &etcd.members)
     }
@@ -187,8 +188,8 @@ impl Cluster {
             .find_map(|server| server.has_ended().then_some(server))
     }
 
-    /// Stops the replicas, then the CSI plugin, the kube-apiserver, then etcd: none of them sees what it needs go away. Goes on
-    /// when one cannot be waited for, and returns the first such error. Then gives the directory free.
+    /// Stops the replicas, the CSI plugin, the kube-apiserver and etcd, in this order, so that none loses a server that it
+    /// uses. Then releases the directory. Continues after an error, and returns the first one.
     pub async fn stop(mut self) -> Result<(), Error> {
         let mut outcomes = Vec::new();
         for stopped in join_all(self.replicas.iter_mut().map(|replica| replica.stop())).await {

@@ -1,4 +1,4 @@
-//! Where a development cluster keeps its files: a directory of its own, used by one cluster at a time.
+//! The directory of a development cluster's files. One cluster at a time uses it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -9,20 +9,20 @@ use tempfile::TempDir;
 
 use super::Error;
 
-/// Says that a directory is ours, and holds the process id of its user.
+/// The lock file. It marks a data directory, and holds the process id of its user.
 const LOCK: &str = "quorate-dev.lock";
 
 /// A directory that no other cluster uses while this value lives.
 #[derive(Debug)]
 pub struct DataDirectory {
     path: PathBuf,
-    /// The kernel frees the lock with the file, however this process ends.
+    /// The kernel releases the lock when this process ends, however it ends.
     _lock: File,
     temporary: Option<TempDir>,
 }
 
 impl DataDirectory {
-    /// Takes the given directory, which may be missing, empty or one of an earlier run.
+    /// Takes this directory, which may be missing, empty or of an earlier run.
     pub fn open(path: &Path) -> Result<Self, Error> {
         if path.exists() && !path.is_dir() {
             return Err(Error::NotADirectory {
@@ -30,7 +30,7 @@ impl DataDirectory {
             });
         }
         fs::create_dir_all(path).map_err(Error::write(path))?;
-        // The servers' flags and the kubeconfig name files in it, from whatever directory they are used.
+        // An absolute path: the servers' flags and the kubeconfig name files in it, whatever their working directory.
         let path = path.canonicalize().map_err(Error::read(path))?;
         let empty = fs::read_dir(&path).map_err(Error::read(&path))?.next().is_none();
         if !empty && !path.join(LOCK).exists() {
@@ -44,7 +44,7 @@ impl DataDirectory {
         })
     }
 
-    /// Makes a directory that is removed at the end.
+    /// Makes a temporary directory, which [`close`](Self::close) removes.
     pub fn temporary() -> Result<Self, Error> {
         let parent = std::env::temp_dir();
         let directory = tempfile::Builder::new()
@@ -56,17 +56,17 @@ impl DataDirectory {
         Ok(taken)
     }
 
-    /// The directory, from the root.
+    /// The absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is removed at the end.
+    /// Whether [`close`](Self::close) removes it.
     pub fn is_temporary(&self) -> bool {
         self.temporary.is_some()
     }
 
-    /// Gives it free, and removes it if it is a temporary one.
+    /// Releases it, and removes a temporary one.
     pub fn close(self) -> Result<(), Error> {
         match self.temporary {
             Some(directory) => directory.close().map_err(Error::write(&self.path)),
@@ -86,7 +86,7 @@ fn lock(directory: &Path) -> Result<File, Error> {
         .map_err(Error::write(&path))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut holder = String::new();
-        // Only for the message; it may be empty while the holder has yet to write it.
+        // For the message alone. Empty if the holder has not written its process id yet.
         let _ = file.read_to_string(&mut holder);
         return Err(Error::InUse {
             path: directory.to_owned(),

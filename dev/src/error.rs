@@ -1,17 +1,17 @@
-//! What can go wrong while servers are started, watched and stopped.
+//! Errors of starting, watching and stopping servers.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// One variant per operation, with its operand.
+/// A failed operation, with its operand.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program is nowhere where it is looked for.
+    /// A program is not found.
     #[error("{program} is not installed: {hint}")]
     NotInstalled {
-        /// Its file name.
+        /// The program's file name.
         program: &'static str,
         /// How to get it.
         hint: &'static str,
@@ -19,53 +19,53 @@ pub enum Error {
     /// The programs of this workspace could not be built.
     #[error("cannot build the programs of this workspace: {reason}")]
     Build {
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
     /// The operating system could not start a program.
     #[error("cannot start {name} ({})", path.display())]
     Start {
-        /// What the process is called here.
+        /// The process's name in messages.
         name: String,
         /// The program file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A process ended that should have gone on.
+    /// A process ended by itself.
     #[error("{name} ended ({status}); the last lines of its log are:\n{last_lines}")]
     Ended {
-        /// What the process is called here.
+        /// The process's name in messages.
         name: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The end of its output, indented.
         last_lines: String,
     },
-    /// A process runs, but did not begin to serve.
+    /// A process runs and does not serve within its limit.
     #[error("{name} does not serve after {waited:?} ({seen}); the last lines of its log are:\n{last_lines}")]
     NotServing {
-        /// What the process is called here.
+        /// The process's name in messages.
         name: String,
-        /// How long was waited.
+        /// The limit.
         waited: Duration,
         /// The last answer.
         seen: String,
         /// The end of its output, indented.
         last_lines: String,
     },
-    /// A process that does not run cannot be waited for.
+    /// A process to wait for was not started.
     #[error("{name} was not started")]
     NotStarted {
-        /// What the process is called here.
+        /// The process's name in messages.
         name: String,
     },
     /// A process could not be waited for.
     #[error("cannot wait for {name}")]
     Wait {
-        /// What the process is called here.
+        /// The process's name in messages.
         name: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file or directory could not be written.
@@ -73,7 +73,7 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file could not be read.
@@ -81,15 +81,15 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file of an earlier run does not hold what this program writes there.
+    /// A file of an earlier run is not in the format that this program writes.
     #[error("{} is not a record of an earlier run", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
     /// A data directory holds a cluster of another size than the one asked for.
@@ -97,46 +97,46 @@ pub enum Error {
     OtherSize {
         /// The directory.
         path: PathBuf,
-        /// Members of the cluster that is there.
+        /// Members of the existing cluster.
         found: usize,
         /// Members asked for.
         wanted: usize,
     },
-    /// A data directory is something else.
+    /// The path of a data directory is not a directory.
     #[error("{} is not a directory", path.display())]
     NotADirectory {
-        /// What was given.
+        /// The path.
         path: PathBuf,
     },
-    /// A data directory holds files, and none of an earlier run.
+    /// A data directory holds files, and no lock file of an earlier run.
     #[error("{} holds files that are not from an earlier run", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
     },
-    /// A data directory is used by another cluster.
+    /// Another cluster uses the data directory.
     #[error("{} is in use by process {holder}", path.display())]
     InUse {
         /// The directory.
         path: PathBuf,
-        /// The process that uses it.
+        /// The id of the process that uses it.
         holder: String,
     },
-    /// No loopback port could be had.
+    /// No free port was found on 127.0.0.1.
     #[error("no free port on 127.0.0.1")]
     Ports(#[source] io::Error),
-    /// A key or certificate could not be made.
+    /// A key or certificate could not be generated.
     #[error("cannot make a certificate for {subject}")]
     Certificate {
-        /// Whom it was for.
+        /// Its subject.
         subject: String,
-        /// Why.
+        /// The cause.
         source: rcgen::Error,
     },
 }
 
 impl Error {
-    /// Whether a process ended because another one has its port: the start is worth repeating on other ports.
+    /// Whether a process ended because another one has its port. A start on other ports may succeed.
     pub fn is_address_in_use(&self) -> bool {
         matches!(self, Self::Ended { last_lines, .. } if last_lines.contains("address already in use"))
     }

@@ -15,20 +15,20 @@ mod member;
 
 pub use member::Member;
 
-/// How often a new cluster is tried on other ports when somebody took one of them.
+/// Attempts to start a new cluster, each on other ports, where another process takes one of them.
 const PORT_ATTEMPTS: usize = 5;
 
-/// The [`Record`], in the directory of the cluster.
+/// The file of the [`Record`], in the cluster's directory.
 const RECORD: &str = "cluster.json";
 
-/// What the cluster should be like.
+/// The configuration of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Number of members.
     pub members: usize,
-    /// Serve clients over TLS; none: plain HTTP.
+    /// TLS towards clients; none: plain HTTP.
     pub tls: Option<Tls>,
-    /// Further flags of every member.
+    /// Flags added to every member's default ones.
     pub flags: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Options {
     }
 }
 
-/// TLS towards clients. The members reach each other in the clear: they share a machine.
+/// TLS towards clients. Members reach each other in clear text, since they share a machine.
 #[derive(Clone, Debug)]
 pub struct Tls {
     /// The authority that signs clients' certificates.
@@ -53,10 +53,10 @@ pub struct Tls {
     pub client_certificates: bool,
 }
 
-/// What a later start on the same directory needs: members keep their peer addresses for good.
+/// State that a later start on the same directory needs: members keep their peer addresses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
-    /// Keeps members of different clusters apart, should one get a port that was another's.
+    /// The cluster token. It keeps clusters apart when one gets a port that another had.
     token: String,
     members: Vec<Ports>,
 }
@@ -65,17 +65,17 @@ struct Record {
 struct Ports {
     client: u16,
     peer: u16,
-    /// Plain HTTP, for `/health` and `/metrics`, whatever clients must use.
+    /// The port of `/health` and `/metrics`: plain HTTP, also where clients use TLS.
     metrics: u16,
-    /// It was removed from the cluster: its data is of no further use.
+    /// The member was removed from the cluster and is not started again.
     #[serde(default)]
     left: bool,
 }
 
-/// A running cluster. Dropping it kills its members; [`stop`](Self::stop) is the orderly way.
+/// A running cluster. Dropping it kills its members; [`stop`](Self::stop) stops them in order.
 #[derive(Debug)]
 pub struct Etcd {
-    /// The members, in the order of their names.
+    /// The members, sorted by name.
     pub members: Vec<Member>,
     directory: PathBuf,
     program: PathBuf,
@@ -83,8 +83,8 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Starts a cluster with its data in `directory`, or goes on with the one that is there, on the same ports.
-    /// Returns once every member serves linearizable reads.
+    /// Starts a cluster with its data in `directory`, or restarts the one of an earlier run on the same ports. Waits until
+    /// every member serves linearizable reads.
     pub async fn start(directory: &Path, options: &Options) -> Result<Self, Error> {
         let program = find_on_path("etcd").ok_or(Error::NotInstalled {
             program: "etcd",
@@ -101,7 +101,7 @@ impl Etcd {
                 });
             }
             let mut cluster = Self::start_members(directory, &program, &record, options).await?;
-            // One that left while nobody looked ends again.
+            // A member that was removed unnoticed has ended again.
             cluster.take_departed()?;
             return Ok(cluster);
         }
@@ -147,8 +147,8 @@ impl Etcd {
         })
     }
 
-    /// Takes the members out whose processes ended because they were removed from the cluster; their names. The next
-    /// start on the same directory leaves them out, too.
+    /// Drops the members whose processes ended because they were removed from the cluster, also for later starts on the
+    /// same directory. Returns their names.
     pub fn take_departed(&mut self) -> Result<Vec<String>, Error> {
         let mut gone = Vec::new();
         self.members.retain_mut(|member| {
@@ -170,8 +170,8 @@ impl Etcd {
         Ok(gone)
     }
 
-    /// One more member, with ports of its own, that does not run: see [`Member::join`]. A later start on the same
-    /// directory does not know it.
+    /// A further member, with ports of its own, that does not run yet: see [`Member::join`]. Later starts on the same
+    /// directory do not include it.
     pub fn add(&mut self) -> Result<&mut Member, Error> {
         let Self {
             directory,
@@ -195,12 +195,12 @@ impl Etcd {
             .collect()
     }
 
-    /// The processes of the members that were started.
+    /// The processes of the members that run.
     pub fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
         self.members.iter_mut().filter_map(|member| member.process())
     }
 
-    /// Stops all members at the same time; those that do not obey are killed.
+    /// Stops all members at the same time, and kills those that exceed their limit.
     pub async fn stop(&mut self) -> Result<(), Error> {
         for stopped in join_all(self.members.iter_mut().map(|member| member.stop())).await {
             stopped?;

@@ -1,4 +1,4 @@
-//! One HTTP request over a connection of its own, to a server on this machine.
+//! HTTP requests to servers on this machine, each over a connection of its own.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,22 +13,22 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-/// How long a request may take. These servers are on this machine: whoever is this late hangs.
+/// Limit of a request. The servers are on this machine: one that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// HTTP status code.
     pub status: u16,
-    /// The body, whatever its type.
+    /// The body, as text.
     pub body: String,
 }
 
 /// A request to a port of 127.0.0.1.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The port.
+    /// The port of the server.
     pub port: u16,
     /// `GET`, `POST`, …
     pub method: &'a str,
@@ -36,9 +36,9 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// The certificate authority (PEM) of an HTTPS server; none: plain HTTP.
     pub ca: Option<&'a str>,
-    /// A bearer token.
+    /// The bearer token; none: no Authorization header.
     pub token: Option<&'a str>,
-    /// Content type and body.
+    /// Content type and body; none: no body.
     pub body: Option<(&'a str, &'a str)>,
 }
 
@@ -55,7 +55,7 @@ pub async fn get(port: u16, path: &str) -> io::Result<Response> {
     request.send().await
 }
 
-/// Whether a page answered 200; else what it answered, for people.
+/// Whether a page answered 200. The error says what it answered.
 pub(super) fn is_ok(page: &str, answer: io::Result<Response>) -> Result<(), String> {
     match answer {
         Ok(Response { status: 200, .. }) => Ok(()),
@@ -65,7 +65,7 @@ pub(super) fn is_ok(page: &str, answer: io::Result<Response>) -> Result<(), Stri
 }
 
 impl Request<'_> {
-    /// Sends it and reads the whole answer, within ten seconds.
+    /// Sends it and reads the whole response, within ten seconds.
     pub async fn send(&self) -> io::Result<Response> {
         timeout(LIMIT, self.exchange())
             .await
@@ -89,7 +89,7 @@ impl Request<'_> {
         let mut answer = Vec::new();
         match stream.read_to_end(&mut answer).await {
             Ok(_) => {}
-            // A TLS server that closes without saying so; a truncated head is found below.
+            // A TLS server may close without notice. `parse` finds a truncated head.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             Err(error) => return Err(error),
         }
@@ -101,7 +101,7 @@ impl Request<'_> {
         })
     }
 
-    /// HTTP/1.0: the server neither keeps the connection nor sends the body in chunks.
+    /// HTTP/1.0, so that the server closes the connection and sends the body in one piece.
     fn text(&self) -> String {
         let Self {
             method, path, port, ..

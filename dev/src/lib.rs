@@ -1,9 +1,9 @@
-//! A whole cluster on this machine: etcd, a kube-apiserver and replicas of the controller as child processes, on
-//! free loopback ports.
+//! A Quorate cluster on one machine: etcd, a kube-apiserver and replicas of the controller as child processes, on free
+//! loopback ports; and a CSI plugin to test against.
 //!
-//! The program `quorate-dev` and the tests use the same launchers, so that what a person tries out is what the tests run.
-//! The servers are reached over plain HTTP(S) here ([`http`]), not through the etcd and Kubernetes layers: what
-//! watches over a server must not depend on the code that is under test against it.
+//! The program `quorate-dev` and the tests share these launchers, so that the tests run what a person tries out. The
+//! launchers reach their servers over plain HTTP ([`http`]) instead of Quorate's layers for etcd and Kubernetes, since the
+//! tests test those layers against these servers.
 
 pub mod apiserver;
 pub mod cli;

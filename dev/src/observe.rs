@@ -1,4 +1,4 @@
-//! What can be seen of a development cluster's controller: who leads, what is applied, which status it wrote.
+//! The state of a development cluster as seen from outside: leader, applied resources, status key.
 
 use quorate::etcd::election::candidates;
 use quorate::gate::status::{State, Status};
@@ -7,13 +7,13 @@ use quorate::store::Store;
 use super::http;
 use super::replica::Replica;
 
-/// Results of `quorate_resources` that mean "as the bundle has it".
+/// Results in `quorate_resources` of a resource that is as the bundle has it.
 const IN_PLACE: [&str; 4] = ["unchanged", "created", "applied", "recreated"];
 
-/// Those that mean the opposite. Others are about objects that the bundle no longer holds.
+/// Results of a resource that is not. The other results are of objects that the bundle no longer holds.
 const NOT_IN_PLACE: [&str; 2] = ["fighting", "failed"];
 
-/// Who leads.
+/// The leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// Its node id.
@@ -25,33 +25,33 @@ pub struct Leader {
 /// How many resources are in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
-    /// As the bundle has them, after the last pass.
+    /// Resources that are as the bundle has them after the last pass.
     pub in_place: u64,
-    /// All of the last pass.
+    /// All resources of the last pass.
     pub all: u64,
 }
 
-/// Everything, as it was at one look.
+/// One observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// The replica that leads, once it says so itself.
+    /// The replica that leads, once its own `/leaderz` confirms it.
     pub leader: Option<Leader>,
-    /// What the leader's last pass found; none before its first.
+    /// The result of the leader's last pass; none before its first.
     pub resources: Option<Resources>,
-    /// The status key.
+    /// The value of the status key.
     pub status: Option<Status>,
-    /// What keeps the replicas from being ready, a line each.
+    /// Reasons why replicas are not ready, a line each.
     pub not_ready: Vec<String>,
 }
 
-/// Looks at a cluster.
+/// Observes a cluster.
 pub struct Observer {
     store: Store,
     replicas: Vec<(String, u16)>,
 }
 
 impl Observer {
-    /// Looks at these replicas, through this store.
+    /// Observes these replicas, and their keys through this store.
     pub fn new(store: Store, replicas: &[Replica]) -> Self {
         let address = |replica: &Replica| (replica.node_id.clone(), replica.port);
         Self {
@@ -60,8 +60,8 @@ impl Observer {
         }
     }
 
-    /// Looks once. What does not answer is not there yet; the next look may tell.
-    pub async fn look(&self) -> Observed {
+    /// Observes once. A part that does not answer counts as absent until the next observation.
+    pub async fn observe(&self) -> Observed {
         let mut observed = Observed::default();
         match candidates(&self.store.etcd, &self.store.keys.election()).await {
             Ok(candidates) => {
@@ -74,7 +74,7 @@ impl Observer {
             Err(error) => observed.not_ready.push(format!("etcd: {error}")),
         }
         match self.store.etcd.get(&self.store.keys.status()).await {
-            // A malformed one is planned anew by the leader; until then there is none.
+            // The leader replaces a malformed status; until then there is none.
             Ok((value, _)) => observed.status = value.and_then(|kv| Status::decode(&kv.value).ok()),
             Err(error) => observed.not_ready.push(format!("etcd: {error}")),
         }
@@ -103,8 +103,8 @@ impl Observer {
 }
 
 impl Observed {
-    /// What there is to wait for: a leader, every replica ready, and with Kubernetes the status DONE after a pass
-    /// that left everything in place. Empty once the cluster is up.
+    /// What is missing until the cluster is up: a leader, every replica ready, and with Kubernetes the status DONE after a
+    /// pass that left every resource in place.
     pub fn missing(&self, kubernetes: bool) -> Vec<String> {
         let mut missing = self.not_ready.clone();
         if self.leader.is_none() {
@@ -130,7 +130,7 @@ impl Observed {
     }
 }
 
-/// The reasons of a replica that is not ready, in one line.
+/// Whether a replica is ready. The error gives its reasons in one line.
 async fn readiness(port: u16) -> Result<(), String> {
     match http::get(port, "/readyz").await {
         Ok(page) if page.status == 200 => Ok(()),

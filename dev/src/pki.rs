@@ -12,23 +12,23 @@ use rcgen::{
 
 use super::Error;
 
-/// Files of one certificate, all PEM.
+/// The PEM files of a certificate.
 #[derive(Clone, Debug)]
 pub struct CertificateFiles {
     /// The certificate.
     pub cert: PathBuf,
-    /// Its key (PKCS #8).
+    /// The key (PKCS #8).
     pub key: PathBuf,
 }
 
-/// An authority whose certificates are good for 127.0.0.1 and localhost.
+/// An authority whose server certificates are valid for 127.0.0.1 and localhost.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: PathBuf,
 }
 
 impl Authority {
-    /// Makes one and writes its certificate to `ca.crt` in the directory; its key is kept in memory only.
+    /// Creates an authority and writes its certificate to `ca.crt` in the directory. Its key stays in memory.
     pub fn create(directory: &Path, name: &str) -> Result<Self, Error> {
         let failed = |source| Error::Certificate {
             subject: name.to_owned(),
@@ -49,13 +49,13 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Where its own certificate is.
+    /// The file of its own certificate.
     pub fn certificate_file(&self) -> PathBuf {
         self.directory.join("ca.crt")
     }
 
-    /// A certificate for a server on this machine, as `<name>.crt` and `<name>.key`. It may be used as a client's
-    /// as well, as etcd demands of its peers.
+    /// Issues a certificate for a server on this machine, as `<name>.crt` and `<name>.key`. It is valid for clients, too:
+    /// etcd demands that of its peers.
     pub fn server(&self, name: &str) -> Result<CertificateFiles, Error> {
         let mut params = CertificateParams::new(["localhost".to_owned()])
             .map_err(|source| certificate_error(name, source))?;
@@ -69,7 +69,7 @@ impl Authority {
         self.issue(params, name)
     }
 
-    /// A client's certificate with this common name, as `<name>.crt` and `<name>.key`.
+    /// Issues a client's certificate with this common name, as `<name>.crt` and `<name>.key`.
     pub fn client(&self, name: &str) -> Result<CertificateFiles, Error> {
         let mut params = CertificateParams::default();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -92,7 +92,7 @@ impl Authority {
     }
 }
 
-/// Writes a fresh key (ECDSA P-256) that signs tokens: `<name>.key` (PKCS #8) and its public half, `<name>.pub`.
+/// Generates a key (ECDSA P-256) that signs tokens, as `<name>.key` (PKCS #8) and `<name>.pub`.
 pub fn write_signing_key(directory: &Path, name: &str) -> Result<(), Error> {
     let key = KeyPair::generate().map_err(|source| certificate_error(name, source))?;
     let public = directory.join(format!("{name}.pub"));

@@ -8,25 +8,25 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Error;
 
-/// Below it lie the ports that well-known services use.
+/// The lowest port given out. Well-known services use lower ones.
 const LOWEST: u16 = 10_000;
 
-/// Ports given out by this process: each once, so that tests in one process cannot be handed the same one before
-/// either has bound it.
+/// Ports that this process has given out. Each is given out once, so that two tests of one process never get the same port
+/// before either has bound it.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port that was free a moment ago and that this process was not given before.
+/// A port that was free a moment ago and that this process has not given out before.
 ///
-/// Taken from below the range from which the kernel serves outgoing connections: a server that is down for a
-/// moment must find its port free again, and a client that keeps dialling a port of that range can end up
-/// connected to itself. Another process may still bind it first: see [`Error::is_address_in_use`].
+/// It is below the kernel's range for outgoing connections, for two reasons: a server that restarts must find its port
+/// free, and a client that keeps dialling a port of that range can connect to itself. Another process may still bind it
+/// first: see [`Error::is_address_in_use`].
 pub fn free_port() -> Result<u16, Error> {
     let highest = first_ephemeral_port().saturating_sub(1).max(LOWEST);
     let span = u64::from(highest - LOWEST) + 1;
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..span.max(1_000) {
-        // Below `span`, so it fits; the fallback is never used.
+        // Below `span`, which fits, so the fallback is never used.
         let offset = u16::try_from(random() % span).unwrap_or(0);
         let port = LOWEST + offset;
         if given.contains(&port) {
@@ -43,12 +43,12 @@ pub fn free_port() -> Result<u16, Error> {
     Err(Error::Ports(last))
 }
 
-/// Whether somebody listens on, or holds, this port of 127.0.0.1.
+/// Whether a process has bound this port of 127.0.0.1.
 pub fn is_taken(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err()
 }
 
-/// Where the kernel's range for outgoing connections begins; Linux' default where it cannot be read.
+/// The first port of the kernel's range for outgoing connections, or Linux's default where it cannot be read.
 fn first_ephemeral_port() -> u16 {
     std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
@@ -56,7 +56,7 @@ fn first_ephemeral_port() -> u16 {
         .unwrap_or(32_768)
 }
 
-/// The keys of a `RandomState` are random, and nothing here needs better.
+/// A random number from the keys of a `RandomState`, which is random enough for a choice of ports.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_somebody_listens_on_is_taken() {
+    fn a_bound_port_is_taken() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free_port().unwrap())).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(is_taken(port));

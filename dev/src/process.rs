@@ -1,4 +1,4 @@
-//! Child processes that cannot be left behind.
+//! Child processes that do not outlive this process.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,17 +19,17 @@ use tokio::time::timeout;
 use super::Error;
 use quorate::cli::companion::find_on_path;
 
-/// How many lines of a process's output an error shows.
+/// Lines of a process's output that an error shows.
 const SHOWN_LINES: usize = 12;
 
-/// How long a dropped process may take to die of SIGKILL before it is left to the kernel. It takes milliseconds,
-/// unless the disk hangs.
+/// Limit until a dropped process has died of SIGKILL; after it, reaping is left to the kernel. It takes milliseconds, unless
+/// the disk hangs.
 const REAP_LIMIT: Duration = Duration::from_secs(5);
 
-/// What to run; can be started again and again.
+/// A program with its arguments and environment. It can be started any number of times.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What the process is called in messages.
+    /// The process's name in messages.
     pub name: String,
     /// The program file.
     pub path: PathBuf,
@@ -37,19 +37,18 @@ pub struct Program {
     pub args: Vec<OsString>,
     /// Variables added to the environment.
     pub env: Vec<(String, OsString)>,
-    /// Variables of this process that begin so are kept from it, so that they cannot stand in for a flag.
+    /// Prefix of the variables of this process that it does not inherit: each would stand in for a flag.
     pub hidden_env: &'static str,
-    /// Its stdout and stderr are appended to this file.
+    /// The file to which its stdout and stderr are appended.
     pub log: PathBuf,
 }
 
 impl Program {
-    /// Starts it in a process group of its own (a Ctrl-C in the terminal reaches only this process, which then
-    /// stops its children in order).
+    /// Starts it in a process group of its own: Ctrl-C in the terminal reaches this process alone, which stops its children
+    /// in order.
     ///
-    /// The kernel kills it with the *thread* that calls this, where `setpriv` (util-linux) is installed, so that
-    /// not even a SIGKILL of this process leaves it behind. Call it from a thread that lives as long as the
-    /// process should.
+    /// Where `setpriv` (util-linux) is installed, the kernel kills it when the *thread* that calls this ends, so that it
+    /// does not survive a SIGKILL of this process. Call it from a thread that lives as long as the process should.
     pub fn start(&self) -> Result<Supervised, Error> {
         let log = OpenOptions::new()
             .create(true)
@@ -99,33 +98,33 @@ impl Program {
     }
 }
 
-/// A running process, with its process group. Dropping it kills the group and reaps the process.
+/// A process with its process group. Dropping it kills the group and reaps the process.
 #[derive(Debug)]
 pub struct Supervised {
     program: Program,
     child: Child,
     pid: Pid,
-    /// Length of the log before this start: what earlier runs wrote.
+    /// Length of the log before this start, written by earlier runs.
     log_start: u64,
     ended: Option<ExitStatus>,
 }
 
 impl Supervised {
-    /// Its process id, which is that of its group, too.
+    /// Its process id, which is the id of its group, too.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// How it ended, if it did.
+    /// Its exit status; none while it runs.
     pub fn status(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
-            // An error means that there is no such child any more; `exited` reports it.
+            // An error means that the child is reaped already; `exited` reports it.
             self.ended = self.child.try_wait().ok().flatten();
         }
         self.ended
     }
 
-    /// Waits until it ends. Cancel safe.
+    /// Waits until it ends. Safe to cancel.
     pub async fn exited(&mut self) -> Result<ExitStatus, Error> {
         if let Some(status) = self.ended {
             return Ok(status);
@@ -143,23 +142,23 @@ impl Supervised {
         self.signal(Signal::TERM);
     }
 
-    /// Stops its execution (SIGSTOP), as a suspended machine would.
+    /// Suspends it (SIGSTOP), as a suspended machine would.
     pub fn pause(&mut self) {
         self.signal(Signal::STOP);
     }
 
-    /// Goes on after [`pause`](Self::pause) (SIGCONT).
+    /// Resumes it (SIGCONT) after [`pause`](Self::pause).
     pub fn resume(&mut self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it (SIGKILL) and waits until it is gone.
+    /// Kills it (SIGKILL) and waits until it has ended.
     pub async fn kill(&mut self) -> Result<ExitStatus, Error> {
         self.signal(Signal::KILL);
         self.exited().await
     }
 
-    /// Asks it to stop and kills it if it has not done so within `limit`. A paused process is woken.
+    /// Asks it to stop, and kills it if it runs after `limit`. Resumes a paused process.
     pub async fn stop(&mut self, limit: Duration) -> Result<ExitStatus, Error> {
         self.terminate();
         self.resume();
@@ -169,7 +168,7 @@ impl Supervised {
         }
     }
 
-    /// Everything that it wrote since this start.
+    /// Its output since this start.
     pub fn output(&self) -> Result<String, Error> {
         let read = || {
             let mut file = File::open(&self.program.log)?;
@@ -181,7 +180,7 @@ impl Supervised {
         read().map_err(Error::read(&self.program.log))
     }
 
-    /// The end of its output, indented, for messages; never fails.
+    /// The end of its output, indented, for messages. Never fails.
     pub fn last_lines(&self) -> String {
         let output = match self.output() {
             Ok(output) => output,
@@ -198,7 +197,7 @@ impl Supervised {
             .join("\n")
     }
 
-    /// The error that says that it ended with `status` although it should have gone on.
+    /// The error for an end by itself, with this exit status.
     pub fn ended_error(&self, status: ExitStatus) -> Error {
         Error::Ended {
             name: self.program.name.clone(),
@@ -207,12 +206,12 @@ impl Supervised {
         }
     }
 
-    /// Repeats `ask` until it answers `Ok`, the process ends, or `limit` has passed. `ask` says what it saw.
+    /// Repeats `ask` until it answers `Ok`, the process ends, or `limit` has passed. The error of `ask` says what it saw.
     pub async fn wait_until<F>(&mut self, limit: Duration, mut ask: impl FnMut() -> F) -> Result<(), Error>
     where
         F: Future<Output = Result<(), String>>,
     {
-        // Short against every start that is waited for here, and no load.
+        // Short compared with every start, and long enough to cost nothing.
         const INTERVAL: Duration = Duration::from_millis(50);
         let begun = Instant::now();
         loop {
@@ -234,10 +233,10 @@ impl Supervised {
         }
     }
 
-    /// Signals the whole group. Nothing once the process was reaped: its id may be another's by then.
+    /// Signals the whole group. Does nothing once the process is reaped: another process may have its id by then.
     fn signal(&mut self, signal: Signal) {
         if self.status().is_none() {
-            // The one possible error is that the group has just ended.
+            // It fails only if the group has just ended.
             let _ = kill_process_group(self.pid, signal);
         }
     }
@@ -253,7 +252,7 @@ impl Drop for Supervised {
     }
 }
 
-/// Waits until the first of these processes ends, and says which and how; forever if there are none.
+/// Waits until the first of these processes ends, and returns which and how. Waits for ever if there are none.
 pub async fn first_end<'a>(processes: impl IntoIterator<Item = &'a mut Supervised>) -> Error {
     let mut ends: FuturesUnordered<_> = processes
         .into_iter()
@@ -270,7 +269,7 @@ pub async fn first_end<'a>(processes: impl IntoIterator<Item = &'a mut Supervise
     }
 }
 
-/// Whether the process died of SIGKILL, which is what [`Supervised::stop`] does to one that does not obey.
+/// Whether the process died of SIGKILL, as after [`Supervised::stop`] if it exceeds its limit.
 pub fn was_killed(status: ExitStatus) -> bool {
     status.signal() == Some(Signal::KILL.as_raw())
 }

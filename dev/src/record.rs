@@ -1,4 +1,4 @@
-//! What a later start on the same directory needs to know, as a JSON file.
+//! JSON files with the state that a later start on the same directory needs.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::Error;
 use super::pki::write_private;
 
-/// The record, if there is one.
+/// Reads a record; none if the file does not exist.
 pub(super) fn read<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, Error> {
     let text = match fs::read_to_string(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -21,8 +21,8 @@ pub(super) fn read<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, Error>
         .map_err(Error::malformed(file))
 }
 
-/// Writes it for its owner alone, as it may hold a token. The last step of a first start: one that was cut short
-/// begins anew.
+/// Writes a record, readable by its owner alone, since it may hold a token. A first start writes it last, so that an
+/// interrupted first start leaves none and is repeated.
 pub(super) fn write<T: Serialize>(file: &Path, record: &T) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(record).map_err(Error::malformed(file))?;
     write_private(file, &text)

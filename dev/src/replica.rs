@@ -1,4 +1,4 @@
-//! A replica of the controller: this program's `run` command as a child.
+//! A replica of the controller: `quorate run` as a child process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,10 +11,10 @@ use super::process::Program;
 use super::restartable::Restartable;
 use super::{Error, ports};
 
-/// How long it may take to stop: it exits within 3 s by itself, and the machine may be busy.
+/// Limit until it has stopped. It exits within 3 s; the machine may be busy.
 const STOP_LIMIT: Duration = Duration::from_secs(6);
 
-/// What to run.
+/// The configuration of a replica.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The `quorate` program.
@@ -25,24 +25,24 @@ pub struct Options {
     pub etcd_endpoints: Vec<String>,
     /// `--kubeconfig`; none: `--no-kubernetes`
     pub kubeconfig: Option<PathBuf>,
-    /// Further flags.
+    /// Flags added to the default ones.
     pub flags: Vec<String>,
     /// Variables added to its environment.
     pub env: Vec<(String, OsString)>,
 }
 
-/// One replica, running or not, always on the same port. Everything of [`Restartable`] can be done to it.
+/// A replica, running or not, always on the same port. Dereferences to its [`Restartable`].
 #[derive(Debug)]
 pub struct Replica {
     /// Its `--node-id`.
     pub node_id: String,
-    /// The port of 127.0.0.1 where it serves health and metrics.
+    /// The port of 127.0.0.1 for health and metrics.
     pub port: u16,
     process: Restartable,
 }
 
 impl Replica {
-    /// Starts one, with its log in `directory`. Does not wait: see [`wait_until`](Self::wait_until).
+    /// Starts one with its log in `directory`, without waiting: see [`wait_until`](Self::wait_until).
     pub fn start(directory: &Path, options: Options) -> Result<Self, Error> {
         fs::create_dir_all(directory).map_err(Error::write(directory))?;
         let Options {
@@ -82,12 +82,12 @@ impl Replica {
         })
     }
 
-    /// GET of one of its pages: `/readyz`, `/leaderz`, `/metrics`, …
+    /// Gets one of its pages: `/readyz`, `/leaderz`, `/metrics`, …
     pub async fn get(&self, path: &str) -> std::io::Result<Response> {
         http::get(self.port, path).await
     }
 
-    /// Waits until a page answers 200. The error shows the last answer, or how the process ended.
+    /// Waits until a page answers 200. The error has the last answer, or the exit status of the process.
     pub async fn wait_until(&mut self, page: &str, limit: Duration) -> Result<(), Error> {
         let port = self.port;
         let answers = || async move { http::is_ok(page, http::get(port, page).await) };

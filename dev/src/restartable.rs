@@ -1,4 +1,4 @@
-//! A program that is started, stopped and started again.
+//! A program that can be restarted.
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::Error;
 use super::process::{Program, Supervised};
 
-/// What every server here has: its program, and its process while it runs. Dropping it kills the process;
-/// [`stop`](Self::stop) is the orderly way.
+/// A program, and its process while it runs. Dropping it kills the process; [`stop`](Self::stop) stops it in order.
 #[derive(Debug)]
 pub struct Restartable {
     program: Program,
@@ -17,7 +16,7 @@ pub struct Restartable {
 }
 
 impl Restartable {
-    /// Nothing runs yet. `stop_limit` is how long it may take to stop before it is killed.
+    /// A program that does not run yet. `stop_limit` is the time to stop before it is killed.
     pub fn new(program: Program, stop_limit: Duration) -> Self {
         Self {
             program,
@@ -26,12 +25,12 @@ impl Restartable {
         }
     }
 
-    /// From its next start on it gets this flag, too.
+    /// Adds a flag, from its next start on.
     pub(super) fn add_flag(&mut self, flag: String) {
         self.program.args.push(flag.into());
     }
 
-    /// Starts its process and does not wait for it. Nothing if it runs.
+    /// Starts its process, unless it runs. Does not wait until it serves.
     pub fn launch(&mut self) -> Result<(), Error> {
         let running = |process: &mut Supervised| process.status().is_none();
         if !self.process.as_mut().is_some_and(running) {
@@ -40,7 +39,7 @@ impl Restartable {
         Ok(())
     }
 
-    /// [`Supervised::wait_until`] of its process, which must have been started.
+    /// Calls [`Supervised::wait_until`] of its process, which must have been started.
     pub(super) async fn wait_until<F>(&mut self, limit: Duration, ask: impl FnMut() -> F) -> Result<(), Error>
     where
         F: Future<Output = Result<(), String>>,
@@ -53,7 +52,7 @@ impl Restartable {
         }
     }
 
-    /// Its process, while it was not stopped or killed.
+    /// Its process, unless it was stopped or killed.
     pub fn process(&mut self) -> Option<&mut Supervised> {
         self.process.as_mut()
     }
@@ -65,17 +64,17 @@ impl Restartable {
             .is_some_and(|process| process.status().is_some())
     }
 
-    /// Its process id, while it was not stopped or killed.
+    /// Its process id, unless it was stopped or killed.
     pub fn pid(&self) -> Option<i32> {
         self.process.as_ref().map(Supervised::pid)
     }
 
-    /// Where its output goes.
+    /// The file of its output.
     pub fn log_file(&self) -> &Path {
         &self.program.log
     }
 
-    /// Stops it in order, or kills it if it does not obey. None if it does not run.
+    /// Stops it, and kills it if it exceeds its limit. None if it does not run.
     pub async fn stop(&mut self) -> Result<Option<ExitStatus>, Error> {
         match self.process.take() {
             Some(mut process) => process.stop(self.stop_limit).await.map(Some),
@@ -91,14 +90,14 @@ impl Restartable {
         }
     }
 
-    /// Stops its execution (SIGSTOP): its connections stay, nothing answers.
+    /// Suspends it (SIGSTOP): its connections stay open and nothing answers.
     pub fn pause(&mut self) {
         if let Some(process) = &mut self.process {
             process.pause();
         }
     }
 
-    /// Goes on after [`pause`](Self::pause).
+    /// Resumes it after [`pause`](Self::pause).
     pub fn resume(&mut self) {
         if let Some(process) = &mut self.process {
             process.resume();

@@ -1,8 +1,8 @@
 //! The programs of this workspace, for tests and benchmarks.
 //!
-//! Cargo gives a test the programs of its own package alone (`CARGO_BIN_EXE_…`), and may leave those of the other
-//! packages as an older build left them. So the first caller has cargo build them all, as its own executable was built;
-//! that takes a fraction of a second where nothing has changed.
+//! Cargo passes a test the programs of its own package (`CARGO_BIN_EXE_…`); those of other packages may be stale. So the
+//! first call here has cargo build both programs with the profile of the calling executable, which takes a fraction of a
+//! second if they are fresh.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,12 +14,12 @@ use serde::Deserialize;
 
 use super::Error;
 
-/// Program files of one build.
+/// The program files of a build.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The product.
+    /// The controller and its commands.
     pub quorate: PathBuf,
-    /// The workshop.
+    /// The cluster on one machine, and the CSI plugin.
     pub quorate_dev: PathBuf,
 }
 
@@ -31,22 +31,23 @@ pub fn root() -> &'static Path {
     package.parent().unwrap_or(package)
 }
 
-/// The programs, built from the sources as they are. Built once a process.
+/// The programs, built from the present sources, once a process.
 ///
 /// # Errors
-/// [`Error::Build`] where this is not an executable in a target directory of cargo, or where cargo fails. Cargo itself
-/// has said why on stderr.
+/// [`Error::Build`] if the calling executable is not in a target directory of cargo, or if cargo fails. Cargo prints the
+/// reason to stderr.
 pub fn programs() -> Result<Programs, Error> {
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(programs) = &*built {
         return Ok(programs.clone());
     }
-    let this = env::current_exe().map_err(|error| failed(format!("no path of this program: {error}")))?;
+    let this = env::current_exe()
+        .map_err(|error| failed(format!("cannot find the file of this program: {error}")))?;
     let programs = build(&this)?;
     Ok(built.insert(programs).clone())
 }
 
-/// Builds with the profile, and into the target directory, of `executable`: `<target directory>/<profile>/deps/<file>`.
+/// Builds with the profile and the target directory of `executable`, which is `<target directory>/<profile>/deps/<file>`.
 fn build(executable: &Path) -> Result<Programs, Error> {
     let mut folders = executable.ancestors().skip(1);
     let (Some(deps), Some(profile), Some(target)) = (folders.next(), folders.next(), folders.next()) else {
@@ -71,7 +72,7 @@ fn build(executable: &Path) -> Result<Programs, Error> {
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|error| failed(format!("cargo cannot be started: {error}")))?;
+        .map_err(|error| failed(format!("cannot start cargo: {error}")))?;
     if !output.status.success() {
         return Err(failed(format!("cargo build: {}", output.status)));
     }
@@ -86,7 +87,7 @@ fn build(executable: &Path) -> Result<Programs, Error> {
     })
 }
 
-/// A message of cargo about something that it has built, or found fresh.
+/// Cargo's message about an artifact that it has built or found fresh.
 #[derive(Deserialize)]
 struct Artifact {
     target: Target,
@@ -98,7 +99,7 @@ struct Target {
     name: String,
 }
 
-/// The file of this program in cargo's messages, a JSON document a line. Other messages are skipped.
+/// The file of this program according to cargo's messages, a JSON document a line. Skips other messages.
 fn executable_of(program: &str, messages: &str) -> Option<PathBuf> {
     let artifacts = messages
         .lines()

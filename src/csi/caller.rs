@@ -1,4 +1,4 @@
-//! What every call on a plugin has in common: limit, metrics, and what becomes of a failure.
+//! What every call to a plugin shares: its limit, its metrics and the making of its error.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,26 +13,26 @@ use super::secret::Secrets;
 use crate::grpc_code;
 use crate::metrics::{CsiOperation, Metrics};
 
-/// What every call on a plugin needs, before and after its handshake.
+/// Makes calls to one plugin, before and after its handshake.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    /// The name that the plugin must have; also the label of the metrics.
+    /// The name that the plugin must have, and the label of the metrics.
     pub driver: Arc<str>,
     pub endpoint: Endpoint,
-    /// Limit of one call.
+    /// The limit of one call.
     pub limit: Duration,
     pub metrics: Metrics,
 }
 
 impl Caller {
-    /// A message with the limit in its header, so that the plugin can give up in time as well.
+    /// A request with the limit in its header, so that the plugin can give up in time as well.
     pub fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
         request.set_timeout(self.limit);
         request
     }
 
-    /// A call without secrets.
+    /// Makes a call whose request carries no secrets.
     pub async fn call_without_secrets<T>(
         &self,
         method: Method,
@@ -41,8 +41,8 @@ impl Caller {
         self.call(method, &Secrets::none(), answer).await
     }
 
-    /// One call, within its limit, timed and counted. `secrets` are those that the request carries: whatever the
-    /// plugin says about it is scrubbed of them.
+    /// Makes a call within the limit, and measures it. `secrets` are those of the request: the plugin's message is scrubbed
+    /// of them.
     pub async fn call<T>(
         &self,
         method: Method,
@@ -52,14 +52,14 @@ impl Caller {
         let started = Instant::now();
         let result = match tokio::time::timeout(self.limit, answer).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            // The limit travels in the request, too: whoever sees it strike first, transport or plugin, cancels.
+            // The limit is in the request, too: the transport or the plugin may be the first to cancel.
             Ok(Err(status)) if status.code() == Code::Cancelled && started.elapsed() >= self.limit => {
                 Err(self.timed_out(method))
             }
             Ok(Err(status)) => Err(CallError::from_status(method, &status, secrets)),
             Err(_) => Err(self.timed_out(method)),
         };
-        let code = result.as_ref().map_or_else(|failure| failure.code, |_| Code::Ok);
+        let code = result.as_ref().map_or_else(|error| error.code, |_| Code::Ok);
         let operation = CsiOperation {
             driver_name: self.driver.to_string(),
             method_name: method.path(),
@@ -70,8 +70,8 @@ impl Caller {
             .csi_operations_seconds
             .get_or_create(&operation)
             .observe(seconds);
-        if let Err(failure) = &result {
-            debug!(driver = &*self.driver, %failure, "a CSI call failed");
+        if let Err(error) = &result {
+            debug!(driver = &*self.driver, %error, "a CSI call failed");
         }
         result
     }

@@ -1,4 +1,4 @@
-//! What a plugin can do, as it said itself.
+//! What a plugin offers, by its own answers.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +9,26 @@ use super::wire::plugin_capability::service::Type as Service;
 use super::wire::plugin_capability::volume_expansion::Type as Expansion;
 use super::wire::{ControllerServiceCapability, PluginCapability};
 
-/// One thing that a plugin may or may not be able to do. Others exist; they change nothing here.
+/// One thing that a plugin may offer. The specification has more; they change nothing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Capability {
-    /// It has a Controller service.
+    /// The plugin has a Controller service.
     ControllerService,
-    /// Its volumes are not within reach of every node, so that a topology may be asked for.
+    /// Not every node can reach every volume; a topology may be asked for.
     AccessibilityConstraints,
-    /// It creates and deletes volumes.
+    /// The plugin creates and deletes volumes.
     CreateDeleteVolume,
-    /// Volumes must be published to a node before they are used there, and unpublished after.
+    /// Volumes are published to a node before they are used there, and unpublished after.
     PublishUnpublishVolume,
-    /// It publishes for reading only.
+    /// The plugin enforces read-only publications.
     PublishReadonly,
-    /// It lists its volumes,
+    /// The plugin lists its volumes.
     ListVolumes,
-    /// and the nodes they are published to.
+    /// The list of volumes has the nodes that they are published to.
     ListPublishedNodes,
-    /// Its volumes grow,
+    /// The plugin expands volumes.
     ExpandVolume,
-    /// but only while they are published nowhere.
+    /// The plugin expands only volumes that are published nowhere.
     ExpandOffline,
 }
 
@@ -49,23 +49,22 @@ impl Capability {
     }
 }
 
-/// The capabilities of a plugin on one connection. Only a finished handshake makes them: they are known or there are
-/// none to ask, never assumed.
+/// The capabilities of a plugin in one session. Only a handshake makes them: they are never assumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities(BTreeSet<Capability>);
 
 impl Capabilities {
-    /// Whether the plugin has it.
+    /// Whether the plugin offers it.
     pub fn offers(&self, capability: Capability) -> bool {
         self.0.contains(&capability)
     }
 
-    /// All of them.
+    /// The capabilities, in the order of [`Capability`].
     pub fn iter(&self) -> impl Iterator<Item = Capability> {
         self.0.iter().copied()
     }
 
-    /// What GetPluginCapabilities said. Numbers that are not known here are left out.
+    /// The answer to GetPluginCapabilities. Unknown numbers are left out.
     pub(super) fn of_plugin(answer: &[PluginCapability]) -> Self {
         let known = answer.iter().filter_map(|one| match one.r#type.as_ref()? {
             PluginType::Service(service) => match service.r#type() {
@@ -81,7 +80,7 @@ impl Capabilities {
         Self(known.collect())
     }
 
-    /// With what ControllerGetCapabilities said.
+    /// Adds the answer to ControllerGetCapabilities. Unknown numbers are left out.
     pub(super) fn with_controller(mut self, answer: &[ControllerServiceCapability]) -> Self {
         self.0.extend(answer.iter().filter_map(|one| {
             let ControllerType::Rpc(rpc) = one.r#type.as_ref()?;

@@ -1,36 +1,36 @@
-//! The one table of what follows from an answer: for every call and every gRPC code.
+//! What follows from an answer: one table of every call and every gRPC code.
 
 use std::fmt;
 
 use tonic::Code;
 
-/// The calls of the specification that are made.
+/// The calls of the specification that are used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
-    /// Whether the plugin is ready.
+    /// Asks whether the plugin is ready.
     Probe,
-    /// Its name and version.
+    /// Asks for the plugin's name and version.
     GetPluginInfo,
-    /// Which services it has.
+    /// Asks which services the plugin has.
     GetPluginCapabilities,
-    /// What its Controller service does.
+    /// Asks what the plugin's Controller service offers.
     ControllerGetCapabilities,
-    /// Makes a volume.
+    /// Creates a volume.
     CreateVolume,
-    /// Deletes one.
+    /// Deletes a volume.
     DeleteVolume,
-    /// Attaches one to a node.
+    /// Attaches a volume to a node.
     ControllerPublishVolume,
-    /// Detaches it from there.
+    /// Detaches a volume from a node.
     ControllerUnpublishVolume,
-    /// Makes one larger.
+    /// Expands a volume.
     ControllerExpandVolume,
-    /// Lists them.
+    /// Lists the plugin's volumes.
     ListVolumes,
 }
 
 impl Method {
-    /// Every call.
+    /// Every call, in the order of [`Method`].
     pub const ALL: [Self; 10] = [
         Self::Probe,
         Self::GetPluginInfo,
@@ -44,7 +44,7 @@ impl Method {
         Self::ListVolumes,
     ];
 
-    /// Its name in the specification.
+    /// The call's name in the specification.
     pub fn name(self) -> &'static str {
         match self {
             Self::Probe => "Probe",
@@ -60,7 +60,7 @@ impl Method {
         }
     }
 
-    /// Its path in a gRPC request, which is also how the usual dashboards of CSI name it.
+    /// The call's path in a gRPC request, which the usual dashboards of CSI use as a label.
     pub fn path(self) -> &'static str {
         match self {
             Self::Probe => "/csi.v1.Identity/Probe",
@@ -86,50 +86,49 @@ impl fmt::Display for Method {
 /// What follows from an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// What was asked for is the case.
+    /// What was asked for is done.
     Done,
-    /// It may go better in a moment: the same call again, with a growing delay.
+    /// The same call may succeed in a moment: repeat it, with a growing delay.
     Retry,
-    /// It may go better without anyone changing anything here, but hardly in a moment: begin with a long delay.
+    /// The same call may succeed though nothing changes here, but hardly in a moment: begin with a long delay.
     RetrySlowly,
-    /// The plugin is still at work on an earlier call for this volume, perhaps of the leader before: the same call
-    /// again, with a growing delay. Not a fault.
+    /// The plugin is still at work on an earlier call for this volume, perhaps of the leader before: repeat the call, with
+    /// a growing delay. Not a fault.
     InProgress,
-    /// Another object stands in the way, such as a publication to another node: the same call again when that is
-    /// gone, and slowly until then, since the plugin may count what is not known here.
+    /// Another object is in the way, such as a publication to another node: repeat the call slowly, since the plugin may
+    /// count what is not known here.
     WaitForOther,
-    /// The same call cannot succeed: not again until the volume, its secrets, the plugin or its capabilities have
-    /// changed, or somebody asks for it.
+    /// The same call cannot succeed: do not repeat it until the volume, its secrets, the plugin or its capabilities change,
+    /// or an operator asks for a retry.
     Final,
 }
 
-/// Whether a call that failed may have had an effect.
+/// Whether a failed call may have had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// This call changed nothing at the backend. Earlier ones may have.
     None,
-    /// It may have done all, some or nothing, or may still be at it.
+    /// This call may have done all, some or nothing, or may still be at work.
     Unknown,
 }
 
-/// What follows from this code, answered to this call.
+/// What follows from this code as the answer to this call.
 ///
-/// From the error tables of the specification, and for the codes that those leave out from what the plugins in the
-/// field mean by them.
+/// The rows are from the error tables of the specification; for codes that are not in them, from what plugins in the field
+/// mean by them.
 pub fn classify(method: Method, code: Code) -> Class {
     use Class::{Done, Final, InProgress, Retry, RetrySlowly, WaitForOther};
     use Method as M;
     match (method, code) {
         (_, Code::Ok) => Done,
 
-        // Nobody said no; and Internal is what many plugins answer whatever the cause.
+        // The plugin did not refuse; and many plugins answer Internal whatever the cause.
         (
             _,
             Code::Cancelled | Code::Unknown | Code::DeadlineExceeded | Code::Unavailable | Code::Internal,
         ) => Retry,
 
-        // Whatever a plugin says no to in its handshake: it is asked again for as long as somebody wants it, since it
-        // may be replaced by one that answers.
+        // A refused handshake is repeated while a session is wanted: the plugin may be replaced by one that answers.
         (M::Probe | M::GetPluginInfo | M::GetPluginCapabilities | M::ControllerGetCapabilities, code) => {
             if code == Code::Aborted {
                 Retry
@@ -138,50 +137,50 @@ pub fn classify(method: Method, code: Code) -> Class {
             }
         }
 
-        // The request itself is wrong, or the plugin does not do such things: so it stays until one of them changes.
+        // The request is wrong, or the plugin does not offer the call. Neither changes by itself.
         (_, Code::InvalidArgument | Code::Unimplemented) => Final,
 
-        // A plugin is to answer Ok here. Some say that what is to go is not there: so it is gone.
+        // The specification asks for OK here. Some plugins answer that the volume does not exist: it is deleted.
         (M::DeleteVolume, Code::NotFound) => Done,
-        // A new node may not be known to the backend yet, nor what the parameters of a volume name. And where the node
-        // of a publication is not found, it is not known whether the volume is detached: only Ok says so.
+        // The backend may not know a new node yet, nor what a volume's parameters name. And where the node of a publication
+        // is not found, the volume may still be attached: only OK says that it is not.
         (_, Code::NotFound) => RetrySlowly,
 
-        // A volume of this name with other properties; the volume published there in another way.
+        // A volume of this name with other properties; or the volume is published there in another way.
         (M::CreateVolume | M::ControllerPublishVolume, Code::AlreadyExists) => Final,
         (_, Code::AlreadyExists) => RetrySlowly,
 
-        // Permissions and credentials are also mended at the backend, where nobody tells.
+        // Permissions and credentials may be mended at the backend, which is not seen here.
         (_, Code::PermissionDenied | Code::Unauthenticated) => RetrySlowly,
 
-        // The node has as many volumes as it can take.
+        // The node has as many volumes as it can have.
         (M::ControllerPublishVolume, Code::ResourceExhausted) => WaitForOther,
         (_, Code::ResourceExhausted) => RetrySlowly,
 
-        // In use; published to another node; grows only while it is published nowhere.
+        // The volume is in use, or published to another node, or expanded only while it is published nowhere.
         (
             M::DeleteVolume | M::ControllerPublishVolume | M::ControllerExpandVolume,
             Code::FailedPrecondition,
         ) => WaitForOther,
         (_, Code::FailedPrecondition) => RetrySlowly,
 
-        // The token of the next page is no longer good: again from the first page.
+        // The token of the next page has expired: list from the first page again.
         (M::ListVolumes, Code::Aborted) => Retry,
         (_, Code::Aborted) => InProgress,
 
-        // The capacity is beyond what the plugin does.
+        // The capacity is out of the plugin's range.
         (M::CreateVolume | M::ControllerPublishVolume | M::ControllerExpandVolume, Code::OutOfRange) => Final,
-        // What is to go has to go some day.
+        // A volume has to be detached and deleted some day.
         (_, Code::OutOfRange) => RetrySlowly,
 
         (_, Code::DataLoss) => RetrySlowly,
     }
 }
 
-/// Whether a call that was answered with this code may have had an effect.
+/// Whether a call with this answer may have had an effect.
 pub fn effect(method: Method, code: Code) -> Effect {
     match (method, code) {
-        // The plugin looked at the request, and did not begin.
+        // The plugin rejected the request before it began.
         (
             _,
             Code::InvalidArgument
@@ -192,7 +191,7 @@ pub fn effect(method: Method, code: Code) -> Effect {
             | Code::OutOfRange
             | Code::Unimplemented,
         ) => Effect::None,
-        // Something is there already under this name: it may be what an earlier attempt made.
+        // Something exists under this name already: an earlier attempt may have made it.
         (_, Code::AlreadyExists)
         | (
             _,
@@ -214,8 +213,8 @@ mod tests {
     use super::*;
     use crate::grpc_code;
 
-    /// A row a code, by number; the columns are the calls that move volumes, then the list, then the questions of a
-    /// handshake. D done, R retry, S slowly, P in progress, W wait for another, F final.
+    /// A row a code, by number. The columns are the calls about volumes, then the list, then the handshake. D done, R retry,
+    /// S slowly, P in progress, W wait for another, F final.
     const TABLE: [(&str, &str); 17] = [
         //                    create delete publish unpublish expand | list | handshake
         ("OK", "DDDDD D D"),
@@ -282,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_may_have_happened_is_called_done_nor_what_is_final_still_under_way() {
+    fn only_a_missing_volume_is_done_and_what_is_in_progress_may_have_had_an_effect() {
         for method in Method::ALL {
             for code in (1..=16).map(Code::from_i32) {
                 let done = classify(method, code) == Class::Done;
                 assert_eq!(
                     done,
                     method == Method::DeleteVolume && code == Code::NotFound,
-                    "{method} {code:?}: only what is to be deleted may be missing"
+                    "{method} {code:?}: only a volume to delete may be missing"
                 );
                 if classify(method, code) == Class::InProgress {
                     assert_eq!(effect(method, code), Effect::Unknown, "{method} {code:?}");
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_only_looked_at_had_no_effect() {
+    fn a_call_that_was_rejected_had_no_effect() {
         let untouched: Vec<_> = (0..=16)
             .map(Code::from_i32)
             .filter(|code| effect(Method::CreateVolume, *code) == Effect::None)

@@ -1,8 +1,8 @@
 //! One connection to a plugin, made once.
 //!
-//! tonic's channel connects again whenever its connection is gone, and tells nobody: a call could then reach a plugin
-//! that was restarted, and does other things than the one that was asked for its capabilities. So the channel here is
-//! given one stream and never another. A call after its end fails without being sent.
+//! tonic's channel silently connects again whenever its connection has ended: a call could then reach a plugin that was
+//! restarted, and that offers something else than the one that made the handshake. The channel here is given one stream and
+//! never another. A call after the end of the stream fails without being sent.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -25,26 +25,26 @@ use crate::causes;
 /// From the first packet to the end of the TLS handshake. A plugin is on this machine or in this cluster.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// A peer that vanished without a word is noticed after about 25 s: silence, then three probes. By the kernel, not by
+/// A peer that vanished silently is noticed after about 25 s: silence, then three probes. The kernel sends them, not
 /// HTTP/2 pings: servers of Go's gRPC hang up on a client that pings more often than every five minutes.
 const SILENCE: Duration = Duration::from_secs(10);
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 const UNHEARD_MILLIS: u32 = 25_000;
 
-/// What a unix socket is called in a request, which has to name a host.
+/// The host in a request over a unix socket: a request has to name one.
 const HERE: &str = "http://localhost";
 
 /// A channel over one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     pub channel: Channel,
-    /// Cancelled when the stream is closed, from whichever side.
+    /// Cancelled when either side closes the stream.
     pub ended: CancellationToken,
 }
 
 impl Connection {
-    /// Connects now. The error is for people.
+    /// Connects. The error is a sentence for people.
     pub async fn open(endpoint: &Endpoint) -> Result<Self, String> {
         match tokio::time::timeout(CONNECT_LIMIT, connect(endpoint)).await {
             Ok(result) => result,
@@ -84,8 +84,8 @@ async fn dial(uri: &Uri) -> io::Result<TcpStream> {
     sockopt::set_tcp_keepidle(&stream, SILENCE)?;
     sockopt::set_tcp_keepintvl(&stream, PROBE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(&stream, PROBES)?;
-    // The probes come in silence only. A request that nobody acknowledges is no silence, and would be sent again and
-    // again for a quarter of an hour.
+    // Probes are sent only in silence. An unacknowledged request is no silence, and the kernel would repeat it for a quarter
+    // of an hour.
     sockopt::set_tcp_user_timeout(&stream, UNHEARD_MILLIS)?;
     Ok(stream)
 }
@@ -106,10 +106,10 @@ where
     Ok(Connection { channel, ended })
 }
 
-/// Gives its stream away once.
+/// A connector that gives away its one stream.
 struct Once<S>(Option<S>);
 
-/// The connection is over.
+/// The connector's stream was given away before.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the connection to the plugin has ended")]
 struct Ended;
@@ -128,7 +128,7 @@ impl<S> Service<Uri> for Once<S> {
     }
 }
 
-/// A stream whose end can be seen: it is dropped when either side has closed it.
+/// A stream that reports its end: tonic drops it when either side has closed it.
 struct Watched<S> {
     stream: S,
     _ended: DropGuard,
@@ -170,7 +170,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 mod tests {
     use super::*;
 
-    /// Both ways: with nothing to say, and with a request that nobody acknowledges.
+    /// Both ways: in silence, and with an unacknowledged request.
     #[tokio::test]
     async fn a_peer_that_vanishes_is_noticed_after_the_same_time_in_silence_and_in_a_call() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

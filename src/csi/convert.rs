@@ -1,4 +1,4 @@
-//! Between plain requests and the messages of the wire. What a plugin must not answer is found here.
+//! Conversion between plain requests and the messages of the wire. Answers that the specification forbids end here.
 
 use std::num::NonZeroU64;
 
@@ -42,9 +42,9 @@ impl From<&VolumeCapability> for wire::VolumeCapability {
     }
 }
 
-/// None where the range says nothing: an empty range is not allowed on the wire.
+/// `None` for a range without ends, which is not allowed on the wire.
 pub(super) fn range(range: CapacityRange) -> Option<wire::CapacityRange> {
-    // Beyond what the wire can say, the most that it can say: 8 EiB.
+    // Capacities saturate at what the wire can hold: 8 EiB.
     let bytes =
         |bytes: Option<NonZeroU64>| bytes.map_or(0, |bytes| i64::try_from(bytes.get()).unwrap_or(i64::MAX));
     (range != CapacityRange::default()).then(|| wire::CapacityRange {
@@ -53,7 +53,7 @@ pub(super) fn range(range: CapacityRange) -> Option<wire::CapacityRange> {
     })
 }
 
-/// None where nothing is asked for.
+/// `None` if no place is asked for.
 pub(super) fn topology(topology: &Topology) -> Option<wire::TopologyRequirement> {
     let places = |places: &[Segments]| {
         let places = places.iter().cloned();
@@ -65,12 +65,12 @@ pub(super) fn topology(topology: &Topology) -> Option<wire::TopologyRequirement>
     })
 }
 
-/// Zero and what cannot be: not known.
+/// `None`, for unknown, if the plugin answers zero or a negative number.
 pub(super) fn capacity(bytes: i64) -> Option<NonZeroU64> {
     u64::try_from(bytes).ok().and_then(NonZeroU64::new)
 }
 
-/// The volume in an answer. None without a volume or with an empty id, neither of which the specification allows.
+/// The volume in an answer. `None` if it is missing or its id is empty; the specification allows neither.
 pub(super) fn created(volume: Option<wire::Volume>) -> Option<CreatedVolume> {
     let volume = volume?;
     let places = volume.accessible_topology.into_iter();
@@ -82,7 +82,7 @@ pub(super) fn created(volume: Option<wire::Volume>) -> Option<CreatedVolume> {
     })
 }
 
-/// A volume in a list. None for one without an id, which nothing can be done about.
+/// A volume in a list. `None` if it has no id: no call can name it.
 pub(super) fn listed(entry: wire::list_volumes_response::Entry) -> Option<ListedVolume> {
     let volume = created(entry.volume)?;
     let nodes = entry.status.unwrap_or_default().published_node_ids.into_iter();

@@ -1,4 +1,4 @@
-//! Where a plugin listens.
+//! The address that a plugin listens on.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,29 +11,29 @@ use http::Uri;
 pub enum Endpoint {
     /// A socket on this machine, by its absolute path.
     Unix(PathBuf),
-    /// Over the network, in clear text or with TLS by the URI's scheme.
+    /// A host and a port, in clear text or with TLS by the URI's scheme.
     Tcp(Uri),
 }
 
-/// Why a text names no place where a plugin could listen.
+/// Why a text is not an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// No scheme, or another one.
+    /// The scheme is missing or unknown.
     #[error("expected unix:///path/to/plugin.sock, http://host:port or https://host:port")]
     Scheme,
     /// `unix://` without an absolute path.
     #[error("expected an absolute path after unix://, as in unix:///run/csi/plugin.sock")]
     NotAbsolute,
-    /// Longer than an address of a unix socket may be.
+    /// The path is longer than the address of a unix socket may be.
     #[error("the path of a unix socket has at most {} bytes", LONGEST_PATH)]
     PathTooLong,
-    /// Not a URI with a host.
+    /// The URI has no host.
     #[error("expected a host after the scheme, as in http://plugin.storage:9000")]
     NoHost,
-    /// No port: CSI knows no usual one.
+    /// The URI has no port; CSI has no default one.
     #[error("expected a port after the host, as in http://plugin.storage:9000")]
     NoPort,
-    /// A path, a query or a user: gRPC has no use for them.
+    /// The URI has a path, a query or a user, which gRPC does not use.
     #[error("expected nothing but scheme, host and port")]
     TooMuch,
 }
@@ -78,7 +78,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
-            // Without the "/" that a URI prints at its end.
+            // A URI prints a "/" at its end.
             Self::Tcp(uri) => write!(f, "{}", uri.to_string().trim_end_matches('/')),
         }
     }

@@ -1,4 +1,4 @@
-//! What went wrong with a call, or with making a plugin ready for calls.
+//! Errors of calls, and why a plugin cannot be called.
 
 use tonic::{Code, Status};
 
@@ -8,28 +8,28 @@ use super::secret::Secrets;
 use crate::causes::with_causes;
 use crate::grpc_code;
 
-/// Characters of a plugin's message that are kept. Some plugins print their whole request or the output of a program.
+/// Characters of a plugin's message that are kept. Some plugins print their whole request, or the output of a program.
 const LONGEST_MESSAGE: usize = 512;
 
-/// A call that did not succeed. Holds no secret: the message is scrubbed of the values that the call was made with.
+/// An error of one call. It holds no secret: the message is scrubbed of the values that the call was made with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{method}: {}: {message}", grpc_code::name(*code))]
 pub struct CallError {
-    /// Which call.
+    /// The call that failed.
     pub method: Method,
     /// The gRPC code, the plugin's or the transport's.
     pub code: Code,
-    /// What the plugin or the transport said, on one line and cut to a bearable length.
+    /// What the plugin or the transport said, on one line of at most 512 characters.
     pub message: String,
 }
 
 impl CallError {
-    /// What follows from it.
+    /// What follows from the error, by the table of codes.
     pub fn class(&self) -> Class {
         classify(self.method, self.code)
     }
 
-    /// Whether the call may have had an effect all the same.
+    /// Whether the call may have had an effect.
     pub fn effect(&self) -> Effect {
         effect(self.method, self.code)
     }
@@ -48,7 +48,7 @@ impl CallError {
     }
 
     pub(super) fn from_status(method: Method, status: &Status, secrets: &Secrets) -> Self {
-        // What the transport says itself, such as "transport error", has causes; what a plugin says has none.
+        // The transport's own errors, such as "transport error", have sources; a plugin's have none.
         let text = with_causes(status.message(), std::error::Error::source(status));
         let mut message = presentable(&secrets.scrub(&text));
         if message.is_empty() {
@@ -58,7 +58,7 @@ impl CallError {
     }
 }
 
-/// One line of a bearable length. Cut after scrubbing: half a secret value would not be recognised.
+/// One line of at most 512 characters. It is cut after scrubbing, which would not recognise half a secret value.
 pub(super) fn presentable(text: &str) -> String {
     let words: Vec<&str> = text
         .split(|c: char| c.is_whitespace() || c.is_control())
@@ -71,45 +71,45 @@ pub(super) fn presentable(text: &str) -> String {
     }
 }
 
-/// Why no call can be made to a plugin now.
+/// Why a plugin cannot be called now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
-    /// Nobody answers at its endpoint.
+    /// No connection can be made to its endpoint.
     #[error("cannot connect to {endpoint}: {message}")]
     Unreachable {
-        /// Where.
+        /// The plugin's endpoint.
         endpoint: Endpoint,
-        /// Why.
+        /// The error of the connection.
         message: String,
     },
-    /// It said itself that it is not ready yet.
+    /// It answered that it is not ready yet.
     #[error("the plugin at {endpoint} is still starting")]
     Starting {
-        /// Where.
+        /// The plugin's endpoint.
         endpoint: Endpoint,
     },
-    /// It did not answer what must be known before it is used.
-    #[error("the plugin at {endpoint} did not introduce itself: {failure}")]
+    /// It failed to answer a question of the handshake.
+    #[error("the handshake with the plugin at {endpoint} failed: {error}")]
     Handshake {
-        /// Where.
+        /// The plugin's endpoint.
         endpoint: Endpoint,
-        /// Which question, and what became of it.
-        failure: CallError,
+        /// The error of that question.
+        error: CallError,
     },
     /// Another driver listens at its endpoint.
     #[error("the plugin at {endpoint} is {answered:?}, not {expected:?}")]
     OtherDriver {
-        /// Where.
+        /// The plugin's endpoint.
         endpoint: Endpoint,
-        /// The name that it gave.
+        /// The name in its answer.
         answered: String,
-        /// The name that it should have.
+        /// The name of the Plugin object.
         expected: String,
     },
 }
 
 impl NotReady {
-    /// One word, as the reason of a condition.
+    /// One stable word, as the reason of a condition.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } => "PluginUnreachable",
@@ -132,20 +132,17 @@ mod tests {
             .collect();
         // The cut would fall into the middle of the value.
         let text = format!("{} s3cr3t-value", "x".repeat(LONGEST_MESSAGE - 6));
-        let failure = CallError::from_status(Method::CreateVolume, &Status::internal(text), &secrets);
-        assert!(!failure.message.contains("s3cr"), "{}", failure.message);
-        assert_eq!(failure.message.chars().count(), LONGEST_MESSAGE + 1);
+        let error = CallError::from_status(Method::CreateVolume, &Status::internal(text), &secrets);
+        assert!(!error.message.contains("s3cr"), "{}", error.message);
+        assert_eq!(error.message.chars().count(), LONGEST_MESSAGE + 1);
     }
 
     #[test]
     fn a_message_is_one_line() {
         let status = Status::internal("first\nsecond\t\u{1b}[31mred\r\n");
-        let failure = CallError::from_status(Method::DeleteVolume, &status, &Secrets::none());
-        assert_eq!(failure.message, "first second [31mred");
-        assert_eq!(
-            failure.to_string(),
-            "DeleteVolume: Internal: first second [31mred"
-        );
+        let error = CallError::from_status(Method::DeleteVolume, &status, &Secrets::none());
+        assert_eq!(error.message, "first second [31mred");
+        assert_eq!(error.to_string(), "DeleteVolume: Internal: first second [31mred");
         let silent = CallError::from_status(Method::DeleteVolume, &Status::internal(""), &Secrets::none());
         assert_eq!(silent.message, "no message");
     }

@@ -1,8 +1,8 @@
-//! Names that the specification does not let be empty, as types that cannot be.
+//! Ids that the specification forbids to be empty, as types that cannot be empty.
 
 use std::fmt;
 
-/// An id that may not be empty.
+/// An id was empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a {0} cannot be empty")]
 pub struct Empty(&'static str);
@@ -21,7 +21,7 @@ macro_rules! id {
                 if id.is_empty() { Err(Empty($what)) } else { Ok(Self(id)) }
             }
 
-            /// The id as the plugin knows it.
+            /// The id as the plugin writes it.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -42,18 +42,17 @@ macro_rules! id {
 }
 
 id! {
-    /// What a plugin calls a volume.
+    /// A plugin's id of a volume.
     VolumeId, "volume id"
 }
 
 id! {
-    /// What a plugin calls a node. Never empty: to a plugin, unpublishing from the node "" means from every node
-    /// (INV-6).
+    /// A plugin's id of a node. Never empty: to a plugin, unpublishing from the node "" means from every node (INV-6).
     CsiNodeId, "CSI node id"
 }
 
 id! {
-    /// What a volume is created under. A repeat under the same name finds the volume that is there already.
+    /// The name that a volume is created under. A repeated call under the same name finds the volume.
     VolumeName, "name of a volume"
 }
 

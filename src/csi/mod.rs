@@ -1,17 +1,17 @@
-//! CSI controller plugins: connecting to them, asking what they can do, and the calls that move volumes.
+//! CSI controller plugins: connections, capabilities, and the calls about volumes.
 //!
-//! The only place that names clients of tonic. It knows nothing of what is stored where: a caller gets a [`Plugin`]
-//! from [`Plugins`], a [`Session`] from the plugin, and makes plain requests on the session.
+//! The only module that names clients of tonic. It is independent of what is stored where: a caller gets a [`Plugin`] from
+//! [`Plugins`], a [`Session`] from the plugin, and makes plain requests in the session.
 //!
-//! - A **session** is one connection that answered everything that must be known: ready, its name, its capabilities. It
-//!   never connects again by itself; when its connection ends, it is over, and the next one asks anew. So a plugin that
-//!   was restarted with other capabilities is never called with the old ones in mind.
-//! - **What follows** from an answer stands in one table, [`class`].
-//! - Secret values have a type of their own ([`Secrets`]), and no message of a plugin leaves this module with one.
-//! - An empty node id cannot be written down ([`CsiNodeId`], INV-6).
+//! - A **session** is one connection after its handshake: the plugin is ready, and its name and capabilities are known. It
+//!   ends with its connection and never connects again; the next session begins with a handshake. So a plugin that was
+//!   restarted with other capabilities is never called on the old ones.
+//! - **What follows** from an answer is in one table, [`class`].
+//! - Secret values have their own type ([`Secrets`]), and no message of a plugin leaves this module with one in it.
+//! - An empty node id cannot be expressed ([`CsiNodeId`], INV-6).
 //!
-//! Nothing here writes to etcd, and nothing is repeated here but the question whether a plugin is ready: the caller
-//! owns order, retries and the window in which calls may be made (INV-3). A call that is dropped is cancelled.
+//! Nothing here writes to etcd, and only handshakes are repeated here: the caller owns the order of calls, their retries
+//! and the window in which they may be made (INV-3). Dropping a call cancels it.
 
 mod caller;
 mod capabilities;

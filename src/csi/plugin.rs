@@ -1,4 +1,4 @@
-//! A plugin by name and endpoint: connected when somebody wants it, asked again when it was not ready.
+//! A plugin by name and endpoint. It is connected to when a session is wanted, and again after a failure.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,13 +14,13 @@ use super::session::Session;
 use crate::metrics::Metrics;
 use crate::retry::Delays;
 
-/// After a handshake that failed: quickly at first, since a plugin that starts is ready in a moment; never so slowly
-/// that one which came back is left waiting.
+/// After a handshake that failed. Short at first, since a plugin that starts is ready in a moment; never so long that a
+/// plugin which came back stays unused.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 const MOST_DELAY: Duration = Duration::from_secs(10);
 
-/// A connection that ends sooner was hardly good for anything. After two of them in a row the next one is made as after
-/// a handshake that failed (INV-9).
+/// A connection that ends sooner was of no use. After two of them in a row the next one waits, as after a handshake that
+/// failed (INV-9).
 const STEADY: Duration = Duration::from_secs(1);
 
 /// A plugin at one endpoint. Cheap to clone; all clones share one session.
@@ -30,26 +30,26 @@ pub struct Plugin(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     caller: Caller,
-    /// Held during a handshake: whoever else wants a session waits for its outcome instead of asking as well.
+    /// Locked during a handshake, so that other callers wait for its outcome instead of making their own.
     state: tokio::sync::Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     session: Option<Arc<Session>>,
-    /// When it began.
+    /// When the session began.
     began: Instant,
-    /// Whether the one before ended at once.
+    /// Whether the session before ended at once.
     is_shaky: bool,
     /// The last handshake, if it failed, and when the next one may be made (INV-9).
     failed: Option<(NotReady, Instant)>,
     delays: Delays,
-    /// Number of the last session.
+    /// The number of the last session.
     sessions: u64,
 }
 
 impl Plugin {
-    /// Nothing is connected yet. `limit` bounds every call.
+    /// A plugin without a connection. `limit` bounds every call.
     pub fn new(driver: &str, endpoint: Endpoint, limit: Duration, metrics: Metrics) -> Self {
         Self(Arc::new(Shared {
             caller: Caller {
@@ -69,37 +69,37 @@ impl Plugin {
         }))
     }
 
-    /// The driver's name.
+    /// The name of the Plugin object.
     pub fn driver(&self) -> &str {
         &self.0.caller.driver
     }
 
-    /// Where it listens.
+    /// The endpoint that it listens on.
     pub fn endpoint(&self) -> &Endpoint {
         &self.0.caller.endpoint
     }
 
-    /// The session in use; without one, or after its connection has ended, connects and asks everything anew. Callers
-    /// at the same time share one handshake. Soon after one that failed, answers its failure again without asking the
-    /// plugin: see [`until_ready`](Self::until_ready).
+    /// The current session. Without one, or after its connection has ended, connects and makes a handshake, which
+    /// concurrent callers share. Soon after a failed handshake, returns its error again without asking the plugin: see
+    /// [`until_ready`](Self::until_ready).
     ///
-    /// Cancel safe: a handshake that is dropped did not happen, and the next caller begins a new one.
+    /// Cancel safe: a handshake that is dropped did not happen, and the next caller begins another.
     ///
     /// # Errors
-    /// [`NotReady`]: no call can be made now.
+    /// [`NotReady`]: the plugin cannot be called now.
     pub async fn session(&self) -> Result<Arc<Session>, NotReady> {
         let mut state = self.0.state.lock().await;
         self.session_of(&mut state).await
     }
 
-    /// Waits until there is a session, asking again with growing delays, for as long as it takes. Cancel safe.
+    /// Waits for a session, with growing delays between handshakes, for as long as it takes. Cancel safe.
     pub async fn until_ready(&self) -> Arc<Session> {
         loop {
             let again = {
                 let mut state = self.0.state.lock().await;
                 match self.session_of(&mut state).await {
                     Ok(session) => return session,
-                    // A failure has its time; the default is never used.
+                    // A failure comes with its time; the default is never used.
                     Err(_) => state
                         .failed
                         .as_ref()
@@ -124,10 +124,10 @@ impl Plugin {
                 state.failed = Some((NotReady::Unreachable { endpoint, message }, Instant::now() + rest));
             }
         }
-        if let Some((failure, again)) = &state.failed
+        if let Some((error, again)) = &state.failed
             && Instant::now() < *again
         {
-            return Err(failure.clone());
+            return Err(error.clone());
         }
         match Session::open(self.0.caller.clone(), state.sessions + 1).await {
             Ok(session) => {
@@ -141,27 +141,23 @@ impl Plugin {
                 state.failed = None;
                 Ok(session)
             }
-            Err(failure) => {
-                // Once each; the attempts that follow are told apart at debug level only.
-                if state
-                    .failed
-                    .as_ref()
-                    .is_some_and(|(before, _)| *before == failure)
-                {
-                    debug!(%driver, %failure, "the CSI plugin is still not ready");
+            Err(error) => {
+                // Each error once. Its repetitions are logged at debug level only.
+                if state.failed.as_ref().is_some_and(|(before, _)| *before == error) {
+                    debug!(%driver, %error, "the CSI plugin is still not ready");
                 } else {
-                    info!(%driver, %failure, "the CSI plugin is not ready");
+                    info!(%driver, %error, "the CSI plugin is not ready");
                 }
                 let again = Instant::now() + state.delays.next_delay();
-                state.failed = Some((failure.clone(), again));
-                Err(failure)
+                state.failed = Some((error.clone(), again));
+                Err(error)
             }
         }
     }
 }
 
 impl State {
-    /// A connection ended after this time. How long to rest before the next one, if at all.
+    /// A connection ended after `lasted`. Returns the delay before the next one, if there is any.
     fn ended_after(&mut self, lasted: Duration) -> Option<Duration> {
         if lasted >= STEADY {
             self.is_shaky = false;
@@ -172,7 +168,7 @@ impl State {
     }
 }
 
-/// The plugins that are in use, by the driver's name.
+/// The plugins in use, by name.
 #[derive(Debug)]
 pub struct Plugins {
     metrics: Metrics,
@@ -180,7 +176,7 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// None yet. Their calls count into these metrics.
+    /// No plugins yet. Their calls are counted in these metrics.
     pub fn new(metrics: Metrics) -> Self {
         Self {
             metrics,
@@ -188,10 +184,10 @@ impl Plugins {
         }
     }
 
-    /// The plugin with this name at this endpoint. Where another endpoint or limit was said before, that one is left:
-    /// calls on its session finish, and new ones go to the new endpoint, after a handshake.
+    /// The plugin with this name at this endpoint. If the name had another endpoint or limit before, calls on the old
+    /// session finish, and new ones go to the new endpoint after a handshake.
     pub fn plugin(&self, driver: &str, endpoint: &Endpoint, limit: Duration) -> Plugin {
-        // A panic while the lock was held left a whole map behind.
+        // A panic while the lock was held left the map whole: every change of it is one call.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugin) = known.get(driver)
             && plugin.0.caller.endpoint == *endpoint
@@ -204,7 +200,7 @@ impl Plugins {
         plugin
     }
 
-    /// Forgets every plugin whose name is not to be kept, and with its last call its connection.
+    /// Forgets every plugin whose name `keep` rejects. Its connection ends with its last call.
     pub fn retain(&self, keep: impl Fn(&str) -> bool) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|driver, _| keep(driver));
@@ -237,7 +233,11 @@ mod tests {
             longest >= MOST_DELAY / 2 && shaky[0].unwrap() < longest / 4,
             "{shaky:?}"
         );
-        assert_eq!(rests(&[1000, 3]), [None, None], "it is steady again");
+        assert_eq!(
+            rests(&[1000, 3]),
+            [None, None],
+            "the connection before was steady"
+        );
         assert!(rests(&[3])[0].unwrap() < longest / 4);
     }
 }

@@ -1,4 +1,4 @@
-//! What is asked of a plugin and what it answers, without any notion of what is stored where.
+//! Requests to a plugin and its answers, independent of what is stored where.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -8,137 +8,137 @@ use super::id::{CsiNodeId, VolumeId, VolumeName};
 /// Keys and values that only the plugin understands.
 pub type Context = BTreeMap<String, String>;
 
-/// One place, as in `{zone: a}`.
+/// The segments of one place, as in `{zone: a}`.
 pub type Segments = BTreeMap<String, String>;
 
-/// Who may do what with a volume at one time.
+/// How many nodes may read and write a volume at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessMode {
-    /// One node, reading and writing.
+    /// One node reads and writes.
     SingleNodeWriter,
-    /// One node, reading.
+    /// One node reads.
     SingleNodeReaderOnly,
-    /// Many nodes, reading.
+    /// Many nodes read.
     MultiNodeReaderOnly,
-    /// Many nodes, one of which writes.
+    /// Many nodes read, and one of them writes.
     MultiNodeSingleWriter,
-    /// Many nodes, reading and writing.
+    /// Many nodes read and write.
     MultiNodeMultiWriter,
 }
 
-/// What a volume looks like on a node.
+/// The form of a volume on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessType {
     /// A block device.
     Block,
     /// A directory with a file system.
     Mount {
-        /// Empty: as the plugin likes.
+        /// The type of the file system; empty for the plugin's default.
         fs_type: String,
-        /// Options of the mount.
+        /// Options of the mount, such as `noatime`.
         mount_flags: Vec<String>,
     },
 }
 
-/// How a volume is to be used.
+/// How a volume is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeCapability {
-    /// Who may do what.
+    /// How many nodes may read and write it at a time.
     pub mode: AccessMode,
-    /// What it looks like.
+    /// Its form on a node.
     pub access: AccessType,
 }
 
-/// Bytes. A range without both ends says nothing, and none is sent then.
+/// A range of capacities in bytes. A range without ends is not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapacityRange {
-    /// At least.
+    /// The least capacity.
     pub required: Option<NonZeroU64>,
-    /// At most.
+    /// The greatest capacity.
     pub limit: Option<NonZeroU64>,
 }
 
-/// Where a volume must be within reach. Without places, nothing is asked for.
+/// The places that must be able to reach a volume. Without places, none are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// From at least one of these.
+    /// At least one of these must reach it.
     pub requisite: Vec<Segments>,
-    /// Rather from these, the first first.
+    /// These are preferred, the first most.
     pub preferred: Vec<Segments>,
 }
 
 /// CreateVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateVolume {
-    /// The same name is the same volume.
+    /// The same name means the same volume.
     pub name: VolumeName,
-    /// How large.
+    /// The capacity of the volume.
     pub capacity: CapacityRange,
-    /// How it is to be used.
+    /// How the volume will be used.
     pub capability: VolumeCapability,
     /// The driver's options.
     pub parameters: Context,
-    /// Within reach of whom.
+    /// The places that must reach the volume.
     pub topology: Topology,
 }
 
 /// A volume as the plugin describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedVolume {
-    /// What every later call names it by.
+    /// The id in every later call.
     pub id: VolumeId,
-    /// How large it is, in bytes, where the plugin says so.
+    /// Its capacity in bytes, if the plugin says it.
     pub capacity: Option<NonZeroU64>,
-    /// To be handed back with every publication.
+    /// The plugin gets it back with every publication.
     pub context: Context,
-    /// From where it is within reach; none: from everywhere.
+    /// The places that can reach it; none for every place.
     pub accessible_from: Vec<Segments>,
 }
 
 /// ControllerPublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishVolume {
-    /// Which volume.
+    /// The plugin's id of the volume.
     pub volume: VolumeId,
-    /// To which node.
+    /// The plugin's id of the node.
     pub node: CsiNodeId,
-    /// How it is to be used there.
+    /// How the volume will be used there.
     pub capability: VolumeCapability,
-    /// Reading only. Passed on where the plugin offers PUBLISH_READONLY; elsewhere the node alone sees to it, as the
-    /// specification has it.
+    /// Whether the node only reads. It is sent to a plugin that offers PUBLISH_READONLY; for others the node alone enforces
+    /// it, as the specification says.
     pub read_only: bool,
-    /// The context that came with the volume.
+    /// The context that the plugin gave with the volume.
     pub context: Context,
 }
 
 /// ControllerExpandVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpandVolume {
-    /// Which volume.
+    /// The plugin's id of the volume.
     pub volume: VolumeId,
-    /// How large it is to be.
+    /// The capacity to expand to.
     pub capacity: CapacityRange,
-    /// How it is used.
+    /// How the volume is used.
     pub capability: VolumeCapability,
 }
 
-/// A volume that has grown.
+/// A volume after its expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpandedVolume {
-    /// How large it is now, in bytes, where the plugin says so.
+    /// Its capacity in bytes, if the plugin says it.
     pub capacity: Option<NonZeroU64>,
-    /// Whether the node's part of the plugin has to grow the file system, too.
+    /// Whether the plugin's part on the node has to expand the file system as well.
     pub node_must_expand: bool,
 }
 
 /// A volume in the plugin's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedVolume {
-    /// Which volume.
+    /// The plugin's id of the volume.
     pub id: VolumeId,
-    /// How large it is, in bytes, where the plugin says so.
+    /// Its capacity in bytes, if the plugin says it.
     pub capacity: Option<NonZeroU64>,
-    /// The nodes that it is published to. Means nothing unless the plugin offers
-    /// [`ListPublishedNodes`](super::Capability::ListPublishedNodes), and may name nodes that nobody asked for.
+    /// The nodes that it is published to, some of them perhaps by others. Meaningless unless the plugin offers
+    /// [`ListPublishedNodes`](super::Capability::ListPublishedNodes).
     pub published_to: Vec<CsiNodeId>,
 }

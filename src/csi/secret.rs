@@ -1,28 +1,28 @@
-//! Secret values: handed to a plugin, and shown to nobody.
+//! Secret values: sent to a plugin, and shown nowhere.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use k8s_openapi::ByteString;
 
-/// Stands where a secret value was.
+/// Replaces a secret value in a message.
 const HIDDEN: &str = "<secret>";
 
-/// Bytes from which on a single line of a value tells something about it.
+/// A line of a value is scrubbed by itself from this many bytes on: a shorter one says little about the value.
 const TELLING: usize = 8;
 
-/// One secret value. It has no Debug, no Display and no Serialize, and its memory is overwritten when it goes; the
-/// copies that an encoded request needs live as long as the request.
+/// One secret value. It has no Debug, no Display and no Serialize, and its memory is overwritten when it is dropped. The
+/// copies in an encoded request live as long as the request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretValue(String);
 
 impl SecretValue {
-    /// Takes the value over.
+    /// Owns the value from now on.
     pub fn new(value: String) -> Self {
         Self(value)
     }
 
-    /// For the message to the plugin, and for nothing else.
+    /// For requests and scrubbing only.
     fn expose(&self) -> &str {
         &self.0
     }
@@ -34,30 +34,30 @@ impl Drop for SecretValue {
     }
 }
 
-/// Fills the memory of a string with zeros before it is given back.
+/// Fills the memory of a string with zeros before it is freed.
 fn overwrite(value: String) {
     let mut bytes = value.into_bytes();
     bytes.fill(0);
-    // Seen from outside, so that the compiler cannot leave the writes out.
+    // Keeps the compiler from leaving the writes out.
     black_box(&bytes);
 }
 
-/// The secrets of one call, by the keys under which the plugin expects them.
+/// The secrets of one call, by the keys that the plugin expects.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets(BTreeMap<String, SecretValue>);
 
 impl Secrets {
-    /// A call without secrets.
+    /// No secrets.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The keys, which are no secret.
+    /// The keys, which are not secret.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// A copy for a message to the plugin. Those messages have no Debug.
+    /// Copies the values into a request. The messages of requests have no Debug.
     pub(super) fn to_wire(&self) -> BTreeMap<String, String> {
         let pairs = self.0.iter();
         pairs
@@ -65,20 +65,20 @@ impl Secrets {
             .collect()
     }
 
-    /// `text` without any of the values, however a plugin may have printed them.
+    /// Removes every value from `text`, in each spelling that a plugin may have printed.
     pub fn scrub(&self, text: &str) -> String {
         let mut values: Vec<String> = Vec::new();
         for value in self.0.values().map(SecretValue::expose) {
-            // A value of white space alone is in every text, and hides nothing.
+            // White space alone occurs in every text.
             if !value.trim().is_empty() {
                 values.extend(spellings(value));
                 values.extend(spellings(value.trim()));
-                // A key in PEM form, say, of which a plugin shows the line that it stumbled over.
+                // Of a key in PEM form, a plugin may print the line that it could not parse.
                 let lines = value.lines().map(str::trim);
                 values.extend(lines.filter(|line| line.len() >= TELLING).map(str::to_owned));
             }
         }
-        // The longest first: one value may be part of another.
+        // The longest first: one value may contain another.
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         let mut scrubbed = text.to_owned();
         for value in values {
@@ -89,12 +89,12 @@ impl Secrets {
     }
 }
 
-/// A value as it is, in quotes with escapes, in JSON, in the query of a URL, in base64.
+/// The spellings of a value: as it is, escaped in quotes, in JSON, in the query of a URL, in base64.
 fn spellings(value: &str) -> [String; 7] {
     let json = serde_json::Value::from(value).to_string();
-    // Without the quotes around it.
+    // JSON puts quotes around it.
     let json = json[1..json.len() - 1].to_owned();
-    // As Go does, for the sake of web pages.
+    // Go escapes these characters for web pages.
     let html = json
         .replace('&', "\\u0026")
         .replace('<', "\\u003c")

@@ -1,6 +1,7 @@
-//! One connection to a plugin that has said what it is and what it can do, and the calls on it.
+//! One connection to a plugin whose handshake is done, and the calls on it.
 
-use tonic::Code;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
 
 use super::caller::Caller;
 use super::capabilities::{Capabilities, Capability};
@@ -17,18 +18,18 @@ use super::wire;
 use super::wire::controller_client::ControllerClient;
 use super::wire::identity_client::IdentityClient;
 
-/// Volumes in one page of a list.
+/// Volumes asked for in one page of a list.
 const PAGE: i32 = 500;
 
-/// Pages of one list: five million volumes of a plugin that fills them. One that says for ever that there is more is not
-/// believed.
+/// Pages of one list: five million volumes, if every page is full. A plugin whose list goes on after that is taken for one
+/// whose list has no end.
 const MOST_PAGES: u32 = 10_000;
 
-/// The largest answer taken: a page of volumes with large contexts.
+/// The largest answer accepted, in bytes: a page of volumes with large contexts.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-/// A probed connection. Calls on it go to the very process whose [`capabilities`](Self::capabilities) it holds, or
-/// fail with `Unavailable`: it never connects again.
+/// A connection after its handshake. It never connects again: a call reaches the process whose
+/// [`capabilities`](Self::capabilities) these are, or fails with `Unavailable`.
 #[derive(Debug)]
 pub struct Session {
     caller: Caller,
@@ -39,7 +40,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects and asks everything that must be known. Dropped in between, nothing has happened.
+    /// Connects, and makes the handshake: the plugin is ready, it is the right driver, and its capabilities are known.
+    /// Dropping the future leaves nothing behind.
     pub(super) async fn open(caller: Caller, number: u64) -> Result<Self, NotReady> {
         let connection =
             Connection::open(&caller.endpoint)
@@ -48,74 +50,29 @@ impl Session {
                     endpoint: caller.endpoint.clone(),
                     message,
                 })?;
-        let mut identity = IdentityClient::new(connection.channel.clone());
-        let handshake = |failure| NotReady::Handshake {
-            endpoint: caller.endpoint.clone(),
-            failure,
+        let mut handshake = Handshake {
+            identity: IdentityClient::new(connection.channel.clone()),
+            controller: ControllerClient::new(connection.channel.clone()),
+            caller: &caller,
         };
-
-        let question = caller.request(wire::ProbeRequest {});
-        let probe = caller
-            .call_without_secrets(Method::Probe, identity.probe(question))
-            .await
-            .map_err(handshake)?;
-        if probe.ready == Some(false) {
-            return Err(NotReady::Starting {
-                endpoint: caller.endpoint,
-            });
-        }
-
-        let question = caller.request(wire::GetPluginInfoRequest {});
-        let info = caller
-            .call_without_secrets(Method::GetPluginInfo, identity.get_plugin_info(question))
-            .await
-            .map_err(handshake)?;
-        // A socket that was mixed up must not be given another driver's volumes. Objects here have names in lower
-        // case, and drivers need not.
-        if !info.name.eq_ignore_ascii_case(&caller.driver) {
-            return Err(NotReady::OtherDriver {
-                answered: presentable(&info.name),
-                expected: caller.driver.to_string(),
-                endpoint: caller.endpoint,
-            });
-        }
-
-        let question = caller.request(wire::GetPluginCapabilitiesRequest {});
-        let answer = caller
-            .call_without_secrets(
-                Method::GetPluginCapabilities,
-                identity.get_plugin_capabilities(question),
-            )
-            .await
-            .map_err(handshake)?;
-        let mut capabilities = Capabilities::of_plugin(&answer.capabilities);
-        if capabilities.offers(Capability::ControllerService) {
-            let question = caller.request(wire::ControllerGetCapabilitiesRequest {});
-            let mut controller = ControllerClient::new(connection.channel.clone());
-            let answer = caller
-                .call_without_secrets(
-                    Method::ControllerGetCapabilities,
-                    controller.controller_get_capabilities(question),
-                )
-                .await
-                .map_err(handshake)?;
-            capabilities = capabilities.with_controller(&answer.capabilities);
-        }
+        handshake.probe().await?;
+        let version = handshake.identify().await?;
+        let capabilities = handshake.capabilities().await?;
         Ok(Self {
             caller,
             connection,
             capabilities,
-            version: presentable(&info.vendor_version),
+            version,
             number,
         })
     }
 
-    /// What the plugin can do.
+    /// What the plugin offers.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// Whether the plugin can do this.
+    /// Whether the plugin offers this.
     pub fn offers(&self, capability: Capability) -> bool {
         self.capabilities.offers(capability)
     }
@@ -125,27 +82,27 @@ impl Session {
         &self.version
     }
 
-    /// Counts the sessions of one [`Plugin`](super::Plugin): another number is another connection, perhaps to another
-    /// version of the plugin.
+    /// The number of this session among those of its [`Plugin`](super::Plugin). Another number is another connection,
+    /// perhaps to another version of the plugin.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether its connection has ended, so that every further call fails.
+    /// Whether the connection has ended. Every further call then fails.
     pub fn has_ended(&self) -> bool {
         self.connection.ended.is_cancelled()
     }
 
-    /// Waits for the end of its connection.
+    /// Waits for the end of the connection.
     pub async fn ended(&self) {
         self.connection.ended.cancelled().await;
     }
 
-    /// Makes a volume, or finds the one that an earlier call under the same name made.
+    /// Creates a volume, or finds the one that an earlier call created under the same name.
     ///
     /// # Errors
     /// [`CallError`]; without a call where the plugin does not offer to create volumes, or where the volume asks for a
-    /// topology that means nothing to the plugin.
+    /// topology, which the plugin does not offer.
     pub async fn create_volume(
         &self,
         create: &CreateVolume,
@@ -180,7 +137,7 @@ impl Session {
         })
     }
 
-    /// Deletes a volume. One that is not there is deleted.
+    /// Deletes a volume. A volume that does not exist counts as deleted.
     ///
     /// # Errors
     /// [`CallError`]; without a call where the plugin does not offer to delete volumes.
@@ -198,7 +155,7 @@ impl Session {
         done_or(answer.map(|_| ()))
     }
 
-    /// Publishes a volume to a node; what it answers is for the node's part of the plugin.
+    /// Publishes a volume to a node. Returns the context that the plugin has for its part on the node.
     ///
     /// # Errors
     /// [`CallError`]; without a call where the plugin does not offer to publish volumes.
@@ -256,7 +213,7 @@ impl Session {
         done_or(answer.map(|_| ()))
     }
 
-    /// Makes a volume larger.
+    /// Expands a volume.
     ///
     /// # Errors
     /// [`CallError`]; without a call where the plugin does not offer to expand volumes.
@@ -287,7 +244,7 @@ impl Session {
         })
     }
 
-    /// Every volume that the plugin knows. Each page has the limit of a call of its own.
+    /// Lists every volume of the plugin. The limit of a call applies to each page.
     ///
     /// # Errors
     /// [`CallError`]; without a call where the plugin does not offer to list volumes.
@@ -313,15 +270,15 @@ impl Session {
             }
             token = answer.next_token;
         }
-        let text = "the plugin answers for ever that there is more: its list has no end";
+        let text = "the plugin's list of volumes has no end";
         Err(CallError::new(method, Code::Internal, text))
     }
 
-    fn controller(&self) -> ControllerClient<tonic::transport::Channel> {
+    fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.connection.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
     }
 
-    /// A call that is not offered is not made: what plugins do then is anyone's guess.
+    /// Fails without a call if the plugin does not offer it: what a plugin does then is undefined.
     fn require(&self, method: Method, capability: Capability) -> Result<(), CallError> {
         if self.offers(capability) {
             return Ok(());
@@ -331,10 +288,74 @@ impl Session {
     }
 }
 
-/// What the table calls done is no failure.
+/// The questions to a plugin before it is used.
+struct Handshake<'a> {
+    identity: IdentityClient<Channel>,
+    controller: ControllerClient<Channel>,
+    caller: &'a Caller,
+}
+
+impl Handshake<'_> {
+    async fn ask<T>(
+        caller: &Caller,
+        method: Method,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, NotReady> {
+        let answer = caller.call_without_secrets(method, answer).await;
+        answer.map_err(|error| NotReady::Handshake {
+            endpoint: caller.endpoint.clone(),
+            error,
+        })
+    }
+
+    /// Fails unless the plugin says that it is ready.
+    async fn probe(&mut self) -> Result<(), NotReady> {
+        let request = self.caller.request(wire::ProbeRequest {});
+        let answer = Self::ask(self.caller, Method::Probe, self.identity.probe(request)).await?;
+        match answer.ready {
+            Some(false) => Err(NotReady::Starting {
+                endpoint: self.caller.endpoint.clone(),
+            }),
+            Some(true) | None => Ok(()),
+        }
+    }
+
+    /// Fails unless the plugin has the expected name: a socket that was mixed up must not be given another driver's
+    /// volumes. Returns the vendor's version.
+    async fn identify(&mut self) -> Result<String, NotReady> {
+        let request = self.caller.request(wire::GetPluginInfoRequest {});
+        let answer = self.identity.get_plugin_info(request);
+        let info = Self::ask(self.caller, Method::GetPluginInfo, answer).await?;
+        // Objects here have names in lower case; drivers need not.
+        if !info.name.eq_ignore_ascii_case(&self.caller.driver) {
+            return Err(NotReady::OtherDriver {
+                answered: presentable(&info.name),
+                expected: self.caller.driver.to_string(),
+                endpoint: self.caller.endpoint.clone(),
+            });
+        }
+        Ok(presentable(&info.vendor_version))
+    }
+
+    async fn capabilities(&mut self) -> Result<Capabilities, NotReady> {
+        let request = self.caller.request(wire::GetPluginCapabilitiesRequest {});
+        let answer = self.identity.get_plugin_capabilities(request);
+        let answer = Self::ask(self.caller, Method::GetPluginCapabilities, answer).await?;
+        let capabilities = Capabilities::of_plugin(&answer.capabilities);
+        if !capabilities.offers(Capability::ControllerService) {
+            return Ok(capabilities);
+        }
+        let request = self.caller.request(wire::ControllerGetCapabilitiesRequest {});
+        let answer = self.controller.controller_get_capabilities(request);
+        let answer = Self::ask(self.caller, Method::ControllerGetCapabilities, answer).await?;
+        Ok(capabilities.with_controller(&answer.capabilities))
+    }
+}
+
+/// A call whose error the table of codes takes for a success has succeeded.
 fn done_or(result: Result<(), CallError>) -> Result<(), CallError> {
     match result {
-        Err(failure) if failure.class() == Class::Done => Ok(()),
+        Err(error) if error.class() == Class::Done => Ok(()),
         result => result,
     }
 }

@@ -1,66 +1,56 @@
-//! Which requests are refused, by which rule. For commands, which answer at once, and for the leader, which looks again
-//! when it carries a request out. Pure.
+//! The rules by which requests are refused. Commands check them to answer at once, and the leader checks them again when
+//! it carries a request out. Pure.
 //!
-//! A command writes in a transaction that compares everything that its check looked at in the store: each record, and the
-//! node of each, unchanged. The member list and the health of members are etcd's own and cannot be compared; the leader
-//! looks at them anew before every change.
+//! A command writes in a transaction that compares everything in the store that its check used: each record and the node
+//! of each. The member list and the health of members are etcd's own and cannot be compared; the leader reads them again
+//! before every change.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::quorum::{Quorum, Standing};
+use super::membership::NodeRoles;
+use super::quorum::{Quorum, Vote};
 use super::reason::Reason;
 use crate::etcd::{MemberId, Revision};
 use crate::proto::Role;
 
-/// A member of etcd's list that has a record.
+/// A listed member that has a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managed {
-    /// The member, and its health.
-    pub standing: Standing,
-    /// Its peer URLs, from the list.
+    /// The member as a quorum counts it.
+    pub vote: Vote,
+    /// Its peer URLs in the list.
     pub peer_urls: Vec<String>,
     /// When the record was last written.
     pub record: Revision,
-    /// Whether the record holds the intent to remove it.
+    /// Whether its removal is decided.
     pub removal: bool,
-    /// The name of its node, from the record.
+    /// The name of its node in the record.
     pub node: String,
-    /// Its node; `None` if no node of this name has the uid in the record.
-    pub known: Option<Known>,
+    /// The roles of its node; `None` if no node has the name and uid of the record.
+    pub roles: Option<NodeRoles>,
 }
 
-/// A node that exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// What the operator wants.
-    pub desired: Role,
-    /// What the leader found.
-    pub observed: Role,
-    /// When it was last written.
-    pub node: Revision,
-}
-
-/// The member list, the records and the nodes of the records, read for one check.
+/// The member list with the records and the nodes of the records, read for one check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Managers {
     /// Listed members with a record.
     pub managed: Vec<Managed>,
-    /// Listed members without one.
-    pub unmanaged: Vec<(Standing, Vec<String>)>,
+    /// Listed members without a record, each with its peer URLs.
+    pub unmanaged: Vec<(Vote, Vec<String>)>,
 }
 
-/// A request that is refused, and by which rule. The same request gets the same answer until something changes.
+/// The refusal of a request by a rule. The same request is refused again until something changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// The rule.
+    /// The rule that refuses it.
     pub rule: Reason,
     message: String,
 }
 
 impl Refusal {
-    /// By this rule, in these words.
+    /// A refusal by this rule, with a message for people.
     pub fn new(rule: Reason, message: impl fmt::Display) -> Self {
         Self {
             rule,
@@ -70,46 +60,43 @@ impl Refusal {
 }
 
 impl Managers {
-    /// The listed members of this node: more than one only where someone wrote records by hand.
+    /// The listed members of this node; more than one only if records were written by hand.
     pub fn of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Managed> {
         self.managed.iter().filter(move |managed| managed.node == node)
     }
 
-    fn standings(&self) -> impl Iterator<Item = &Standing> {
-        let unmanaged = self.unmanaged.iter().map(|(standing, _)| standing);
-        self.managed
-            .iter()
-            .map(|managed| &managed.standing)
-            .chain(unmanaged)
+    fn votes(&self) -> impl Iterator<Item = &Vote> {
+        let unmanaged = self.unmanaged.iter().map(|(vote, _)| vote);
+        self.managed.iter().map(|managed| &managed.vote).chain(unmanaged)
     }
 
-    /// Members that are on their way out whatever becomes of the request.
+    /// Members that leave whether or not the request is carried out.
     fn leaving(&self) -> impl Iterator<Item = &Managed> {
         self.managed.iter().filter(|managed| managed.is_leaving())
     }
 
-    /// Whether the node, a desired manager that is to be a desired worker, may be demoted.
+    /// Whether this node, a desired manager, may be demoted.
     ///
     /// # Errors
     /// [`Refusal`] by one of the rules `NotAMember`, `LastManager`, `QuorumRisk`, in this order.
     pub fn check_demotion(&self, node: &str, observed: Role) -> Result<(), Refusal> {
         let own: Vec<&Managed> = self.of(node).collect();
         if own.is_empty() {
-            // A promotion that was not carried out yet can be taken back; it has not led to anything.
+            // A promotion that is not carried out yet can be withdrawn: it has had no effect.
             if observed != Role::Manager {
                 return Ok(());
             }
             return Err(Refusal::new(
                 Reason::NotAMember,
-                format_args!("node {node} is a manager, but not in the member list of etcd"),
+                format_args!("node {node} is a manager but has no member in etcd's list"),
             ));
         }
-        let votes = |managed: &Managed| !managed.standing.learner && !managed.is_leaving();
+        let votes = |managed: &Managed| !managed.vote.learner && !managed.is_leaving();
         let others = self
             .managed
             .iter()
             .filter(|managed| managed.node != node && votes(managed));
-        if own.iter().any(|managed| !managed.standing.learner) && others.count() == 0 {
+        if own.iter().any(|managed| !managed.vote.learner) && others.count() == 0 {
             return Err(Refusal::new(
                 Reason::LastManager,
                 format_args!("node {node} is the last manager: no other desired manager is a voter"),
@@ -118,7 +105,7 @@ impl Managers {
         let gone: Vec<MemberId> = own
             .into_iter()
             .chain(self.leaving())
-            .map(|managed| managed.standing.id)
+            .map(|managed| managed.vote.id)
             .collect();
         self.check_quorum(&gone, format_args!("without node {node}"))
     }
@@ -132,25 +119,25 @@ impl Managers {
         if !own.is_empty() && desired != Some(Role::Worker) {
             return Err(Refusal::new(
                 Reason::MemberOfEtcd,
-                format_args!("node {node} is a desired manager and in the member list of etcd"),
+                format_args!("node {node} is a desired manager with a member in etcd's list"),
             ));
         }
-        let gone: BTreeSet<MemberId> = own.iter().map(|managed| managed.standing.id).collect();
-        let voters = |member: &&Standing| !member.learner;
-        let left = self.standings().filter(voters);
-        if own.iter().any(|managed| !managed.standing.learner)
+        let gone: BTreeSet<MemberId> = own.iter().map(|managed| managed.vote.id).collect();
+        let voters = |member: &&Vote| !member.learner;
+        let left = self.votes().filter(voters);
+        if own.iter().any(|managed| !managed.vote.learner)
             && left.filter(|member| !gone.contains(&member.id)).count() == 0
         {
             return Err(Refusal::new(
                 Reason::LastVoter,
-                format_args!("the member of node {node} is the last voter of etcd"),
+                format_args!("the member of node {node} is etcd's last voter"),
             ));
         }
         Ok(())
     }
 
-    /// Whether a node may join with these peer URLs. `node` is `None` if there is none of this name and uid; `removed`
-    /// says whether that uid is on record as removed.
+    /// Whether a node may join with these peer URLs. `roles` is `None` if no node has the name and uid of the request;
+    /// `removed` is whether that uid is recorded as removed.
     ///
     /// # Errors
     /// [`Refusal`] by one of the rules `NodeRemoved`, `NodeNotFound`, `NotAManager`, `BadPeerUrl`, `PeerUrlTaken`, in
@@ -158,30 +145,30 @@ impl Managers {
     pub fn check_join(
         &self,
         name: &str,
-        node: Option<Known>,
+        roles: Option<NodeRoles>,
         removed: bool,
         peer_urls: &[String],
     ) -> Result<(), Refusal> {
         if removed {
             return Err(Refusal::new(
                 Reason::NodeRemoved,
-                format_args!("node {name} was removed: a node of its uid is never admitted again"),
+                format_args!("node {name} was removed; a removed uid is never admitted again"),
             ));
         }
-        let Some(node) = node else {
+        let Some(roles) = roles else {
             return Err(Refusal::new(
                 Reason::NodeNotFound,
-                format_args!("there is no node {name}"),
+                format_args!("node {name} does not exist"),
             ));
         };
-        if node.observed != Role::Manager || node.desired == Role::Worker {
-            let is = match node.observed {
-                Role::Manager => "is to be a worker",
+        if roles.observed != Role::Manager || roles.desired == Role::Worker {
+            let is = match roles.observed {
+                Role::Manager => "is being demoted",
                 Role::Worker | Role::Unspecified => "is a worker",
             };
             return Err(Refusal::new(
                 Reason::NotAManager,
-                format_args!("node {name} {is}; only managers are members of etcd"),
+                format_args!("node {name} {is}; only managers join etcd"),
             ));
         }
         if peer_urls.is_empty() {
@@ -199,11 +186,8 @@ impl Managers {
             .managed
             .iter()
             .filter(|managed| managed.node != name)
-            .map(|managed| (managed.standing.id, &managed.peer_urls, managed.node.as_str()));
-        let unmanaged = self
-            .unmanaged
-            .iter()
-            .map(|(standing, urls)| (standing.id, urls, ""));
+            .map(|managed| (managed.vote.id, &managed.peer_urls, managed.node.as_str()));
+        let unmanaged = self.unmanaged.iter().map(|(vote, urls)| (vote.id, urls, ""));
         for (id, urls, owner) in others.chain(unmanaged) {
             if let Some(taken) = peer_urls.iter().find(|url| urls.contains(url)) {
                 let owner = match owner {
@@ -212,7 +196,7 @@ impl Managers {
                 };
                 return Err(Refusal::new(
                     Reason::PeerUrlTaken,
-                    format_args!("peer URL {taken} is that of {owner}"),
+                    format_args!("peer URL {taken} belongs to {owner}"),
                 ));
             }
         }
@@ -220,7 +204,7 @@ impl Managers {
     }
 
     fn check_quorum(&self, gone: &[MemberId], what: fmt::Arguments<'_>) -> Result<(), Refusal> {
-        let left = Quorum::without(self.standings(), gone);
+        let left = Quorum::without(self.votes(), gone);
         match left.holds() {
             true => Ok(()),
             false => Err(Refusal::new(
@@ -232,18 +216,18 @@ impl Managers {
 }
 
 impl Managed {
-    /// Whether it is to be removed: decided, not wanted, or without a node.
+    /// Whether the member leaves: its removal is decided, or its node is no desired manager or does not exist.
     pub fn is_leaving(&self) -> bool {
-        self.removal || self.known.is_none_or(|known| known.desired != Role::Manager)
+        self.removal || self.roles.is_none_or(|roles| roles.desired != Role::Manager)
     }
 }
 
-/// Whether etcd takes this as a peer URL: `http` or `https`, a host, a port, and nothing else.
+/// Whether etcd accepts this as a peer URL: `http` or `https`, a host, a port, and nothing else.
 ///
 /// # Errors
-/// What is wrong, to be put after the URL.
+/// What is wrong, in words that follow the URL.
 pub fn check_peer_url(url: &str) -> Result<(), &'static str> {
-    const EXPECTED: &str = "is none: expected like https://10.0.0.1:2380";
+    const EXPECTED: &str = "is invalid: expected like https://10.0.0.1:2380";
     let address = url
         .strip_prefix("https://")
         .or_else(|| url.strip_prefix("http://"));

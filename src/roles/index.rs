@@ -1,10 +1,11 @@
-//! What the store says about roles, at one revision: nodes, member records, joins and removed nodes. Pure; fed by one
-//! watch over all of them, so that a record is never seen without the node that it was written with.
+//! What the store holds about roles, at one revision: nodes, member records, joins and removed nodes. Pure. A single watch
+//! over all of them feeds it, so that a record is never seen without the node it was written with.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
+use super::membership::{NodeRoles, Owner};
 use crate::etcd::{KeyValue, MemberId, Revision};
 use crate::proto::join::Progress;
 use crate::proto::{Join, Member};
@@ -13,16 +14,16 @@ use crate::store::Keys;
 mod facts;
 mod feed;
 
-pub use facts::{NodeFacts, Owner, Record};
+pub use facts::{NodeFacts, StoredRecord};
 
-/// Something stored, and when it was last written.
+/// A stored value, and when it was last written.
 #[derive(Clone, Debug)]
 pub struct Entry<T> {
-    /// `None` if it cannot be read.
+    /// `None` if the value cannot be read.
     pub value: Option<T>,
-    /// When it was last written.
+    /// When the key was last written.
     pub mod_revision: Revision,
-    /// The list, or watch after it, that last showed it.
+    /// The list, or the watch after it, that showed the key last.
     seen_in: u32,
 }
 
@@ -36,7 +37,7 @@ impl<T> Entry<T> {
     }
 }
 
-/// Everything about roles that is stored, at one revision.
+/// Everything that is stored about roles, at one revision.
 #[derive(Debug)]
 pub struct Index {
     keys: Keys,
@@ -44,17 +45,17 @@ pub struct Index {
     revision: Revision,
     list: u32,
     nodes: HashMap<Box<str>, Entry<NodeFacts>>,
-    members: BTreeMap<MemberId, Entry<Record>>,
+    members: BTreeMap<MemberId, Entry<StoredRecord>>,
     joins: BTreeMap<Box<str>, Entry<Join>>,
     /// By uid; when they expire.
     removed: HashMap<Box<str>, Entry<Option<Timestamp>>>,
     expiring: BTreeSet<(Timestamp, Box<str>)>,
-    differing: BTreeSet<Box<str>>,
+    role_mismatches: BTreeSet<Box<str>>,
     blocked: BTreeSet<Box<str>>,
 }
 
 impl Index {
-    /// Of nothing yet.
+    /// An index that has seen nothing yet.
     pub fn new(keys: Keys) -> Self {
         Self {
             keys,
@@ -66,74 +67,77 @@ impl Index {
             joins: BTreeMap::new(),
             removed: HashMap::new(),
             expiring: BTreeSet::new(),
-            differing: BTreeSet::new(),
+            role_mismatches: BTreeSet::new(),
             blocked: BTreeSet::new(),
         }
     }
 
-    /// Whether it holds a whole list. Without one nothing is known to be absent, so nothing is decided.
+    /// Whether a whole list has been read. Without one, nothing is known to be absent and nothing is decided.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// What it is at: nothing in it changed between the last change in it and this.
+    /// The revision at which the index holds.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The node of this name.
+    /// The node with this name.
     pub fn node(&self, name: &str) -> Option<&Entry<NodeFacts>> {
         self.nodes.get(name)
     }
 
-    /// The node of this name and uid.
-    pub fn known_node(&self, name: &str, uid: &str) -> Option<(&NodeFacts, Revision)> {
+    /// When the node with this name was last written; [`Revision::ABSENT`] if there is none.
+    pub fn node_revision(&self, name: &str) -> Revision {
+        self.nodes
+            .get(name)
+            .map_or(Revision::ABSENT, |entry| entry.mod_revision)
+    }
+
+    /// The roles of the node with this name and uid.
+    pub fn roles_of(&self, name: &str, uid: &str) -> Option<NodeRoles> {
         match self.owner_of(name, uid) {
-            Owner::Node(facts, revision) => Some((facts, revision)),
+            Owner::Node(roles) => Some(roles),
             Owner::Unknown | Owner::Gone => None,
         }
     }
 
-    /// Nodes that want another role than they have, in the order of their names.
-    pub fn differing(&self) -> impl Iterator<Item = (&str, &NodeFacts, Revision)> {
-        self.named(&self.differing)
+    /// Nodes whose observed role differs from their desired role, in the order of their names.
+    pub fn role_mismatches(&self) -> impl Iterator<Item = (&str, &NodeFacts)> {
+        self.named(&self.role_mismatches)
     }
 
-    /// Nodes with the condition [`ROLE_CHANGE_BLOCKED`].
-    pub fn blocked(&self) -> impl Iterator<Item = (&str, &NodeFacts, Revision)> {
+    /// Nodes with the condition `RoleChangeBlocked`.
+    pub fn blocked(&self) -> impl Iterator<Item = (&str, &NodeFacts)> {
         self.named(&self.blocked)
     }
 
-    fn named<'a>(
-        &'a self,
-        names: &'a BTreeSet<Box<str>>,
-    ) -> impl Iterator<Item = (&'a str, &'a NodeFacts, Revision)> {
-        names.iter().filter_map(|name| {
-            let entry = self.nodes.get(name)?;
-            Some((&**name, entry.value.as_ref()?, entry.mod_revision))
-        })
+    fn named<'a>(&'a self, names: &'a BTreeSet<Box<str>>) -> impl Iterator<Item = (&'a str, &'a NodeFacts)> {
+        names
+            .iter()
+            .filter_map(|name| Some((&**name, self.nodes.get(name)?.value.as_ref()?)))
     }
 
     /// Every member record that can be read.
-    pub fn records(&self) -> impl Iterator<Item = (MemberId, &Record, Revision)> {
+    pub fn records(&self) -> impl Iterator<Item = (MemberId, &StoredRecord, Revision)> {
         self.members
             .iter()
             .filter_map(|(id, entry)| Some((*id, entry.value.as_ref()?, entry.mod_revision)))
     }
 
     /// The record of a member.
-    pub fn record(&self, id: MemberId) -> Option<(&Record, Revision)> {
+    pub fn record(&self, id: MemberId) -> Option<(&StoredRecord, Revision)> {
         let entry = self.members.get(&id)?;
         Some((entry.value.as_ref()?, entry.mod_revision))
     }
 
-    /// Whose member it is.
-    pub fn owner(&self, record: &Member) -> Owner<'_> {
+    /// The node that a member record belongs to.
+    pub fn owner(&self, record: &Member) -> Owner {
         self.owner_of(&record.node, &record.node_uid)
     }
 
-    /// Whose it is, whatever is of a node of this name and uid.
-    pub fn owner_of(&self, name: &str, uid: &str) -> Owner<'_> {
+    /// The node that something with this node name and uid belongs to.
+    pub fn owner_of(&self, name: &str, uid: &str) -> Owner {
         if uid.is_empty() {
             return Owner::Unknown;
         }
@@ -141,7 +145,7 @@ impl Index {
             None => Owner::Gone,
             Some(entry) => match &entry.value {
                 None => Owner::Unknown,
-                Some(facts) if facts.uid == uid => Owner::Node(facts, entry.mod_revision),
+                Some(facts) if facts.uid == uid => Owner::Node(facts.roles),
                 Some(_) => Owner::Gone,
             },
         }
@@ -161,7 +165,8 @@ impl Index {
         (entry.and_then(|entry| entry.value.as_ref()), revision)
     }
 
-    /// Whether a node may have a member, as far as the store knows: a record says so, or an add may be under way.
+    /// Whether a node may have a member, as far as the store knows: a record names it, or an add may be under way. A
+    /// record or join that cannot be read may do so as well.
     pub fn may_be_member(&self, name: &str) -> bool {
         let recorded = self.members.values().any(|entry| {
             entry
@@ -178,27 +183,21 @@ impl Index {
         recorded || joining
     }
 
-    /// Whether this uid is on record as removed.
+    /// Whether this uid is recorded as removed.
     pub fn is_removed(&self, uid: &str) -> bool {
         self.removed.contains_key(uid)
     }
 
-    /// How many removed nodes are on record.
+    /// How many removed nodes are recorded.
     pub fn removed_len(&self) -> usize {
         self.removed.len()
     }
 
-    /// The record of a removed node that expires next.
-    pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.expiring.first().map(|(expiry, _)| *expiry)
-    }
-
-    /// Removed nodes whose records have expired.
-    pub fn expired(&self, now: Timestamp) -> impl Iterator<Item = (&str, Revision)> {
+    /// The records of removed nodes that expire, by when they do, each with its uid and when it was last written.
+    pub fn expiring(&self) -> impl Iterator<Item = (Timestamp, &str, Revision)> {
         self.expiring
             .iter()
-            .take_while(move |(expiry, _)| *expiry <= now)
-            .filter_map(|(_, uid)| Some((&**uid, self.removed.get(uid)?.mod_revision)))
+            .filter_map(|(expiry, uid)| Some((*expiry, &**uid, self.removed.get(uid)?.mod_revision)))
     }
 }
 

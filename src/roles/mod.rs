@@ -1,18 +1,19 @@
-//! Node roles: the etcd cluster's own member list follows the nodes' desired roles, and quorum is never lost because of
-//! it (INV-5).
+//! Node roles: etcd's own member list follows the nodes' desired roles, and never loses its quorum because of that
+//! (INV-5).
 //!
-//! Three things are kept apart. The *desired* role is the operator's; the *observed* role is the leader's; *membership*
-//! is etcd's own list, tied to nodes by the records below `/members/`. Commands write requests (a desired role, a join)
-//! and wait; the leader alone changes membership, one change at a time.
+//! The operator sets the *desired* role, and the leader writes the *observed* role. *Membership* is etcd's own list; the
+//! records below `/members/` tie its members to nodes. Commands write requests (a desired role, a join) and wait. Only
+//! the leader changes membership, one change at a time.
 //!
-//! [`quorum`] counts; [`checks`] says which requests are refused, for commands and for the leader alike; [`reason`] has
-//! the words for why something does not go on.
+//! [`membership`] is the model that decisions are made from; [`quorum`] counts voters; [`checks`] has the rules by which
+//! commands and the leader refuse requests; [`reason`] has their stable words.
 
 pub mod checks;
 pub mod controller;
 pub mod index;
+pub mod membership;
+mod node_update;
 pub mod plan;
 pub mod quorum;
 pub mod reason;
 pub mod transitions;
-mod writes;

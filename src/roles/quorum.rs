@@ -1,33 +1,33 @@
-//! Counting voters.
+//! Counts voters, and says whether a change leaves a healthy quorum (INV-5). Pure.
 
 use std::fmt;
 
 use crate::etcd::MemberId;
 
-/// A member of etcd's list, and whether it was found healthy.
+/// A listed member, as a quorum counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// Which.
+pub struct Vote {
+    /// etcd's id of the member.
     pub id: MemberId,
     /// Learners do not vote.
     pub learner: bool,
-    /// A voter: answered a linearizable read through itself in time. A learner: gave its status and answered a
-    /// serializable read.
+    /// For a voter: a linearizable read through this very member was answered in time. For a learner: its status and a
+    /// serializable read were.
     pub healthy: bool,
 }
 
 /// The voters of a cluster, as it is or as it would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quorum {
-    /// How many there are.
+    /// The number of voters.
     pub voters: usize,
     /// How many of them are healthy.
     pub healthy: usize,
 }
 
 impl Quorum {
-    /// Of this list.
-    pub fn of<'a>(members: impl IntoIterator<Item = &'a Standing>) -> Self {
+    /// Counts the voters among these members.
+    pub fn of<'a>(members: impl IntoIterator<Item = &'a Vote>) -> Self {
         let mut counted = Self {
             voters: 0,
             healthy: 0,
@@ -39,8 +39,8 @@ impl Quorum {
         counted
     }
 
-    /// Of this list without some of its members.
-    pub fn without<'a>(members: impl IntoIterator<Item = &'a Standing>, gone: &[MemberId]) -> Self {
+    /// Counts the voters among these members without those that are `gone`.
+    pub fn without<'a>(members: impl IntoIterator<Item = &'a Vote>, gone: &[MemberId]) -> Self {
         Self::of(members.into_iter().filter(|member| !gone.contains(&member.id)))
     }
 
@@ -49,7 +49,7 @@ impl Quorum {
         self.voters / 2 + 1
     }
 
-    /// Whether enough are.
+    /// Whether enough voters are healthy.
     pub fn holds(self) -> bool {
         self.healthy >= self.needed()
     }
@@ -58,28 +58,28 @@ impl Quorum {
 /// A change of the voters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The member is gone.
+    /// The member is removed.
     Remove(MemberId),
-    /// The learner votes.
+    /// The learner becomes a voter.
     Promote(MemberId),
-    /// The voter gets another address, and if nothing listens there the others may not reach it any more.
+    /// The voter gets another peer address. If no listener is known to be there, the other members may not reach it.
     Readdress {
-        /// Which.
+        /// The voter.
         member: MemberId,
-        /// Whether something listens there.
+        /// Whether a listener accepted a connection at the address.
         listening: bool,
     },
 }
 
 impl Change {
-    fn apply(self, members: &[Standing]) -> Vec<Standing> {
-        // A single voter needs nobody to reach it.
+    fn apply(self, members: &[Vote]) -> Vec<Vote> {
+        // A single voter need not be reached by others.
         let alone = Quorum::of(members).voters == 1;
         let members = members.iter().copied();
         match self {
             Self::Remove(gone) => members.filter(|member| member.id != gone).collect(),
             Self::Promote(id) => members
-                .map(|member| Standing {
+                .map(|member| Vote {
                     learner: member.learner && member.id != id,
                     ..member
                 })
@@ -88,7 +88,7 @@ impl Change {
                 member: id,
                 listening,
             } => members
-                .map(|member| Standing {
+                .map(|member| Vote {
                     healthy: member.healthy && (listening || alone || member.id != id),
                     ..member
                 })
@@ -97,18 +97,18 @@ impl Change {
     }
 }
 
-/// Whether the cluster that `change` leads to has a healthy quorum (INV-5), whatever becomes of the changes `in_doubt`:
-/// those that were decided on, and of which nobody knows whether etcd makes them yet. They are counted both ways.
+/// Whether the cluster has a healthy quorum after `change` (INV-5), for every outcome of the changes `in_doubt`: those
+/// that are decided, and that etcd may make at any moment or may have made. Each of them is counted both ways.
 ///
 /// # Errors
-/// The first cluster it may lead to that would have no healthy quorum.
-pub fn check(members: &[Standing], change: Change, in_doubt: &[Change]) -> Result<(), Quorum> {
-    let mut may_be = vec![members.to_vec()];
+/// The first cluster without a healthy quorum that the change may lead to.
+pub fn check(members: &[Vote], change: Change, in_doubt: &[Change]) -> Result<(), Quorum> {
+    let mut outcomes = vec![members.to_vec()];
     for doubt in in_doubt {
-        let made: Vec<_> = may_be.iter().map(|members| doubt.apply(members)).collect();
-        may_be.extend(made);
+        let made: Vec<_> = outcomes.iter().map(|members| doubt.apply(members)).collect();
+        outcomes.extend(made);
     }
-    may_be
+    outcomes
         .iter()
         .map(|members| Quorum::of(&change.apply(members)))
         .find(|quorum| !quorum.holds())
@@ -131,8 +131,8 @@ impl fmt::Display for Quorum {
 mod tests {
     use super::*;
 
-    fn standing(id: u64, learner: bool, healthy: bool) -> Standing {
-        Standing {
+    fn vote(id: u64, learner: bool, healthy: bool) -> Vote {
+        Vote {
             id: MemberId(id),
             learner,
             healthy,
@@ -141,11 +141,7 @@ mod tests {
 
     #[test]
     fn a_learner_counts_only_once_it_votes() {
-        let members = [
-            standing(1, false, true),
-            standing(2, true, true),
-            standing(3, true, false),
-        ];
+        let members = [vote(1, false, true), vote(2, true, true), vote(3, true, false)];
         assert_eq!(Quorum::of(&members).to_string(), "1 of 1 voter healthy, 1 needed");
         assert_eq!(check(&members, Change::Promote(MemberId(2)), &[]), Ok(()));
         let unhealthy = check(&members, Change::Promote(MemberId(3)), &[]).unwrap_err();
@@ -153,60 +149,56 @@ mod tests {
     }
 
     #[test]
-    fn no_voter_is_no_quorum() {
+    fn a_cluster_without_voters_has_no_quorum() {
         assert!(!Quorum::of(&[]).holds());
-        assert!(!Quorum::without(&[standing(1, false, true)], &[MemberId(1)]).holds());
+        assert!(!Quorum::without(&[vote(1, false, true)], &[MemberId(1)]).holds());
     }
 
     #[test]
-    fn a_change_that_may_still_come_counts_both_ways() {
+    fn a_change_in_doubt_counts_both_ways() {
         let members = [
-            standing(1, false, true),
-            standing(2, false, true),
-            standing(3, false, true),
-            standing(4, false, false),
+            vote(1, false, true),
+            vote(2, false, true),
+            vote(3, false, true),
+            vote(4, false, false),
         ];
         let (first, second) = (Change::Remove(MemberId(1)), Change::Remove(MemberId(2)));
         assert_eq!(check(&members, second, &[]), Ok(()));
-        // Without 1 and 2, 3 would be one of two.
+        // Without 1 and 2, 3 would be one of two voters.
         assert!(check(&members, second, &[first]).is_err());
-        assert_eq!(check(&members, first, &[first]), Ok(()), "itself is no doubt");
-        let learner = [&members[..2], &[standing(5, true, false)]].concat();
+        assert_eq!(
+            check(&members, first, &[first]),
+            Ok(()),
+            "a change in doubt does not count against itself"
+        );
+        let learner = [&members[..2], &[vote(5, true, false)]].concat();
         assert_eq!(check(&learner, second, &[]), Ok(()));
         assert!(check(&learner, second, &[Change::Promote(MemberId(5))]).is_err());
     }
 
     #[test]
-    fn a_voter_at_an_address_where_nothing_listens_counts_as_lost_unless_it_is_alone() {
+    fn a_voter_at_an_address_without_a_listener_counts_as_lost_unless_it_is_alone() {
         let to = |id, listening| Change::Readdress {
             member: MemberId(id),
             listening,
         };
-        let voters = [
-            standing(1, false, true),
-            standing(2, false, true),
-            standing(3, false, true),
-        ];
+        let voters = [vote(1, false, true), vote(2, false, true), vote(3, false, true)];
         assert_eq!(check(&voters, to(3, false), &[]), Ok(()));
         assert_eq!(check(&voters[..2], to(2, true), &[]), Ok(()));
         assert!(check(&voters[..2], to(2, false), &[]).is_err());
         assert_eq!(check(&voters[..1], to(1, false), &[]), Ok(()));
-        // A learner that may vote any moment needs to reach the others, and they it.
-        let joining = [&voters[..], &[standing(4, true, false)]].concat();
+        // A learner that may become a voter at any moment must reach the others, and be reached by them.
+        let joining = [&voters[..], &[vote(4, true, false)]].concat();
         let doubt = [Change::Promote(MemberId(4))];
         assert!(check(&joining, to(3, false), &doubt).is_err());
         assert_eq!(check(&joining, to(3, true), &doubt), Ok(()));
-        let second = [voters[0], standing(4, true, true)];
+        let second = [voters[0], vote(4, true, true)];
         assert!(check(&second, to(1, false), &doubt).is_err());
     }
 
     #[test]
-    fn removing_the_one_that_is_down_is_safe_and_removing_another_is_not() {
-        let members = [
-            standing(1, false, true),
-            standing(2, false, true),
-            standing(3, false, false),
-        ];
+    fn removing_the_member_that_is_down_is_safe_and_removing_another_is_not() {
+        let members = [vote(1, false, true), vote(2, false, true), vote(3, false, false)];
         assert!(Quorum::without(&members, &[MemberId(3)]).holds());
         assert!(!Quorum::without(&members, &[MemberId(2)]).holds());
     }

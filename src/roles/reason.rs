@@ -1,70 +1,70 @@
-//! The words for why a role does not change: in conditions, in Events and as labels of metrics. Stable, as others match
-//! on them.
+//! Reason words for why a role does not change, as used in conditions, Events and metrics. They are stable: others match on
+//! them.
 
 use std::fmt;
 
-/// The condition of a node whose desired role cannot be brought about now.
+/// The condition of a node whose desired role cannot take effect now.
 pub const ROLE_CHANGE_BLOCKED: &str = "RoleChangeBlocked";
 
-/// The condition of a member record whose node is gone, while the member cannot be removed.
+/// The condition of a member record whose node is gone while the member cannot be removed.
 pub const EVICTION_BLOCKED: &str = "EvictionBlocked";
 
-/// The condition of a member that has no record. Not stored: whoever shows members finds it by looking.
+/// The condition of a member that has no record. It is not stored, but computed when members are shown.
 pub const UNMANAGED_MEMBER: &str = "UnmanagedMember";
 
-/// Why something does not go on, or was refused.
+/// Why a change is blocked or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// The cluster that the change leads to would have no healthy quorum.
+    /// After the change, etcd would have no healthy quorum.
     QuorumRisk,
-    /// It is the only desired manager that is a voter.
+    /// The node is the only desired manager that is a voter.
     LastManager,
-    /// It is the only voter.
+    /// The member is the only voter.
     LastVoter,
-    /// It has no member in the list.
+    /// The node has no member in etcd's list.
     NotAMember,
-    /// It is a desired manager and in the member list.
+    /// The node is a desired manager and has a member in etcd's list.
     MemberOfEtcd,
-    /// It is no observed manager.
+    /// The node is not an observed manager.
     NotAManager,
-    /// There is no such node.
+    /// The node does not exist.
     NodeNotFound,
-    /// The node was removed, for good.
+    /// The node was removed for good.
     NodeRemoved,
-    /// Another member has that peer URL, or another join asked for it first.
+    /// The peer URL belongs to another member, or another join requested it first.
     PeerUrlTaken,
-    /// A peer URL that is none.
+    /// The peer URL is malformed.
     BadPeerUrl,
-    /// No answer from the peer URL within the limit, or its name is unknown.
+    /// The peer URL does not answer within the limit, or its host name is unknown.
     PeerUnreachable,
-    /// Something that is over in an instant, as a rule: it is asked for, and not there yet.
+    /// A wait that is usually over in an instant.
     Pending,
-    /// The member that the node had before is being removed.
+    /// The node's earlier member is being removed.
     RemovalPending,
-    /// Another learner is there, and etcd takes one at a time.
+    /// Another learner is in the list, and etcd takes one at a time.
     LearnerPending,
-    /// The learner has not been started.
+    /// The learner's etcd has not been started.
     LearnerNotStarted,
     /// The learner has not caught up with the raft leader.
     LearnerNotInSync,
     /// The member is etcd's raft leader, and leadership has not moved to another voter.
     LeadershipNotMoved,
-    /// etcd said no for a reason of its own; the message has it.
+    /// etcd refused the change; the message says why.
     EtcdRefused,
     /// etcd did not answer.
     EtcdUnavailable,
     /// The member list could not be read, or not linearizably.
     MemberListUnreadable,
-    /// Not one recorded member has its node: rather the records of nodes are missing than all nodes gone.
+    /// No recorded member has an existing node, so the nodes are missing rather than removed.
     NodesMissing,
-    /// The learner was not started in time, and removed.
+    /// The learner was removed because it was not started in time.
     NeverStarted,
-    /// Demoted, removed or replaced before it ended.
+    /// The node was demoted, removed or replaced before its join ended.
     Overtaken,
 }
 
 impl Reason {
-    /// As in a condition's `reason`.
+    /// The word, as in the `reason` of a condition.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::QuorumRisk => "QuorumRisk",

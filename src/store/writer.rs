@@ -173,6 +173,17 @@ impl Writer {
     }
 }
 
+#[cfg(test)]
+impl Writer {
+    /// A writer of a term that is over.
+    pub fn ended() -> Self {
+        Self {
+            requests: mpsc::unbounded_channel().0,
+            term: Revision::ABSENT,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Request {
     unit: Unit,

@@ -1,4 +1,4 @@
-//! What the conditions of a volume and its publications are to say. Pure.
+//! What the conditions of a volume and of its publications should say. Pure.
 
 use super::index::VolumeSnapshot;
 use super::plan::{Decision, Step, Target, Wait};
@@ -6,37 +6,37 @@ use super::record::{self, Blocked};
 use super::retry_state::RetryState;
 use crate::proto::Condition;
 
-/// Where the conditions do not say what is the case, and what they are to say: what failed, else what is waited for.
-/// `unready` is why its plugin is not ready.
+/// The targets whose `Blocked` condition is out of date, each with what it should say: why the target failed, or else why
+/// it waits. `unready` is why its plugin has no session.
 pub fn condition_changes(
-    retry: Option<&RetryState>,
-    seen: &VolumeSnapshot,
+    state: Option<&RetryState>,
+    snapshot: &VolumeSnapshot,
     decision: &Decision,
     unready: Option<&Blocked>,
 ) -> Vec<(Target, Option<Blocked>)> {
     let is_unknown = decision.step == Some(Step::Connect);
-    let say = |target: Target, conditions: Option<&Vec<Condition>>| {
-        if retry.is_some_and(|retry| retry.is_quiet(&target)) {
+    let change = |target: Target, conditions: Option<&Vec<Condition>>| {
+        if state.is_some_and(|state| state.is_quiet(&target)) {
             return None;
         }
         let mut waits = decision.waits.iter();
-        let wait = waits.find(|wait| wait.is_fault && wait.target == target);
-        let failed = retry.and_then(|retry| retry.blocked(&target));
+        let wait = waits.find(|wait| wait.reason.is_fault() && wait.target == target);
+        let failed = state.and_then(|state| state.blocked(&target));
         let unready = unready.filter(|_| is_unknown && target == Target::Volume);
         let now = failed.or(unready).cloned().or_else(|| wait.map(blocked_by));
-        // As long as the plugin was not asked, what stands may still be so.
+        // Until the plugin has answered, what the condition says may still be true.
         if now.is_none() && is_unknown {
             return None;
         }
-        let stands = conditions.and_then(|conditions| record::blocked(conditions));
-        let stands = stands.map(|condition| (&condition.reason, &condition.message));
-        (now.as_ref().map(|now| (&now.reason, &now.message)) != stands).then_some((target, now))
+        let stored = conditions.and_then(|conditions| record::blocked(conditions));
+        let stored = stored.map(|condition| (&condition.reason, &condition.message));
+        (now.as_ref().map(|now| (&now.reason, &now.message)) != stored).then_some((target, now))
     };
-    let volume = seen.volume.status.as_ref();
-    let volume = say(Target::Volume, volume.map(|status| &status.conditions));
-    let nodes = seen.publications.iter().filter_map(|(node, publication)| {
+    let status = snapshot.volume.status.as_ref();
+    let volume = change(Target::Volume, status.map(|status| &status.conditions));
+    let nodes = snapshot.publications.iter().filter_map(|(node, publication)| {
         let status = publication.status.as_ref();
-        say(
+        change(
             Target::Node(node.clone()),
             status.map(|status| &status.conditions),
         )
@@ -46,7 +46,7 @@ pub fn condition_changes(
 
 fn blocked_by(wait: &Wait) -> Blocked {
     Blocked {
-        reason: wait.reason.to_owned(),
+        reason: wait.reason.as_str().to_owned(),
         message: wait.message.clone(),
     }
 }
@@ -54,10 +54,10 @@ fn blocked_by(wait: &Wait) -> Blocked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::etcd::Revision;
     use crate::proto::{Publication, PublicationStatus, Volume, VolumeStatus};
-    use crate::volumes::operation::Failure;
-    use crate::volumes::retry::Pace;
+    use crate::volumes::operation::{Failure, QUICK};
+    use crate::volumes::plan::WaitReason;
+    use crate::volumes::retry_state::Unsettled;
 
     fn node() -> Target {
         Target::Node("n1".parse().unwrap())
@@ -77,8 +77,8 @@ mod tests {
         conditions
     }
 
-    /// A volume on the node n1, with these reasons in their conditions.
-    fn seen(of_volume: Option<&str>, of_node: Option<&str>) -> VolumeSnapshot {
+    /// A volume on the node n1, with these reasons in the conditions of the two.
+    fn stored(of_volume: Option<&str>, of_node: Option<&str>) -> VolumeSnapshot {
         let volume = Volume {
             status: Some(VolumeStatus {
                 conditions: conditions(of_volume),
@@ -95,31 +95,36 @@ mod tests {
         };
         VolumeSnapshot {
             volume,
-            revision: Revision(1),
             publications: [("n1".parse().unwrap(), publication)].into(),
-            revisions: Default::default(),
-            unreadable: Default::default(),
-            nodes: Default::default(),
+            ..VolumeSnapshot::default()
         }
     }
 
-    fn failing(target: Target) -> RetryState {
-        let mut retry = RetryState::default();
-        let failure = Failure {
-            why: why("Internal"),
-            pace: Some(Pace::Quick),
-            is_quiet: false,
-        };
-        retry.fail(target, failure);
-        retry
+    /// The changes for a volume whose target failed.
+    fn changes_after(
+        target: Target,
+        failure: Failure,
+        snapshot: &VolumeSnapshot,
+        decision: &Decision,
+    ) -> Vec<(Target, Option<Blocked>)> {
+        let (mut unsettled, name) = (Unsettled::default(), "data".parse().unwrap());
+        unsettled.fail(&name, target, failure);
+        condition_changes(unsettled.get(&name), snapshot, decision, None)
     }
 
-    fn waiting(is_fault: bool) -> Decision {
+    fn internal() -> Failure {
+        Failure {
+            why: why("Internal"),
+            retry: Some(QUICK),
+            is_quiet: false,
+        }
+    }
+
+    fn waiting(reason: WaitReason) -> Decision {
         let wait = Wait {
             target: node(),
-            reason: "NodeIDMissing",
+            reason,
             message: "because".to_owned(),
-            is_fault,
         };
         Decision {
             step: None,
@@ -135,64 +140,62 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_said_where_it_failed_and_only_once() {
-        let retry = failing(node());
+    fn a_failure_is_written_to_its_target_alone_and_only_once() {
         let settled = Decision::default();
-        let note = (node(), Some(why("Internal")));
-        assert_eq!(
-            condition_changes(Some(&retry), &seen(None, None), &settled, None),
-            [note]
-        );
-        let said = seen(None, Some("Internal"));
-        assert_eq!(condition_changes(Some(&retry), &said, &settled, None), []);
+        let changes = changes_after(node(), internal(), &stored(None, None), &settled);
+        assert_eq!(changes, [(node(), Some(why("Internal")))]);
+        let written = stored(None, Some("Internal"));
+        assert_eq!(changes_after(node(), internal(), &written, &settled), []);
     }
 
     #[test]
-    fn what_is_over_is_taken_back() {
-        let stands = seen(Some("Internal"), Some("Internal"));
-        let over = condition_changes(None, &stands, &Decision::default(), None);
-        assert_eq!(over, [(Target::Volume, None), (node(), None)]);
+    fn what_is_over_is_cleared() {
+        let written = stored(Some("Internal"), Some("Internal"));
+        let changes = condition_changes(None, &written, &Decision::default(), None);
+        assert_eq!(changes, [(Target::Volume, None), (node(), None)]);
     }
 
     #[test]
-    fn a_wait_is_said_if_somebody_has_to_do_something_about_it() {
-        let note = (node(), Some(why("NodeIDMissing")));
-        assert_eq!(
-            condition_changes(None, &seen(None, None), &waiting(true), None),
-            [note]
+    fn a_wait_is_written_if_a_person_has_to_act() {
+        let (fault, ordinary) = (
+            waiting(WaitReason::NodeIDMissing),
+            waiting(WaitReason::NodeUnpublish),
         );
-        assert_eq!(
-            condition_changes(None, &seen(None, None), &waiting(false), None),
-            []
-        );
-        let retry = failing(node());
-        let both = condition_changes(Some(&retry), &seen(None, None), &waiting(true), None);
-        assert_eq!(both, [(node(), Some(why("Internal")))], "what failed says more");
+        let nothing = stored(None, None);
+        let changes = condition_changes(None, &nothing, &fault, None);
+        assert_eq!(changes, [(node(), Some(why("NodeIDMissing")))]);
+        assert_eq!(condition_changes(None, &nothing, &ordinary, None), []);
+        let changes = changes_after(node(), internal(), &nothing, &fault);
+        let failure = [(node(), Some(why("Internal")))];
+        assert_eq!(changes, failure, "a failure says more than a wait");
     }
 
     #[test]
-    fn a_plugin_that_is_not_ready_is_said_of_the_volume_and_takes_nothing_back() {
+    fn a_plugin_that_is_not_ready_is_written_to_the_volume_and_clears_nothing() {
         let starting = why("PluginStarting");
-        let said = condition_changes(None, &seen(None, Some("NotFound")), &unknown(), Some(&starting));
-        assert_eq!(said, [(Target::Volume, Some(starting.clone()))]);
-        let stands = seen(Some("Internal"), Some("NotFound"));
+        let written = stored(None, Some("NotFound"));
+        let changes = condition_changes(None, &written, &unknown(), Some(&starting));
+        assert_eq!(changes, [(Target::Volume, Some(starting.clone()))]);
+        let written = stored(Some("Internal"), Some("NotFound"));
+        let changes = condition_changes(None, &written, &unknown(), None);
+        assert_eq!(changes, [], "the plugin has not answered yet");
+        let changes = condition_changes(None, &written, &Decision::default(), Some(&starting));
         assert_eq!(
-            condition_changes(None, &stands, &unknown(), None),
-            [],
-            "it was not asked yet"
+            changes,
+            [(Target::Volume, None), (node(), None)],
+            "nothing needs the plugin"
         );
-        let over = condition_changes(None, &stands, &Decision::default(), Some(&starting));
-        assert_eq!(over, [(Target::Volume, None), (node(), None)], "nothing needs it");
     }
 
     #[test]
-    fn a_quiet_failure_says_nothing_and_takes_nothing_back() {
-        let mut retry = RetryState::default();
-        retry.fail(Target::Volume, Failure::restless());
-        let stands = seen(Some("Internal"), None);
-        assert_eq!(
-            condition_changes(Some(&retry), &stands, &Decision::default(), None),
-            []
+    fn a_quiet_failure_writes_and_clears_nothing() {
+        let written = stored(Some("Internal"), None);
+        let changes = changes_after(
+            Target::Volume,
+            Failure::restless(),
+            &written,
+            &Decision::default(),
         );
+        assert_eq!(changes, []);
     }
 }

@@ -1,4 +1,4 @@
-//! What a plugin's own list says otherwise than the records. Pure.
+//! Drift: how a plugin's list of volumes differs from the records. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use crate::csi::ListedVolume;
 use crate::proto::publication_status::State;
 use crate::store::object::publication::state;
 
-/// The nodes that each volume is published to, by its id.
+/// The node ids that each listed volume is published to, by volume id.
 pub fn by_id(listed: Vec<ListedVolume>) -> HashMap<String, BTreeSet<String>> {
     let volumes = listed.into_iter().map(|volume| {
         let nodes = volume.published_to.into_iter().map(String::from);
@@ -17,8 +17,8 @@ pub fn by_id(listed: Vec<ListedVolume>) -> HashMap<String, BTreeSet<String>> {
     volumes.collect()
 }
 
-/// What is to be mended about a volume, if anything is. A volume that is not in the list says nothing: the list may be
-/// that of another moment.
+/// How the list differs from a volume's records; `None` if it does not. A volume that is missing from the list proves
+/// nothing: it may have been created since.
 pub fn compare(seen: &VolumeSnapshot, listed: &HashMap<String, BTreeSet<String>>) -> Option<Drift> {
     let status = seen.volume.status.as_ref()?;
     let nodes = listed.get(&status.volume_id)?;
@@ -31,12 +31,12 @@ pub fn compare(seen: &VolumeSnapshot, listed: &HashMap<String, BTreeSet<String>>
             .status
             .as_ref()
             .map_or("", |status| status.csi_node_id.as_str());
-        let was_there = drift.strays.remove(id);
-        if !was_there && !id.is_empty() && state(publication) == State::Published {
+        let is_listed = drift.strays.remove(id);
+        if !is_listed && !id.is_empty() && state(publication) == State::Published {
             drift.lost.insert(node.clone());
         }
     }
-    // One of them may be that of a publication that cannot be read.
+    // An unreadable publication may be that of a stray.
     if status.r#static || !seen.unreadable.is_empty() {
         drift.strays.clear();
     }
@@ -50,7 +50,7 @@ mod tests {
     use crate::etcd::Revision;
     use crate::proto::{Publication, PublicationStatus, Volume, VolumeStatus};
 
-    /// A volume with the id v, and its publications: node, state, stored node id.
+    /// A volume with the id v and these publications: node, state, stored node id.
     fn seen(publications: &[(&str, State, &str)]) -> VolumeSnapshot {
         let publications = publications.iter().map(|(node, state, id)| {
             let status = PublicationStatus {
@@ -90,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_list_and_the_records_agree_on_is_no_drift() {
+    fn what_list_and_records_agree_on_is_no_drift() {
         let seen = seen(&[
             ("n1", State::Published, "csi-n1"),
-            // Not there yet, or not any more.
+            // Not published yet, or no longer.
             ("n2", State::PendingPublish, "csi-n2"),
             ("n3", State::PendingUnpublish, "csi-n3"),
-            // Of a plugin that publishes nothing.
+            // Published by a plugin that publishes nothing.
             ("n4", State::Published, ""),
         ]);
         assert_eq!(compare(&seen, &listed("v", &["csi-n1"])), None);
@@ -108,16 +108,16 @@ mod tests {
     }
 
     #[test]
-    fn what_only_one_of_them_says_is_to_be_mended() {
+    fn what_only_one_of_them_has_is_drift() {
         let mut seen = seen(&[("n1", State::Published, "csi-n1")]);
         let drift = compare(&seen, &listed("v", &["csi-n9"])).unwrap();
         assert_eq!(drift.lost, ["n1".parse().unwrap()].into());
         assert_eq!(drift.strays, ["csi-n9".to_owned()].into());
-        // A record that cannot be read may be that of the stray one.
+        // An unreadable record may be that of the stray.
         seen.unreadable = ["n9".parse().unwrap()].into();
         let drift = compare(&seen, &listed("v", &["csi-n9"])).unwrap();
         assert!(drift.strays.is_empty() && !drift.lost.is_empty());
-        // What the plugin did not make, others may use as well.
+        // A volume that the plugin did not create may have other users.
         seen.unreadable.clear();
         seen.volume.status.as_mut().unwrap().r#static = true;
         assert_eq!(compare(&seen, &listed("v", &["csi-n1", "csi-n9"])), None);

@@ -1,7 +1,8 @@
 //! Volumes: created, published to nodes, unpublished and deleted through CSI controller plugins.
 //!
-//! [`plan`] chooses the next step of one volume from what was seen of it, purely; [`record`] says what a step writes;
-//! [`retry`] how long a failure rests. Calls for one volume are serial (INV-6), volumes run side by side.
+//! [`index`] holds the records; [`plan`] chooses the next step of one volume from them, purely; an [`operation`] carries
+//! it out, and [`record`] says what it writes. [`retry_state`] says when what failed is tried again, [`conditions`] what
+//! operators read about it. Operations on one volume are serial (INV-6); volumes run side by side.
 
 pub mod conditions;
 pub mod controller;
@@ -12,5 +13,4 @@ pub mod plan;
 pub mod plugin_state;
 pub mod record;
 pub mod request;
-pub mod retry;
 pub mod retry_state;

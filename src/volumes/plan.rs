@@ -1,8 +1,8 @@
-//! The next step of one volume, and why. Pure: what was seen in, a step out.
+//! The next step of one volume, and why. Pure: observations in, a step out.
 //!
-//! A volume is created, published to nodes and unpublished from them, and deleted. Its steps are taken one after the
-//! other, so that no two calls for it are ever under way (INV-6). What failed in a pass is left out of the rest of it:
-//! a node that cannot be reached delays no other.
+//! A volume is created, published to nodes, unpublished from them and deleted. It takes one step at a time, so that no two
+//! calls about it are in flight (INV-6). Targets that failed in a pass are left out of the rest of it: a node that cannot
+//! be reached delays no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,108 +20,170 @@ mod step;
 
 pub use step::{Lost, Step};
 
-/// What a plugin offers, as it said itself on the connection in use.
+/// What a plugin offers, by its own answer in the current session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
-    /// It creates and deletes volumes.
+    /// Creating and deleting volumes.
     pub create: bool,
-    /// It publishes and unpublishes them.
+    /// Publishing and unpublishing volumes.
     pub publish: bool,
-    /// It makes them larger.
+    /// Expanding volumes.
     pub expand: bool,
-    /// But only while they are published nowhere.
+    /// Expanding only volumes that are published nowhere.
     pub expand_offline_only: bool,
 }
 
 /// What is known of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
-    /// There is no such object.
+    /// There is no such Plugin object.
     Missing,
-    /// It was not asked yet on the connection in use. Never taken for one that offers nothing.
+    /// There is no session. Never taken for a plugin that offers nothing.
     Unknown,
-    /// It answered.
+    /// There is a session.
     Offers(Offers),
 }
 
-/// A node that a volume is, or is to be, published to.
+/// The node of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Tells it from another of the same name. Empty if its record cannot be read.
+    /// Distinguishes it from an earlier node of the same name. Empty if its record cannot be read.
     pub uid: String,
-    /// Its key, as it was seen.
+    /// Revision of its record.
     pub mod_revision: Revision,
-    /// What is published on it is taken from it without asking it.
+    /// Volumes are unpublished from it without its confirmation.
     pub out_of_service: bool,
-    /// What the volume's plugin calls it, if it runs there. Not empty.
+    /// The node id that the volume's plugin reported on it. Not empty.
     pub csi_node_id: Option<String>,
 }
 
-/// What of a volume a step or a failure is about.
+/// The part of a volume that a step or a failure is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// Itself.
+    /// The volume itself.
     Volume,
     /// Its publication to this node.
     Node(Name),
-    /// A node of the plugin that it is published to though no record says so.
+    /// A node id to which the plugin has it published, and which no record holds.
     Stray(String),
-    /// What is left at the backend of a volume whose record is gone. One of its name may be there by now.
+    /// What a volume whose record is gone left at the backend. Another volume may have the name by now.
     Orphaned,
 }
 
-/// What a comparison with the plugin's own list found. Nothing, as a rule.
+/// How the plugin's list of volumes differs from the records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// Published by the record, not by the plugin.
+    /// Nodes to which the volume is published by its records alone.
     pub lost: BTreeSet<Name>,
-    /// Published by the plugin, by no record.
+    /// Node ids to which it is published by the plugin's list alone.
     pub strays: BTreeSet<String>,
 }
 
-/// Everything that decides about one volume.
+/// Everything that the plan of one volume depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
     /// Its record.
     pub volume: &'a Volume,
     /// Its publications, by node.
     pub publications: &'a BTreeMap<Name, Publication>,
-    /// The nodes of publications that are there and cannot be read: what they say is unknown.
+    /// The nodes of publications that exist and cannot be read: what they say is unknown.
     pub unreadable: &'a BTreeSet<Name>,
-    /// The nodes of those that exist.
+    /// The nodes of its publications, as far as they exist.
     pub nodes: &'a BTreeMap<Name, Node>,
     /// Its plugin.
     pub plugin: Plugin,
-    /// What failed, and is not to be tried now.
+    /// Targets that failed and are not tried now.
     pub resting: &'a BTreeSet<Target>,
-    /// What is to be mended.
+    /// Drift to mend.
     pub drift: &'a Drift,
+}
+
+/// Why something that is wanted cannot be done now: a stable word of conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitReason {
+    /// The plugin may have created the volume, and no longer creates volumes.
+    CreateUnsupported,
+    /// The plugin created the volume and no longer deletes volumes.
+    DeleteUnsupported,
+    /// The volume can be expanded only while it is published nowhere.
+    ExpandOffline,
+    /// The plugin does not expand volumes, or did not create this one.
+    ExpandUnsupported,
+    /// The node reports no node id for the plugin.
+    NodeIDMissing,
+    /// The node has not confirmed that it no longer uses the volume.
+    NodeUnpublish,
+    /// Another node has a volume that only one node may have.
+    OtherNode,
+    /// The publication was made for an earlier volume of the same name.
+    OtherVolume,
+    /// The Plugin object does not exist.
+    PluginMissing,
+    /// A publication cannot be read, so that the volume may still be published.
+    PublicationMalformed,
+    /// The volume is still published.
+    Published,
+    /// The plugin published the volume and no longer unpublishes volumes.
+    UnpublishUnsupported,
+}
+
+impl WaitReason {
+    /// The reason of a condition.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CreateUnsupported => "CreateUnsupported",
+            Self::DeleteUnsupported => "DeleteUnsupported",
+            Self::ExpandOffline => "ExpandOffline",
+            Self::ExpandUnsupported => "ExpandUnsupported",
+            Self::NodeIDMissing => "NodeIDMissing",
+            Self::NodeUnpublish => "NodeUnpublish",
+            Self::OtherNode => "OtherNode",
+            Self::OtherVolume => "OtherVolume",
+            Self::PluginMissing => "PluginMissing",
+            Self::PublicationMalformed => "PublicationMalformed",
+            Self::Published => "Published",
+            Self::UnpublishUnsupported => "UnpublishUnsupported",
+        }
+    }
+
+    /// Whether a person has to act, so that it becomes a condition. The others end by what was asked for already.
+    pub fn is_fault(self) -> bool {
+        match self {
+            Self::CreateUnsupported
+            | Self::DeleteUnsupported
+            | Self::ExpandUnsupported
+            | Self::NodeIDMissing
+            | Self::OtherVolume
+            | Self::PluginMissing
+            | Self::PublicationMalformed
+            | Self::UnpublishUnsupported => true,
+            Self::ExpandOffline | Self::NodeUnpublish | Self::OtherNode | Self::Published => false,
+        }
+    }
 }
 
 /// Something that is wanted and cannot be done now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// What it is about.
+    /// What of the volume waits.
     pub target: Target,
-    /// For machines.
-    pub reason: &'static str,
-    /// For people.
+    /// Why.
+    pub reason: WaitReason,
+    /// Why, as a sentence with the names in it.
     pub message: String,
-    /// Whether somebody has to do something about it that is no ordinary step: then it becomes a condition.
-    pub is_fault: bool,
 }
 
-/// What follows.
+/// What the plan decides about one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The next step; none while there is nothing to do.
+    /// The next step, if there is anything to do now.
     pub step: Option<Step>,
-    /// What it waits for besides.
+    /// What cannot be done now.
     pub waits: Vec<Wait>,
 }
 
 impl Decision {
-    /// The first that is found; but what needs no plugin does not wait for one.
+    /// Keeps the first step found. A step that needs no plugin goes before connecting to one.
     fn choose(&mut self, step: Step) {
         match self.step {
             None | Some(Step::Connect) => self.step = Some(step),
@@ -129,34 +191,32 @@ impl Decision {
         }
     }
 
-    fn wait(&mut self, target: &Target, reason: &'static str, message: impl Into<String>, is_fault: bool) {
+    fn wait(&mut self, target: &Target, reason: WaitReason, message: impl Into<String>) {
         self.waits.push(Wait {
             target: target.clone(),
             reason,
             message: message.into(),
-            is_fault,
         });
     }
 }
 
-/// What stands about a volume at the backend.
-fn status_of(volume: &Volume) -> VolumeStatus {
-    volume.status.clone().unwrap_or_default()
+impl Observed<'_> {
+    fn status(&self) -> VolumeStatus {
+        self.volume.status.clone().unwrap_or_default()
+    }
 }
 
-/// The next step of a volume, and what it waits for.
+/// Plans the next step of a volume, and says what it waits for.
 pub fn plan(observed: &Observed<'_>) -> Decision {
     let mut decision = Decision::default();
-    let status = status_of(observed.volume);
-    let marked = observed.volume.is_marked();
-    publications::plan_ends(observed, &status, marked, &mut decision);
-    let created = !status.volume_id.is_empty();
-    if !created {
-        plan_creation(observed, &status, marked, &mut decision);
+    let status = observed.status();
+    publications::plan_ends(observed, &status, &mut decision);
+    if status.volume_id.is_empty() {
+        plan_creation(observed, &status, &mut decision);
         return decision;
     }
     plan_strays(observed, &status, &mut decision);
-    if marked {
+    if observed.volume.is_marked() {
         plan_deletion(observed, &status, &mut decision);
     } else {
         publications::plan_beginnings(observed, &mut decision);
@@ -165,7 +225,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     decision
 }
 
-/// What the plugin offers, or `None` with the reason to wait. `Connect` is a step of the volume that needs it.
+/// What the plugin offers. `None` if that is unknown: then the decision says so.
 fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> Option<Offers> {
     match observed.plugin {
         Plugin::Offers(offers) => Some(offers),
@@ -175,34 +235,34 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
         }
         Plugin::Missing => {
             let message = format!("plugin {} does not exist", driver(observed.volume));
-            decision.wait(target, "PluginMissing", message, true);
+            decision.wait(target, WaitReason::PluginMissing, message);
             None
         }
     }
 }
 
-fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, marked: bool, decision: &mut Decision) {
+fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     let target = Target::Volume;
-    // While this stands, the backend may hold a volume.
+    // While the intent stands, the backend may hold a volume.
     let attempted = status.create.as_ref().is_some_and(|create| !create.refused);
     if observed.resting.contains(&target) {
         return;
     }
-    if marked && !attempted {
-        if observed.publications.is_empty() && may_be_unpublished(observed, decision) {
-            decision.choose(Step::Drop);
+    if observed.volume.is_marked() && !attempted {
+        if observed.publications.is_empty() && is_surely_unpublished(observed, decision) {
+            decision.choose(Step::DeleteRecord);
         }
         return;
     }
     match offers(observed, &target, decision) {
         None => {}
-        // Also one that is to be deleted: without its id it cannot be, and a repeat finds it (INV-6).
+        // Also for a volume that is marked for deletion: it cannot be deleted without its id, and repeating the call
+        // finds it (INV-6).
         Some(offers) if offers.create => decision.choose(Step::Create),
         Some(_) if attempted => decision.wait(
             &target,
-            "CreateUnsupported",
-            "the plugin was asked to create it, maybe has, and no longer creates volumes",
-            true,
+            WaitReason::CreateUnsupported,
+            "the plugin may have created the volume, and no longer creates volumes",
         ),
         Some(_) => decision.choose(Step::TakeName),
     }
@@ -211,11 +271,9 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, marked: bool, d
 fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     for csi_node_id in &observed.drift.strays {
         let target = Target::Stray(csi_node_id.clone());
-        let recorded = observed.publications.values().any(|publication| {
-            let stored = publication.status.as_ref();
-            stored.is_some_and(|stored| stored.csi_node_id == *csi_node_id)
-        });
-        if recorded || csi_node_id.is_empty() || status.r#static || observed.resting.contains(&target) {
+        let mut publications = observed.publications.values();
+        let is_recorded = publications.any(|publication| stored_node_id(publication) == csi_node_id);
+        if is_recorded || csi_node_id.is_empty() || status.r#static || observed.resting.contains(&target) {
             continue;
         }
         if offers(observed, &target, decision).is_some_and(|offers| offers.publish) {
@@ -230,15 +288,15 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
     let target = Target::Volume;
     if !observed.publications.is_empty() {
         let nodes: Vec<&str> = observed.publications.keys().map(Name::as_str).collect();
-        let message = format!("it is published to {}", nodes.join(", "));
-        decision.wait(&target, "Published", message, false);
+        let message = format!("the volume is published to {}", nodes.join(", "));
+        decision.wait(&target, WaitReason::Published, message);
         return;
     }
-    if observed.resting.contains(&target) || !may_be_unpublished(observed, decision) {
+    if observed.resting.contains(&target) || !is_surely_unpublished(observed, decision) {
         return;
     }
     if status.r#static {
-        decision.choose(Step::Drop);
+        decision.choose(Step::DeleteRecord);
         return;
     }
     match offers(observed, &target, decision) {
@@ -246,61 +304,60 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
         Some(offers) if offers.create => decision.choose(Step::Delete),
         Some(_) => decision.wait(
             &target,
-            "DeleteUnsupported",
-            "the plugin created it and no longer deletes volumes",
-            true,
+            WaitReason::DeleteUnsupported,
+            "the plugin created the volume and no longer deletes volumes",
         ),
     }
 }
 
-/// Whether nothing speaks for a publication that cannot be read. Where one is there, the volume stays.
-fn may_be_unpublished(observed: &Observed<'_>, decision: &mut Decision) -> bool {
+/// Whether no publication is unreadable. A publication that cannot be read holds its volume.
+fn is_surely_unpublished(observed: &Observed<'_>, decision: &mut Decision) -> bool {
     let Some(node) = observed.unreadable.first() else {
         return true;
     };
-    let message = format!("its publication to node {node} cannot be read");
-    decision.wait(&Target::Volume, "PublicationMalformed", message, true);
+    let message = format!("the publication to node {node} cannot be read");
+    decision.wait(&Target::Volume, WaitReason::PublicationMalformed, message);
     false
 }
 
 fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     let target = Target::Volume;
     let has = status.capacity_bytes.max(status.fulfilled_bytes);
-    // A volume that its plugin does not create has the capacity that it has.
     if required_bytes(observed.volume) <= has || observed.resting.contains(&target) {
         return;
     }
-    let unsupported = "the plugin does not make volumes larger";
-    if status.r#static {
-        decision.wait(&target, "ExpandUnsupported", unsupported, true);
-        return;
-    }
-    match offers(observed, &target, decision) {
-        None => {}
-        Some(offers) if !offers.expand => {
-            decision.wait(&target, "ExpandUnsupported", unsupported, true);
-        }
-        Some(offers) if offers.expand_offline_only && !observed.publications.is_empty() => {
-            let message = "it grows once it is published nowhere: the plugin does it only then";
-            decision.wait(&target, "ExpandOffline", message, false);
-        }
-        Some(_) => decision.choose(Step::Expand),
+    // The capacity of a volume that its plugin did not create is fixed.
+    let offers = match status.r#static {
+        true => Offers::default(),
+        false => match offers(observed, &target, decision) {
+            Some(offers) => offers,
+            None => return,
+        },
+    };
+    if !offers.expand {
+        let message = "the plugin does not expand the volume";
+        decision.wait(&target, WaitReason::ExpandUnsupported, message);
+    } else if offers.expand_offline_only && !observed.publications.is_empty() {
+        let message = "the plugin expands the volume only while it is published nowhere";
+        decision.wait(&target, WaitReason::ExpandOffline, message);
+    } else {
+        decision.choose(Step::Expand);
     }
 }
 
-/// Whether only one node may have the volume.
-fn single_node(volume: &Volume) -> bool {
+/// Whether only one node at a time may have the volume.
+fn is_single_node(volume: &Volume) -> bool {
     let mode = volume.spec.as_ref().and_then(|spec| spec.access_mode.as_ref());
     mode.is_none_or(|mode| mode.scope() != Scope::MultiNode)
 }
 
-/// The node's id that a call was made with, or may have been.
+/// The node id that the volume was published with, or that a call may have used.
 fn stored_node_id(publication: &Publication) -> &str {
     let status = publication.status.as_ref();
     status.map_or("", |status| status.csi_node_id.as_str())
 }
 
-/// Whether the node may still have the volume.
+/// Whether the node may have the volume.
 fn is_held(publication: &Publication) -> bool {
     !stored_node_id(publication).is_empty()
         || matches!(state(publication), State::Published | State::PendingNodeUnpublish)

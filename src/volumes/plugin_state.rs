@@ -1,4 +1,5 @@
-//! One plugin as the controller holds it: its session, how many calls it takes, and which volumes wait for it.
+//! One plugin as the controller holds it: its session, the calls that it takes at a time, and the volumes that wait for
+//! it.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::plan;
+use super::plan::{self, WaitReason};
 use super::record::Blocked;
 use super::request::offers;
 use crate::csi::{self, Capabilities, Capability, Endpoint, NotReady, Plugins, Session};
@@ -14,58 +15,66 @@ use crate::proto;
 use crate::store::Name;
 use crate::store::object::{Malformed, plugin};
 
-/// Steps under way at once, besides those that are in a call: they write what comes before and after it, so that the
-/// plugin is never idle for etcd's sake.
+/// Operations in flight beside those that are in a call. They write the records before and after their calls, so that the
+/// plugin is never idle while etcd is asked.
 const BESIDE_CALLS: usize = 48;
 
-/// What is known of a plugin.
+/// Why a plugin cannot be connected to.
+enum Unusable {
+    /// The Plugin object does not exist.
+    Missing,
+    /// It exists and cannot be read.
+    Malformed(String),
+}
+
+/// What the controller holds of a plugin.
 pub struct PluginState {
-    plugin: Result<csi::Plugin, Blocked>,
+    plugin: Result<csi::Plugin, Unusable>,
     concurrency: usize,
     session: Option<Arc<Session>>,
-    /// What the last session said of it.
-    said: Option<(String, Capabilities)>,
-    /// Tells the outcome of connecting to what the plugin was from that to what it is.
+    /// Version and capabilities in the last session.
+    last_offer: Option<(String, Capabilities)>,
+    /// Incremented when the Plugin record changes; results of older connection attempts and lists are ignored.
     pub generation: u64,
-    /// Whether somebody waits for it to be ready.
-    pub connecting: bool,
-    /// Why it is not.
+    /// A connection attempt is under way.
+    pub is_connecting: bool,
+    /// Why the last connection attempt failed, if it did.
     pub not_ready: Option<NotReady>,
-    /// Calls at a time.
+    /// One permit a call.
     pub permits: Arc<Semaphore>,
-    /// Volumes with a step to take, the longest waiting first.
+    /// Volumes whose next operation waits for room, the longest waiting first.
     pub queue: VecDeque<Name>,
-    /// Steps under way.
+    /// Operations in flight.
     pub running: usize,
-    /// Volumes that wait for it to be ready.
+    /// Volumes that wait for a session.
     pub parked: HashSet<Name>,
-    /// When its volumes are compared with its own list.
+    /// When the plugin's list of volumes is next compared with the records.
     pub compare_at: Instant,
-    /// Whether that is under way.
-    pub comparing: bool,
+    /// The list is being read.
+    pub is_comparing: bool,
 }
 
 impl PluginState {
-    /// Of a plugin that nothing is known of yet.
+    /// A plugin whose record was not read yet.
     pub fn new(compare_at: Instant) -> Self {
         Self {
-            plugin: Err(missing()),
+            plugin: Err(Unusable::Missing),
             concurrency: 0,
             session: None,
-            said: None,
+            last_offer: None,
             generation: 0,
-            connecting: false,
+            is_connecting: false,
             not_ready: None,
             permits: Arc::new(Semaphore::new(1)),
             queue: VecDeque::new(),
             running: 0,
             parked: HashSet::new(),
             compare_at,
-            comparing: false,
+            is_comparing: false,
         }
     }
 
-    /// Takes over its record. Steps that are under way end with what they began with.
+    /// Takes over the plugin's record, `None` if there is none. Operations in flight end with what they began with.
     pub fn configure(
         &mut self,
         name: &Name,
@@ -74,43 +83,46 @@ impl PluginState {
     ) {
         self.generation += 1;
         self.session = None;
-        self.said = None;
-        self.connecting = false;
+        self.last_offer = None;
+        self.is_connecting = false;
         self.not_ready = None;
-        self.comparing = false;
-        // All of its volumes are looked at anew.
+        self.is_comparing = false;
+        // The change of the record wakes all volumes of the plugin.
         self.parked.clear();
+        if let Some(Ok(record)) = record {
+            self.set_concurrency(plugin::concurrency(record));
+        }
         self.plugin = match record {
-            None => Err(missing()),
-            Some(Err(malformed)) => Err(Blocked {
-                reason: "PluginMalformed".to_owned(),
-                message: format!("plugin {name} cannot be read: {malformed}"),
-            }),
-            Some(Ok(record)) => {
-                let concurrency = usize::try_from(plugin::concurrency(record)).unwrap_or(1);
-                // Calls that are under way go on counting.
-                if concurrency != self.concurrency {
-                    self.concurrency = concurrency;
-                    self.permits = Arc::new(Semaphore::new(concurrency));
-                }
-                match plugin::endpoint(record).parse::<Endpoint>() {
-                    Ok(endpoint) => Ok(plugins.plugin(name.as_str(), &endpoint, plugin::timeout(record))),
-                    Err(why) => Err(Blocked {
-                        reason: "PluginMalformed".to_owned(),
-                        message: format!("the endpoint of plugin {name} cannot be read: {why}"),
-                    }),
-                }
+            None => Err(Unusable::Missing),
+            Some(Err(malformed)) => {
+                let message = format!("plugin {name} cannot be read: {malformed}");
+                Err(Unusable::Malformed(message))
             }
+            Some(Ok(record)) => match plugin::endpoint(record).parse::<Endpoint>() {
+                Ok(endpoint) => Ok(plugins.plugin(name.as_str(), &endpoint, plugin::timeout(record))),
+                Err(error) => {
+                    let message = format!("the endpoint of plugin {name} cannot be read: {error}");
+                    Err(Unusable::Malformed(message))
+                }
+            },
         };
     }
 
-    /// How to connect to it, where that is possible.
+    /// Calls in flight keep their permits, and count, unless the number changes.
+    fn set_concurrency(&mut self, concurrency: u32) {
+        let concurrency = usize::try_from(concurrency).unwrap_or(1);
+        if concurrency != self.concurrency {
+            self.concurrency = concurrency;
+            self.permits = Arc::new(Semaphore::new(concurrency));
+        }
+    }
+
+    /// The plugin to connect to, if its record says where it is.
     pub fn plugin(&self) -> Option<csi::Plugin> {
         self.plugin.as_ref().ok().cloned()
     }
 
-    /// The session in use, unless its connection has ended: what it offered then says nothing about what it offers
-    /// after.
+    /// The current session. None once its connection has ended: the plugin may offer something else in the next one.
     pub fn session(&mut self) -> Option<Arc<Session>> {
         if self.session.as_ref().is_some_and(|session| session.has_ended()) {
             self.session = None;
@@ -118,47 +130,53 @@ impl PluginState {
         self.session.clone()
     }
 
-    /// It is ready. Whether it is another than on the session before, as far as it says.
-    pub fn ready(&mut self, session: Arc<Session>) -> bool {
-        let said = (session.version().to_owned(), session.capabilities().clone());
+    /// Takes over a new session. True if the plugin has another version, or other capabilities, than in the last one.
+    pub fn connected(&mut self, session: Arc<Session>) -> bool {
+        let offer = (session.version().to_owned(), session.capabilities().clone());
         self.session = Some(session);
         self.not_ready = None;
-        let is_another = self.said.as_ref() != Some(&said);
-        self.said = Some(said);
-        is_another
+        let is_changed = self.last_offer.as_ref() != Some(&offer);
+        self.last_offer = Some(offer);
+        is_changed
     }
 
-    /// What a plan needs to know of it.
-    pub fn known(&mut self) -> plan::Plugin {
+    /// What a plan needs to know of the plugin.
+    pub fn observe(&mut self) -> plan::Plugin {
         let session = self.session();
         match (&self.plugin, session) {
-            // One that cannot be read is there, and may be mended: nothing follows from it.
-            (Err(blocked), _) if blocked.reason != MISSING => plan::Plugin::Unknown,
-            (Err(_), _) => plan::Plugin::Missing,
-            (Ok(_), None) => plan::Plugin::Unknown,
+            (Err(Unusable::Missing), _) => plan::Plugin::Missing,
+            // The object exists and may be mended: nothing follows from what it says now.
+            (Err(Unusable::Malformed(_)), _) | (Ok(_), None) => plan::Plugin::Unknown,
             (Ok(_), Some(session)) => plan::Plugin::Offers(offers(session.capabilities())),
         }
     }
 
-    /// Why a volume that waits for it does.
+    /// Why volumes wait for a session.
     pub fn blocked(&self) -> Option<Blocked> {
-        if let Err(blocked) = &self.plugin {
-            return Some(blocked.clone());
-        }
-        let not_ready = self.not_ready.as_ref()?;
+        let (reason, message) = match &self.plugin {
+            Err(Unusable::Missing) => {
+                let reason = WaitReason::PluginMissing.as_str();
+                (reason, "the plugin does not exist".to_owned())
+            }
+            Err(Unusable::Malformed(message)) => ("PluginMalformed", message.clone()),
+            Ok(_) => {
+                let not_ready = self.not_ready.as_ref()?;
+                (not_ready.reason(), not_ready.to_string())
+            }
+        };
         Some(Blocked {
-            reason: not_ready.reason().to_owned(),
-            message: not_ready.to_string(),
+            reason: reason.to_owned(),
+            message,
         })
     }
 
-    /// Whether one more step may be begun.
+    /// Whether one more operation may begin.
     pub fn has_room(&self) -> bool {
         self.running < self.concurrency + BESIDE_CALLS
     }
 
-    /// The session, where the plugin tells which nodes its volumes are published to.
-    pub fn comparable(&mut self) -> Option<Arc<Session>> {
+    /// The session, if the plugin lists its volumes with the nodes that they are published to.
+    pub fn listing_session(&mut self) -> Option<Arc<Session>> {
         let lists = |session: &Arc<Session>| {
             let offers = |capability| session.offers(capability);
             offers(Capability::ListVolumes) && offers(Capability::ListPublishedNodes)
@@ -166,18 +184,9 @@ impl PluginState {
         self.session().filter(lists)
     }
 
-    /// Whether anything hangs on it.
+    /// Whether no operation, volume or list depends on this state.
     pub fn is_idle(&self) -> bool {
-        self.running == 0 && self.queue.is_empty() && self.parked.is_empty() && !self.comparing
-    }
-}
-
-const MISSING: &str = "PluginMissing";
-
-fn missing() -> Blocked {
-    Blocked {
-        reason: MISSING.to_owned(),
-        message: "the plugin does not exist".to_owned(),
+        self.running == 0 && self.queue.is_empty() && self.parked.is_empty() && !self.is_comparing
     }
 }
 
@@ -202,31 +211,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plugin_that_is_missing_is_told_from_one_that_cannot_be_read_and_one_that_was_not_asked() {
+    async fn a_missing_plugin_an_unreadable_one_and_one_without_a_session_are_three_things() {
         let plugins = Plugins::new(Metrics::new("test"));
         let mut state = PluginState::new(Instant::now());
         state.configure(&name(), None, &plugins);
-        assert_eq!(state.known(), plan::Plugin::Missing);
+        assert_eq!(state.observe(), plan::Plugin::Missing);
         assert_eq!(state.blocked().unwrap().reason, "PluginMissing");
         state.configure(&name(), Some(&record("nowhere", 1)), &plugins);
-        assert_eq!(state.known(), plan::Plugin::Unknown, "it is there");
+        assert_eq!(state.observe(), plan::Plugin::Unknown, "the object exists");
         assert_eq!(state.blocked().unwrap().reason, "PluginMalformed");
         assert!(state.plugin().is_none());
         state.configure(&name(), Some(&record("unix:///s", 1)), &plugins);
-        assert_eq!(state.known(), plan::Plugin::Unknown);
+        assert_eq!(state.observe(), plan::Plugin::Unknown);
         assert!(state.blocked().is_none() && state.plugin().is_some());
         let endpoint = "unix:///s".parse().unwrap();
         state.not_ready = Some(NotReady::Starting { endpoint });
         assert_eq!(state.blocked().unwrap().reason, "PluginStarting");
     }
 
-    /// INV-6: as many calls at a time as its record says, also while that is written again.
+    /// INV-6: as many calls at a time as the record says, also while the record is written again.
     #[tokio::test]
-    async fn calls_under_way_go_on_counting_when_the_record_changes_in_something_else() {
+    async fn calls_in_flight_go_on_counting_when_the_record_changes_in_something_else() {
         let plugins = Plugins::new(Metrics::new("test"));
         let mut state = PluginState::new(Instant::now());
         state.configure(&name(), Some(&record("unix:///s", 2)), &plugins);
-        let _under_way = state.permits.clone().acquire_owned().await.unwrap();
+        let _in_flight = state.permits.clone().acquire_owned().await.unwrap();
         state.parked.insert(name());
         let before = state.generation;
         state.configure(&name(), Some(&record("unix:///other", 2)), &plugins);
@@ -237,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_is_room_for_the_calls_and_for_what_is_written_beside_them() {
+    async fn there_is_room_for_the_calls_and_for_the_writes_beside_them() {
         let plugins = Plugins::new(Metrics::new("test"));
         let mut state = PluginState::new(Instant::now());
         state.configure(&name(), Some(&record("unix:///s", 3)), &plugins);
@@ -248,6 +257,6 @@ mod tests {
         assert!(!state.has_room());
         state.running = 0;
         state.queue.push_back(name());
-        assert!(!state.is_idle(), "somebody waits");
+        assert!(!state.is_idle(), "a volume waits");
     }
 }

@@ -1,5 +1,7 @@
-//! What a step writes into the records. Pure: a record in, a record out; what is not named stays as it is, so that a
-//! request that came in meanwhile is never overwritten.
+//! What a step writes into the records. Pure: a record in, a record out. A function changes only the fields that it
+//! names, so that a request that came in meanwhile is never overwritten.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
@@ -11,40 +13,40 @@ use crate::store::object::publication::state;
 use crate::store::object::time;
 use crate::store::object::volume::required_bytes;
 
-/// The one condition that volumes and publications have: something that is wanted does not work.
+/// The condition of volumes and publications that something wanted cannot be done.
 pub const BLOCKED: &str = "Blocked";
 
-/// That the plugin does not create the volume.
+/// The condition of a volume that its plugin did not create.
 const STATIC: &str = "Static";
 
-/// Why something does not work.
+/// Reason and message of the `Blocked` condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// For machines.
+    /// One stable word in CamelCase.
     pub reason: String,
-    /// For people.
+    /// A sentence that names what is in the way.
     pub message: String,
 }
 
-/// A volume as its plugin described it.
+/// A created volume, as its plugin described it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Created {
-    /// Not empty.
+    /// The plugin's id of the volume. Not empty.
     pub volume_id: String,
     /// 0 if the plugin did not say.
     pub capacity_bytes: i64,
-    /// To be handed back with every publication.
-    pub context: std::collections::BTreeMap<String, String>,
-    /// From where it is within reach.
+    /// The plugin gets it back with every publication.
+    pub context: BTreeMap<String, String>,
+    /// The places that can reach the volume; none for every place.
     pub topology: Vec<Topology>,
 }
 
-/// What blocks, by the conditions.
+/// The `Blocked` condition, if it is true.
 pub fn blocked(conditions: &[Condition]) -> Option<&Condition> {
     condition::find(conditions, BLOCKED).filter(|blocked| blocked.status() == Status::True)
 }
 
-/// Sets or clears the condition. Whether anything changed.
+/// Sets the `Blocked` condition, or clears it for a `why` of `None`. True if anything changed.
 pub fn set_blocked(
     conditions: &mut Vec<Condition>,
     why: Option<&Blocked>,
@@ -76,7 +78,7 @@ fn status_of(volume: &mut Volume) -> &mut VolumeStatus {
     volume.status.get_or_insert_default()
 }
 
-/// The intent to create: it stands from now on. `None` if it stands already; it is repeated with what it was then.
+/// The intent to create. `None` if it stands already: the call is then repeated with the capacity of the intent.
 pub fn intend_create(volume: &Volume, term: i64, now: Timestamp) -> Option<Volume> {
     let stands = volume.status.as_ref().and_then(|status| status.create.as_ref());
     if stands.is_some_and(|create| !create.refused) {
@@ -93,7 +95,7 @@ pub fn intend_create(volume: &Volume, term: i64, now: Timestamp) -> Option<Volum
     Some(volume)
 }
 
-/// The plugin created it.
+/// The volume after its creation.
 pub fn created(volume: &Volume, created: Created) -> Volume {
     let mut volume = volume.clone();
     let status = status_of(&mut volume);
@@ -103,11 +105,11 @@ pub fn created(volume: &Volume, created: Created) -> Volume {
     status.capacity_bytes = created.capacity_bytes;
     status.context = created.context;
     status.topology = created.topology;
-    set_blocked(&mut status.conditions, None, 0, Timestamp::UNIX_EPOCH);
+    condition::clear(&mut status.conditions, BLOCKED);
     volume
 }
 
-/// The plugin's answer says that it does not exist and never will, as it was asked for.
+/// The volume after the plugin refused to create it, which proves that it is not at the backend.
 pub fn create_refused(volume: &Volume) -> Volume {
     let mut volume = volume.clone();
     if let Some(create) = &mut status_of(&mut volume).create {
@@ -116,7 +118,7 @@ pub fn create_refused(volume: &Volume) -> Volume {
     volume
 }
 
-/// The plugin creates no volumes.
+/// The volume of a plugin that creates none: its name becomes its id.
 pub fn name_taken(volume: &Volume, now: Timestamp) -> Volume {
     let mut volume = volume.clone();
     let name = volume
@@ -127,7 +129,7 @@ pub fn name_taken(volume: &Volume, now: Timestamp) -> Volume {
     let status = status_of(&mut volume);
     status.volume_id = name;
     status.r#static = true;
-    // What it has is not known; it was not asked for.
+    // The capacity that it has is unknown. Nothing is expanded until more is required.
     status.fulfilled_bytes = fulfilled;
     let why = Blocked {
         reason: "NotCreatedByPlugin".to_owned(),
@@ -135,18 +137,18 @@ pub fn name_taken(volume: &Volume, now: Timestamp) -> Volume {
             "the plugin creates no volumes; the volume's id is its name, and it is not deleted at the backend"
                 .to_owned(),
     };
-    set_blocked(&mut status.conditions, None, 0, now);
+    condition::clear(&mut status.conditions, BLOCKED);
     set_condition(&mut status.conditions, STATIC, &why, generation, now);
     volume
 }
 
-/// The plugin made it larger. `asked` is what it was asked for.
+/// The volume after its expansion. `asked` is the capacity of the request, in bytes.
 pub fn expanded(volume: &Volume, asked: i64, capacity_bytes: i64) -> Volume {
     let mut volume = volume.clone();
     let status = status_of(&mut volume);
     status.capacity_bytes = capacity_bytes.max(status.capacity_bytes);
     status.fulfilled_bytes = asked.max(status.fulfilled_bytes);
-    set_blocked(&mut status.conditions, None, 0, Timestamp::UNIX_EPOCH);
+    condition::clear(&mut status.conditions, BLOCKED);
     volume
 }
 
@@ -163,14 +165,14 @@ pub fn intend_delete(volume: &Volume) -> Option<Volume> {
     })
 }
 
-/// The volume with this fault, or without one. `None` if nothing changes.
+/// The volume with its `Blocked` condition set or cleared. `None` if nothing changes.
 pub fn volume_blocked(volume: &Volume, why: Option<&Blocked>, now: Timestamp) -> Option<Volume> {
     let mut after = volume.clone();
     let generation = generation_of(&after);
     set_blocked(&mut status_of(&mut after).conditions, why, generation, now).then_some(after)
 }
 
-/// The intent to publish: from now on the node may have it, under this id. `None` if it stands already.
+/// The intent to publish: from now on the node may have the volume, under this id. `None` if it stands already.
 pub fn intend_publish(publication: &Publication, csi_node_id: &str) -> Option<Publication> {
     let stored = publication.status.as_ref();
     if stored.is_some_and(|stored| stored.csi_node_id == csi_node_id) {
@@ -181,23 +183,20 @@ pub fn intend_publish(publication: &Publication, csi_node_id: &str) -> Option<Pu
     Some(publication)
 }
 
-/// It is published. Where it was asked for its end meanwhile, that stays.
-pub fn published(
-    publication: &Publication,
-    context: std::collections::BTreeMap<String, String>,
-) -> Publication {
+/// The publication after the volume was published. A request meanwhile to unpublish it stands.
+pub fn published(publication: &Publication, context: BTreeMap<String, String>) -> Publication {
     let mut publication = publication.clone();
-    let wanted = state(&publication) == State::PendingPublish;
+    let is_wanted = state(&publication) == State::PendingPublish;
     let status = publication.status.get_or_insert_default();
     status.publish_context = context;
-    if wanted {
+    if is_wanted {
         status.set_state(State::Published);
     }
-    set_blocked(&mut status.conditions, None, 0, Timestamp::UNIX_EPOCH);
+    condition::clear(&mut status.conditions, BLOCKED);
     publication
 }
 
-/// It is to end without its node's consent.
+/// The publication on its way to its end without its node's confirmation; `again` starts it over then.
 pub fn detached(publication: &Publication, again: bool) -> Publication {
     let mut publication = publication.clone();
     if again {
@@ -210,11 +209,11 @@ pub fn detached(publication: &Publication, again: bool) -> Publication {
     publication
 }
 
-/// Nothing is published there any more: what remains of the record, if it was asked for again. `node` is the uid of the
-/// node as it is now, if it is there and in service.
-pub fn ended(publication: &Publication, node: Option<&str>, marked: bool) -> Option<Publication> {
+/// What a publication becomes once nothing of it is left at the backend: `None` deletes the record. It starts over if
+/// that was asked for and may be: `restart` is the node's uid where it may.
+pub fn ended(publication: &Publication, restart: Option<&str>) -> Option<Publication> {
     let again = publication.spec.as_ref().is_some_and(|spec| spec.again);
-    let node = node.filter(|_| again && !marked)?;
+    let node = restart.filter(|_| again)?;
     let mut publication = publication.clone();
     let spec = publication.spec.get_or_insert_default();
     spec.again = false;
@@ -223,11 +222,11 @@ pub fn ended(publication: &Publication, node: Option<&str>, marked: bool) -> Opt
     status.set_state(State::PendingPublish);
     status.csi_node_id.clear();
     status.publish_context.clear();
-    set_blocked(&mut status.conditions, None, 0, Timestamp::UNIX_EPOCH);
+    condition::clear(&mut status.conditions, BLOCKED);
     Some(publication)
 }
 
-/// The publication with this fault, or without one. `None` if nothing changes.
+/// The publication with its `Blocked` condition set or cleared. `None` if nothing changes.
 pub fn publication_blocked(
     publication: &Publication,
     why: Option<&Blocked>,

@@ -1,4 +1,4 @@
-//! From a volume's record to what its plugin is asked. Pure.
+//! From a volume's record to requests to its plugin. Pure.
 
 use std::num::NonZeroU64;
 
@@ -14,7 +14,7 @@ use super::plan::Offers;
 use super::record::Created;
 use crate::csi::{Capabilities, Capability};
 
-/// What of a plugin's capabilities decides.
+/// The capabilities that the plan depends on.
 pub fn offers(capabilities: &Capabilities) -> Offers {
     let controller = capabilities.offers(Capability::ControllerService);
     let has = |capability| controller && capabilities.offers(capability);
@@ -49,12 +49,12 @@ fn capability(volume: &Volume) -> VolumeCapability {
     }
 }
 
-/// Scope and sharing in the words of CSI.
+/// Scope and sharing as an access mode of CSI.
 fn access_mode(scope: Scope, sharing: Sharing) -> AccessMode {
     match (scope, sharing) {
         (Scope::MultiNode, Sharing::ReadOnly) => AccessMode::MultiNodeReaderOnly,
         (Scope::MultiNode, Sharing::OneWriter) => AccessMode::MultiNodeSingleWriter,
-        // Several nodes and no sharing is refused at creation.
+        // `apply` refuses several nodes without sharing.
         (Scope::MultiNode, Sharing::All | Sharing::None | Sharing::Unspecified) => {
             AccessMode::MultiNodeMultiWriter
         }
@@ -79,10 +79,10 @@ fn places(list: &[proto::Topology]) -> Vec<Context> {
     list.iter().map(|place| place.segments.clone()).collect()
 }
 
-/// CreateVolume, with the capacity of its intent: a repeat is the same.
+/// CreateVolume, with the capacity of its intent, so that a repeated call is the same.
 ///
 /// # Errors
-/// [`Empty`] for a record without a uid, which none is.
+/// [`Empty`] for a record without a uid, which `decode` rejects.
 pub fn create(volume: &Volume) -> Result<CreateVolume, Empty> {
     let spec = spec_of(volume);
     let intent = volume.status.as_ref().and_then(|status| status.create);
@@ -100,7 +100,7 @@ pub fn create(volume: &Volume) -> Result<CreateVolume, Empty> {
     })
 }
 
-/// What the record takes over of a volume that was created.
+/// What the record takes over from the answer to CreateVolume.
 pub fn created(answer: CreatedVolume) -> Created {
     let places = answer.accessible_from.into_iter();
     Created {
@@ -111,15 +111,15 @@ pub fn created(answer: CreatedVolume) -> Created {
     }
 }
 
-/// As it is stored.
+/// A capacity as it is stored; beyond 8 EiB it saturates.
 pub fn to_bytes(bytes: NonZeroU64) -> i64 {
     i64::try_from(bytes.get()).unwrap_or(i64::MAX)
 }
 
-/// The id that the plugin gave the volume.
+/// The plugin's id of the volume.
 ///
 /// # Errors
-/// [`Empty`] before it has one.
+/// [`Empty`] before it is created.
 pub fn volume_id(volume: &Volume) -> Result<VolumeId, Empty> {
     VolumeId::new(
         volume
@@ -132,7 +132,7 @@ pub fn volume_id(volume: &Volume) -> Result<VolumeId, Empty> {
 /// ControllerPublishVolume.
 ///
 /// # Errors
-/// [`Empty`] for an empty id, which no step has.
+/// [`Empty`] for an empty id, which no step carries.
 pub fn publish(
     volume: &Volume,
     publication: &Publication,
@@ -150,7 +150,7 @@ pub fn publish(
     })
 }
 
-/// ControllerExpandVolume, to what is asked for now.
+/// ControllerExpandVolume, to the capacity that the spec requires now.
 ///
 /// # Errors
 /// [`Empty`] before the volume has an id.

@@ -1,5 +1,4 @@
-//! The calls that move volumes, with everything that they carry, and what becomes of them when the plugin does not
-//! play along.
+//! The calls about volumes: what their requests carry, and what follows when the plugin fails, hangs or dies.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,7 +25,7 @@ async fn a_mount_volume_is_created_published_expanded_unpublished_and_deleted() 
     let stored = plugin.backend().volume(created.id.as_str()).unwrap().unwrap();
     assert_eq!((stored.name.as_str(), stored.block, stored.mode), ("a", false, 1));
     assert_eq!(stored.parameters, create("a").parameters);
-    // The same again is the same volume.
+    // A repeated call finds the same volume.
     assert_eq!(session.create_volume(&create("a"), &none).await.unwrap(), created);
 
     let mut request = publish(&created.id, "csi-n1");
@@ -100,7 +99,7 @@ async fn a_block_volume_of_many_nodes_is_published_to_many() {
 }
 
 #[tokio::test]
-async fn a_topology_is_passed_on_and_refused_where_it_means_nothing() {
+async fn a_topology_is_sent_to_a_plugin_that_offers_topologies_and_refused_for_others() {
     let place = |zone: &str| Segments::from([("zone".to_owned(), zone.to_owned())]);
     let mut request = create("a");
     request.topology = Topology {
@@ -114,20 +113,16 @@ async fn a_topology_is_passed_on_and_refused_where_it_means_nothing() {
 
     let plugin = TestPlugin::start().await;
     let session = plugin.client(LONG).session().await.unwrap();
-    let failure = session
+    let error = session
         .create_volume(&request, &Secrets::none())
         .await
         .unwrap_err();
-    assert_eq!(failure.class(), Class::Final, "{failure}");
+    assert_eq!(error.class(), Class::Final, "{error}");
     assert!(
-        failure.message.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS"),
-        "{failure}"
+        error.message.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS"),
+        "{error}"
     );
-    assert_eq!(
-        plugin.calls_of("CreateVolume"),
-        [],
-        "what cannot be honoured is not asked for"
-    );
+    assert_eq!(plugin.calls_of("CreateVolume"), [], "no call is made");
 }
 
 #[tokio::test]
@@ -162,7 +157,7 @@ async fn all_pages_of_a_list_are_read() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_ends_at_its_limit_and_holds_up_no_other() {
+async fn a_call_that_hangs_ends_at_its_limit_and_delays_no_other() {
     let plugin = TestPlugin::start().await;
     let limit = Duration::from_secs(5);
     let session = plugin.client(limit).session().await.unwrap();
@@ -172,8 +167,8 @@ async fn a_call_that_hangs_ends_at_its_limit_and_holds_up_no_other() {
     let (stuck, none) = (create("stuck"), Secrets::none());
     let hanging = async {
         let begun = Instant::now();
-        let failure = session.create_volume(&stuck, &none).await.unwrap_err();
-        (failure, begun.elapsed())
+        let error = session.create_volume(&stuck, &none).await.unwrap_err();
+        (error, begun.elapsed())
     };
     let others = async {
         for number in 0..10 {
@@ -185,21 +180,21 @@ async fn a_call_that_hangs_ends_at_its_limit_and_holds_up_no_other() {
         Instant::now()
     };
     let begun = Instant::now();
-    let ((failure, waited), others_done) = futures::future::join(hanging, others).await;
+    let ((error, waited), others_done) = futures::future::join(hanging, others).await;
     assert_eq!(
-        (failure.code, failure.class()),
+        (error.code, error.class()),
         (Code::DeadlineExceeded, Class::Retry)
     );
     assert_eq!(
-        (failure.message.as_str(), failure.effect()),
+        (error.message.as_str(), error.effect()),
         ("no answer within 5s", Effect::Unknown)
     );
     assert!(waited >= limit && waited < limit + SOON, "{waited:?}");
     assert!(
         others_done - begun < waited,
-        "the others waited for the one that hangs"
+        "the others waited for the call that hangs"
     );
-    // The plugin is told that nobody waits any more.
+    // The end of the call is sent to the plugin.
     eventually(SOON, "the plugin sees the call end", async || {
         let calls = plugin.calls_of("CreateVolume");
         let stuck = calls.iter().find(|call| call.begun.volume == "vol-stuck");
@@ -211,14 +206,14 @@ async fn a_call_that_hangs_ends_at_its_limit_and_holds_up_no_other() {
     .await;
 }
 
-/// What the end of a term does to the calls that are under way (INV-3).
+/// As the end of a term drops the calls in flight (INV-3).
 #[tokio::test]
 async fn a_call_that_is_dropped_is_cancelled_at_the_plugin() {
     let plugin = TestPlugin::start().await;
     let session = plugin.client(LONG).session().await.unwrap();
     plugin.fault("CreateVolume", None, Happening::Hangs).await;
-    let under_way = async {
-        eventually(SOON, "the call is under way", async || {
+    let in_flight = async {
+        eventually(SOON, "the call is in flight", async || {
             same(plugin.calls_of("CreateVolume").len(), 1)
         })
         .await;
@@ -226,14 +221,14 @@ async fn a_call_that_is_dropped_is_cancelled_at_the_plugin() {
     let (request, none) = (create("a"), Secrets::none());
     tokio::select! {
         created = session.create_volume(&request, &none) => panic!("{created:?}"),
-        () = under_way => {}
+        () = in_flight => {}
     }
-    eventually(SOON, "the plugin sees it end", async || {
+    eventually(SOON, "the plugin sees the call end", async || {
         let calls = plugin.calls_of("CreateVolume");
         same(calls[0].code.clone(), Some("Canceled".to_owned()))
     })
     .await;
-    assert!(!session.has_ended(), "the connection is as good as before");
+    assert!(!session.has_ended(), "the connection goes on");
 }
 
 #[tokio::test]
@@ -241,23 +236,19 @@ async fn a_volume_whose_answer_was_lost_is_found_again_under_its_name() {
     let plugin = TestPlugin::start().await;
     let session = plugin.client(Duration::from_secs(5)).session().await.unwrap();
     plugin.fault("CreateVolume", 1, Happening::LosesReply).await;
-    let failure = session
+    let error = session
         .create_volume(&create("a"), &Secrets::none())
         .await
         .unwrap_err();
     assert_eq!(
-        (failure.code, failure.effect()),
+        (error.code, error.effect()),
         (Code::DeadlineExceeded, Effect::Unknown)
     );
-    assert_eq!(
-        plugin.backend().ids().unwrap().len(),
-        1,
-        "it was made all the same"
-    );
-    let found = eventually(SOON, "it is found again", async || {
-        // Until the plugin has seen that nobody waits for the first answer any more, it turns the second call away.
+    assert_eq!(plugin.backend().ids().unwrap().len(), 1, "it was created");
+    let found = eventually(SOON, "the volume is found", async || {
+        // The plugin rejects the second call until it has seen the end of the first.
         match session.create_volume(&create("a"), &Secrets::none()).await {
-            Err(failure) if failure.class() == Class::InProgress => Err(failure),
+            Err(error) if error.class() == Class::InProgress => Err(error),
             answer => Ok(answer.unwrap()),
         }
     })
@@ -273,11 +264,11 @@ async fn a_plugin_that_dies_of_a_call_fails_it_and_is_called_again_after_a_hands
         let client = plugin.client(LONG);
         let session = client.session().await.unwrap();
         plugin.fault("CreateVolume", 1, happens.clone()).await;
-        let failure = session
+        let error = session
             .create_volume(&create("a"), &Secrets::none())
             .await
             .unwrap_err();
-        assert_eq!(failure.class(), Class::Retry, "{happens:?}: {failure}");
+        assert_eq!(error.class(), Class::Retry, "{happens:?}: {error}");
         assert_eq!(plugin.backend().ids().unwrap().len(), made, "{happens:?}");
         let ended = timeout(LONG, plugin.process().unwrap().exited())
             .await
@@ -294,16 +285,16 @@ async fn a_plugin_that_dies_of_a_call_fails_it_and_is_called_again_after_a_hands
     }
 }
 
-/// The plugin turns a second call away, as real ones do; what follows is to wait (REQ-V-9).
+/// The plugin rejects a second call for a volume, as real ones do. The caller has to wait, not to give up.
 #[tokio::test]
-async fn a_second_call_for_a_volume_is_told_apart_from_a_fault() {
+async fn a_second_call_for_a_volume_is_in_progress_and_no_fault() {
     let plugin = TestPlugin::start().await;
     let session = plugin.client(LONG).session().await.unwrap();
     plugin.fault("CreateVolume", 1, Happening::Waits).await;
     let (request, none) = (create("a"), Secrets::none());
     let first = session.create_volume(&request, &none);
     let second = async {
-        eventually(SOON, "the first is under way", async || {
+        eventually(SOON, "the first call is in flight", async || {
             same(plugin.calls_of("CreateVolume").len(), 1)
         })
         .await;

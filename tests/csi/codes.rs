@@ -1,4 +1,4 @@
-//! Every gRPC code for every call, from a real plugin, against the table of what follows (REQ-V-9).
+//! Every gRPC code of every call, answered by a real plugin, against the table of what follows.
 
 use quorate::csi::class::classify;
 use quorate::csi::{
@@ -42,7 +42,7 @@ async fn call(session: &Session, method: Method) -> Result<(), CallError> {
             session.expand_volume(&expand, &none).await.map(drop)
         }
         Method::ListVolumes => session.list_volumes().await.map(drop),
-        other => panic!("{other} moves no volume"),
+        other => panic!("{other} is not about a volume"),
     }
 }
 
@@ -64,17 +64,17 @@ async fn every_code_of_every_call_arrives_with_its_class() {
             if classify(method, code) == Class::Done {
                 assert_eq!(outcome, Ok(()), "{what}");
             } else {
-                let failure = outcome.unwrap_err();
-                assert_eq!((failure.method, failure.code), (method, code), "{what}");
-                assert_eq!(failure.class(), classify(method, code), "{what}");
-                assert_eq!(failure.message, "for a reason", "{what}");
+                let error = outcome.unwrap_err();
+                assert_eq!((error.method, error.code), (method, code), "{what}");
+                assert_eq!(error.class(), classify(method, code), "{what}");
+                assert_eq!(error.message, "for a reason", "{what}");
             }
             assert!(!session.has_ended(), "{what} ended the connection");
             seen += 1;
         }
     }
     assert_eq!(seen, 96);
-    // The plugin really was asked, every time.
+    // Each call reached the plugin.
     let asked = plugin.calls().unwrap();
     let asked = asked
         .iter()
@@ -96,12 +96,12 @@ async fn no_code_in_a_handshake_makes_a_plugin_ready_or_lost_for_good() {
             let happens = Happening::Fails(answer(grpc_code::name(code), ""));
             plugin.fault(method.name(), 1, happens).await;
             match plugin.client(LONG).session().await.unwrap_err() {
-                NotReady::Handshake { failure, .. } => {
-                    assert_eq!((failure.method, failure.code), (method, code), "{what}");
+                NotReady::Handshake { error, .. } => {
+                    assert_eq!((error.method, error.code), (method, code), "{what}");
                     assert!(
-                        matches!(failure.class(), Class::Retry | Class::RetrySlowly),
+                        matches!(error.class(), Class::Retry | Class::RetrySlowly),
                         "{what}: {:?}",
-                        failure.class()
+                        error.class()
                     );
                 }
                 other => panic!("{what}: {other}"),

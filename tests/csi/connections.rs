@@ -1,4 +1,4 @@
-//! What becomes of a session when its connection does not stay as it was.
+//! Sessions whose connection ends, moves or falls silent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test]
-async fn a_plugin_that_was_restarted_is_asked_for_its_capabilities_anew() {
+async fn a_restarted_plugin_is_asked_for_its_capabilities_again() {
     let mut plugin = TestPlugin::start().await;
     let client = plugin.client(LONG);
     let before = client.session().await.unwrap();
@@ -30,15 +30,15 @@ async fn a_plugin_that_was_restarted_is_asked_for_its_capabilities_anew() {
     plugin.options_mut().version = "2".to_owned();
     plugin.launch().await.unwrap();
 
-    // The old session does not connect again, although somebody listens.
-    let failure = before
+    // The old session does not connect again, although the plugin listens.
+    let error = before
         .create_volume(&create("a"), &Secrets::none())
         .await
         .unwrap_err();
     assert_eq!(
-        (failure.code, failure.class()),
+        (error.code, error.class()),
         (Code::Unavailable, Class::Retry),
-        "{failure}"
+        "{error}"
     );
     assert_eq!(plugin.calls_of("CreateVolume"), []);
 
@@ -47,9 +47,9 @@ async fn a_plugin_that_was_restarted_is_asked_for_its_capabilities_anew() {
     assert!(!after.offers(Capability::PublishUnpublishVolume) && after.offers(Capability::ExpandVolume));
 }
 
-/// The one thing that a channel which connects again by itself cannot promise.
+/// A channel that connects again by itself could not promise this.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_process_of_a_plugin_is_called_before_it_was_asked_what_it_can_do() {
+async fn no_process_of_a_plugin_is_called_before_its_handshake() {
     let mut plugin = TestPlugin::start().await;
     let client = plugin.client(LONG);
     let mut succeeded = 0;
@@ -57,7 +57,7 @@ async fn no_process_of_a_plugin_is_called_before_it_was_asked_what_it_can_do() {
         let volumes = join_all((0..8).map(|volume| {
             let client = client.clone();
             async move {
-                // Whatever session there is, up to and beyond the end of the plugin.
+                // In whatever session there is, up to the end of the plugin and beyond it.
                 let mut done = 0;
                 for attempt in 0..100 {
                     let request = create(&format!("r{round}-v{volume}-{attempt}"));
@@ -73,7 +73,7 @@ async fn no_process_of_a_plugin_is_called_before_it_was_asked_what_it_can_do() {
             }
         }));
         let restart = async {
-            eventually(SOON, "calls are under way", async || {
+            eventually(SOON, "calls are in flight", async || {
                 let calls = plugin.calls().unwrap();
                 let run = calls.iter().map(|call| call.run).max();
                 let creates = calls
@@ -111,7 +111,7 @@ async fn no_process_of_a_plugin_is_called_before_it_was_asked_what_it_can_do() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_moved_is_asked_at_its_new_socket_and_calls_under_way_finish() {
+async fn a_plugin_that_moved_is_called_at_its_new_socket_and_calls_in_flight_finish() {
     let old = TestPlugin::start().await;
     let new = TestPlugin::start_with(|options| options.version = "2".to_owned()).await;
     let plugins = Plugins::new(Metrics::new("test"));
@@ -133,9 +133,9 @@ async fn a_plugin_that_moved_is_asked_at_its_new_socket_and_calls_under_way_fini
 
     old.fault("CreateVolume", None, Happening::Waits).await;
     let (request, no_secrets) = (create("a"), Secrets::none());
-    let under_way = before.create_volume(&request, &no_secrets);
+    let in_flight = before.create_volume(&request, &no_secrets);
     let moved = async {
-        eventually(SOON, "the call is under way", async || {
+        eventually(SOON, "the call is in flight", async || {
             same(old.calls_of("CreateVolume").len(), 1)
         })
         .await;
@@ -143,12 +143,12 @@ async fn a_plugin_that_moved_is_asked_at_its_new_socket_and_calls_under_way_fini
         old.release().await;
         after.unwrap()
     };
-    let (created, after) = join(under_way, moved).await;
+    let (created, after) = join(in_flight, moved).await;
     created.unwrap();
     assert_eq!((before.version(), after.version()), ("1", "2"));
     drop(before);
 
-    // Once forgotten, it is another one to whoever asks.
+    // A forgotten plugin begins with a new session.
     plugins.retain(|_| false);
     timeout(LONG, async {
         let forgotten = plugins
@@ -163,7 +163,7 @@ async fn a_plugin_that_moved_is_asked_at_its_new_socket_and_calls_under_way_fini
 }
 
 #[tokio::test]
-async fn a_session_lives_as_long_as_anybody_uses_it() {
+async fn a_session_outlives_its_plugin_handle() {
     let plugin = TestPlugin::start().await;
     let client = plugin.client(LONG);
     let session = client.session().await.unwrap();
@@ -192,16 +192,16 @@ async fn over_tcp_a_silent_network_costs_the_limit_and_a_broken_one_another_hand
         .unwrap();
 
     proxy.set(Network::LosesReplies);
-    let failure = session
+    let error = session
         .create_volume(&create("b"), &Secrets::none())
         .await
         .unwrap_err();
     assert_eq!(
-        (failure.code, failure.class()),
+        (error.code, error.class()),
         (Code::DeadlineExceeded, Class::Retry),
-        "{failure}"
+        "{error}"
     );
-    assert!(failure.message.contains("5s"), "{failure}");
+    assert!(error.message.contains("5s"), "{error}");
 
     proxy.set(Network::Resets);
     timeout(LONG, session.ended())
@@ -210,7 +210,7 @@ async fn over_tcp_a_silent_network_costs_the_limit_and_a_broken_one_another_hand
     proxy.set(Network::Passes);
     let again = timeout(LONG, client.until_ready()).await.unwrap();
     assert_eq!(again.number(), 2);
-    // What succeeded although its answer was lost is found again under its name.
+    // The volume whose answer was lost is found under its name.
     again.create_volume(&create("b"), &Secrets::none()).await.unwrap();
     assert_eq!(plugin.backend().ids().unwrap().len(), 2);
 }

@@ -1,4 +1,4 @@
-//! What must be known of a plugin before it is called, and how it comes to be known.
+//! Handshakes: what must be known of a plugin before it is called.
 
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,14 @@ fn methods(plugin: &TestPlugin) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_not_ready_at_first_is_asked_for_nothing_else_until_it_is() {
+async fn a_plugin_that_is_not_ready_is_only_probed_until_it_is() {
     let plugin = TestPlugin::start_with(|options| options.not_ready = true).await;
     let client = plugin.client(LONG);
     let refused = client.session().await.unwrap_err();
     assert!(matches!(refused, NotReady::Starting { .. }), "{refused}");
 
     let waiting = async { client.until_ready().await };
-    let told = async {
+    let becoming_ready = async {
         eventually(SOON, "it is probed again and again", async || {
             let probes = methods(&plugin).len();
             if probes > 3 {
@@ -39,7 +39,9 @@ async fn a_plugin_that_is_not_ready_at_first_is_asked_for_nothing_else_until_it_
         assert!(methods(&plugin).iter().all(|method| method == "Probe"));
         plugin.order(Order::Ready(true)).await;
     };
-    let (session, ()) = timeout(LONG, futures::future::join(waiting, told)).await.unwrap();
+    let (session, ()) = timeout(LONG, futures::future::join(waiting, becoming_ready))
+        .await
+        .unwrap();
     assert!(session.offers(Capability::CreateDeleteVolume));
     let after = methods(&plugin);
     assert_eq!(
@@ -54,7 +56,7 @@ async fn a_plugin_that_is_not_ready_at_first_is_asked_for_nothing_else_until_it_
 }
 
 #[tokio::test]
-async fn a_handshake_that_did_not_finish_did_not_happen() {
+async fn an_unfinished_handshake_did_not_happen() {
     for method in [
         Method::Probe,
         Method::GetPluginInfo,
@@ -66,12 +68,12 @@ async fn a_handshake_that_did_not_finish_did_not_happen() {
         let failing = Happening::Fails(answer("Unavailable", "not now"));
         plugin.fault(method.name(), 1, failing).await;
         match client.session().await.unwrap_err() {
-            NotReady::Handshake { failure, .. } => {
-                assert_eq!((failure.method, failure.code), (method, Code::Unavailable));
+            NotReady::Handshake { error, .. } => {
+                assert_eq!((error.method, error.code), (method, Code::Unavailable));
             }
             other => panic!("{method}: {other}"),
         }
-        // Nothing is taken for known that was not said: the whole handshake again.
+        // The next handshake begins at its first question.
         let session = timeout(LONG, client.until_ready()).await.unwrap();
         assert!(session.offers(Capability::PublishUnpublishVolume), "{method}");
         assert_eq!(plugin.calls_of("Probe").len(), 2, "{method}");
@@ -79,7 +81,7 @@ async fn a_handshake_that_did_not_finish_did_not_happen() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_was_given_up_did_not_happen() {
+async fn a_dropped_handshake_did_not_happen() {
     let plugin = TestPlugin::start().await;
     let client = plugin.client(LONG);
     plugin
@@ -114,7 +116,7 @@ async fn callers_at_the_same_time_share_one_handshake() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_not_ready_is_not_asked_by_each_of_a_thousand_callers() {
+async fn a_thousand_callers_of_a_plugin_that_is_not_ready_share_few_handshakes() {
     let plugin = TestPlugin::start_with(|options| options.not_ready = true).await;
     let client = plugin.client(LONG);
     let begun = Instant::now();
@@ -159,7 +161,7 @@ async fn another_driver_at_the_endpoint_gets_no_calls() {
     for name in ["\"other.csi.io\"", DRIVER] {
         assert!(error.to_string().contains(name), "{error}");
     }
-    // A name in other letters is the same name: objects have theirs in lower case, drivers need not.
+    // Case does not count: names of objects are in lower case, names of drivers need not be.
     plugins
         .plugin("OTHER.csi.io", plugin.endpoint(), LONG)
         .session()
@@ -168,17 +170,17 @@ async fn another_driver_at_the_endpoint_gets_no_calls() {
 }
 
 #[tokio::test]
-async fn what_a_plugin_does_not_offer_is_not_asked_of_it() {
+async fn no_call_is_made_that_a_plugin_does_not_offer() {
     let plugin = TestPlugin::start_with(|options| options.offers.controller = false).await;
     let session = plugin.client(LONG).session().await.unwrap();
     assert!(session.capabilities().iter().next().is_none());
     assert_eq!(plugin.calls_of("ControllerGetCapabilities"), []);
-    let failure = session
+    let error = session
         .create_volume(&create("a"), &Secrets::none())
         .await
         .unwrap_err();
-    assert_eq!(failure.code, Code::Unimplemented);
-    assert!(failure.message.contains("CREATE_DELETE_VOLUME"), "{failure}");
+    assert_eq!(error.code, Code::Unimplemented);
+    assert!(error.message.contains("CREATE_DELETE_VOLUME"), "{error}");
 
     let plugin = TestPlugin::start_with(|options| {
         options.offers.publish = false;
@@ -201,7 +203,7 @@ async fn what_a_plugin_does_not_offer_is_not_asked_of_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_plugin_is_unreachable_or_refused_in_words() {
+async fn a_server_that_is_no_plugin_is_unreachable_or_fails_the_handshake() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("mute.sock");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();
@@ -210,7 +212,7 @@ async fn a_server_that_is_no_plugin_is_unreachable_or_refused_in_words() {
     let asked = plugins.plugin(DRIVER, &Endpoint::Unix(socket), limit);
     let hang_up = async {
         drop(listener.accept().await.unwrap());
-        // The second one is held open and never answered.
+        // The second connection is held open and never answered.
         let held = listener.accept().await.unwrap();
         std::future::pending::<()>().await;
         drop(held);
@@ -218,14 +220,14 @@ async fn a_server_that_is_no_plugin_is_unreachable_or_refused_in_words() {
     let ask = async {
         let first = asked.session().await.unwrap_err();
         assert!(first.to_string().contains("mute.sock"), "{first}");
-        eventually(
-            SOON,
-            "the second one is asked and does not answer",
-            async || match asked.session().await.unwrap_err() {
-                NotReady::Handshake { failure, .. } if failure.code == Code::DeadlineExceeded => Ok(()),
-                other => Err(other.to_string()),
-            },
-        )
+        eventually(SOON, "the second handshake is not answered", async || match asked
+            .session()
+            .await
+            .unwrap_err()
+        {
+            NotReady::Handshake { error, .. } if error.code == Code::DeadlineExceeded => Ok(()),
+            other => Err(other.to_string()),
+        })
         .await;
     };
     tokio::select! {

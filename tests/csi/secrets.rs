@@ -1,4 +1,4 @@
-//! A secret value reaches the plugin, and nobody else (REQ-V-13).
+//! A secret value reaches the plugin, and is shown nowhere.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,7 +38,7 @@ impl<'a> MakeWriter<'a> for Traced {
     }
 }
 
-// One thread, so that the subscriber of this test sees the tasks of the connection, too.
+// One thread, so that the subscriber of this test also gets the traces of the connection's tasks.
 #[tokio::test(flavor = "current_thread")]
 async fn no_secret_value_is_in_any_error_log_trace_or_metric_however_the_plugin_repeats_it() {
     let traced = Traced::default();
@@ -47,8 +47,8 @@ async fn no_secret_value_is_in_any_error_log_trace_or_metric_however_the_plugin_
         .with_writer(traced.clone())
         .finish();
     let dispatch = Dispatch::new(subscriber);
-    // While there is a single subscriber in the process, a place in the code that another test's thread reaches first
-    // is taken for one that nobody listens to.
+    // With a single subscriber in the process, tracing caches as disabled each call site that another test's thread reaches
+    // first.
     let _second = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     let _guard = tracing::dispatcher::set_default(&dispatch);
 
@@ -67,7 +67,7 @@ async fn no_secret_value_is_in_any_error_log_trace_or_metric_however_the_plugin_
         .await
         .unwrap();
 
-    // The plugin prints what it was given: in full, quoted, and in the middle of a long text.
+    // The plugin prints the value: in full, quoted, and in the middle of a long text.
     let mut failures: Vec<CallError> = Vec::new();
     for message in [
         "cannot log in with {secrets}".to_owned(),
@@ -105,7 +105,7 @@ async fn no_secret_value_is_in_any_error_log_trace_or_metric_however_the_plugin_
         failures.push(session.expand_volume(&expand, &given).await.unwrap_err());
         failures.push(session.delete_volume(&volume, &given).await.unwrap_err());
     }
-    // A value that is wrong is repeated by the backend itself.
+    // The backend itself repeats a wrong value.
     let wrong = secrets(&[("token", "wr0ng-sentinel")]);
     failures.push(session.delete_volume(&volume, &wrong).await.unwrap_err());
     assert_eq!(failures.last().unwrap().code, Code::Unauthenticated);
@@ -119,7 +119,7 @@ async fn no_secret_value_is_in_any_error_log_trace_or_metric_however_the_plugin_
     assert!(traced.contains("a CSI call failed"), "the trace is not empty");
     assert!(
         traced.contains("h2::") || traced.contains("hyper"),
-        "the libraries trace, too"
+        "the libraries are traced, too"
     );
     let log = std::fs::read_to_string(&plugin.options().log).unwrap();
     assert!(log.contains("\"token\""), "the keys are there");
@@ -142,7 +142,7 @@ async fn no_secret_value_is_in_any_error_log_trace_or_metric_however_the_plugin_
 }
 
 #[tokio::test]
-async fn a_secret_that_was_rotated_is_the_one_that_is_sent() {
+async fn a_rotated_secret_is_sent_with_the_next_call() {
     let plugin = TestPlugin::start().await;
     let session = plugin.client(LONG).session().await.unwrap();
     let expect = |value: &str| Order::ExpectSecrets(BTreeMap::from([("token".to_owned(), value.to_owned())]));

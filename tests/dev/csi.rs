@@ -38,7 +38,7 @@ async fn a_volume_lives_through_the_plugin_that_comes_along_and_nothing_is_left(
     let retried = run(&["retry", "volume", "data"], "").await;
     assert_eq!(
         retried,
-        "volume/data is looked at again, although nothing of it has failed\n"
+        "volume/data is planned again; nothing of it has failed\n"
     );
     let unpublished = run(
         &["unpublish", "data", "n1", "--confirm", "--wait", "--timeout=30s"],
@@ -47,7 +47,7 @@ async fn a_volume_lives_through_the_plugin_that_comes_along_and_nothing_is_left(
     .await;
     assert_eq!(
         unpublished,
-        "publication/data/n1 is to be unpublished\npublication/data/n1 is gone\n"
+        "publication/data/n1 will be unpublished\npublication/data/n1 is gone\n"
     );
     run(
         &["delete", "volume", "data", "--yes", "--wait", "--timeout=30s"],

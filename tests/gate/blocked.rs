@@ -63,26 +63,6 @@ async fn a_replica_of_an_incompatible_release_blocks_until_it_is_gone() {
 }
 
 #[tokio::test]
-async fn the_restricted_status_no_longer_names_the_nodes_that_were_in_the_way() {
-    let cluster = Cluster::start().await;
-    cluster.put_status(status(State::Done, 4, 1).encode()).await;
-    let bundle = bundle(5, 3);
-    let revision = cluster.register("leader", release(5)).await;
-    let recorder = cluster.recorder();
-    recorder.let_passes_end(false);
-    let (published, releases) = watch::channel(blocked_by(&bundle, &["old"], revision));
-    let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
-    wait_blocked(&cluster, &term, "node old at 0.1.0, needs 0.3.0").await;
-    published.send_replace(Some(only(&bundle, revision)));
-    // The first pass hangs: what `status.json` says now was written with the restriction.
-    term.recorder.pass(1).await;
-    let json = cluster
-        .wait_for_status_json(|json| json["state"] == "WORKING")
-        .await;
-    assert!(json["degraded"].is_null(), "{json}");
-}
-
-#[tokio::test]
 async fn a_node_flagged_as_controller_blocks_until_it_is_upgraded() {
     let cluster = Cluster::start().await;
     cluster.put_node("n1", release(2)).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorate::gate::Requirements;
 use quorate::gate::readiness::Readiness;
-use quorate::gate::registration::{Registered, Registrant, keep_registered};
+use quorate::gate::registration::{Registrant, keep_registered};
 use quorate::gate::status::State;
 use quorate::release::Release;
 use quorate::store::Store;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::term::{Cluster, TIMES, bundle, only, registration, release, status};
-use crate::support::client::{LONG_TTL, TTL, connect_to, lead, store};
+use crate::support::client::{LONG_TTL, TTL, connect_to, store};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -105,37 +105,6 @@ impl Serving {
             ended.unwrap();
         }
     }
-}
-
-#[tokio::test]
-async fn a_replica_without_a_registration_is_not_ready_while_its_lease_is_alive() {
-    let cluster = Cluster::start().await;
-    let revision = cluster.put_status(status(State::Done, 5, 3).encode()).await;
-    let leadership = lead(&cluster.client, "leader", cluster.pulse()).await.unwrap();
-    let window = leadership.fence().window().clone();
-    let (registering, registered) = watch::channel(Some(Registered { revision, window }));
-    let requirements = Requirements {
-        release: release(5),
-        min_reconciler: release(3),
-    };
-    let readiness = Readiness::default();
-    let (keeping, store) = (readiness.clone(), cluster.store.clone());
-    let mut task = JoinSet::new();
-    task.spawn(async move {
-        let never = CancellationToken::new();
-        keeping.keep(&store, Some(requirements), registered, never).await;
-    });
-    let serves = async |wanted| {
-        eventually(SOON, "readiness", async || {
-            let seen = (readiness.registered(), readiness.gate().is_ok());
-            same(seen, (wanted, wanted))
-        })
-        .await;
-    };
-    serves(true).await;
-    registering.send_replace(None);
-    serves(false).await;
-    assert!(leadership.fence().window().is_open());
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ const PLACES: [(&str, &[&str]); 30] = [
         &["src/csi/secret.rs", "src/store/object/secret.rs"],
     ),
     ("kube", &["src/kube"]),
-    ("prometheus_client", &["src/metrics.rs"]),
+    ("prometheus_client", &["src/metrics.rs", "src/term/gauges.rs"]),
     ("prost", &[]),
     ("prost_types", &[]),
     ("rustix", &["src/csi/connection.rs", "src/cli/run.rs"]),

@@ -119,7 +119,8 @@ fn without_row(files: &Files) -> Vec<String> {
                 .split(|token| token.is("{"))
                 .next()
                 .unwrap_or_default();
-            let builds = head.windows(2).any(|pair| pair[0].is("Vec") && pair[1].is("<"))
+            // `-> Vec<u8>`, and not an option of it.
+            let builds = head.windows(2).any(|pair| pair[0].is(">") && pair[1].is("Vec"))
                 && head.iter().any(|token| token.is("self"));
             if let (true, true, Some(name)) = (public, builds, head.get(1).and_then(Token::word))
                 && !KEYS.iter().any(|(builder, _)| *builder == name)

@@ -86,7 +86,7 @@ async fn what_changes_is_refused_is_blocked_or_is_nobodys_is_an_event() {
         (
             "Warning",
             "UnmanagedMember",
-            format!("member {nobodys}, which belongs to no node"),
+            format!("member {nobodys} belongs to no node"),
         ),
     ];
     eventually(LONG, "the Events are there", async || {

@@ -67,7 +67,7 @@ async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so(
     assert_eq!(world.list().await.members, before.members);
     let told = leader.wait_told("RoleChangeBlocked").await;
     assert!(
-        told.contains("NodesMissing: not one recorded member has its node"),
+        told.contains("NodesMissing: no recorded member has an existing node"),
         "{told}"
     );
     // One node that is back shows that the others are gone indeed; those that come back in time are safe.

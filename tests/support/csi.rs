@@ -101,7 +101,7 @@ impl TestPlugin {
 
     /// Tells it something that it obeys.
     pub async fn order(&self, order: Order) {
-        self.tell(&order)
+        self.send(&order)
             .await
             .unwrap_or_else(|error| panic!("{order:?}: {error}"));
     }

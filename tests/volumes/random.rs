@@ -118,7 +118,7 @@ impl Run {
             happens,
         };
         // Where it is not there just now, it is not told.
-        let outcome = self.world.plugin.tell(&Order::Fault(fault.clone())).await;
+        let outcome = self.world.plugin.send(&Order::Fault(fault.clone())).await;
         format!("{fault:?}: {outcome:?}")
     }
 

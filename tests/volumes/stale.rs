@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quorate::csi::Session;
 use quorate::store::writer::{Writer, writer};
 use quorate::volumes::index::VolumeSnapshot;
-use quorate::volumes::operation::{Env, Job, Outcome, Task, act};
+use quorate::volumes::operation::{Action, Env, Interrupted, Operation};
 use quorate::volumes::plan::{Lost, Step};
 use tokio::sync::Semaphore;
 
@@ -22,26 +22,23 @@ async fn told(world: &World) -> (Leader, Writer) {
 }
 
 /// A volume as it is, without anything that is known around it.
-async fn seen(world: &World, name: &str) -> VolumeSnapshot {
+async fn snapshot_of(world: &World, name: &str) -> VolumeSnapshot {
     let key = world.store.keys.volume(&parsed(name));
     let (stored, _) = world.store.etcd.get(&key).await.unwrap();
     let stored = stored.unwrap();
     VolumeSnapshot {
         volume: Volume::decode(&*stored.value).unwrap(),
         revision: stored.mod_revision,
-        publications: Default::default(),
-        revisions: Default::default(),
-        unreadable: Default::default(),
-        nodes: Default::default(),
+        ..VolumeSnapshot::default()
     }
 }
 
-fn job(name: &str, seen: &VolumeSnapshot, step: Step, session: &Arc<Session>) -> Job {
-    Job {
-        name: parsed(name),
+fn operation(name: &str, snapshot: &VolumeSnapshot, step: Step, session: &Arc<Session>) -> Operation {
+    Operation {
+        volume: parsed(name),
         driver: parsed(DRIVER),
-        seen: seen.clone(),
-        task: Task::Step(step),
+        snapshot: snapshot.clone(),
+        action: Action::Step(step),
         session: Some(session.clone()),
         permits: Arc::new(Semaphore::new(1)),
     }
@@ -56,13 +53,13 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
     world.expect_created("other").await;
     leader.resign().await;
     world.done(&["delete", "volume", "data", "--yes"]).await;
-    let deleted = seen(&world, "data").await;
+    let deleted = snapshot_of(&world, "data").await;
     // Nothing that the commands allow: a publication that came after the mark.
     let publication = world.store.keys.publication(&parsed("data"), &parsed("n1"));
     world.commit(Txn::new().put(&publication, "")).await;
 
     world.done(&["publish", "other", "n1"]).await;
-    let mut published = seen(&world, "other").await;
+    let mut published = snapshot_of(&world, "other").await;
     let record = world.store.keys.publication(&parsed("other"), &parsed("n1"));
     let (record, _) = world.store.etcd.get(&record).await.unwrap();
     let n1 = parsed("n1");
@@ -91,21 +88,23 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
     };
     let session = world.plugin.client(LONG).session().await.unwrap();
     let at = world.records().await;
-    for (name, seen, step) in [
+    for (name, snapshot, step) in [
         ("data", &deleted, Step::Delete),
-        ("data", &deleted, Step::Drop),
+        ("data", &deleted, Step::DeleteRecord),
         ("other", &published, detach(Lost::Absent)),
         ("other", &published, detach(Lost::Unchanged(before))),
     ] {
-        let ended = act(env.clone(), job(name, seen, step.clone(), &session)).await;
-        assert!(matches!(ended.outcome, Outcome::Stale), "{step:?}: {ended:?}");
+        let operation = operation(name, snapshot, step.clone(), &session);
+        let result = operation.run(env.clone()).await.result;
+        assert!(matches!(result, Err(Interrupted::Stale)), "{step:?}: {result:?}");
         assert_eq!(world.records().await, at, "{step:?}: nothing was written");
     }
     assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
     // The same from what is the case.
     let step = detach(Lost::Unchanged(node().await));
-    let ended = act(env.clone(), job("other", &published, step, &session)).await;
-    assert!(matches!(ended.outcome, Outcome::Done), "{ended:?}");
+    let operation = operation("other", &published, step, &session);
+    let result = operation.run(env.clone()).await.result;
+    assert!(result.is_ok(), "{result:?}");
     world.expect_state("other", "n1", "pendingUnpublish").await;
     leader.resign().await;
 }

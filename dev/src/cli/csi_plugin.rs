@@ -1,5 +1,4 @@
-//! `quorate-dev csi-plugin`: the CSI plugin to try things out on, as a process of its own. `quorate dev --csi-demo` and
-//! the tests start it.
+//! `quorate-dev csi-plugin`: a CSI plugin to test against. `quorate dev --csi-demo` and the tests start it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,15 +20,15 @@ pub struct CsiPluginArgs {
     #[arg(long, value_name = "ENDPOINT")]
     listen: Endpoint,
 
-    /// Speak TLS: the certificate, PEM
+    /// Serve over TLS with this certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// The certificate's key, PEM
+    /// Key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Where to take orders: the path of a unix socket
+    /// The unix socket for orders; without it the plugin takes none
     #[arg(long, value_name = "FILE")]
     control: Option<PathBuf>,
 
@@ -37,7 +36,7 @@ pub struct CsiPluginArgs {
     #[arg(long, value_name = "DIR")]
     backend: PathBuf,
 
-    /// The file in which every call is written down
+    /// The file that gets a line for every call
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
 
@@ -49,7 +48,7 @@ pub struct CsiPluginArgs {
     #[arg(long, value_name = "VERSION", default_value = "1")]
     driver_version: String,
 
-    /// Have no Controller service
+    /// Serve no Controller service
     #[arg(long)]
     without_controller: bool,
 
@@ -65,7 +64,7 @@ pub struct CsiPluginArgs {
     #[arg(long)]
     expand: bool,
 
-    /// Let volumes grow only while they are published nowhere
+    /// Expand a volume only while it is published nowhere
     #[arg(long, requires = "expand")]
     expand_offline: bool,
 
@@ -73,23 +72,23 @@ pub struct CsiPluginArgs {
     #[arg(long)]
     list: bool,
 
-    /// Offer LIST_VOLUMES_PUBLISHED_NODES, too
+    /// Also offer LIST_VOLUMES_PUBLISHED_NODES
     #[arg(long)]
     list_nodes: bool,
 
-    /// Publish no volume to two nodes
+    /// Refuse to publish a volume to a second node
     #[arg(long)]
     single_node: bool,
 
-    /// A place to serve, as in zone=a,rack=1
+    /// Segments of the topology that it serves, as in zone=a,rack=1; may be repeated
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = place)]
     place: Vec<BTreeMap<String, String>>,
 
-    /// Added to every call about a volume, in milliseconds
+    /// Delay of every call about a volume, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     latency_ms: u64,
 
-    /// Say that it is still starting, until told otherwise
+    /// Answer Probe with "not ready" until an order changes that
     #[arg(long)]
     not_ready: bool,
 }
@@ -102,7 +101,7 @@ fn place(text: &str) -> Result<BTreeMap<String, String>, String> {
     segments.collect()
 }
 
-/// Serves until a signal. Volumes and log stay.
+/// Serves until a signal. Keeps volumes and log.
 pub async fn run(args: CsiPluginArgs) -> Result<(), Failure> {
     let listen =
         |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));

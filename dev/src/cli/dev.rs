@@ -31,30 +31,31 @@ mod hints;
 mod progress;
 
 use hints::{Hints, Kubectl, Roles};
-use progress::{counted, say, seconds, tell, tell_departure, tell_end, with_progress};
+use progress::{counted, report, report_departure, report_end, say, seconds, with_progress};
 
-/// The name of the CSI plugin to try things out with.
+/// The driver name of the CSI plugin of `--csi-demo`.
 const DEMO_DRIVER: &str = "demo.csi.quorate.dev";
 
-/// For a member to have a name in the list. It has been told by then, or never will be.
+/// Limit until every member has published its name in the member list. Adoption goes by name.
 const NAMED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often that is looked at.
+/// Interval between two reads of that list.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A signal this long after the first one is meant as another one.
-const INSISTENCE: Duration = Duration::from_secs(1);
+/// A signal that comes later than this after the first one is a second request. The first one may arrive twice, from the
+/// terminal and from the process that runs this one.
+const REPETITION: Duration = Duration::from_secs(1);
 
-/// All that may ask for the end: a terminal, or whoever runs this.
+/// The signals that stop a run.
 const ENDING: [Named; 3] = [INTERRUPT, TERMINATE, HANGUP];
 
 /// Arguments of the command.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-It starts an etcd of its own: of the flags for etcd, only --prefix applies.
+It starts an etcd of its own. Of the flags for etcd, only --prefix applies.
 
-To try failover, kill a process of several: the others take over, and it is started again after a moment. The end of one \
-that has no other of its kind ends everything.")]
+To try failover, kill one of several members or replicas: the others take over, and it is restarted after a second. The \
+end of a process that is the only one of its kind ends the run.")]
 pub struct DevArgs {
     /// Members of the etcd cluster: 1, or 3 to try the loss of one
     #[arg(long, value_enum, value_name = "N", default_value_t = Members::One)]
@@ -64,7 +65,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub replicas: u8,
 
-    /// Where to keep everything, also for the next run [default: a temporary directory, removed at the end]
+    /// Directory for all data, kept for later runs [default: a temporary directory, removed at the end]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
@@ -72,7 +73,7 @@ pub struct DevArgs {
     #[arg(long)]
     pub no_kubernetes: bool,
 
-    /// Run a CSI plugin, too, whose volumes are directories
+    /// Also run a CSI plugin, whose volumes are directories
     #[arg(long)]
     pub csi_demo: bool,
 
@@ -80,7 +81,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "DIR")]
     pub bundle: Option<PathBuf>,
 
-    /// The `quorate` to run replicas of [default: the one beside this program, or on PATH]
+    /// The program of the replicas [default: quorate beside this program, or on PATH]
     #[arg(long, value_name = "FILE", env = PROGRAM_VARIABLE, hide = true)]
     pub program: Option<PathBuf>,
 }
@@ -88,10 +89,10 @@ pub struct DevArgs {
 /// Sizes of the etcd cluster.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Members {
-    /// Quick to start.
+    /// One member, which starts quickly.
     #[value(name = "1")]
     One,
-    /// Survives the loss of one.
+    /// Three members, which survive the loss of one.
     #[value(name = "3")]
     Three,
 }
@@ -105,13 +106,11 @@ impl Members {
     }
 }
 
-/// Runs everything until a signal, or until a process ends that has no other of its kind; then stops everything.
-///
-/// Of the etcd flags only the prefix applies: this etcd is its own.
+/// Runs a cluster until a signal, or until a process ends that is the only one of its kind. Then stops the other processes.
 pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let mut signals = Signals::listen(&ENDING)?;
     let keys = etcd.keys()?;
-    // Each replica reads it; what is wrong with it is better said once, and first.
+    // Each replica reads the bundle; a fault in it is reported here, once, before anything starts.
     let bundle = bundle::of_flag(args.bundle.as_deref())?;
     let settings = replica_settings(&args, keys.prefix())?;
     let directory = match &args.data_dir {
@@ -127,25 +126,24 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         }
         Err(failed) = bring_up(&mut cluster, &args, keys, &bundle, &settings) => Err(failed),
     };
-    // Whoever insists gets a quicker end: dropping the cluster kills it.
+    // A second signal ends the run at once: dropping the cluster kills it.
     let stopped = tokio::select! {
         biased;
-        insisted = insists() => insisted,
+        killed = second_signal() => killed,
         stopped = cluster.stop() => stopped.map_err(failure),
     };
     ended.and(stopped)?;
     say("dev", "everything is stopped")
 }
 
-/// Fails at the next signal. The first one may come twice, from the terminal and from whoever runs this process:
-/// only a later one insists.
-async fn insists() -> Result<(), Failure> {
-    sleep(INSISTENCE).await;
+/// Fails at the next signal that is not a repetition of the first one.
+async fn second_signal() -> Result<(), Failure> {
+    sleep(REPETITION).await;
     let name = Signals::listen(&ENDING)?.next().await;
     Err(Failure::failed(format!("{name} again: killed everything")))
 }
 
-/// Starts everything and tells what happens to it; returns only with a failure.
+/// Starts the cluster and reports what happens in it. Returns only with a failure.
 async fn bring_up(
     cluster: &mut Cluster,
     args: &DevArgs,
@@ -200,14 +198,14 @@ async fn bring_up(
         program: settings.binary.clone(),
         roles: Roles::of(cluster.etcd_members()).map_err(failure)?,
     };
-    // Members come and go here.
+    // Members may join and leave.
     let etcd = store.etcd.clone();
     let observer = Observer::new(store, cluster.replicas());
     tokio::select! {
-        failed = tell(&observer, &hints, begun) => failed,
-        ended = cluster.keep_up(tell_end, tell_departure) => Err(failure(ended)),
+        failed = report(&observer, &hints, begun) => failed,
+        ended = cluster.keep_up(report_end, report_departure) => Err(failure(ended)),
         () = etcd.follow_endpoints(CancellationToken::new()) => {
-            Err(Failure::failed("the endpoints of etcd are followed no more"))
+            Err(Failure::failed("stopped following the endpoints of etcd"))
         }
     }
 }
@@ -226,8 +224,8 @@ async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>
     Ok(endpoints)
 }
 
-/// The member list, once those that run here have told it their names, which they do a moment after they serve: a
-/// member is adopted by its name.
+/// The member list, once it has the names of the members that run here. A member publishes its name shortly after it
+/// serves.
 async fn named(store: &Store, running: &[Member]) -> Result<MemberList, Failure> {
     let limit = Instant::now() + NAMED_WITHIN;
     loop {
@@ -240,13 +238,13 @@ async fn named(store: &Store, running: &[Member]) -> Result<MemberList, Failure>
     }
 }
 
-/// Makes a node of each member, so that roles can be tried at once.
+/// Adopts each member as a node, so that its role can be changed at once.
 async fn adopt(store: &Store, running: &[Member]) -> Result<(), Failure> {
     let mut nodes = Vec::new();
     for member in &named(store, running).await?.members {
         match roles::adopt::adopt(store, member).await {
             Ok(_) => nodes.push(member.name.clone()),
-            // One that somebody else added: nobody knows what it is.
+            // A member that this program has not started.
             Err(failure) => say("etcd", &format!("left alone: {failure}"))?,
         }
     }
@@ -262,7 +260,7 @@ async fn adopt(store: &Store, running: &[Member]) -> Result<(), Failure> {
     )
 }
 
-/// The administrator's kubeconfig, or none where no kube-apiserver is installed.
+/// Starts a kube-apiserver and returns the administrator's kubeconfig; none where no kube-apiserver is installed.
 async fn start_apiserver(cluster: &mut Cluster, endpoints: &[String]) -> Result<Option<PathBuf>, Failure> {
     let step = "kube-apiserver";
     let Some(binary) = apiserver::find() else {
@@ -279,7 +277,7 @@ async fn start_apiserver(cluster: &mut Cluster, endpoints: &[String]) -> Result<
     Ok(Some(kubeconfig))
 }
 
-/// The file with the Plugin object to apply. It is not applied here: what is in etcd is an operator's.
+/// Starts the CSI plugin and returns the file with its Plugin object, which the person at the terminal may apply.
 async fn start_csi_plugin(cluster: &mut Cluster) -> Result<PathBuf, Failure> {
     let step = "csi-plugin";
     let this = env::current_exe()
@@ -319,7 +317,7 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
     })
 }
 
-/// With the cause behind it, the exit code, and what to do.
+/// The failure with its causes, exit code and hint.
 fn failure(error: Error) -> Failure {
     let mut message = error.to_string();
     let mut source = std::error::Error::source(&error);

@@ -1,4 +1,4 @@
-//! The program quorate-dev. `quorate dev` becomes it.
+//! The program quorate-dev, which `quorate dev` executes.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ mod dev;
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100, after_help = exit::TABLE, disable_help_subcommand = true)]
 struct Cli {
-    /// `--prefix`; the commands here use no other of these flags, which `quorate dev` takes as every command does.
+    /// Accepted as by every command of quorate. `dev` uses `--prefix` alone; `csi-plugin` uses none.
     #[command(flatten)]
     etcd: EtcdArgs,
     #[command(subcommand)]
@@ -25,7 +25,7 @@ struct Cli {
 enum Command {
     /// Run etcd, a kube-apiserver and the controller on this machine, to try things out
     Dev(dev::DevArgs),
-    /// Serve a CSI plugin to try things out on
+    /// Serve a CSI plugin to test against
     CsiPlugin(Box<csi_plugin::CsiPluginArgs>),
 }
 

@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Before the names of what is being made or removed.
+/// Prefix of volumes that are being created or removed.
 const UNFINISHED: &str = ".";
 
-/// A volume's own record.
+/// The record of a volume, `volume.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
-    /// The name that it was created under.
+    /// The name of its CreateVolume request.
     pub name: String,
-    /// Bytes.
+    /// Its capacity in bytes.
     pub capacity: u64,
-    /// A block device instead of a directory.
+    /// Whether it is a block device instead of a directory.
     pub block: bool,
     /// Number of the access mode.
     pub mode: i32,
-    /// As they were given.
+    /// The parameters of its CreateVolume request.
     pub parameters: BTreeMap<String, String>,
-    /// From where it is within reach; none: from everywhere.
+    /// Segments of the topology from which it is accessible; empty: from everywhere.
     pub place: Option<BTreeMap<String, String>>,
 }
 
@@ -34,7 +34,7 @@ pub struct Volume {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Published {
-    /// For reading only.
+    /// Whether the node may only read it.
     pub read_only: bool,
 }
 
@@ -48,7 +48,7 @@ pub fn id_of(name: &str) -> String {
 }
 
 impl Backend {
-    /// Makes the directory if need be, and removes what an earlier run did not finish.
+    /// Opens the directory, creates it if need be, and removes volumes that an earlier run did not finish.
     pub fn open(directory: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         for entry in fs::read_dir(directory)? {
@@ -60,7 +60,7 @@ impl Backend {
         Ok(Self(directory.to_owned()))
     }
 
-    /// What is there, without touching it; for whoever looks on from outside.
+    /// The same without changes to the directory, for other processes than the plugin.
     pub fn at(directory: &Path) -> Self {
         Self(directory.to_owned())
     }
@@ -78,17 +78,17 @@ impl Backend {
         Ok(ids)
     }
 
-    /// The record of a volume; None where there is none.
+    /// The record of a volume; none if it does not exist.
     pub fn volume(&self, id: &str) -> io::Result<Option<Volume>> {
         read_json(&self.home(id).join("volume.json"))
     }
 
-    /// Where the volume's data are.
+    /// The path of the volume's data.
     pub fn data(&self, id: &str, volume: &Volume) -> PathBuf {
         self.home(id).join(if volume.block { "device" } else { "data" })
     }
 
-    /// Makes a volume that is not there.
+    /// Creates a volume, which must not exist.
     pub fn create(&self, id: &str, volume: &Volume) -> io::Result<()> {
         let unfinished = self.unfinished(id);
         let made = (|| {
@@ -103,13 +103,13 @@ impl Backend {
             fs::rename(&unfinished, self.home(id))
         })();
         if made.is_err() {
-            // What is left of it is removed at the next start, too.
+            // The next start removes what this leaves.
             let _ = fs::remove_dir_all(&unfinished);
         }
         made
     }
 
-    /// Removes a volume. One that is not there is removed.
+    /// Removes a volume, if it exists.
     pub fn delete(&self, id: &str) -> io::Result<()> {
         let unfinished = self.unfinished(id);
         match fs::rename(self.home(id), &unfinished) {
@@ -144,7 +144,7 @@ impl Backend {
         write_json(&self.node(id, node), &published)
     }
 
-    /// Ends a publication. One that is not there has ended.
+    /// Ends a publication, if it exists.
     pub fn unpublish(&self, id: &str, node: &str) -> io::Result<()> {
         match fs::remove_file(self.node(id, node)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -152,7 +152,7 @@ impl Backend {
         }
     }
 
-    /// Gives a volume another capacity.
+    /// Changes the capacity of a volume.
     pub fn resize(&self, id: &str, mut volume: Volume, capacity: u64) -> io::Result<()> {
         volume.capacity = capacity;
         if volume.block {
@@ -177,7 +177,7 @@ impl Backend {
     }
 }
 
-/// A file name for any id: whatever is not plain is written as `%` and two hex digits a byte.
+/// A file name for any id: bytes other than letters, digits and the like become `%` and two hex digits.
 fn encoded(id: &str) -> String {
     let mut name = String::new();
     for (place, byte) in id.bytes().enumerate() {
@@ -192,7 +192,7 @@ fn encoded(id: &str) -> String {
     name
 }
 
-/// The id behind a file name; what was not made by [`encoded`] stays as it is.
+/// The id of a file name. A name that [`encoded`] did not make is returned unchanged.
 fn decoded(name: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = name.as_bytes();
@@ -220,7 +220,7 @@ fn read_json<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// In one step, so that no half of it is ever read.
+/// Writes a file by a rename, so that no reader sees a part of it.
 fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let half = path.with_file_name(format!("{UNFINISHED}{name}"));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_comes_grows_is_published_and_goes() {
+    fn a_volume_is_created_expanded_published_and_removed() {
         let directory = tempfile::tempdir().unwrap();
         let backend = Backend::open(directory.path()).unwrap();
         let id = id_of("x/../y");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_run_did_not_finish_is_removed() {
+    fn an_unfinished_volume_of_an_earlier_run_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join(".vol-half/data")).unwrap();
         let backend = Backend::open(directory.path()).unwrap();

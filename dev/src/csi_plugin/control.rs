@@ -1,4 +1,4 @@
-//! The socket over which the plugin is told what to do wrong: a JSON object a line, answered by a line.
+//! The socket for orders to the plugin. An order is a line of JSON, and so is its reply.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::order::Order;
 use super::service::Plugin;
 
-/// How long a plugin may take to obey.
+/// Limit of an exchange.
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Serialize, Deserialize)]
@@ -23,11 +23,11 @@ enum Reply {
     Refused(String),
 }
 
-/// Tells a running plugin.
+/// Sends an order to a running plugin and waits until it is carried out.
 ///
 /// # Errors
-/// It does not answer, or says what is wrong with the order.
-pub async fn tell(socket: &Path, order: &Order) -> io::Result<()> {
+/// The plugin does not reply, or refuses the order, with its reason.
+pub async fn send(socket: &Path, order: &Order) -> io::Result<()> {
     let exchange = async {
         let stream = UnixStream::connect(socket).await?;
         let (read, mut write) = stream.into_split();
@@ -45,13 +45,13 @@ pub async fn tell(socket: &Path, order: &Order) -> io::Result<()> {
     }
 }
 
-/// Takes orders, one connection after the other; never ends.
-pub(super) async fn obey(listener: UnixListener, plugin: &Plugin) {
+/// Carries out the orders of one connection after the other. Never returns.
+pub(super) async fn serve(listener: UnixListener, plugin: &Plugin) {
     loop {
         match listener.accept().await {
-            // A connection that breaks has told what it told.
+            // The orders before a broken connection were carried out.
             Ok((stream, _)) => drop(timeout(LIMIT, take_orders(stream, plugin)).await),
-            // Out of file descriptors, say: no reason to spin.
+            // It fails where file descriptors run out, for instance. Trying again at once would be a hot loop.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
@@ -63,7 +63,7 @@ async fn take_orders(stream: UnixStream, plugin: &Plugin) -> io::Result<()> {
     while let Some(line) = lines.next_line().await? {
         let outcome = serde_json::from_str(&line)
             .map_err(|error| error.to_string())
-            .and_then(|order| plugin.obey(order));
+            .and_then(|order| plugin.carry_out(order));
         let reply = match outcome {
             Ok(()) => Reply::Done,
             Err(why) => Reply::Refused(why),

@@ -1,4 +1,4 @@
-//! What the plugin is told to do wrong.
+//! Faults of the plugin, which tests order.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,55 +10,55 @@ use tonic::{Code, Status};
 
 use quorate::grpc_code;
 
-/// One fault: to which calls it happens, how often, and what.
+/// A fault: the calls that it affects, how often, and its effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fault {
-    /// As in `CreateVolume`; none: to every call about a volume.
+    /// The method, as in `CreateVolume`; none: every call about a volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// The backend's id of the volume; none: to any.
+    /// The backend's id of the volume; none: any volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// The node id of the call; none: to any.
+    /// The node id of the call; none: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// How many times; none: until it is cleared.
+    /// The number of calls; none: until it is cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
-    /// What happens.
+    /// Its effect.
     pub happens: Happening,
 }
 
-/// What can happen to a call.
+/// The effect of a fault on a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Happening {
-    /// Nothing is done, and this is answered.
+    /// The call does nothing and answers this.
     Fails(Answer),
-    /// It is done, and this is answered all the same.
+    /// The call takes effect and answers this nevertheless.
     FailsAfter(Answer),
-    /// Nothing is done, and no answer comes.
+    /// The call does nothing and never answers.
     Hangs,
-    /// It is done, and the answer is lost.
+    /// The call takes effect and never answers.
     LosesReply,
-    /// It takes this many milliseconds longer, and then other faults may happen.
+    /// The call takes this many milliseconds longer. Other faults apply after the delay.
     DelaysMs(u64),
-    /// It waits until it is released, and then other faults may happen: those that there were when it began.
+    /// The call waits until it is released. Then those other faults apply that were in force when it began.
     Waits,
-    /// The plugin dies before it does anything.
+    /// The plugin dies before the call takes effect.
     Crashes,
-    /// The plugin dies after it has done it, before it answers.
+    /// The plugin dies after the call took effect, before it answers.
     CrashesAfter,
 }
 
-/// An answer that is no success.
+/// An answer with an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Answer {
-    /// As in `Unavailable`.
+    /// The gRPC code, as in `Unavailable`.
     pub code: String,
-    /// The message. `{secrets}` stands for the values of the call's secrets: some plugins print what they were given.
+    /// The message. `{secrets}` is replaced by the values of the call's secrets: some plugins print them.
     #[serde(default)]
     pub message: String,
 }
@@ -67,12 +67,12 @@ impl Answer {
     pub(super) fn status(&self, secrets: &BTreeMap<String, String>) -> Status {
         let values: Vec<&str> = secrets.values().map(String::as_str).collect();
         let message = self.message.replace("{secrets}", &values.join(", "));
-        // The code was checked when the fault came in.
+        // `check` refused every other code.
         Status::new(grpc_code::named(&self.code).unwrap_or(Code::Unknown), message)
     }
 }
 
-/// The calls that a fault can be told for, by what they are about.
+/// What a call is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About<'a> {
     pub method: &'a str,
@@ -82,16 +82,16 @@ pub(super) struct About<'a> {
 
 impl Fault {
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The reason why the fault is invalid.
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.happens {
             Happening::Fails(answer) | Happening::FailsAfter(answer) => {
                 match grpc_code::named(&answer.code) {
                     None => Err(format!(
-                        "there is no gRPC code {:?}; expected one as in Unavailable",
+                        "unknown gRPC code {:?}; expected one as in Unavailable",
                         answer.code
                     )),
-                    Some(Code::Ok) => Err("OK is no failure".to_owned()),
+                    Some(Code::Ok) => Err("OK is not an error".to_owned()),
                     Some(_) => Ok(()),
                 }
             }
@@ -115,14 +115,14 @@ impl Fault {
     }
 }
 
-/// What happens to one call.
+/// The effect of all faults on one call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Strike {
-    /// All delays, added up.
+    /// The sum of all delays.
     pub delay: Duration,
-    /// Whether it waits until calls are released more often than that.
+    /// The number of releases so far, for a call that waits for another one.
     pub waits_since: Option<u64>,
-    /// The first other fault.
+    /// The first fault of another kind.
     pub happens: Option<Happening>,
 }
 
@@ -130,7 +130,7 @@ pub(super) struct Strike {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     in_force: Mutex<Vec<Fault>>,
-    /// How often the calls that wait were released.
+    /// The number of releases.
     releases: watch::Sender<u64>,
 }
 
@@ -144,16 +144,16 @@ impl Faults {
         self.in_force().clear();
     }
 
-    /// Whatever waits goes on, and nothing waits any more.
+    /// Releases the calls that wait, and removes the faults that let calls wait.
     pub fn release(&self) {
         let mut faults = self.in_force();
         faults.retain(|fault| fault.happens != Happening::Waits);
         self.releases.send_modify(|releases| *releases += 1);
     }
 
-    /// Waits until calls were released more often than that.
+    /// Waits until there were more than this many releases.
     pub async fn released_since(&self, releases: u64) {
-        // Fails only without a sender, which lives as long as this.
+        // Fails only without a sender, which `self` owns.
         let _ = self.releases.subscribe().wait_for(|now| *now > releases).await;
     }
 
@@ -161,7 +161,7 @@ impl Faults {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happens to this call. Each fault is counted off.
+    /// The effect on this call. Counts it for each fault that affects it.
     pub fn strike(&self, about: About<'_>) -> Strike {
         let mut faults = self.in_force();
         let mut strike = Strike::default();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_waits_goes_on_when_it_is_released_and_suffers_the_other_faults_then() {
+    async fn a_waiting_call_continues_with_the_other_faults_once_released() {
         let faults = Faults::default();
         faults.clear();
         faults.add(fault(None, None, Happening::Waits));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_without_a_method_spares_the_calls_of_a_handshake() {
+    fn a_fault_without_a_method_does_not_affect_a_handshake() {
         let faults = Faults::default();
         faults.add(fault(None, None, Happening::Hangs));
         let probe = About {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_for_one_node_spares_the_others() {
+    fn a_fault_for_one_node_does_not_affect_the_others() {
         let faults = Faults::default();
         faults.add(Fault {
             node: Some("n2".to_owned()),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_that_is_none_is_refused() {
+    fn an_unknown_code_is_refused() {
         let answer = |code: &str| {
             let answer = Answer {
                 code: code.to_owned(),

@@ -1,5 +1,5 @@
-//! What the plugin was asked, and when: a JSON object a line, one as a call begins and one as it ends, so that a call
-//! is there even if the plugin dies of it.
+//! The plugin's log of calls: a JSON object a line, one at the begin of a call and one at its end, so that a call is in the log
+//! even if the plugin dies of it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -14,27 +14,27 @@ use tonic::Code;
 
 use quorate::grpc_code;
 
-/// What is written as a call begins.
+/// What the log says at the begin of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Begun {
-    /// As in `CreateVolume`.
+    /// The method, as in `CreateVolume`.
     pub method: String,
-    /// The backend's id of the volume that it is about; empty where it is about none.
+    /// The backend's id of the volume; empty for a call that is not about a volume.
     pub volume: String,
-    /// The node that it names: None where the call has no such field, Some("") where it was left empty.
+    /// The node id: None for a call without such a field, Some("") if the field is empty.
     pub node: Option<String>,
-    /// The keys of the secrets that came with it.
+    /// The keys of its secrets.
     pub secrets: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
-    /// When this process began, in µs since 1970: tells the runs of one plugin apart.
+    /// Start of the process in µs since 1970, which identifies a run of the plugin.
     run: u64,
     call: u64,
-    /// µs since 1970.
+    /// Begin of the call in µs since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     start: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,18 +45,18 @@ struct Line {
     code: Option<String>,
 }
 
-/// A call as it is found in the log.
+/// A call in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What it was.
+    /// What the log says at its begin.
     pub begun: Begun,
-    /// When it began, in µs since 1970.
+    /// Its begin in µs since 1970.
     pub start: u64,
-    /// When it ended; none: it has not, or the plugin died first.
+    /// Its end in µs since 1970; none if it has not ended, or if the plugin died first.
     pub end: Option<u64>,
-    /// How it ended, as in `OK`; a call whose caller went away ends with `Canceled`.
+    /// Its code, as in `OK`; `Canceled` if its caller went away.
     pub code: Option<String>,
-    /// Which run of the plugin it belongs to: when that began, in µs since 1970.
+    /// The run of the plugin: the start of its process in µs since 1970.
     pub run: u64,
 }
 
@@ -69,7 +69,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Goes on at the end of the file.
+    /// Opens the file to append to it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self {
@@ -79,7 +79,7 @@ impl Log {
         })
     }
 
-    /// A call begins. Dropped without an [`end`](Entry::end), it was cancelled.
+    /// Logs the begin of a call. An entry that is dropped without [`end`](Entry::end) logs that the call was cancelled.
     pub fn begin(&self, begun: Begun) -> Entry<'_> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         self.write(&Line {
@@ -98,8 +98,8 @@ impl Log {
     }
 
     fn write(&self, line: &Line) {
-        // A line is made of strings and numbers, which always serialize; should the disk be full, the plugin goes on
-        // without its log, and a test that counts on it fails.
+        // Strings and numbers always serialize. If the disk is full, the plugin continues without its log, and a test that
+        // reads the log fails.
         let Ok(mut text) = serde_json::to_string(line) else {
             return;
         };
@@ -109,7 +109,7 @@ impl Log {
     }
 }
 
-/// A call under way.
+/// A call in flight.
 pub struct Entry<'a> {
     log: &'a Log,
     call: u64,
@@ -117,7 +117,7 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// It ends with this code.
+    /// Logs the end of the call with this code.
     pub fn end(mut self, code: Code) {
         self.write_end(code);
     }
@@ -143,7 +143,7 @@ impl Drop for Entry<'_> {
     }
 }
 
-/// The calls in a log, in the order in which they began. A last line that is still being written is left out.
+/// The calls of a log, in the order of their begin. Ignores an incomplete last line.
 pub fn read(path: &Path) -> io::Result<Vec<Call>> {
     let text = std::fs::read_to_string(path)?;
     let mut calls: Vec<Call> = Vec::new();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_found_with_its_end_and_without_one_when_the_plugin_died() {
+    fn a_call_has_an_end_unless_the_plugin_died_of_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("calls.jsonl");
         let first = Log::open(&path).unwrap();

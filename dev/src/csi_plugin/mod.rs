@@ -1,9 +1,8 @@
-//! A CSI controller plugin to try things out on, and to test against: a real server on a real socket, whose backend is
-//! a directory.
+//! A CSI controller plugin to test against: a real server on a real socket, whose backend is a directory.
 //!
-//! It does what the specification says, and on request what plugins do in the field: fail with a code, hang, lose an
-//! answer, crash, not be ready, or come back with other capabilities. [`faults`] come over a socket of their own;
-//! every call is written down with its time ([`log`]), never with a secret value.
+//! It follows the specification, and by [`order`] it fails as plugins in the field do: it returns an error, hangs, loses an
+//! answer, crashes, is not ready, or restarts with other capabilities. Its [`log`] has every call with its time, and never the
+//! value of a secret.
 
 pub mod backend;
 pub mod control;
@@ -15,7 +14,7 @@ pub mod process;
 pub mod server;
 mod service;
 
-/// The messages and the server's side of `proto/csi/v1`.
+/// The messages and services of `proto/csi/v1`, for a server.
 #[allow(
     missing_docs,
     clippy::all,

@@ -1,4 +1,4 @@
-//! The plugin as a process of its own: the command `csi-plugin` of quorate-dev as a child.
+//! The plugin as a child process: `quorate-dev csi-plugin`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,13 +18,13 @@ use crate::Error;
 use crate::process::{Program, Supervised};
 use quorate::csi::Endpoint;
 
-/// How long it may take to serve: it takes milliseconds, and the machine may be busy.
+/// Limit until it serves. It takes milliseconds; the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// It ends on SIGTERM at once.
+/// Limit until it has stopped. It ends on SIGTERM at once.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// One plugin, running or not. Its volumes and its log outlive its process. Dropping it kills it.
+/// A plugin, running or not. Its volumes and its log outlive its process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct PluginProcess {
     options: Options,
@@ -34,7 +34,7 @@ pub struct PluginProcess {
 }
 
 impl Options {
-    /// As arguments of `csi-plugin`.
+    /// The arguments of `quorate-dev` that mean these options.
     fn args(&self) -> Vec<OsString> {
         let file = |flag: &str, path: &Path| {
             let mut arg = OsString::from(flag);
@@ -97,7 +97,7 @@ impl PluginProcess {
         Ok(plugin)
     }
 
-    /// Starts its process again, with the options as they are now. Nothing if it runs.
+    /// Starts its process with the present options, unless it runs.
     pub async fn launch(&mut self) -> Result<(), Error> {
         if self
             .process
@@ -118,7 +118,7 @@ impl PluginProcess {
             hidden_env: "QUORATE_",
             log: self.output.clone(),
         };
-        // A socket that an earlier run left behind is no sign of this one.
+        // The socket of an earlier run would look like this one's.
         let sockets = [self.socket(), self.options.control.as_deref()];
         for socket in sockets.into_iter().flatten() {
             match fs::remove_file(socket) {
@@ -146,45 +146,45 @@ impl PluginProcess {
         Ok(())
     }
 
-    /// What it was started with.
+    /// The options of its next start, which are those of its process unless they were changed since.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// To be changed before the next [`launch`](Self::launch).
+    /// The same, to change them before the next [`launch`](Self::launch).
     pub fn options_mut(&mut self) -> &mut Options {
         &mut self.options
     }
 
-    /// Where it listens.
+    /// The endpoint where it listens.
     pub fn endpoint(&self) -> &Endpoint {
         &self.options.listen
     }
 
-    /// Tells it to do something wrong, or right again.
-    pub async fn tell(&self, order: &Order) -> io::Result<()> {
+    /// Sends it an order and waits until it is carried out.
+    pub async fn send(&self, order: &Order) -> io::Result<()> {
         match &self.options.control {
-            Some(socket) => control::tell(socket, order).await,
+            Some(socket) => control::send(socket, order).await,
             None => Err(io::Error::other("this plugin takes no orders")),
         }
     }
 
-    /// The calls that it was asked, also by earlier runs.
+    /// The calls in its log, those of earlier runs included.
     pub fn calls(&self) -> io::Result<Vec<Call>> {
         log::read(&self.options.log)
     }
 
-    /// Its volumes.
+    /// Its backend, to read its volumes.
     pub fn backend(&self) -> Backend {
         Backend::at(&self.options.backend)
     }
 
-    /// Where its own output goes.
+    /// The file of its output.
     pub fn output_file(&self) -> &Path {
         &self.output
     }
 
-    /// Its process, while it was not stopped or killed.
+    /// Its process, unless it was stopped or killed.
     pub fn process(&mut self) -> Option<&mut Supervised> {
         self.process.as_mut()
     }

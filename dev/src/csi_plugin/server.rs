@@ -1,4 +1,4 @@
-//! Serving: the plugin's socket, and the one over which it is told what to do wrong.
+//! The servers of the plugin: its CSI endpoint, and the socket for orders.
 
 use std::fs;
 use std::io;
@@ -18,10 +18,10 @@ use crate::csi_plugin::wire::identity_server::IdentityServer;
 use crate::pki::CertificateFiles;
 use quorate::csi::Endpoint;
 
-/// Serves until it is dropped, or until it cannot go on.
+/// Serves until it is dropped, or until it fails.
 ///
 /// # Errors
-/// A socket or a directory cannot be had, with its name.
+/// The error of a socket, file or directory, with its path.
 pub async fn serve(options: Options) -> io::Result<()> {
     let listen = options.listen.clone();
     let orders = match &options.control {
@@ -43,7 +43,7 @@ pub async fn serve(options: Options) -> io::Result<()> {
     };
     let take_orders = async {
         match orders {
-            Some(listener) => control::obey(listener, &plugin).await,
+            Some(listener) => control::serve(listener, &plugin).await,
             None => std::future::pending().await,
         }
     };
@@ -83,7 +83,7 @@ async fn answer(router: Router, listen: &Endpoint) -> io::Result<()> {
     ended.map_err(io::Error::other)
 }
 
-/// A socket at this path; one that an earlier run left there is replaced.
+/// Binds a socket at this path, and replaces the one of an earlier run.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(path, error)),

@@ -1,4 +1,4 @@
-//! The plugin itself: every call is written down, and answered under the faults in force.
+//! The plugin itself: it logs every call, and answers it under the faults in force.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -33,7 +33,7 @@ pub(super) struct Plugin {
     faults: Faults,
     ready: AtomicBool,
     expected: Mutex<Keyed>,
-    /// Volumes that a call is about now: another one is turned away, as real plugins do.
+    /// Volumes with a call in flight. A second call for one of them is refused, as real plugins do.
     busy: Mutex<BTreeSet<String>>,
 }
 
@@ -50,8 +50,8 @@ impl Plugin {
         })
     }
 
-    /// Does what it is told over the control socket.
-    pub fn obey(&self, order: Order) -> Result<(), String> {
+    /// Carries out an order.
+    pub fn carry_out(&self, order: Order) -> Result<(), String> {
         match order {
             Order::Fault(fault) => {
                 fault.check()?;
@@ -76,7 +76,7 @@ impl Plugin {
         Ok(())
     }
 
-    /// One call: written down, under the faults in force.
+    /// Answers a call by `act`: logs it, and applies the faults in force.
     async fn serve<T>(
         &self,
         method: Method,
@@ -150,11 +150,11 @@ impl Plugin {
         if busy.insert(volume.to_owned()) {
             Ok(Some(Busy { plugin: self, volume }))
         } else {
-            Err(Status::aborted("another call for this volume is under way"))
+            Err(Status::aborted("another call for this volume is in flight"))
         }
     }
 
-    /// Says what it was given, as careless plugins do.
+    /// Fails unless the call has the expected secrets. The error quotes a wrong value, as careless plugins do.
     fn check_secrets(&self, given: &Keyed) -> Result<(), Status> {
         let expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, value) in expected.iter() {
@@ -172,7 +172,7 @@ impl Plugin {
     }
 }
 
-/// A volume that a call is about, until it goes.
+/// Marks a volume with a call in flight, until it is dropped.
 struct Busy<'a> {
     plugin: &'a Plugin,
     volume: &'a str,

@@ -1,4 +1,4 @@
-//! One member of a cluster.
+//! A member of an etcd cluster.
 
 use std::fs;
 use std::ops::{Deref, DerefMut};
@@ -11,23 +11,23 @@ use crate::restartable::Restartable;
 use crate::{Error, http};
 use quorate::metrics;
 
-/// How long a cluster may take to elect its leader and serve. About a second on an idle machine.
+/// Limit until a cluster has elected its leader and serves. It takes about a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a member may take to stop. It hands its leadership over first, if it can.
+/// Limit until a member has stopped. It transfers its leadership first, where it can.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// What etcd of every release says at last when it finds that it is in the member list no more.
+/// The last log line of an etcd that was removed from the member list, in every release.
 const REMOVED: &str = "data-dir used by this member must be removed";
 
-/// One member of the cluster, running or not. Everything of [`Restartable`] can be done to it.
+/// A member, running or not. Dereferences to its [`Restartable`].
 #[derive(Debug)]
 pub struct Member {
-    /// `etcd-1`, …
+    /// Its name: `etcd-1`, `etcd-2`, …
     pub name: String,
-    /// Where clients reach it.
+    /// Its client URL.
     pub client_url: String,
-    /// Where its peers reach it.
+    /// Its peer URL.
     pub peer_url: String,
     metrics_port: u16,
     process: Restartable,
@@ -74,7 +74,7 @@ impl Member {
             format!("--listen-peer-urls={}", peer_url(ports)),
             format!("--initial-advertise-peer-urls={}", peer_url(ports)),
             format!("--listen-metrics-urls=http://127.0.0.1:{}", ports.metrics),
-            // The default of 3.4 is another, older logger.
+            // 3.4 has another default.
             "--logger=zap".to_owned(),
             "--log-outputs=stderr".to_owned(),
         ];
@@ -104,13 +104,13 @@ impl Member {
         }
     }
 
-    /// Starts it as a member that a running cluster has listed already, on an empty data directory. `initial_cluster` names
-    /// all members, this one too: `etcd-1=http://…,etcd-2=http://…`.
+    /// Starts it on an empty data directory, as a member that a running cluster has listed already. `initial_cluster` names
+    /// all members, this one included: `etcd-1=http://…,etcd-2=http://…`.
     pub fn join(&mut self, initial_cluster: &str) -> Result<(), Error> {
         if self.data.exists() {
             fs::remove_dir_all(&self.data).map_err(Error::write(&self.data))?;
         }
-        // The last of several flags of one name holds.
+        // Of several flags of one name, the last one counts.
         self.process
             .add_flag(format!("--initial-cluster={initial_cluster}"));
         self.process
@@ -118,7 +118,7 @@ impl Member {
         self.launch()
     }
 
-    /// From its next start on, clients are told to reach it here, where a proxy may be.
+    /// From its next start on, the member list gives clients this URL, such as a proxy's.
     pub fn advertise(&mut self, client_url: &str) {
         self.process
             .add_flag(format!("--advertise-client-urls={client_url}"));
@@ -130,7 +130,7 @@ impl Member {
         self.wait_healthy().await
     }
 
-    /// Waits until it serves linearizable reads. It must have been started.
+    /// Waits until it serves linearizable reads. Its process must have been started.
     pub async fn wait_healthy(&mut self) -> Result<(), Error> {
         let port = self.metrics_port;
         self.process.wait_until(START_LIMIT, || healthy(port)).await
@@ -179,7 +179,7 @@ impl DerefMut for Member {
     }
 }
 
-/// etcd answers `/health` after a read that went through raft.
+/// etcd answers `/health` after a linearizable read.
 async fn healthy(metrics_port: u16) -> Result<(), String> {
     http::is_ok("/health", http::get(metrics_port, "/health").await)
 }

@@ -17,7 +17,7 @@ fn exists(pid: i32) -> bool {
 }
 
 #[tokio::test]
-async fn a_process_that_obeys_is_stopped_by_sigterm() {
+async fn a_process_that_handles_sigterm_is_stopped_by_it() {
     let directory = tempfile::tempdir().unwrap();
     let mut process = shell(
         directory.path(),
@@ -67,8 +67,7 @@ async fn a_dropped_process_is_gone_with_its_children_and_leaves_no_zombie() {
     assert!(exists(pid) && exists(grandchild));
     drop(process);
     assert!(!exists(pid), "a zombie would still be listed");
-    // The grandchild was sent SIGKILL as well, which takes effect when it is next scheduled; whoever adopted it
-    // then reaps it, until when it is a zombie that runs no more.
+    // The grandchild got SIGKILL, too. It dies when it is next scheduled, and is a zombie until its new parent reaps it.
     let limit = std::time::Instant::now() + Duration::from_secs(10);
     loop {
         let state = std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::store::keys::NodeKey;
 use crate::store::object::publication::{state, state_word};
 use crate::store::object::volume::driver;
 use crate::store::object::{Object, decode, service, task};
-use crate::volumes::plan::{self, Decision, Drift, Observed, Offers, Plugin, Step, Target};
+use crate::volumes::plan::{self, Decision, Drift, Observed, Offers, Plugin, Step, Target, WaitReason};
 use crate::volumes::record::blocked;
 
 /// Capabilities that are assumed of a plugin: only the leader knows the real ones, and reports what is missing in a
@@ -135,7 +135,7 @@ pub fn publications(view: &View, volume: &str) -> (BTreeMap<Name, Publication>, 
 pub fn of_volume(view: &View, name: &str, volume: &Volume) -> Vec<String> {
     let (publications, mut sentences) = publications(view, name);
     let Decision { step, waits } = decide(view, volume, &publications);
-    sentences.extend(step.as_ref().map(ToString::to_string));
+    sentences.extend(step.as_ref().map(|step| format!("the leader has to {step}")));
     let target = step.as_ref().map(Step::target);
     for (node, publication) in &publications {
         let state = state(publication);
@@ -145,7 +145,7 @@ pub fn of_volume(view: &View, name: &str, volume: &Volume) -> Vec<String> {
         }
     }
     sentences.extend(waits.into_iter().map(|wait| match (wait.reason, wait.target) {
-        ("NodeUnpublish", Target::Node(node)) => format!(
+        (WaitReason::NodeUnpublish, Target::Node(node)) => format!(
             "{} (quorate unpublish {name} {node} --confirm says so in its place)",
             wait.message
         ),

@@ -8,8 +8,9 @@ use crate::cli::exit::Failure;
 use crate::etcd::members::{ListedMember, MemberList, MemberReport};
 use crate::etcd::{MemberId, Revision, Txn};
 use crate::proto::{Member, Node, Role};
-use crate::roles::checks::{Known, Managed, Managers};
-use crate::roles::quorum::Standing;
+use crate::roles::checks::{Managed, Managers};
+use crate::roles::membership::NodeRoles;
+use crate::roles::quorum::Vote;
 use crate::store::object::{Malformed, decode, member};
 use crate::store::{Name, Store, keys::RoleKey};
 
@@ -125,7 +126,7 @@ impl Facts {
     async fn tie(&mut self, store: &Store) -> Result<(), Failure> {
         for listed in &self.list.members {
             let survey = self.surveys.iter().find(|survey| survey.id == listed.id);
-            let standing = Standing {
+            let vote = Vote {
                 id: listed.id,
                 learner: listed.learner,
                 healthy: survey.is_some_and(MemberReport::is_healthy),
@@ -135,10 +136,10 @@ impl Facts {
                 .get(&listed.id)
                 .and_then(|record| Some((record.member.as_ref().ok()?, record.revision)));
             let Some((record, revision)) = readable else {
-                self.managers.unmanaged.push((standing, listed.peer_urls.clone()));
+                self.managers.unmanaged.push((vote, listed.peer_urls.clone()));
                 continue;
             };
-            let known = match record.node.parse::<Name>() {
+            let roles = match record.node.parse::<Name>() {
                 Ok(name) => {
                     let (node, _) = store
                         .etcd
@@ -146,22 +147,22 @@ impl Facts {
                         .await
                         .map_err(Failure::failed)?;
                     let found = node.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
-                    let known = node.and_then(|kv| {
+                    let roles = node.and_then(|kv| {
                         let node: Node = decode(name.as_str(), &kv.value).ok()?;
-                        is_of(&node, &record.node_uid).then(|| known(&node, kv.mod_revision))
+                        is_of(&node, &record.node_uid).then(|| roles_of(&node, kv.mod_revision))
                     });
                     self.nodes.insert(name, found);
-                    known
+                    roles
                 }
                 Err(_) => None,
             };
             self.managers.managed.push(Managed {
-                standing,
+                vote,
                 peer_urls: listed.peer_urls.clone(),
                 record: revision,
                 removal: record.removal.is_some(),
                 node: record.node.clone(),
-                known,
+                roles,
             });
         }
         Ok(())
@@ -183,18 +184,18 @@ impl Facts {
     /// The listed members of a node, by its records.
     pub fn members_of(&self, node: &Name) -> Vec<&ListedMember> {
         let own = self.managers.of(node.as_str());
-        own.filter_map(|managed| self.list.member(managed.standing.id))
+        own.filter_map(|managed| self.list.member(managed.vote.id))
             .collect()
     }
 }
 
 /// What the checks know of a node.
-pub fn known(node: &Node, revision: Revision) -> Known {
+pub fn roles_of(node: &Node, revision: Revision) -> NodeRoles {
     let role = |role: i32| Role::try_from(role).unwrap_or(Role::Unspecified);
-    Known {
+    NodeRoles {
         desired: role(node.spec.unwrap_or_default().desired_role),
         observed: role(node.status.as_ref().map_or(0, |status| status.role)),
-        node: revision,
+        revision,
     }
 }
 

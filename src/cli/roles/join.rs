@@ -150,11 +150,11 @@ async fn request(store: &Store, args: &JoinArgs) -> Result<String, Failure> {
         let uid = args.uid.as_deref().unwrap_or(found.uid());
         let removed_key = store.keys.removed(uid);
         let (removed, _) = store.etcd.get(&removed_key).await.map_err(Failure::failed)?;
-        let known = (uid == found.uid()).then(|| found.known());
+        let roles = (uid == found.uid()).then(|| found.roles());
         let facts = Facts::without_health(store).await?;
         facts
             .managers
-            .check_join(name.as_str(), known, removed.is_some(), &args.peer_urls)
+            .check_join(name.as_str(), roles, removed.is_some(), &args.peer_urls)
             .map_err(|refusal| refused(&refusal))?;
         let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
         let before = match &stored {

@@ -8,7 +8,7 @@ use crate::cli::objects::stored::Versioned;
 use crate::etcd::Txn;
 use crate::proto::{Node, Role};
 use crate::retry::Delays;
-use crate::roles::checks::Known;
+use crate::roles::membership::NodeRoles;
 use crate::store::object::Object;
 use crate::store::{Name, Store};
 
@@ -22,8 +22,8 @@ pub async fn read_node(store: &Store, name: &Name) -> Result<Versioned<Node>, Fa
 
 impl Versioned<Node> {
     /// What the checks know of it.
-    pub fn known(&self) -> Known {
-        facts::known(&self.object, self.revision)
+    pub fn roles(&self) -> NodeRoles {
+        facts::roles_of(&self.object, self.revision)
     }
 
     /// Its uid.
@@ -58,7 +58,7 @@ pub async fn promote(store: &Store, name: &Name) -> Result<Outcome, Failure> {
     let mut delays = Delays::etcd();
     for _ in 0..ATTEMPTS {
         let found = read_node(store, name).await?;
-        if found.known().desired == Role::Manager {
+        if found.roles().desired == Role::Manager {
             return Ok(Outcome::Already);
         }
         let txn = found.with_desired(Role::Manager);
@@ -90,8 +90,8 @@ impl Demotion {
 /// 3 if there is no such node, 4 by the rule that refuses it.
 pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failure> {
     let found = read_node(store, name).await?;
-    let known = found.known();
-    if known.desired == Role::Worker {
+    let roles = found.roles();
+    if roles.desired == Role::Worker {
         return Ok(Demotion {
             statement: format!("node/{name} is a desired worker already"),
             txn: None,
@@ -100,7 +100,7 @@ pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failu
     let facts = Facts::with_health(store).await?;
     facts
         .managers
-        .check_demotion(name.as_str(), known.observed)
+        .check_demotion(name.as_str(), roles.observed)
         .map_err(|refusal| refused(&refusal))?;
     let txn = found.with_desired(Role::Worker);
     let members: Vec<String> = facts

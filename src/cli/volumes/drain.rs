@@ -1,8 +1,9 @@
-//! `quorate drain`: a node gets nothing new, or is given up.
+//! `quorate drain`: nothing new goes to a node, or its volumes are taken from it.
 
 use clap::Args;
 
-use super::{Request, carry_out};
+use super::REQUESTED;
+use crate::cli::commit::{self, Decision};
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
@@ -15,11 +16,11 @@ use crate::store::{Name, Store};
 /// Arguments of `quorate drain`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Sets the node's availability to drain. --out-of-service says besides that the node is off, or cut off for good: every \
-volume that is published to it is unpublished from it without asking it, so that another node can have it. Say so only \
-if nothing on the node can write any more, as two writers destroy a file system.
+Sets the node's availability to drain. With --out-of-service, the node is also declared off, or cut off for good: every \
+volume that is published to it is unpublished without its confirmation, so that another node can have the volume. Declare \
+it only if nothing on the node can write any more: two writers destroy a file system.
 
-It is taken back by applying the node with availability: active and outOfService: false.
+To undo it, apply the node with availability: active and outOfService: false.
 
 Examples:
   quorate drain n1
@@ -29,11 +30,11 @@ pub struct DrainArgs {
     #[arg(value_name = "NODE")]
     node: Name,
 
-    /// Take what is published to the node from it without asking it
+    /// Unpublish the node's volumes without its confirmation
     #[arg(long)]
     out_of_service: bool,
 
-    /// Do not ask whether the node is to be out of service
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
@@ -41,26 +42,26 @@ pub struct DrainArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a node that does not exist, 64 where nobody can be asked.
+/// 3 for a node that does not exist, 64 without a terminal to ask for confirmation.
 pub async fn run(args: DrainArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let node = &args.node;
     let what = format!("declare node {node} out of service");
     confirm::require(args.yes || !args.out_of_service, &what)?;
     let store = connect(etcd).await?;
-    // Before anyone is asked about a node that does not exist.
+    // A node that does not exist needs no confirmation.
     decide(&store, &args).await?;
     if args.out_of_service && !args.yes {
         let statement = format!(
-            "node/{node} is declared out of service: its volumes are unpublished from it without asking it, and may be \
+            "node/{node} is declared out of service: its volumes are unpublished without its confirmation, and may be \
              published elsewhere"
         );
         confirm::ask(&[&statement], "nothing was changed")?;
     }
-    let said = carry_out(&store, || decide(&store, &args)).await?;
+    let said = commit::settle(&store, REQUESTED, async || decide(&store, &args).await).await?;
     print(&format!("node/{node} {said}\n")).map(drop)
 }
 
-async fn decide(store: &Store, args: &DrainArgs) -> Result<Request, Failure> {
+async fn decide(store: &Store, args: &DrainArgs) -> Result<Decision<String>, Failure> {
     let DrainArgs {
         node, out_of_service, ..
     } = args;
@@ -72,10 +73,10 @@ async fn decide(store: &Store, args: &DrainArgs) -> Result<Request, Failure> {
         false => "is set to drain",
     };
     if spec.availability() == Availability::Drain && (spec.out_of_service || !out_of_service) {
-        return Ok(Request::Nothing(format!("{said} already")));
+        return Ok(Decision::Nothing(said.replacen("is", "is already", 1)));
     }
     spec.set_availability(Availability::Drain);
     spec.out_of_service |= *out_of_service;
     described.next_generation();
-    Ok(Request::Write(stored.put(&described), said.to_owned()))
+    Ok(Decision::Write(stored.put(&described), said.to_owned()))
 }

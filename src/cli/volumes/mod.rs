@@ -1,14 +1,12 @@
-//! What is asked of volumes: `publish`, `unpublish`, `retry`, and of a node that is gone: `drain --out-of-service`.
+//! Commands about volumes: `publish`, `unpublish`, `retry`, and `drain` of a node.
 
 use std::time::Duration;
 
-use super::confirm::{self, ATTEMPTS};
 use super::exit::Failure;
 use super::wait::{Progress, until};
-use crate::etcd::{KeyRange, KeyValue, Txn};
+use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::publication_status::State;
 use crate::proto::{Publication, Volume};
-use crate::retry::Delays;
 use crate::store::object::decode;
 use crate::store::object::publication::{state, state_word};
 use crate::store::{Name, Store};
@@ -19,34 +17,10 @@ pub mod publish;
 pub mod retry;
 pub mod unpublish;
 
-/// What is to be written, and what it means.
-enum Request {
-    /// Nothing to do.
-    Nothing(String),
-    /// This transaction, and what to say then.
-    Write(Txn, String),
-}
+/// What may have happened to a request whose transaction got no answer.
+const REQUESTED: &str = "requested";
 
-/// Decides and writes, and decides anew where somebody else was faster.
-async fn carry_out<D>(store: &Store, decide: impl Fn() -> D) -> Result<String, Failure>
-where
-    D: Future<Output = Result<Request, Failure>>,
-{
-    let mut delays = Delays::etcd();
-    for _ in 0..ATTEMPTS {
-        let (txn, said) = match decide().await? {
-            Request::Nothing(said) => return Ok(said),
-            Request::Write(txn, said) => (txn, said),
-        };
-        if confirm::commit(&store.etcd, txn, "asked for").await? {
-            return Ok(said);
-        }
-        delays.wait().await;
-    }
-    Err(confirm::overtaken())
-}
-
-/// Looks at one publication of a volume whenever one of the two changes, until it is done.
+/// Waits until a publication is as `is_done` says. Prints meanwhile what it and its volume wait for.
 async fn wait_for(
     store: &Store,
     volume: &Name,
@@ -54,7 +28,7 @@ async fn wait_for(
     limit: Option<Duration>,
     mut is_done: impl FnMut(Option<&KeyValue>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let hint = format!("it stays asked for; quorate describe volume {volume} says what it waits for");
+    let hint = format!("the request stands; quorate describe volume {volume} says what it waits for");
     let (key, of_volume) = (store.keys.publication(volume, node), store.keys.volume(volume));
     let ranges = vec![KeyRange::key(key.clone()), KeyRange::key(of_volume.clone())];
     until(store, ranges, limit, &hint, |view| {
@@ -75,7 +49,7 @@ async fn wait_for(
     .await
 }
 
-/// How far a publication is, and what is in its way or in its volume's.
+/// The state of a publication, and what blocks it or its volume.
 fn waits(id: &str, publication: Option<&Publication>, volume: Option<&Volume>) -> Vec<String> {
     let Some(publication) = publication else {
         return vec![format!("publication/{id} cannot be read")];
@@ -86,7 +60,9 @@ fn waits(id: &str, publication: Option<&Publication>, volume: Option<&Volume>) -
         state(publication),
     ) {
         (Some(why), _) => format!(": {}: {}", why.reason, why.message),
-        (None, State::PendingNodeUnpublish) => ": its node is to confirm that it uses it no more".to_owned(),
+        (None, State::PendingNodeUnpublish) => {
+            ": its node has not confirmed that it no longer uses the volume".to_owned()
+        }
         (None, _) => String::new(),
     };
     let mut lines = vec![format!(
@@ -112,14 +88,14 @@ mod tests {
     use crate::volumes::record::{Blocked, set_blocked};
 
     #[test]
-    fn a_wait_tells_what_is_in_the_way_of_the_publication_and_of_its_volume() {
+    fn a_wait_names_what_blocks_the_publication_and_its_volume() {
         let why = |reason: &str, message: &str| Blocked {
             reason: reason.to_owned(),
             message: message.to_owned(),
         };
         let mut publication = Publication::default();
         let mut volume = Volume::default();
-        let told =
+        let lines =
             |publication: &Publication, volume: &Volume| waits("data/n1", Some(publication), Some(volume));
 
         publication
@@ -127,14 +103,14 @@ mod tests {
             .get_or_insert_default()
             .set_state(State::PendingPublish);
         assert_eq!(
-            told(&publication, &volume),
+            lines(&publication, &volume),
             ["publication/data/n1 is pendingPublish"]
         );
         let status = volume.status.get_or_insert_default();
         let missing = why("PluginMissing", "plugin p does not exist");
         set_blocked(&mut status.conditions, Some(&missing), 1, Timestamp::UNIX_EPOCH);
         assert_eq!(
-            told(&publication, &volume),
+            lines(&publication, &volume),
             [
                 "publication/data/n1 is pendingPublish",
                 "volume/data is blocked: PluginMissing: plugin p does not exist",
@@ -144,13 +120,15 @@ mod tests {
         let late = why("PluginFailed", "UNAVAILABLE: later");
         set_blocked(&mut status.conditions, Some(&late), 1, Timestamp::UNIX_EPOCH);
         assert_eq!(
-            told(&publication, &volume)[0],
+            lines(&publication, &volume)[0],
             "publication/data/n1 is pendingPublish: PluginFailed: UNAVAILABLE: later"
         );
         let status = publication.status.get_or_insert_default();
         status.conditions.clear();
         status.set_state(State::PendingNodeUnpublish);
-        assert!(told(&publication, &volume)[0].ends_with("is to confirm that it uses it no more"));
+        assert!(
+            lines(&publication, &volume)[0].ends_with("has not confirmed that it no longer uses the volume")
+        );
         assert_eq!(
             waits("data/n1", None, None),
             ["publication/data/n1 cannot be read"]

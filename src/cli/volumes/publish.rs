@@ -1,10 +1,11 @@
-//! `quorate publish`: a node is to get a volume.
+//! `quorate publish`: asks the leader to publish a volume to a node.
 
 use clap::Args;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::{Request, carry_out, wait_for};
+use super::{REQUESTED, wait_for};
+use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::stored::{Versioned, malformed};
@@ -22,10 +23,10 @@ use crate::store::{Name, Store};
 /// Arguments of `quorate publish`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The leader publishes it through the volume's plugin, once the volume is created and the node reports a node id for the \
-plugin. Refused are a volume that is paused, drained or marked for deletion, a node that is out of service, and what goes \
-beyond the volume's access mode: one node at a time, one writer at a time. Where the volume is just being unpublished from \
-that node, it is published again after that.
+The leader publishes the volume through its plugin, once the volume is created and the node reports a node id for the \
+plugin. The command refuses a volume that is paused, drained or marked for deletion, a node that is out of service, and a \
+publication beyond the volume's access mode: one node at a time, one writer at a time. A volume that is being unpublished \
+from that node is published again after that.
 
 Examples:
   quorate publish data n1
@@ -39,7 +40,7 @@ pub struct PublishArgs {
     #[arg(value_name = "NODE")]
     node: Name,
 
-    /// The node is only to read
+    /// The node only reads
     #[arg(long)]
     read_only: bool,
 
@@ -50,10 +51,10 @@ pub struct PublishArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for what does not exist, 4 for what is refused, 2 if the time is over.
+/// 3 if the volume or the node does not exist, 4 if a rule refuses it, 2 after the timeout.
 pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
-    let said = carry_out(&store, || decide(&store, &args)).await?;
+    let said = commit::settle(&store, REQUESTED, async || decide(&store, &args).await).await?;
     print(&format!("publication/{}/{} {said}\n", args.volume, args.node))?;
     if !args.wait.wait {
         return Ok(());
@@ -61,7 +62,7 @@ pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let id = format!("{}/{}", args.volume, args.node);
     let is_published = |kv: Option<&KeyValue>| {
         let Some(kv) = kv else {
-            let gone = format!("publication/{id} is gone: somebody asked for its end meanwhile");
+            let gone = format!("publication/{id} is gone: it was unpublished meanwhile");
             return Err(Failure::new(Exit::NotFound, gone));
         };
         let publication = decode::<Publication>(&id, &kv.value);
@@ -71,7 +72,7 @@ pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     print(&format!("publication/{id} is published\n")).map(drop)
 }
 
-/// What is known of the two, or what of them is missing.
+/// Reads the volume and the node.
 async fn read(store: &Store, args: &PublishArgs) -> Result<(Versioned<Volume>, Versioned<Node>), Failure> {
     let PublishArgs { volume, node, .. } = args;
     let found = Versioned::find(store, volume.as_str(), store.keys.volume(volume)).await?;
@@ -90,7 +91,7 @@ async fn read(store: &Store, args: &PublishArgs) -> Result<(Versioned<Volume>, V
     })
 }
 
-async fn decide(store: &Store, args: &PublishArgs) -> Result<Request, Failure> {
+async fn decide(store: &Store, args: &PublishArgs) -> Result<Decision<String>, Failure> {
     let (volume, node) = read(store, args).await?;
     let range = store.keys.publications_of(&args.volume);
     let (stored, read_at) = store.etcd.list(&range).await.map_err(Failure::failed)?;
@@ -109,8 +110,8 @@ async fn decide(store: &Store, args: &PublishArgs) -> Result<Request, Failure> {
     if !refusals.is_empty() {
         return Err(Failure::new(Exit::Refused, refusals.join("\n  ")));
     }
-    // Volume and node as they were read, and no publication of the volume written since: what was checked holds in the
-    // transaction, too.
+    // The transaction compares the volume, the node and the range of the volume's publications: what was checked still holds
+    // when it commits.
     let txn = Txn::new()
         .when_unchanged(&volume.key, volume.revision)
         .when_unchanged(&node.key, node.revision)
@@ -119,7 +120,7 @@ async fn decide(store: &Store, args: &PublishArgs) -> Result<Request, Failure> {
         None => {
             let wanted = new_publication(args, &volume.object, &node.object);
             let txn = txn.when_absent(&key).put(&key, wanted.encode_to_vec());
-            Ok(Request::Write(txn, "is to be published".to_owned()))
+            Ok(Decision::Write(txn, "requested".to_owned()))
         }
         Some(Ok(publication)) => again(args, publication, txn, &key),
         Some(Err(why)) => {
@@ -129,7 +130,7 @@ async fn decide(store: &Store, args: &PublishArgs) -> Result<Request, Failure> {
     }
 }
 
-/// Every rule that forbids it.
+/// Every rule that refuses the publication.
 fn refusals(
     volume: &Volume,
     node: &Node,
@@ -147,7 +148,7 @@ fn refusals(
         let word = volume::availability_word(volume);
         refuse(
             "Availability",
-            format!("volume {name} is set to {word}: nothing is published newly"),
+            format!("volume {name} is set to {word}: new publications are refused"),
         );
     }
     if node.spec.unwrap_or_default().out_of_service {
@@ -169,7 +170,7 @@ fn refusals(
                 refuse(
                     "AccessMode",
                     format!(
-                        "volume {name} has one writer, and that is node {other} ({}); --read-only is left",
+                        "volume {name} has one writer, node {other} ({}); publish with --read-only",
                         shown(publication)
                     ),
                 );
@@ -181,8 +182,8 @@ fn refusals(
                 refuse(
                     "AccessMode",
                     format!(
-                        "volume {name} is for one node at a time, and node {other} has it ({}); unpublish it from \
-                         there first",
+                        "volume {name} is for one node at a time, and node {other} has it ({}); unpublish it there \
+                         first",
                         shown(publication)
                     ),
                 );
@@ -216,8 +217,13 @@ fn new_publication(args: &PublishArgs, volume: &Volume, node: &Node) -> Publicat
     }
 }
 
-/// There is a publication already.
-fn again(args: &PublishArgs, mut publication: Publication, txn: Txn, key: &[u8]) -> Result<Request, Failure> {
+/// The decision about a publication that exists.
+fn again(
+    args: &PublishArgs,
+    mut publication: Publication,
+    txn: Txn,
+    key: &[u8],
+) -> Result<Decision<String>, Failure> {
     let spec = publication.spec.get_or_insert_default();
     let (same, asked_again) = (spec.read_only == args.read_only, spec.again);
     match state(&publication) {
@@ -232,25 +238,25 @@ fn again(args: &PublishArgs, mut publication: Publication, txn: Txn, key: &[u8])
             Err(Failure::new(
                 Exit::Refused,
                 format!(
-                    "refused by rule ReadOnly: it is published there {}, not {}; unpublish it first",
+                    "refused by rule ReadOnly: the volume is published there {}, not {}; unpublish it first",
                     how(!args.read_only),
                     how(args.read_only)
                 ),
             ))
         }
-        State::Published => Ok(Request::Nothing("is published already".to_owned())),
-        State::PendingPublish => Ok(Request::Nothing("is to be published already".to_owned())),
+        State::Published => Ok(Decision::Nothing("is already published".to_owned())),
+        State::PendingPublish => Ok(Decision::Nothing("is already requested".to_owned())),
         State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => {
-            let said = "is to be published again, after it is unpublished";
+            let said = "will be published again after it is unpublished";
             if asked_again && same {
-                return Ok(Request::Nothing(said.to_owned()));
+                return Ok(Decision::Nothing(said.to_owned()));
             }
             let spec = publication.spec.get_or_insert_default();
             spec.again = true;
             spec.read_only = args.read_only;
             let metadata = publication.metadata.get_or_insert_default();
             metadata.generation = metadata.generation.saturating_add(1);
-            Ok(Request::Write(
+            Ok(Decision::Write(
                 txn.put(key, publication.encode_to_vec()),
                 said.to_owned(),
             ))

@@ -1,10 +1,11 @@
-//! `quorate retry`: what failed is tried again at once.
+//! `quorate retry`: ends the backoff of what failed.
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use prost::Message;
 
-use super::{Request, carry_out};
+use super::REQUESTED;
+use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
@@ -16,15 +17,15 @@ use crate::volumes::record::blocked;
 /// Arguments of `quorate retry`.
 #[derive(Args, Debug)]
 pub struct RetryArgs {
-    /// Of what
+    /// The kind of object
     #[command(subcommand)]
     what: What,
 }
 
-/// What can be tried again.
+/// The kinds that have failures to retry.
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Try what failed on a volume again, at once, and with short delays from there on
+    /// Retry what failed on a volume at once, and with short delays after that
     Volume(VolumeArgs),
 }
 
@@ -43,27 +44,27 @@ struct VolumeArgs {
 pub async fn run(args: RetryArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let What::Volume(VolumeArgs { name }) = args.what;
     let store = connect(etcd).await?;
-    let said = carry_out(&store, || decide(&store, &name)).await?;
+    let said = commit::settle(&store, REQUESTED, async || decide(&store, &name).await).await?;
     print(&format!("volume/{name} {said}\n")).map(drop)
 }
 
-async fn decide(store: &Store, name: &Name) -> Result<Request, Failure> {
+async fn decide(store: &Store, name: &Name) -> Result<Decision<String>, Failure> {
     let stored: Versioned<Volume> = Versioned::read(store, name.as_str(), store.keys.volume(name)).await?;
     let mut volume = stored.object.clone();
     let said = match has_failed(store, name, &volume).await? {
-        true => "is tried again",
-        false => "is looked at again, although nothing of it has failed",
+        true => "is retried",
+        false => "is planned again; nothing of it has failed",
     };
     let now = Timestamp::now();
-    // With its nanoseconds, so that each request is a change.
+    // With nanoseconds, so that each request changes the record.
     volume.status.get_or_insert_default().retry_requested = Some(prost_types::Timestamp {
         seconds: now.as_second(),
         nanos: now.subsec_nanosecond(),
     });
-    Ok(Request::Write(stored.put(&volume), said.to_owned()))
+    Ok(Decision::Write(stored.put(&volume), said.to_owned()))
 }
 
-/// Whether the volume, or a publication of it, says that something is in its way.
+/// Whether the volume or a publication of it is blocked.
 async fn has_failed(store: &Store, name: &Name, volume: &Volume) -> Result<bool, Failure> {
     let status = volume.status.clone().unwrap_or_default();
     if blocked(&status.conditions).is_some() {

@@ -1,8 +1,9 @@
-//! `quorate unpublish`: a node is to lose a volume.
+//! `quorate unpublish`: asks the leader to unpublish a volume from a node.
 
 use clap::Args;
 
-use super::{Request, carry_out, wait_for};
+use super::{REQUESTED, wait_for};
+use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::stored::Versioned;
@@ -18,10 +19,9 @@ use crate::store::{Name, Store};
 /// Arguments of `quorate unpublish`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The node is to stop using the volume and confirms that; then the leader unpublishes it through the volume's plugin, and \
-the publication is gone. --confirm says in the node's place that it uses the volume no more: say so only if that is true, \
-as data may be lost otherwise. A node that was deleted, or declared out of service (quorate drain NODE --out-of-service), \
-is not asked.
+The node stops using the volume and confirms that; then the leader unpublishes it through the volume's plugin and deletes \
+the publication. --confirm confirms in the node's place that it no longer uses the volume. Data may be lost if that is not \
+true. A node that was deleted, or declared out of service (quorate drain NODE --out-of-service), need not confirm.
 
 Examples:
   quorate unpublish data n1
@@ -35,7 +35,7 @@ pub struct UnpublishArgs {
     #[arg(value_name = "NODE")]
     node: Name,
 
-    /// Say in the node's place that it uses the volume no more
+    /// Confirm in the node's place that it no longer uses the volume
     #[arg(long)]
     confirm: bool,
 
@@ -46,25 +46,25 @@ pub struct UnpublishArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for what is not published, 2 if the time is over.
+/// 3 for a volume that is not published to the node, 2 after the timeout.
 pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let id = format!("{}/{}", args.volume, args.node);
     let key = store.keys.publication(&args.volume, &args.node);
     let (before, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
     let created = before.map_or(Revision::ABSENT, |kv| kv.create_revision);
-    let said = carry_out(&store, || decide(&store, &args, &key)).await?;
+    let said = commit::settle(&store, REQUESTED, async || decide(&store, &args, &key).await).await?;
     print(&format!("publication/{id} {said}\n"))?;
     if !args.wait.wait {
         return Ok(());
     }
-    // By the time that it came to be: one that is asked for later is another.
+    // A publication that is created later is another one.
     let is_gone = |kv: Option<&KeyValue>| Ok(kv.filter(|kv| kv.create_revision == created).is_none());
     wait_for(&store, &args.volume, &args.node, args.wait.timeout, is_gone).await?;
     print(&format!("publication/{id} is gone\n")).map(drop)
 }
 
-async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Request, Failure> {
+async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Decision<String>, Failure> {
     let id = format!("{}/{}", args.volume, args.node);
     let Some(stored) = Versioned::<Publication>::find(store, &id, key.to_vec()).await? else {
         return Err(Failure::new(
@@ -79,21 +79,23 @@ async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Reque
         publication.spec.as_ref().is_some_and(|spec| spec.again),
     );
     let after = match before {
-        // The node never got it.
+        // The node never got the volume.
         State::PendingPublish => State::PendingUnpublish,
         State::Published | State::PendingNodeUnpublish if args.confirm => State::PendingUnpublish,
         State::Published => State::PendingNodeUnpublish,
         State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => before,
     };
     let said = match after {
-        State::PendingNodeUnpublish => "waits for its node to confirm that it uses it no more".to_owned(),
-        _ => "is to be unpublished".to_owned(),
+        State::PendingNodeUnpublish => {
+            "waits for its node to confirm that it no longer uses the volume".to_owned()
+        }
+        _ => "will be unpublished".to_owned(),
     };
     if after == before && !was_again {
-        return Ok(Request::Nothing(said));
+        return Ok(Decision::Nothing(said));
     }
     publication.spec.get_or_insert_default().again = false;
     publication.status.get_or_insert_default().set_state(after);
     publication.next_generation();
-    Ok(Request::Write(stored.put(&publication), said))
+    Ok(Decision::Write(stored.put(&publication), said))
 }

@@ -1,45 +1,45 @@
 //! Observe, plan, act, under one term.
 //!
-//! Two kinds of work run beside each other. Nodes without a member change their roles in batches ([`nodes`]). Membership
-//! changes one step at a time: a [`look`] asks every member at once, the plan is asked with each answer that comes in,
-//! and the first step that it allows is taken; then everything is looked at anew. Nothing is asked while nothing is
-//! pending, but for a look now and then, so that the metrics say how the members fare.
+//! Two kinds of work run side by side. Nodes without a member change their roles many at a time ([`upkeep`]). Membership
+//! changes one step at a time: a [`survey`] asks all members at once, the plan is made again with each answer, and the
+//! first step that it allows is taken; then the next survey begins. While nothing is pending, members are surveyed only
+//! now and then, for the metrics.
 
-mod act;
-mod dial;
-mod look;
-mod nodes;
-mod pace;
-mod phase;
-mod prepare;
+mod actions;
+mod conditions;
+mod execute;
+mod probes;
 mod report;
+mod schedule;
+mod state;
+mod survey;
 mod upkeep;
-mod work;
 
 use std::time::Duration;
 
-use self::work::Work;
+use self::state::TermState;
 use super::plan::Limits;
 use crate::etcd::Fence;
+use crate::store::writer::{Writer, writer};
 use crate::store::{Follower, Store};
 use crate::term::Notices;
 
 /// Waits and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What the plan goes by.
+    /// The limits of the plan.
     pub limits: Limits,
-    /// For a member to prove that it is healthy.
+    /// How long a member may take to prove that it is healthy.
     pub member_timeout: Duration,
-    /// For a peer URL to be reached.
+    /// How long a connection to a peer URL may take.
     pub dial_timeout: Duration,
-    /// The longest between two tries while something is pending.
+    /// The longest time between two attempts while something is pending.
     pub retry: Duration,
-    /// Between looks while nothing is.
+    /// The time between surveys while nothing is pending.
     pub resync: Duration,
-    /// How long a learner may take to start and to catch up before that is called a hindrance.
+    /// How long a learner may take to start and to catch up before it is reported as blocked.
     pub patience: Duration,
-    /// How long the ended join of a node that is gone is kept: whoever asked for it may still be about to look.
+    /// How long the ended join of a node that is gone is kept for a command that still waits for its outcome.
     pub keep_joins: Duration,
 }
 
@@ -59,11 +59,11 @@ impl Default for Settings {
 
 /// What a leader needs to follow the desired roles.
 pub struct RoleController {
-    /// Where the objects lie.
+    /// The store that holds the objects.
     pub store: Store,
-    /// The term.
+    /// The fence of the term.
     pub fence: Fence,
-    /// Where changes and hindrances are reported.
+    /// Receives what is published as Kubernetes Events.
     pub notices: Notices,
     /// Waits and limits.
     pub settings: Settings,
@@ -72,14 +72,22 @@ pub struct RoleController {
 impl RoleController {
     /// Follows the desired roles until leadership is lost.
     pub async fn run(self) {
+        let (writer, writing) = writer(&self.store.etcd, &self.fence);
+        tokio::select! {
+            () = self.follow_roles(writer) => {}
+            () = writing => {}
+        }
+    }
+
+    async fn follow_roles(&self, writer: Writer) {
         let mut follower = Follower::new(&self.store.etcd, self.store.keys.roles());
-        let mut work = Work::new(&self);
+        let mut state = TermState::new(self, writer);
         loop {
-            work.advance();
+            state.advance();
             tokio::select! {
-                update = follower.next() => work.take_in(update),
-                event = work.next() => {
-                    if work.came(event).is_err() {
+                update = follower.next() => state.take_in(update),
+                event = state.next() => {
+                    if state.on_event(event).is_err() {
                         return;
                     }
                 }

@@ -1,131 +1,175 @@
-//! Writes that nothing else waits for: conditions, and the end of what nobody needs any more.
+//! Writes that no step waits for: roles of nodes without a member, conditions, and the deletion of what nobody needs any
+//! more. Each is a unit of its own, so that one that cannot be written delays no other.
 
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 
-use crate::etcd::{Fence, FencedError, Revision, Txn};
-use crate::retry::Delays;
-use crate::roles::index::{Index, Owner};
+use crate::etcd::{FencedError, Revision};
+use crate::failpoint;
+use crate::retry::{Backoff, Policy};
+use crate::roles::index::Index;
+use crate::roles::membership::Owner;
+use crate::roles::transitions::{Transition, transitions};
 use crate::store::object::member::is_ended;
 use crate::store::object::time;
-use crate::store::{Keys, Name, Store};
+use crate::store::writer::{Proof, Unit, Writer};
+use crate::store::{Keys, Name};
 
-/// Deletions in one transaction: each takes up to two compares of the 128 that etcd allows, and the fence one.
-const BATCH: usize = 60;
+/// Units under way at once: twice what the writer has in transactions, so that it never waits for more.
+const MOST: usize = 1000;
 
-/// What is being written.
+/// The writes under way.
 pub struct Upkeep {
-    under_way: FuturesUnordered<BoxFuture<'static, Result<Revision, FencedError>>>,
-    /// Until the index has come so far, what was written would be written again.
-    written: Revision,
-    /// After a write that failed.
-    rest: Option<Instant>,
-    delays: Delays,
+    writer: Writer,
+    under_way: FuturesUnordered<BoxFuture<'static, Ended>>,
+    /// Keys that are being written, or that the index shows only at this revision. Until then their writes would be
+    /// repeated.
+    unseen: HashMap<Vec<u8>, Option<Revision>>,
+    failed: Backoff<Vec<u8>>,
+}
+
+/// A write that has ended.
+pub struct Ended {
+    key: Vec<u8>,
+    /// The transition that was written, if it was one.
+    pub transition: Option<Transition>,
+    /// The revision of the write.
+    pub result: Result<Revision, FencedError>,
 }
 
 impl Upkeep {
-    pub fn new() -> Self {
+    pub fn new(writer: Writer) -> Self {
         Self {
+            writer,
             under_way: FuturesUnordered::new(),
-            written: Revision::ABSENT,
-            rest: None,
-            delays: Delays::etcd(),
+            unseen: HashMap::new(),
+            failed: Backoff::default(),
         }
     }
 
-    /// Whether what the index holds can be acted on now.
-    pub fn is_free(&self, index: &Index) -> bool {
-        self.is_settled(index) && self.rest.is_none_or(|until| until <= Instant::now())
+    /// The index is at this revision.
+    pub fn seen(&mut self, revision: Revision) {
+        self.unseen
+            .retain(|_, written| written.is_none_or(|written| written > revision));
     }
 
-    fn is_settled(&self, index: &Index) -> bool {
-        index.is_complete() && self.under_way.is_empty() && index.revision() >= self.written
+    /// Whether the index shows what this key holds, and a write of it has not just failed.
+    pub fn is_free(&self, key: &[u8]) -> bool {
+        !self.unseen.contains_key(key) && !self.failed.is_resting(&key.to_vec())
     }
 
-    /// When the next record of a removed node is to be deleted. `None` where there is none, or where that has to wait for
-    /// what is heard of when it comes: a list, the end of a write, news of it.
-    pub fn due(&self, index: &Index, now: Timestamp) -> Option<Instant> {
-        if !self.is_settled(index) {
-            return None;
-        }
-        let left = Duration::try_from(index.next_expiry()?.duration_since(now)).unwrap_or_default();
-        let due = Instant::now() + left;
-        Some(self.rest.map_or(due, |rest| rest.max(due)))
-    }
-
-    /// Commits all of these at once: one that cannot be written delays no other.
-    pub fn begin(&mut self, store: &Store, fence: &Fence, txns: impl IntoIterator<Item = Txn>) {
-        for txn in txns {
-            let (etcd, fence) = (store.etcd.clone(), fence.clone());
-            self.under_way.push(Box::pin(async move {
-                let committed = etcd.fenced(&fence, txn).await?;
-                Ok(committed.revision)
-            }));
+    /// Begins the transitions that can be made now.
+    pub fn begin_transitions(&mut self, index: &Index, keys: &Keys) {
+        let room = MOST.saturating_sub(self.under_way.len());
+        let due: Vec<_> = transitions(index, keys, |key| self.is_free(key))
+            .take(room)
+            .collect();
+        for (transition, unit) in due {
+            self.begin(unit, Some(transition));
         }
     }
 
-    /// Resolves when one of them has ended; never while there is none. Safe to cancel.
-    pub async fn next(&mut self) -> Result<Revision, FencedError> {
-        match self.under_way.next().await {
-            Some(ended) => ended,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Takes note of how one has ended. Whatever it was to write is compared with what is there before it is written again.
-    pub fn ended(&mut self, ended: &Result<Revision, FencedError>) {
-        match ended {
-            Ok(revision) => {
-                self.written = self.written.max(*revision);
-                self.rest = None;
-                self.delays.reset();
+    /// Begins to write the units whose key is free. Returns whether all of them were.
+    pub fn begin_all(&mut self, units: impl IntoIterator<Item = Unit>) -> bool {
+        let mut all = true;
+        for unit in units {
+            match self.is_free(key_of(&unit)) {
+                true => self.begin(unit, None),
+                false => all = false,
             }
-            Err(_) => self.rest = Some(Instant::now() + self.delays.next_delay()),
         }
+        all
+    }
+
+    fn begin(&mut self, unit: Unit, transition: Option<Transition>) {
+        let key = key_of(&unit).to_vec();
+        self.unseen.insert(key.clone(), None);
+        let writer = self.writer.clone();
+        self.under_way.push(Box::pin(async move {
+            if transition.is_some() {
+                failpoint::abort_at("roles.changing-roles");
+            }
+            let result = writer.write(unit).await;
+            if transition.is_some() {
+                failpoint::abort_at("roles.changed-roles");
+            }
+            Ended {
+                key,
+                transition,
+                result,
+            }
+        }));
+    }
+
+    /// Resolves when writes have ended, with all that have, or when a failed one may be repeated. Safe to cancel.
+    pub async fn next(&mut self) -> Vec<Ended> {
+        let first = tokio::select! {
+            Some(first) = self.under_way.next() => first,
+            _ = self.failed.next_due() => return Vec::new(),
+        };
+        let mut ended = vec![first];
+        while let Some(Some(other)) = self.under_way.next().now_or_never() {
+            ended.push(other);
+        }
+        for one in &ended {
+            self.ended(&one.key, one.result.as_ref().ok());
+        }
+        ended
+    }
+
+    fn ended(&mut self, key: &[u8], written: Option<&Revision>) {
+        let key = key.to_vec();
+        match written {
+            Some(revision) => {
+                self.failed.succeeded(&key);
+                self.unseen.insert(key, Some(*revision));
+            }
+            None => {
+                self.unseen.remove(&key);
+                self.failed.failed(key, Policy::ETCD);
+            }
+        }
+    }
+
+    /// How long until the next record of a removed node expires; `None` if there is none that can be deleted then.
+    pub fn next_expiry(&self, index: &Index, keys: &Keys, now: Timestamp) -> Option<Duration> {
+        let mut expiring = index.expiring();
+        let (expiry, ..) = expiring.find(|(_, uid, _)| self.is_free(&keys.removed(uid)))?;
+        Some(Duration::try_from(expiry.duration_since(now)).unwrap_or_default())
     }
 }
 
-/// Deletes records of removed nodes that have expired; `None` if there is none.
-pub fn expired_nodes(index: &Index, keys: &Keys, now: Timestamp) -> Option<Txn> {
-    let expired = index.expired(now).take(BATCH);
-    let txn = expired.fold(Txn::new(), |txn, (uid, revision)| {
-        let key = keys.removed(uid);
-        txn.when_unchanged(&key, revision).delete(&key)
-    });
-    (!txn.is_empty()).then_some(txn)
+/// A unit of upkeep writes a single key.
+fn key_of(unit: &Unit) -> &[u8] {
+    unit.writes().first().map_or(&[], |write| &write.key)
 }
 
-/// Deletes joins that nothing can become of any more; `None` if there is none. Compared with them, each node is still
-/// gone: to one that is there its join says how far it has come.
-pub fn ended_joins(index: &Index, keys: &Keys, now: Timestamp, keep: Duration) -> Option<Txn> {
-    let txn = of_no_use(index, now, keep)
-        .take(BATCH)
-        .fold(Txn::new(), |txn, (name, revision)| {
-            let key = keys.join(&name);
-            let node = index
-                .node(name.as_str())
-                .map_or(Revision::ABSENT, |entry| entry.mod_revision);
-            txn.when_unchanged(&key, revision)
-                .when_unchanged(&keys.node(&name), node)
-                .delete(&key)
-        });
-    (!txn.is_empty()).then_some(txn)
+/// Deletes the records of removed nodes that have expired.
+pub fn expired_nodes(index: &Index, keys: &Keys, now: Timestamp) -> impl Iterator<Item = Unit> {
+    let expired = index.expiring().take_while(move |(expiry, ..)| *expiry <= now);
+    expired.map(|(_, uid, revision)| Unit::new().delete(keys.removed(uid), revision))
 }
 
-/// Joins that ended so long ago, of nodes that do not exist and have no member. Without its node no join is asked for
-/// again, and an add that may still be made is not ended.
-fn of_no_use(index: &Index, now: Timestamp, keep: Duration) -> impl Iterator<Item = (Name, Revision)> {
-    index.joins().filter_map(move |(node, join, revision)| {
+/// Deletes joins that ended at least `keep` ago and whose node is gone. The write proves that it still is: as long as the
+/// node exists, its join says how far it has come.
+pub fn ended_joins(index: &Index, keys: &Keys, now: Timestamp, keep: Duration) -> impl Iterator<Item = Unit> {
+    let ended = index.joins().filter_map(move |(node, join, revision)| {
         let uid = &join.request.as_ref()?.node_uid;
+        // Without its node no join is requested again, and an add that may still be made has not ended.
         let gone = index.owner_of(node, uid) == Owner::Gone && !index.may_be_member(node);
         let ended = time::from_proto(join.changed_at.as_ref())?;
         let passed = Duration::try_from(now.duration_since(ended)).unwrap_or_default();
         let due = is_ended(join) && gone && passed >= keep;
-        due.then(|| Some((node.parse().ok()?, revision)))?
+        due.then(|| Some((node.parse::<Name>().ok()?, revision)))?
+    });
+    ended.map(|(name, revision)| {
+        let node = Proof::Unchanged(keys.node(&name), index.node_revision(name.as_str()));
+        Unit::new().delete(keys.join(&name), revision).proving(node)
     })
 }
 

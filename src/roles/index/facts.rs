@@ -1,26 +1,25 @@
-//! What is known of one node, one member record, one join.
+//! What the index keeps of a node and of a member record.
 
 use jiff::Timestamp;
 
-use crate::etcd::{KeyValue, Revision};
+use crate::etcd::KeyValue;
 use crate::proto::{Condition, Member, Node, Role};
+use crate::roles::membership::NodeRoles;
 use crate::roles::reason::{EVICTION_BLOCKED, ROLE_CHANGE_BLOCKED};
 use crate::store::object::{decode, member, time};
 
-/// A node, as far as its role goes.
+/// A node, as far as its role is concerned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeFacts {
-    /// Given at its creation.
+    /// The uid that the node got when it was created.
     pub uid: String,
-    /// What the operator wants.
-    pub desired: Role,
-    /// What the leader found.
-    pub observed: Role,
-    /// Its condition [`ROLE_CHANGE_BLOCKED`].
+    /// Its roles, and when it was last written.
+    pub roles: NodeRoles,
+    /// Its condition `RoleChangeBlocked`.
     pub blocked: Option<Condition>,
-    /// Counts the changes of its spec.
+    /// The generation of its spec.
     pub generation: i64,
-    /// The stored bytes: what is written anew keeps everything else. Empty for workers that are to stay workers.
+    /// The stored bytes, from which new values are made. Empty for a worker that stays one: no write is due there.
     pub value: Vec<u8>,
 }
 
@@ -31,40 +30,46 @@ impl NodeFacts {
         let status = node.status.unwrap_or_default();
         let mut facts = Self {
             uid: metadata.uid,
-            desired: node.spec.unwrap_or_default().desired_role(),
-            observed: status.role(),
+            roles: NodeRoles {
+                desired: node.spec.unwrap_or_default().desired_role(),
+                observed: status.role(),
+                revision: kv.mod_revision,
+            },
             blocked: condition(&status.conditions, ROLE_CHANGE_BLOCKED),
             generation: metadata.generation,
             value: Vec::new(),
         };
-        if facts.desired != Role::Worker || facts.observed != Role::Worker || facts.blocked.is_some() {
+        let NodeRoles {
+            desired, observed, ..
+        } = facts.roles;
+        if desired != Role::Worker || observed != Role::Worker || facts.blocked.is_some() {
             facts.value = kv.value.clone();
         }
         Some(facts)
     }
 
-    /// Whether it wants another role than it has, and both are known to this release.
+    /// Whether the desired role differs from the observed one, and this release knows both.
     pub fn differs(&self) -> bool {
         matches!(
-            (self.desired, self.observed),
+            (self.roles.desired, self.roles.observed),
             (Role::Manager, Role::Worker | Role::Unspecified)
                 | (Role::Worker, Role::Manager | Role::Unspecified)
         )
     }
 }
 
-/// A member record, read.
+/// A member record that can be read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
-    /// As stored.
+pub struct StoredRecord {
+    /// The record as stored.
     pub member: Member,
-    /// When it joined.
+    /// When the member joined.
     pub joined_at: Option<Timestamp>,
-    /// Its condition [`EVICTION_BLOCKED`].
+    /// Its condition `EvictionBlocked`.
     pub blocked: Option<Condition>,
 }
 
-impl Record {
+impl StoredRecord {
     pub(super) fn read(kv: &KeyValue) -> Option<Self> {
         let member = member::decode_member(&kv.value).ok()?;
         Some(Self {
@@ -73,17 +78,6 @@ impl Record {
             member,
         })
     }
-}
-
-/// Whose a member or a join is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Owner<'a> {
-    /// This node, last written then.
-    Node(&'a NodeFacts, Revision),
-    /// A node whose value cannot be read, or one that is not identified. Nothing is done about its member.
-    Unknown,
-    /// No node has its uid.
-    Gone,
 }
 
 fn condition(conditions: &[Condition], kind: &str) -> Option<Condition> {

@@ -1,10 +1,10 @@
-//! How the index follows the store: lists, and what changes after them.
+//! Feeds the index with lists and with the events after them.
 
 use std::collections::BTreeSet;
 
 use prost::Message;
 
-use super::{Entry, Index, NodeFacts, Record};
+use super::{Entry, Index, NodeFacts, StoredRecord};
 use crate::etcd::{Event, KeyValue};
 use crate::proto::RemovedNode;
 use crate::store::Update;
@@ -12,7 +12,7 @@ use crate::store::keys::RoleKey;
 use crate::store::object::{member, time};
 
 impl Index {
-    /// Takes in what the store told. Returns whether anything changed that membership depends on.
+    /// Takes in an update. Returns whether it changed anything that membership depends on.
     pub fn take_in(&mut self, update: Update) -> bool {
         match update {
             Update::Page { first, keys } => {
@@ -56,19 +56,20 @@ impl Index {
                     false => _ = set.remove(name),
                 };
                 mark(
-                    &mut self.differing,
+                    &mut self.role_mismatches,
                     value.as_ref().is_some_and(NodeFacts::differs),
                 );
                 let blocked = value.as_ref().is_some_and(|facts| facts.blocked.is_some());
                 mark(&mut self.blocked, blocked);
-                let roles = |facts: &NodeFacts| (facts.uid.clone(), facts.desired, facts.observed);
+                let roles =
+                    |facts: &NodeFacts| (facts.uid.clone(), facts.roles.desired, facts.roles.observed);
                 let after = value.as_ref().map(roles);
                 let before = self.nodes.insert(name.into(), Entry::of(kv, list, value));
                 let changed = before.is_none_or(|before| before.value.as_ref().map(roles) != after);
                 changed && self.concerns_membership(name)
             }
             RoleKey::Member(id) => {
-                let entry = Entry::of(kv, list, Record::read(kv));
+                let entry = Entry::of(kv, list, StoredRecord::read(kv));
                 self.members.insert(id, entry);
                 true
             }
@@ -79,7 +80,7 @@ impl Index {
             }
             RoleKey::Removed(uid) => {
                 let removed = RemovedNode::decode(&*kv.value).ok();
-                // One that cannot be read stays for ever: nothing says that it expired.
+                // A record that cannot be read stays for ever: nothing says when it expires.
                 let expiry = removed.and_then(|removed| time::from_proto(removed.expires_at.as_ref()));
                 self.forget_expiry(uid);
                 if let Some(expiry) = expiry {
@@ -92,9 +93,9 @@ impl Index {
         }
     }
 
-    /// Whether a member or a join is of a node of this name.
+    /// Whether a member record or a join names this node.
     fn concerns_membership(&self, name: &str) -> bool {
-        let of_record = |entry: &Entry<Record>| {
+        let of_record = |entry: &Entry<StoredRecord>| {
             let record = entry.value.as_ref();
             record.is_some_and(|record| record.member.node == name)
         };
@@ -111,7 +112,7 @@ impl Index {
         let keys = self.keys.clone();
         match keys.parse_role(key) {
             RoleKey::Node(name) => {
-                self.differing.remove(name);
+                self.role_mismatches.remove(name);
                 self.blocked.remove(name);
                 self.nodes.remove(name).is_some() && self.concerns_membership(name)
             }
@@ -125,12 +126,12 @@ impl Index {
         }
     }
 
-    /// What the list did not show was deleted while no watch saw it.
+    /// Forgets what the list did not show: it was deleted while no watch was open.
     fn forget_unlisted(&mut self) {
         let list = self.list;
         let Self {
             nodes,
-            differing,
+            role_mismatches,
             blocked,
             removed,
             expiring,
@@ -139,7 +140,7 @@ impl Index {
         nodes.retain(|name, entry| {
             let listed = entry.seen_in == list;
             if !listed {
-                differing.remove(name);
+                role_mismatches.remove(name);
                 blocked.remove(name);
             }
             listed

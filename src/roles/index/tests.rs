@@ -63,18 +63,18 @@ fn index(keys_and_values: Vec<KeyValue>) -> Index {
     index
 }
 
-fn differing(index: &Index) -> Vec<&str> {
-    index.differing().map(|(name, ..)| name).collect()
+fn mismatches(index: &Index) -> Vec<&str> {
+    index.role_mismatches().map(|(name, ..)| name).collect()
 }
 
 #[test]
-fn nodes_that_want_another_role_are_found_until_they_have_it() {
+fn nodes_whose_roles_differ_are_found_until_the_observed_one_follows() {
     let mut index = index(vec![
         node("a", Role::Manager, Role::Worker, 1),
         node("b", Role::Worker, Role::Worker, 2),
         node("c", Role::Worker, Role::Manager, 3),
     ]);
-    assert_eq!(differing(&index), ["a", "c"]);
+    assert_eq!(mismatches(&index), ["a", "c"]);
     index.take_in(Update::Events(vec![
         Event::Put(node("a", Role::Manager, Role::Manager, 51)),
         Event::Delete {
@@ -82,19 +82,19 @@ fn nodes_that_want_another_role_are_found_until_they_have_it() {
             revision: Revision(52),
         },
     ]));
-    assert_eq!((differing(&index), index.revision()), (vec![], Revision(52)));
-    // What a new list does not show is gone.
+    assert_eq!((mismatches(&index), index.revision()), (vec![], Revision(52)));
+    // What a new list does not show was deleted.
     index.take_in(Update::Page {
         first: true,
         keys: vec![node("b", Role::Manager, Role::Worker, 60)],
     });
     index.take_in(Update::Listed(Revision(60)));
-    assert_eq!(differing(&index), ["b"]);
+    assert_eq!(mismatches(&index), ["b"]);
     assert!(index.node("a").is_none());
 }
 
 #[test]
-fn a_record_belongs_to_the_node_of_its_uid_and_to_no_other_of_that_name() {
+fn a_record_belongs_to_the_node_with_its_uid_and_to_no_other_of_that_name() {
     let garbage = kv(keys().node(&name("bad")), vec![0xff], 1);
     let index = index(vec![
         node("a", Role::Manager, Role::Manager, 1),
@@ -113,12 +113,12 @@ fn a_record_belongs_to_the_node_of_its_uid_and_to_no_other_of_that_name() {
     assert!(index.record(MemberId(6)).is_none());
     assert!(
         index.may_be_member("any"),
-        "the record that cannot be read may be its own"
+        "the unreadable record may belong to it"
     );
 }
 
 #[test]
-fn an_add_under_way_makes_a_member_of_its_node_for_all_that_is_known() {
+fn a_node_may_be_a_member_while_an_add_for_it_is_under_way() {
     let joining = |progress: Progress| {
         let join = Join {
             request: Some(JoinRequest::default()),
@@ -134,7 +134,7 @@ fn an_add_under_way_makes_a_member_of_its_node_for_all_that_is_known() {
 }
 
 #[test]
-fn removed_nodes_are_known_until_they_expire_and_those_without_an_end_for_ever() {
+fn removed_nodes_are_known_until_they_expire_and_for_ever_without_an_expiry() {
     let removed = |uid: &str, expiry: Option<i64>, revision| {
         let value = RemovedNode {
             expires_at: expiry.map(|second| to_proto(Timestamp::from_second(second).unwrap())),
@@ -148,14 +148,15 @@ fn removed_nodes_are_known_until_they_expire_and_those_without_an_end_for_ever()
         removed("never", None, 3),
     ]);
     let at = |second| Timestamp::from_second(second).unwrap();
-    assert_eq!(index.next_expiry(), Some(at(10)));
     assert_eq!(
-        index.expired(at(15)).collect::<Vec<_>>(),
-        [("early", Revision(1))]
+        index.expiring().collect::<Vec<_>>(),
+        [(at(10), "early", Revision(1)), (at(20), "late", Revision(2))]
     );
-    // One that gets another end is not kept under both.
+    // A record with a new expiry is not kept under the old one as well.
     index.take_in(Update::Events(vec![Event::Put(removed("early", Some(30), 51))]));
-    assert_eq!(index.next_expiry(), Some(at(20)));
-    assert_eq!(index.expired(at(99)).count(), 2);
+    assert_eq!(
+        index.expiring().collect::<Vec<_>>(),
+        [(at(20), "late", Revision(2)), (at(30), "early", Revision(51))]
+    );
     assert!(index.is_removed("never") && index.removed_len() == 3);
 }

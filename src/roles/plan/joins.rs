@@ -1,50 +1,22 @@
-//! Nodes that ask to be members: one learner at a time, the others queue.
+//! Nodes that ask to join: one learner at a time, the others queue.
 
 use jiff::Timestamp;
 
 use super::removal::decide_on;
-use super::{Blocked, Limits, Picture, Plan, Seat, Step, Subject, Whose, first, left, says};
+use super::{Blocked, Limits, Plan, Step, Subject, first, left, says};
 use crate::etcd::members::same_urls;
 use crate::etcd::{MemberId, Revision};
+use crate::proto::Role;
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
-use crate::proto::{Join, Role};
-use crate::roles::checks::{Known, Managed, Managers, Refusal};
+use crate::roles::checks::{Managed, Managers, Refusal};
+use crate::roles::membership::{Member, Membership, NodeRoles, Owner, PendingJoin, Reachability};
 use crate::roles::quorum::{Change, Quorum};
 use crate::roles::reason::Reason;
 use crate::store::object::member::{is_answered, member_of};
 use crate::store::object::time;
 
-/// A join that is not ended.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// The node.
-    pub node: String,
-    /// As stored.
-    pub join: Join,
-    /// The node of this name and the uid of the request.
-    pub known: Option<Known>,
-    /// That uid is on record as removed.
-    pub removed: bool,
-    /// Whether its peer URLs were tried.
-    pub dial: Dial,
-}
-
-/// What came of trying the peer URLs of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Dial {
-    /// Not tried yet, or under way.
-    Pending,
-    /// Something answered, or refused the connection: an etcd that is to join does not listen before it was added.
-    Reached {
-        /// Whether something listens there.
-        listening: bool,
-    },
-    /// Nothing answered in time, or the name is unknown.
-    Unreachable(String),
-}
-
-impl Asked {
+impl PendingJoin {
     fn peer_urls(&self) -> &[String] {
         self.join
             .request
@@ -56,6 +28,26 @@ impl Asked {
         self.join.request.as_ref().map_or("", |request| &request.node_uid)
     }
 
+    /// Whether the peer URLs are used untested.
+    fn is_untested(&self) -> bool {
+        self.join.request.as_ref().is_some_and(|request| request.no_dial)
+    }
+
+    fn is_adding(&self) -> bool {
+        self.join.progress() == Progress::Adding
+    }
+
+    /// Whether an add on the very peer URLs of the request is decided.
+    fn is_decided(&self) -> bool {
+        self.is_adding() && same_urls(&self.join.peer_urls, self.peer_urls())
+    }
+
+    /// Whether its node may still become a member.
+    fn is_eligible(&self) -> bool {
+        let manager = |roles: NodeRoles| roles.observed == Role::Manager && roles.desired != Role::Worker;
+        self.roles.is_some_and(manager) && !self.removed
+    }
+
     fn block(&self, reason: Reason, message: impl Into<String>) -> Blocked {
         Blocked {
             subject: Subject::Join(self.node.clone()),
@@ -63,25 +55,6 @@ impl Asked {
             reason,
             message: message.into(),
         }
-    }
-
-    /// Its peer URLs are to be taken as they are.
-    fn is_untried(&self) -> bool {
-        self.join.request.as_ref().is_some_and(|request| request.no_dial)
-    }
-
-    /// Where it cannot be reached. Tried again with the next request; an add that was decided on goes on.
-    fn unreachable(&self) -> Option<Refusal> {
-        match &self.dial {
-            Dial::Unreachable(why) if !self.is_adding() && !self.is_untried() => {
-                Some(Refusal::new(Reason::PeerUnreachable, why))
-            }
-            _ => None,
-        }
-    }
-
-    fn is_adding(&self) -> bool {
-        self.join.progress() == Progress::Adding
     }
 
     fn note(&self, progress: Progress, member: Option<MemberId>, why: Option<(Reason, String)>) -> Step {
@@ -92,253 +65,317 @@ impl Asked {
             why,
         }
     }
-
-    fn refuse(&self, refusal: &Refusal) -> Step {
-        let why = (refusal.rule, refusal.to_string());
-        self.note(Progress::Refused, None, Some(why))
-    }
-
-    /// Whether its node is still to be a member.
-    fn is_eligible(&self) -> bool {
-        let manager = |known: Known| known.observed == Role::Manager && known.desired != Role::Worker;
-        self.known.is_some_and(manager) && !self.removed
-    }
 }
 
-/// Adds that were decided on and have been made: the member with these peer URLs and without a record is ours. It can be
-/// no other: at the intent no member had one of them, and no other intent has.
-pub fn record(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
-    let adding = picture.joins.iter().filter(|asked| asked.is_adding());
-    let made = adding.filter_map(|asked| {
-        let seat = picture.seats.iter().find(|seat| {
-            let place = seat.listed.as_ref().filter(|place| place.learner);
-            seat.record.is_none()
-                && place.is_some_and(|place| same_urls(&place.peer_urls, &asked.join.peer_urls))
+/// Records members that were added for an intent: a learner without a record that has the peer URLs of the intent. It
+/// can belong to no other node, because no member had one of these URLs when the add was decided, and no other intent
+/// has one.
+pub fn record(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+    let adding = membership.joins.iter().filter(|pending| pending.is_adding());
+    let made = adding.filter_map(|pending| {
+        let member = membership.members.iter().find(|member| {
+            let listing = member.listed.as_ref().filter(|listing| listing.learner);
+            member.record.is_none()
+                && listing.is_some_and(|listing| same_urls(&listing.peer_urls, &pending.join.peer_urls))
         })?;
-        let node = asked.node.clone();
-        Some((
-            &*asked.node,
-            Ok(Step::Record {
-                node,
-                member: seat.id,
-            }),
-        ))
+        let step = Step::Record {
+            node: pending.node.clone(),
+            member: member.id,
+        };
+        Some((&*pending.node, Ok(step)))
     });
-    first(picture, plan, made)
+    first(membership, plan, made)
 }
 
-/// Joins whose member has become what it was to be, or is gone.
-pub fn conclude(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
-    let added = picture
+/// Ends joins whose member votes, or is gone.
+pub fn conclude(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+    let added = membership
         .joins
         .iter()
-        .filter(|asked| asked.join.progress() == Progress::Learner && is_answered(&asked.join));
-    let ended = added.filter_map(|asked| {
-        let member = member_of(&asked.join);
-        let note = match member.and_then(|id| picture.seat(id)) {
-            Some(seat) if seat.is_voter() && seat.cause().is_none() => {
-                asked.note(Progress::Voter, member, None)
+        .filter(|pending| pending.join.progress() == Progress::Learner && is_answered(&pending.join));
+    let ended = added.filter_map(|pending| {
+        let id = member_of(&pending.join);
+        let note = match id.and_then(|id| membership.member(id)) {
+            Some(member) if member.is_voter() && member.cause().is_none() => {
+                pending.note(Progress::Voter, id, None)
             }
-            // On its way up, or out: its removal ends the join, too.
+            // It is still a learner, or it is being removed, which ends the join as well.
             Some(_) => return None,
             None => {
-                let message = "its member is not in the list any more".to_owned();
-                asked.note(Progress::Removed, member, Some((Reason::Overtaken, message)))
+                let message = "its member is no longer in etcd's list".to_owned();
+                pending.note(Progress::Removed, id, Some((Reason::Overtaken, message)))
             }
         };
-        Some((&*asked.node, Ok(note)))
+        Some((&*pending.node, Ok(note)))
     });
-    first(picture, plan, ended)
+    first(membership, plan, ended)
 }
 
-/// Joins that are to go on.
-pub fn begin(picture: &Picture, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
-    for asked in &picture.joins {
-        let planned = match next(picture, asked, now, limits, plan) {
-            Ok(None) => continue,
-            Ok(Some(step)) => picture.unless_resting(step, &asked.node),
-            Err(blocked) => Err(blocked),
-        };
-        match planned {
-            Ok(step) => return Some(step),
-            Err(blocked) => {
-                let why = Some((blocked.reason, blocked.message.clone()));
-                // Whoever waits for it is told. Not before every member had its time to answer, not where it is over in
-                // an instant, and not over an intent, which has to stay.
-                let to_tell = picture.complete && blocked.reason != Reason::Pending && !asked.is_adding();
-                let told = says(&asked.join, Progress::Waiting, None, why.as_ref());
-                plan.blocked.push(blocked);
-                if to_tell && !told {
-                    return Some(asked.note(Progress::Waiting, None, why));
-                }
+/// Carries on the joins that have not ended.
+pub fn begin(membership: &Membership, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
+    for pending in &membership.joins {
+        let blocked = match next(membership, pending, now, limits) {
+            JoinStep::AwaitMember => continue,
+            JoinStep::Take(step) => match membership.unless_resting(step, &pending.node) {
+                Ok(step) => return Some(step),
+                Err(resting) => resting,
+            },
+            JoinStep::Probe => {
+                plan.probe.push(pending.node.clone());
+                pending.block(Reason::Pending, "its peer URLs are being tested")
             }
+            JoinStep::Blocked(blocked) => blocked,
+        };
+        let note = waiting_note(membership, pending, &blocked);
+        plan.blocked.push(blocked);
+        if note.is_some() {
+            return note;
         }
     }
     None
 }
 
-/// The next step of one join; `None` while its member is to make the next.
-fn next(
-    picture: &Picture,
-    asked: &Asked,
-    now: Timestamp,
-    limits: &Limits,
-    plan: &mut Plan,
-) -> Result<Option<Step>, Blocked> {
-    // On these very peer URLs.
-    let decided = asked.is_adding() && same_urls(&asked.join.peer_urls, asked.peer_urls());
-    if asked.is_adding() {
-        let wanted = decided && asked.is_eligible();
-        let changed = time::from_proto(asked.join.changed_at.as_ref());
-        if !wanted && !left(changed, limits.add_doubt, now).is_zero() {
-            let message = "an add that was begun earlier may still be made";
-            return Err(asked.block(Reason::Pending, message));
-        }
-    } else if asked.join.progress() == Progress::Learner && is_answered(&asked.join) {
-        return Ok(None);
-    }
-    let managers = managers(picture);
-    let checked = managers
-        .check_join(&asked.node, asked.known, asked.removed, asked.peer_urls())
-        .and_then(|()| {
-            if decided {
-                Ok(())
-            } else {
-                check_other_adds(picture, asked)
-            }
-        });
-    if let Err(refusal) = checked {
-        return Ok(Some(asked.refuse(&refusal)));
-    }
-    if let Some(seat) = picture.seat_of(&asked.node, asked.uid()) {
-        return again(picture, asked, seat, plan);
-    }
-    if let Some(refusal) = asked.unreachable() {
-        return Ok(Some(asked.refuse(&refusal)));
-    }
-    dial(asked, plan)?;
-    if picture.seats.iter().any(Seat::is_learner) {
-        let message = "another learner is there; etcd takes one at a time";
-        return Err(asked.block(Reason::LearnerPending, message));
-    }
-    let quorum = Quorum::of(&picture.standings());
-    if !quorum.holds() {
-        return Err(asked.block(
-            Reason::QuorumRisk,
-            format!("etcd has no healthy quorum: {quorum}"),
-        ));
-    }
-    let changed = time::from_proto(asked.join.changed_at.as_ref());
-    // An intent is renewed before it gets so old that what follows from it would no longer be looked for.
-    if !decided || left(changed, limits.add_doubt / 2, now).is_zero() {
-        return Ok(Some(Step::DecideAdd(asked.node.clone())));
-    }
-    let through = picture
-        .through(None)
-        .ok_or_else(|| asked.block(Reason::EtcdUnavailable, "no voter answers"))?;
-    let node = asked.node.clone();
-    Ok(Some(Step::Add { node, through }))
+/// Writes to the join why it waits, unless it says so already. Not before every member had its time to answer, not for a
+/// wait that is over in an instant, and not over an intent, which must stay.
+fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocked) -> Option<Step> {
+    let lasts = membership.complete && blocked.reason != Reason::Pending && !pending.is_adding();
+    let why = Some((blocked.reason, blocked.message.clone()));
+    let known = says(&pending.join, Progress::Waiting, None, why.as_ref());
+    (lasts && !known).then(|| pending.note(Progress::Waiting, None, why))
 }
 
-/// A member with these peer URLs that turns up in the list has to be that of one node alone.
-fn check_other_adds(picture: &Picture, asked: &Asked) -> Result<(), Refusal> {
-    let taken = picture
+/// What a join does next.
+enum JoinStep {
+    /// Take this step.
+    Take(Step),
+    /// Nothing: the node's etcd starts next, or catches up.
+    AwaitMember,
+    /// Test the peer URLs before anything else.
+    Probe,
+    /// Nothing can be done now.
+    Blocked(Blocked),
+}
+
+impl JoinStep {
+    fn refuse(pending: &PendingJoin, refusal: &Refusal) -> Self {
+        let why = (refusal.rule, refusal.to_string());
+        Self::Take(pending.note(Progress::Refused, None, Some(why)))
+    }
+
+    fn blocked(pending: &PendingJoin, reason: Reason, message: impl Into<String>) -> Self {
+        Self::Blocked(pending.block(reason, message))
+    }
+}
+
+/// A reason not to add a learner now, and what the join does instead.
+type Guard = fn(&Membership, &PendingJoin, Timestamp, &Limits) -> Option<JoinStep>;
+
+fn next(membership: &Membership, pending: &PendingJoin, now: Timestamp, limits: &Limits) -> JoinStep {
+    // Refusals come before waits: what can never be done must not wait. Only then the peer URLs are tested, since that
+    // takes its time, and last what depends on the other members.
+    let guards: [Guard; 7] = [
+        await_earlier_add,
+        await_member,
+        refuse,
+        rejoin,
+        probe,
+        queue_behind_learner,
+        require_quorum,
+    ];
+    guards
+        .iter()
+        .find_map(|guard| guard(membership, pending, now, limits))
+        .unwrap_or_else(|| add(membership, pending, now, limits))
+}
+
+/// An add that is decided may still be made although its node no longer wants it: until that is ruled out, the list is
+/// watched for it.
+fn await_earlier_add(
+    _: &Membership,
+    pending: &PendingJoin,
+    now: Timestamp,
+    limits: &Limits,
+) -> Option<JoinStep> {
+    let wanted = pending.is_decided() && pending.is_eligible();
+    let changed = time::from_proto(pending.join.changed_at.as_ref());
+    let in_doubt = pending.is_adding() && !wanted && !left(changed, limits.add_doubt, now).is_zero();
+    in_doubt.then(|| {
+        let message = "an add that was begun earlier may still be made";
+        JoinStep::blocked(pending, Reason::Pending, message)
+    })
+}
+
+fn await_member(_: &Membership, pending: &PendingJoin, _: Timestamp, _: &Limits) -> Option<JoinStep> {
+    let added = pending.join.progress() == Progress::Learner && is_answered(&pending.join);
+    added.then_some(JoinStep::AwaitMember)
+}
+
+fn refuse(membership: &Membership, pending: &PendingJoin, _: Timestamp, _: &Limits) -> Option<JoinStep> {
+    let checked = managers(membership)
+        .check_join(&pending.node, pending.roles, pending.removed, pending.peer_urls())
+        .and_then(|()| match pending.is_decided() {
+            true => Ok(()),
+            false => check_other_adds(membership, pending),
+        });
+    let refusal = checked.err()?;
+    Some(JoinStep::refuse(pending, &refusal))
+}
+
+/// A member that turns up in the list with these peer URLs must belong to a single node.
+fn check_other_adds(membership: &Membership, pending: &PendingJoin) -> Result<(), Refusal> {
+    let taken = membership
         .joins
         .iter()
-        .filter(|other| other.node != asked.node && other.is_adding())
+        .filter(|other| other.node != pending.node && other.is_adding())
         .find_map(|other| {
-            let mut urls = asked.peer_urls().iter();
+            let mut urls = pending.peer_urls().iter();
             Some((urls.find(|url| other.join.peer_urls.contains(url))?, &other.node))
         });
     taken.map_or(Ok(()), |(url, node)| {
-        let message = format_args!("peer URL {url} is that of node {node}, which is being added");
+        let message = format_args!("peer URL {url} belongs to node {node}, which is being added");
         Err(Refusal::new(Reason::PeerUrlTaken, message))
     })
 }
 
-/// A member that joins again gets its new address, nothing else changes.
-fn again(picture: &Picture, asked: &Asked, seat: &Seat, plan: &mut Plan) -> Result<Option<Step>, Blocked> {
-    let Some(place) = &seat.listed else {
-        return Ok(None);
-    };
-    if seat.cause().is_some() {
-        let message = format!("member {}, which it had before, is being removed", seat.id);
-        return Err(asked.block(Reason::RemovalPending, message));
+/// A member that joins again gets its new address; nothing else changes.
+fn rejoin(membership: &Membership, pending: &PendingJoin, _: Timestamp, _: &Limits) -> Option<JoinStep> {
+    let member = membership.member_of_node(&pending.node, pending.uid())?;
+    let listing = member.listed.as_ref()?;
+    if member.cause().is_some() {
+        let message = format!("its earlier member {} is being removed", member.id);
+        return Some(JoinStep::blocked(pending, Reason::RemovalPending, message));
     }
-    if same_urls(&place.peer_urls, asked.peer_urls()) {
-        let progress = if place.learner {
-            Progress::Learner
-        } else {
-            Progress::Voter
+    if same_urls(&listing.peer_urls, pending.peer_urls()) {
+        let progress = match listing.learner {
+            true => Progress::Learner,
+            false => Progress::Voter,
         };
-        return Ok(Some(asked.note(progress, Some(seat.id), None)));
+        return Some(JoinStep::Take(pending.note(progress, Some(member.id), None)));
     }
-    if let Some(refusal) = asked.unreachable() {
-        return Ok(Some(asked.refuse(&refusal)));
-    }
-    let listening = dial(asked, plan)?;
-    if place.learner {
-        // etcd before 3.5.31 makes a voter of a learner that is updated (REQ-M-4).
-        return decide_on(picture, seat, Cause::Replaced).map(Some);
-    }
+    let listening = match test(pending) {
+        Ok(listening) => listening,
+        Err(instead) => return Some(instead),
+    };
+    let step = match listing.learner {
+        // etcd before 3.5.31 makes a voter of a learner whose peer URLs change.
+        true => decide_on(membership, member, Cause::Replaced),
+        false => readdress(membership, pending, member, listening),
+    };
+    Some(step.map_or_else(JoinStep::Blocked, JoinStep::Take))
+}
+
+fn readdress(
+    membership: &Membership,
+    pending: &PendingJoin,
+    member: &Member,
+    listening: bool,
+) -> Result<Step, Blocked> {
     let change = Change::Readdress {
-        member: seat.id,
+        member: member.id,
         listening,
     };
-    picture.check_quorum(change).map_err(|quorum| {
-        let nothing = if listening {
-            ""
-        } else {
-            "as nothing is known to listen there, "
+    membership.check_quorum(change).map_err(|quorum| {
+        let untested = match listening {
+            true => "",
+            false => ", where no listener was found,",
         };
         let message = format!(
-            "with member {} at its new address, {nothing}etcd would have no healthy quorum: {quorum}",
-            seat.id
+            "with member {} at its new address{untested} etcd would have no healthy quorum: {quorum}",
+            member.id
         );
-        asked.block(Reason::QuorumRisk, message)
+        pending.block(Reason::QuorumRisk, message)
     })?;
-    let through = picture
-        .through(None)
-        .ok_or_else(|| asked.block(Reason::EtcdUnavailable, "no voter answers"))?;
-    Ok(Some(Step::Readdress {
-        node: asked.node.clone(),
-        member: seat.id,
-        through,
-    }))
+    Ok(Step::Readdress {
+        node: pending.node.clone(),
+        member: member.id,
+        through: through(membership, pending)?,
+    })
 }
 
-/// Whether something listens at the peer URLs, as far as that is to be known.
-fn dial(asked: &Asked, plan: &mut Plan) -> Result<bool, Blocked> {
-    match &asked.dial {
-        _ if asked.is_untried() => Ok(false),
-        Dial::Reached { listening } => Ok(*listening),
-        Dial::Pending => {
-            plan.dial.push(asked.node.clone());
-            Err(asked.block(Reason::Pending, "its peer URLs are being tried"))
+fn probe(_: &Membership, pending: &PendingJoin, _: Timestamp, _: &Limits) -> Option<JoinStep> {
+    test(pending).err()
+}
+
+/// Whether a listener is known to be at the peer URLs, or what the join does instead of going on. An add that is decided
+/// goes on although its address has become unreachable; with the next request, it is tested again.
+fn test(pending: &PendingJoin) -> Result<bool, JoinStep> {
+    match &pending.reachability {
+        _ if pending.is_untested() => Ok(false),
+        Reachability::Reached { listening } => Ok(*listening),
+        Reachability::Pending => Err(JoinStep::Probe),
+        Reachability::Unreachable(_) if pending.is_adding() => Ok(false),
+        Reachability::Unreachable(why) => {
+            let refusal = Refusal::new(Reason::PeerUnreachable, why);
+            Err(JoinStep::refuse(pending, &refusal))
         }
-        // An add that was decided on goes on; anything else was refused before.
-        Dial::Unreachable(_) => Ok(false),
     }
 }
 
-fn managers(picture: &Picture) -> Managers {
+fn queue_behind_learner(
+    membership: &Membership,
+    pending: &PendingJoin,
+    _: Timestamp,
+    _: &Limits,
+) -> Option<JoinStep> {
+    let learner = membership.members.iter().any(Member::is_learner);
+    learner.then(|| {
+        let message = "another learner is in the list; etcd takes one at a time";
+        JoinStep::blocked(pending, Reason::LearnerPending, message)
+    })
+}
+
+fn require_quorum(
+    membership: &Membership,
+    pending: &PendingJoin,
+    _: Timestamp,
+    _: &Limits,
+) -> Option<JoinStep> {
+    let quorum = Quorum::of(&membership.votes());
+    (!quorum.holds()).then(|| {
+        let message = format!("etcd has no healthy quorum: {quorum}");
+        JoinStep::blocked(pending, Reason::QuorumRisk, message)
+    })
+}
+
+/// Commits the intent to add a learner, then adds it. An intent is renewed before it is so old that the member would no
+/// longer be looked for.
+fn add(membership: &Membership, pending: &PendingJoin, now: Timestamp, limits: &Limits) -> JoinStep {
+    let changed = time::from_proto(pending.join.changed_at.as_ref());
+    if !pending.is_decided() || left(changed, limits.add_doubt / 2, now).is_zero() {
+        return JoinStep::Take(Step::DecideAdd(pending.node.clone()));
+    }
+    match through(membership, pending) {
+        Ok(through) => JoinStep::Take(Step::Add {
+            node: pending.node.clone(),
+            through,
+        }),
+        Err(blocked) => JoinStep::Blocked(blocked),
+    }
+}
+
+fn through(membership: &Membership, pending: &PendingJoin) -> Result<MemberId, Blocked> {
+    let through = membership.through(None);
+    through.ok_or_else(|| pending.block(Reason::EtcdUnavailable, "no voter answers"))
+}
+
+fn managers(membership: &Membership) -> Managers {
     let mut managers = Managers::default();
-    for seat in &picture.seats {
-        let (Some(place), Some(standing)) = (&seat.listed, seat.standing()) else {
+    for member in &membership.members {
+        let (Some(listing), Some(vote)) = (&member.listed, member.vote()) else {
             continue;
         };
-        match &seat.record {
-            None => managers.unmanaged.push((standing, place.peer_urls.clone())),
-            Some(tie) => managers.managed.push(Managed {
-                standing,
-                peer_urls: place.peer_urls.clone(),
+        match &member.record {
+            None => managers.unmanaged.push((vote, listing.peer_urls.clone())),
+            Some(record) => managers.managed.push(Managed {
+                vote,
+                peer_urls: listing.peer_urls.clone(),
                 // What is compared in transactions is taken from the index.
                 record: Revision::ABSENT,
-                removal: tie.removal.is_some(),
-                node: tie.node.clone(),
-                known: match tie.owner {
-                    Whose::Node(known) => Some(known),
-                    Whose::Unknown | Whose::Gone => None,
+                removal: record.removal.is_some(),
+                node: record.node.clone(),
+                roles: match record.owner {
+                    Owner::Node(roles) => Some(roles),
+                    Owner::Unknown | Owner::Gone => None,
                 },
             }),
         }

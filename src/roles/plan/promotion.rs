@@ -1,52 +1,55 @@
-//! Learners that are to vote.
+//! Learners that become voters.
 
 use jiff::Timestamp;
 
-use super::{Blocked, Limits, Picture, Plan, Seat, Step, first};
+use super::{Blocked, Limits, Plan, Step, first};
+use crate::roles::membership::{Member, Membership};
 use crate::roles::quorum::Change;
 use crate::roles::reason::Reason;
 
-/// Learners of desired managers.
-pub fn promote(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
-    let due = picture
-        .seats
+/// Promotes learners whose node is a desired manager.
+pub fn promote(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+    let due = membership
+        .members
         .iter()
-        .filter(|seat| seat.is_learner() && seat.cause().is_none() && seat.is_wanted());
-    let attempts = due.map(|seat| (seat.node(), step(picture, seat)));
-    first(picture, plan, attempts)
+        .filter(|member| member.is_learner() && member.cause().is_none() && member.is_wanted());
+    let attempts = due.map(|member| (member.node(), step(membership, member)));
+    first(membership, plan, attempts)
 }
 
-fn step(picture: &Picture, seat: &Seat) -> Result<Step, Blocked> {
-    let (Some(place), Some(tie)) = (&seat.listed, &seat.record) else {
-        return Err(seat.block(Reason::NotAMember, "it is not in the list"));
+fn step(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
+    let (Some(listing), Some(record)) = (&member.listed, &member.record) else {
+        return Err(member.block(Reason::NotAMember, "it is not in etcd's list"));
     };
-    if !place.started {
-        return Err(seat.block(
+    if !listing.started {
+        return Err(member.block(
             Reason::LearnerNotStarted,
-            format_args!("the etcd of learner {} has not been started", seat.id),
+            format_args!("the etcd of learner {} has not been started", member.id),
         ));
     }
-    if !place.healthy {
-        return Err(seat.block(
+    if !listing.healthy {
+        return Err(member.block(
             Reason::LearnerNotInSync,
-            format_args!("learner {} does not answer", seat.id),
+            format_args!("learner {} does not answer", member.id),
         ));
     }
-    picture.check_quorum(Change::Promote(seat.id)).map_err(|quorum| {
-        let message = format!(
-            "with learner {} as a voter etcd would have no healthy quorum: {quorum}",
-            seat.id
-        );
-        seat.block(Reason::QuorumRisk, message)
-    })?;
-    if !tie.promotion {
-        return Ok(Step::DecidePromotion(seat.id));
+    membership
+        .check_quorum(Change::Promote(member.id))
+        .map_err(|quorum| {
+            let message = format!(
+                "with learner {} as a voter etcd would have no healthy quorum: {quorum}",
+                member.id
+            );
+            member.block(Reason::QuorumRisk, message)
+        })?;
+    if !record.promotion {
+        return Ok(Step::DecidePromotion(member.id));
     }
-    let through = picture
+    let through = membership
         .through(None)
-        .ok_or_else(|| seat.block(Reason::EtcdUnavailable, "no voter answers"))?;
+        .ok_or_else(|| member.block(Reason::EtcdUnavailable, "no voter answers"))?;
     Ok(Step::Promote {
-        member: seat.id,
+        member: member.id,
         through,
     })
 }

@@ -1,139 +1,143 @@
-//! Members that go: demoted, of nodes that are gone, never started, replaced.
+//! Members that are removed: demoted, without a node, never started, or replaced.
 
 use jiff::Timestamp;
 
-use super::{Blocked, Limits, Picture, Plan, Seat, Step, Whose, first, left};
+use super::{Blocked, Limits, Plan, Step, first, left};
 use crate::etcd::MemberId;
 use crate::proto::removal::Cause;
+use crate::roles::membership::{Member, Membership, Owner};
 use crate::roles::quorum::Change;
 use crate::roles::reason::Reason;
 
-/// What is not in the list need not be removed: the end of every removal, whoever made it.
-pub fn forget(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
-    let gone = picture
-        .seats
+/// Deletes records of members that are no longer in the list: the end of every removal, whether Quorate or an operator
+/// removed the member.
+pub fn forget(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+    let gone = membership
+        .members
         .iter()
-        .filter(|seat| seat.listed.is_none() && seat.record.is_some());
-    let attempts = gone.map(|seat| (seat.node(), Ok(Step::Forget(seat.id))));
-    first(picture, plan, attempts)
+        .filter(|member| member.listed.is_none() && member.record.is_some());
+    let attempts = gone.map(|member| (member.node(), Ok(Step::Forget(member.id))));
+    first(membership, plan, attempts)
 }
 
-/// Removals that were decided on.
-pub fn carry_out(picture: &Picture, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
-    let decided = picture.seats.iter().filter(|seat| {
-        let removal = seat.record.as_ref().is_some_and(|tie| tie.removal.is_some());
-        removal && seat.listed.is_some()
+/// Carries out removals that are decided.
+pub fn carry_out(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+    let decided = membership.members.iter().filter(|member| {
+        let record = member.record.as_ref();
+        record.is_some_and(|record| record.removal.is_some()) && member.listed.is_some()
     });
-    let attempts = decided.map(|seat| (seat.node(), remove(picture, seat)));
-    first(picture, plan, attempts)
+    let attempts = decided.map(|member| (member.node(), remove(membership, member)));
+    first(membership, plan, attempts)
 }
 
-fn remove(picture: &Picture, seat: &Seat) -> Result<Step, Blocked> {
-    check(picture, seat)?;
-    let unavailable = |message: &str| seat.block(Reason::EtcdUnavailable, message);
-    if seat.is_voter() {
-        let leader = picture
+fn remove(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
+    check(membership, member)?;
+    let unavailable = |message: &str| member.block(Reason::EtcdUnavailable, message);
+    if member.is_voter() {
+        let leader = membership
             .raft_leader
             .ok_or_else(|| unavailable("no raft leader is known"))?;
-        if leader == seat.id {
-            let blocked = || seat.block(Reason::LeadershipNotMoved, "no other voter can lead");
-            let (stays, to) = successor(picture, seat).ok_or_else(blocked)?;
-            // One that is to go next would pass it on at once: a better one may still answer.
-            if !stays && !picture.complete {
+        if leader == member.id {
+            let blocked = || member.block(Reason::LeadershipNotMoved, "no other voter can lead");
+            let (stays, to) = successor(membership, member).ok_or_else(blocked)?;
+            // A successor that leaves next would soon hand leadership over again; one that stays may still answer.
+            if !stays && !membership.complete {
                 return Err(blocked());
             }
-            return Ok(Step::MoveLeadership { from: seat.id, to });
+            return Ok(Step::MoveLeadership { from: member.id, to });
         }
     }
-    let through = picture
-        .through(Some(seat.id))
+    let through = membership
+        .through(Some(member.id))
         .ok_or_else(|| unavailable("no other voter answers"))?;
     Ok(Step::Remove {
-        member: seat.id,
+        member: member.id,
         through,
     })
 }
 
-/// The healthiest other voter: one that stays rather than one that goes, then the one that has come farthest.
-fn successor(picture: &Picture, leaving: &Seat) -> Option<(bool, MemberId)> {
-    let others = picture
-        .seats
+/// The best other voter to lead, and whether it stays: a healthy one that stays rather than one that leaves, then the one
+/// that has applied the most.
+fn successor(membership: &Membership, leaving: &Member) -> Option<(bool, MemberId)> {
+    let others = membership
+        .members
         .iter()
-        .filter(|seat| seat.id != leaving.id && seat.is_voter());
-    let healthy = others.filter_map(|seat| {
-        let place = seat.listed.as_ref().filter(|place| place.healthy)?;
-        Some((seat.cause().is_none(), place.applied, seat.id))
+        .filter(|member| member.id != leaving.id && member.is_voter());
+    let healthy = others.filter_map(|member| {
+        let listing = member.listed.as_ref().filter(|listing| listing.healthy)?;
+        Some((member.cause().is_none(), listing.applied, member.id))
     });
     healthy.max().map(|(stays, _, id)| (stays, id))
 }
 
-/// Removals that are to be decided on.
-pub fn decide(picture: &Picture, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
-    let undecided = picture.seats.iter().filter(|seat| {
-        let open = seat.record.as_ref().is_some_and(|tie| tie.removal.is_none());
-        open && seat.listed.is_some()
+/// Decides on removals.
+pub fn decide(membership: &Membership, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
+    let undecided = membership.members.iter().filter(|member| {
+        let record = member.record.as_ref();
+        record.is_some_and(|record| record.removal.is_none()) && member.listed.is_some()
     });
-    let attempts = undecided.filter_map(|seat| {
-        let cause = seat.cause().or_else(|| never_started(seat, now, limits))?;
-        Some((seat.node(), decide_on(picture, seat, cause)))
+    let attempts = undecided.filter_map(|member| {
+        let cause = member.cause().or_else(|| never_started(member, now, limits))?;
+        Some((member.node(), decide_on(membership, member, cause)))
     });
-    first(picture, plan, attempts)
+    first(membership, plan, attempts)
 }
 
-/// The intent to remove a member, if nothing speaks against that.
-pub fn decide_on(picture: &Picture, seat: &Seat, cause: Cause) -> Result<Step, Blocked> {
+/// The intent to remove a member, unless a rule forbids it.
+pub fn decide_on(membership: &Membership, member: &Member, cause: Cause) -> Result<Step, Blocked> {
     match cause {
-        Cause::Demoted => check_last_manager(picture, seat)?,
-        Cause::NodeGone => check_nodes_are_there(picture, seat)?,
+        Cause::Demoted => check_last_manager(membership, member)?,
+        Cause::NodeGone => check_nodes_exist(membership, member)?,
         Cause::NeverStarted | Cause::Replaced | Cause::Unspecified => {}
     }
-    check(picture, seat)?;
-    Ok(Step::DecideRemoval(seat.id, cause))
+    check(membership, member)?;
+    Ok(Step::DecideRemoval(member.id, cause))
 }
 
-fn never_started(seat: &Seat, now: Timestamp, limits: &Limits) -> Option<Cause> {
-    let (place, tie) = (seat.listed.as_ref()?, seat.record.as_ref()?);
-    let late = left(tie.joined_at, limits.learner_timeout, now).is_zero();
-    (place.learner && !place.started && late).then_some(Cause::NeverStarted)
+fn never_started(member: &Member, now: Timestamp, limits: &Limits) -> Option<Cause> {
+    let (listing, record) = (member.listed.as_ref()?, member.record.as_ref()?);
+    let late = left(record.joined_at, limits.learner_timeout, now).is_zero();
+    (listing.learner && !listing.started && late).then_some(Cause::NeverStarted)
 }
 
 /// INV-5.
-fn check(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
-    picture.check_quorum(Change::Remove(seat.id)).map_err(|quorum| {
-        let message = format!(
-            "without member {} etcd would have no healthy quorum: {quorum}",
-            seat.id
-        );
-        seat.block(Reason::QuorumRisk, message)
-    })
+fn check(membership: &Membership, member: &Member) -> Result<(), Blocked> {
+    membership
+        .check_quorum(Change::Remove(member.id))
+        .map_err(|quorum| {
+            let message = format!(
+                "without member {} etcd would have no healthy quorum: {quorum}",
+                member.id
+            );
+            member.block(Reason::QuorumRisk, message)
+        })
 }
 
-/// The commands refuse to demote the last manager; a desired role may have been written without them.
-fn check_last_manager(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
-    // One whose node cannot be read is not known to be a manager, though it is left alone.
-    let stays = |other: &Seat| other.is_wanted() && other.cause().is_none() && other.is_voter();
-    if seat.is_learner() || picture.seats.iter().any(stays) {
+/// The commands refuse to demote the last manager, but a desired role may have been written without them.
+fn check_last_manager(membership: &Membership, member: &Member) -> Result<(), Blocked> {
+    // A member whose node cannot be read is left alone, but is not known to be a manager.
+    let stays = |other: &Member| other.is_wanted() && other.cause().is_none() && other.is_voter();
+    if member.is_learner() || membership.members.iter().any(stays) {
         return Ok(());
     }
-    Err(seat.block(
+    Err(member.block(
         Reason::LastManager,
         "it is the last manager: no other desired manager is a voter",
     ))
 }
 
-/// Where not one recorded member has its node, the records of nodes are missing rather than all nodes gone: an empty or
-/// wrong prefix, a restored backup. A node that exists, whoever it is, with its member in the list is the proof that the
-/// nodes were read.
-fn check_nodes_are_there(picture: &Picture, seat: &Seat) -> Result<(), Blocked> {
-    let has_node = |other: &Seat| {
-        let tie = other.record.as_ref();
-        other.listed.is_some() && tie.is_some_and(|tie| matches!(tie.owner, Whose::Node(_)))
+/// If no recorded member has an existing node, the nodes themselves are probably missing: the prefix is empty or wrong, or
+/// a backup was restored. Any existing node with a listed member proves that the nodes were read.
+fn check_nodes_exist(membership: &Membership, member: &Member) -> Result<(), Blocked> {
+    let has_node = |other: &Member| {
+        let record = other.record.as_ref();
+        other.listed.is_some() && record.is_some_and(|record| matches!(record.owner, Owner::Node(_)))
     };
-    if picture.seats.iter().any(has_node) {
+    if membership.members.iter().any(has_node) {
         return Ok(());
     }
-    Err(seat.block(
+    Err(member.block(
         Reason::NodesMissing,
-        "not one recorded member has its node: nothing is removed while the nodes themselves may be what is missing",
+        "no recorded member has an existing node; removing none (check --prefix)",
     ))
 }

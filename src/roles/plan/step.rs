@@ -1,4 +1,4 @@
-//! The steps that a plan is made of, and the words for them.
+//! The steps that a plan consists of, and the words for them.
 
 use std::fmt;
 
@@ -12,74 +12,74 @@ use crate::proto::removal::Cause;
 pub enum Subject {
     /// A member.
     Member(MemberId),
-    /// The join of the node of this name.
+    /// The join of the node with this name.
     Join(String),
 }
 
-/// The next step.
+/// One step towards the desired roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The member is not in etcd's list: its record goes, and its node, if that is what was asked, becomes a worker.
+    /// Deletes the record of a member that is not in etcd's list. Its node becomes a worker, if that is its desired role.
     Forget(MemberId),
-    /// Commit the intent to remove it.
+    /// Commits the intent to remove the member.
     DecideRemoval(MemberId, Cause),
-    /// It is the raft leader: another voter is to lead before it goes.
+    /// Transfers raft leadership from a member that is about to be removed.
     MoveLeadership {
-        /// From here.
+        /// The member that leads.
         from: MemberId,
-        /// To here.
+        /// The voter that leads next.
         to: MemberId,
     },
-    /// Remove it.
+    /// Removes the member from etcd's list.
     Remove {
-        /// Which.
+        /// The member to remove.
         member: MemberId,
         /// The voter to ask.
         through: MemberId,
     },
-    /// Commit the intent to let it vote.
+    /// Commits the intent to promote the learner.
     DecidePromotion(MemberId),
-    /// Let it vote.
+    /// Promotes the learner to a voter.
     Promote {
-        /// Which.
+        /// The learner.
         member: MemberId,
         /// The voter to ask.
         through: MemberId,
     },
-    /// Commit the intent to add a learner for the join of this node.
+    /// Commits the intent to add a learner for the join of this node.
     DecideAdd(String),
-    /// Add it.
+    /// Adds the learner.
     Add {
-        /// The node.
+        /// The node that joins.
         node: String,
         /// The voter to ask.
         through: MemberId,
     },
-    /// An add that was decided on has been made: the record that says so.
+    /// Creates the record of a learner that an earlier add has put in the list.
     Record {
-        /// The node.
+        /// The node that joins.
         node: String,
-        /// Its member.
+        /// The member that was added for it.
         member: MemberId,
     },
-    /// The member of the node gets the peer URLs that the join asks for.
+    /// Gives the node's member the peer URLs that its join requests.
     Readdress {
-        /// The node.
+        /// The node that joins again.
         node: String,
         /// Its member.
         member: MemberId,
         /// The voter to ask.
         through: MemberId,
     },
-    /// How far the join of this node has come.
+    /// Writes the progress of the node's join.
     Note {
-        /// The node.
+        /// The node that joins.
         node: String,
-        /// Its member, where it has one.
+        /// Its member, if it has one.
         member: Option<MemberId>,
-        /// What to note.
+        /// How far the join is.
         progress: Progress,
-        /// Why, where it waits or has ended in vain.
+        /// Why it waits, or why it ended without a voter.
         why: Option<(Reason, String)>,
     },
 }
@@ -87,42 +87,48 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Forget(member) => write!(f, "member {member} is not in the list: forget it"),
+            Self::Forget(member) => write!(
+                f,
+                "delete the record of member {member}, which is not in etcd's list"
+            ),
             Self::DecideRemoval(member, cause) => {
-                write!(f, "decide to remove member {member}, {}", cause_words(*cause))
+                write!(f, "decide to remove member {member}: {}", cause_words(*cause))
             }
             Self::MoveLeadership { from, to } => {
-                write!(f, "member {from} is to go and is the raft leader: let {to} lead")
+                write!(
+                    f,
+                    "transfer raft leadership from member {from}, which is being removed, to {to}"
+                )
             }
-            Self::Remove { member, through } => write!(f, "remove member {member}, through {through}"),
-            Self::DecidePromotion(member) => write!(f, "decide to let learner {member} vote"),
-            Self::Promote { member, through } => write!(f, "let learner {member} vote, through {through}"),
+            Self::Remove { member, through } => write!(f, "remove member {member} through {through}"),
+            Self::DecidePromotion(member) => write!(f, "decide to promote learner {member}"),
+            Self::Promote { member, through } => write!(f, "promote learner {member} through {through}"),
             Self::DecideAdd(node) => write!(f, "decide to add a learner for node {node}"),
-            Self::Add { node, through } => write!(f, "add a learner for node {node}, through {through}"),
-            Self::Record { node, member } => write!(f, "member {member} is that of node {node}: record it"),
+            Self::Add { node, through } => write!(f, "add a learner for node {node} through {through}"),
+            Self::Record { node, member } => {
+                write!(f, "record member {member}, which was added for node {node}")
+            }
             Self::Readdress {
                 node,
                 member,
                 through,
-            } => {
-                write!(
-                    f,
-                    "member {member} of node {node} has another address, through {through}"
-                )
-            }
+            } => write!(
+                f,
+                "change the peer URLs of member {member} of node {node} through {through}"
+            ),
             Self::Note {
                 node, progress, why, ..
             } => {
-                write!(f, "the join of node {node}: {}", progress_word(*progress))?;
+                write!(f, "set the join of node {node} to {}", progress_word(*progress))?;
                 why.as_ref()
-                    .map_or(Ok(()), |(reason, message)| write!(f, ", {reason}: {message}"))
+                    .map_or(Ok(()), |(reason, message)| write!(f, " ({reason}: {message})"))
             }
         }
     }
 }
 
 impl Step {
-    /// What it is about.
+    /// The member or join that the step is about.
     pub fn subject(&self) -> Subject {
         match self {
             Self::Forget(member)
@@ -140,18 +146,18 @@ impl Step {
     }
 }
 
-/// Why a member goes.
+/// Why a member is removed, as a clause about "it" or "its node".
 pub fn cause_words(cause: Cause) -> &'static str {
     match cause {
-        Cause::Unspecified => "for a reason of a later release",
-        Cause::Demoted => "as its node is to be a worker",
-        Cause::NodeGone => "as its node does not exist",
-        Cause::NeverStarted => "as it was not started in time",
-        Cause::Replaced => "as its node asks to join from another address",
+        Cause::Unspecified => "a cause that this release does not know",
+        Cause::Demoted => "its node is demoted",
+        Cause::NodeGone => "its node does not exist",
+        Cause::NeverStarted => "it was not started in time",
+        Cause::Replaced => "its node asks to join from another address",
     }
 }
 
-/// A word for how far a join is.
+/// A word for the progress of a join.
 pub fn progress_word(progress: Progress) -> &'static str {
     match progress {
         Progress::Unspecified => "requested",

@@ -1,27 +1,28 @@
 use super::*;
 use crate::etcd::Revision;
+use crate::proto::removal::Cause;
 use crate::proto::{JoinRequest, Role};
+use crate::roles::membership::{Listing, NodeRoles, Owner, PendingJoin, Reachability, Record};
 
 mod cases;
 mod every_cluster;
 mod guards;
-mod pictures;
 
 /// A healthy voter of a desired manager.
-fn voter(id: u64) -> Seat {
-    Seat {
+fn voter(id: u64) -> Member {
+    Member {
         id: MemberId(id),
-        listed: Some(Place {
+        listed: Some(Listing {
             learner: false,
             started: true,
             peer_urls: vec![format!("http://10.0.0.{id}:2380")],
             healthy: true,
             applied: 100 + id,
         }),
-        record: Some(Tie {
+        record: Some(Record {
             node: format!("n{id}"),
             uid: format!("u{id}"),
-            owner: whose(Role::Manager),
+            owner: Owner::Node(manager()),
             joined_at: Some(Timestamp::UNIX_EPOCH),
             removal: None,
             promotion: false,
@@ -29,39 +30,54 @@ fn voter(id: u64) -> Seat {
     }
 }
 
-fn whose(desired: Role) -> Whose {
-    Whose::Node(Known {
-        desired,
+/// The roles of a manager that stays one.
+fn manager() -> NodeRoles {
+    NodeRoles {
+        desired: Role::Manager,
         observed: Role::Manager,
-        node: Revision(1),
-    })
+        revision: Revision(1),
+    }
 }
 
-impl Seat {
-    fn place(mut self, change: impl FnOnce(&mut Place)) -> Self {
+impl Member {
+    fn with_listing(mut self, change: impl FnOnce(&mut Listing)) -> Self {
         change(self.listed.as_mut().unwrap());
         self
     }
 
-    fn tie(mut self, change: impl FnOnce(&mut Tie)) -> Self {
+    fn with_record(mut self, change: impl FnOnce(&mut Record)) -> Self {
         change(self.record.as_mut().unwrap());
         self
     }
 
+    fn owned_by(self, owner: Owner) -> Self {
+        self.with_record(|record| record.owner = owner)
+    }
+
     fn down(self) -> Self {
-        self.place(|place| place.healthy = false)
+        self.with_listing(|listing| listing.healthy = false)
     }
 
     fn learner(self) -> Self {
-        self.place(|place| place.learner = true)
+        self.with_listing(|listing| listing.learner = true)
     }
 
-    fn demoted(self) -> Self {
-        self.tie(|tie| tie.owner = whose(Role::Worker))
+    /// Never started, so down as well.
+    fn unstarted(self) -> Self {
+        self.down().with_listing(|listing| listing.started = false)
     }
 
-    fn nodeless(self) -> Self {
-        self.tie(|tie| tie.owner = Whose::Gone)
+    fn applied(self, index: u64) -> Self {
+        self.with_listing(|listing| listing.applied = index)
+    }
+
+    fn at(self, peer_url: &str) -> Self {
+        self.with_listing(|listing| listing.peer_urls = vec![peer_url.to_owned()])
+    }
+
+    fn unlisted(mut self) -> Self {
+        self.listed = None;
+        self
     }
 
     fn unmanaged(mut self) -> Self {
@@ -69,24 +85,46 @@ impl Seat {
         self
     }
 
-    fn decided(self, cause: Cause) -> Self {
-        self.tie(|tie| tie.removal = Some(cause))
+    fn desiring(self, desired: Role) -> Self {
+        self.owned_by(Owner::Node(NodeRoles { desired, ..manager() }))
+    }
+
+    fn demoted(self) -> Self {
+        self.desiring(Role::Worker)
+    }
+
+    fn nodeless(self) -> Self {
+        self.owned_by(Owner::Gone)
+    }
+
+    fn undated(self) -> Self {
+        self.with_record(|record| record.joined_at = None)
+    }
+
+    /// Its removal is decided.
+    fn leaving(self, cause: Cause) -> Self {
+        self.with_record(|record| record.removal = Some(cause))
+    }
+
+    /// Its promotion is decided.
+    fn rising(self) -> Self {
+        self.with_record(|record| record.promotion = true)
     }
 }
 
-/// All have answered; the first leads.
-fn seen(seats: Vec<Seat>) -> Picture {
-    Picture {
+/// All members have answered, and the first leads.
+fn surveyed(members: Vec<Member>) -> Membership {
+    Membership {
         complete: true,
-        raft_leader: seats.first().map(|seat| seat.id),
-        seats,
-        ..Picture::default()
+        raft_leader: members.first().map(|member| member.id),
+        members,
+        ..Membership::default()
     }
 }
 
-/// A join of node `n9`, which nobody looked at yet.
-fn asking() -> Asked {
-    Asked {
+/// A join of node `n9` that has not begun.
+fn new_join() -> PendingJoin {
+    PendingJoin {
         node: "n9".to_owned(),
         join: Join {
             request: Some(JoinRequest {
@@ -97,36 +135,33 @@ fn asking() -> Asked {
             }),
             ..Join::default()
         },
-        known: match whose(Role::Manager) {
-            Whose::Node(known) => Some(known),
-            _ => None,
-        },
+        roles: Some(manager()),
         removed: false,
-        dial: Dial::Reached { listening: false },
+        reachability: Reachability::Reached { listening: false },
     }
 }
 
-/// A join of this node on the peer URL of [`asking`], for which an add was decided on at second 0.
-fn adding(node: &str) -> Asked {
-    let mut asked = asking();
-    asked.node = node.to_owned();
-    asked.join.progress = Progress::Adding.into();
-    asked.join.answers = "r1".to_owned();
-    asked.join.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
-    asked.join.changed_at = Some(prost_types::Timestamp::default());
-    asked
+/// A join of this node at the peer URL of [`new_join`]; the add was decided at second 0.
+fn adding(node: &str) -> PendingJoin {
+    let mut pending = new_join();
+    pending.node = node.to_owned();
+    pending.join.progress = Progress::Adding.into();
+    pending.join.answers = "r1".to_owned();
+    pending.join.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
+    pending.join.changed_at = Some(prost_types::Timestamp::default());
+    pending
 }
 
-fn next(picture: &Picture) -> Plan {
-    plan(picture, Timestamp::UNIX_EPOCH, &Limits::default())
+fn next(membership: &Membership) -> Plan {
+    plan(membership, Timestamp::UNIX_EPOCH, &Limits::default())
 }
 
-fn step(picture: &Picture) -> Option<Step> {
-    next(picture).step
+fn step(membership: &Membership) -> Option<Step> {
+    next(membership).step
 }
 
-fn reasons(picture: &Picture) -> Vec<Reason> {
-    let plan = next(picture);
+fn reasons(membership: &Membership) -> Vec<Reason> {
+    let plan = next(membership);
     assert_eq!(plan.step, None);
     plan.blocked.into_iter().map(|blocked| blocked.reason).collect()
 }

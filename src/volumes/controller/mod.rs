@@ -1,8 +1,8 @@
 //! Observe, plan, act, under one term.
 //!
-//! One loop over what happens: records that change, steps that end, plugins that become ready, rests that are over. Each
-//! wakes volumes; a volume that is woken is observed and planned anew. Its steps are taken one after the other, those of
-//! different volumes side by side, as many at a time as their plugin takes.
+//! One loop over everything that happens: records that change, operations that end, plugins that connect, rests that are
+//! over. Each wakes volumes, and a woken volume is planned again from its records. The operations of one volume follow each
+//! other; those of different volumes run side by side, as many at a time as their plugin takes.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -14,35 +14,34 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::index::{Change, Index, Part, State};
-use super::operation::{Ended, Env, Failure, Outcome, Task};
+use super::operation::{Action, Completion, Env, Failure, Interrupted};
 use super::plan::{Step, Target};
 use super::plugin_state::PluginState;
-use super::retry_state::RetryState;
-use crate::csi::{CallError, ListedVolume, NotReady, Plugins, Session};
-use crate::etcd::Fence;
+use super::retry_state::Unsettled;
+use crate::csi::Plugins;
+use crate::etcd::{Fence, Revision};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::Metrics;
 use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
-use crate::term::Notices;
+use crate::term::{Notices, TermGauges};
 
 mod advance;
 mod plugins;
 
-/// Volumes that are looked at between two looks at what happens, when there are many.
-const AT_ONCE: usize = 256;
+use plugins::PluginEvent;
 
-/// Between two questions whether a plugin is ready by now.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// Woken volumes that are planned before the loop looks for events again.
+const PLANNED_AT_ONCE: usize = 256;
 
-/// Between two looks at sessions that ended by themselves, and at the gauges.
+/// Between two looks at sessions that have ended, at lists that are due, and at the gauges.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The waits of the controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Between two comparisons with the list of a plugin that tells where its volumes are.
+    /// Between two comparisons with a plugin's list of volumes, for plugins whose list has the nodes.
     pub compare_every: Duration,
 }
 
@@ -54,72 +53,68 @@ impl Default for Times {
     }
 }
 
-/// What a leader needs to see to volumes.
+/// The reconciler of volumes in one term.
 pub struct Volumes {
-    /// Where the records lie.
+    /// etcd, and the keys of the records.
     pub store: Store,
     /// The term.
     pub fence: Fence,
-    /// Its waits.
+    /// The waits of the controller.
     pub times: Times,
-    /// Where hindrances are reported.
+    /// Publishes Kubernetes Events.
     pub notices: Notices,
 }
 
-/// Something that happened.
-enum Event {
-    Ended(Box<Ended>),
-    Connected(Name, u64, Result<std::sync::Arc<Session>, NotReady>),
-    Listed(Name, u64, u64, Result<Vec<ListedVolume>, CallError>),
-    /// The term is over.
-    Over,
-}
-
 impl Volumes {
-    /// Sees to volumes until leadership is lost.
+    /// Reconciles volumes until leadership is lost.
     pub async fn run(self) {
         let (writer, writing) = writer(&self.store.etcd, &self.fence);
         let metrics = self.store.etcd.metrics().clone();
-        let work = Work {
+        let window = self.fence.window().clone();
+        let controller = Controller {
+            index: Index::new(self.store.keys.clone()),
             env: Env {
-                store: self.store.clone(),
-                fence: self.fence.clone(),
+                store: self.store,
+                fence: self.fence,
                 writer,
             },
-            index: Index::new(self.store.keys.clone()),
             csi_plugins: Plugins::new(metrics.clone()),
             plugins: HashMap::new(),
-            unsettled: HashMap::new(),
-            due: BTreeSet::new(),
+            unsettled: Unsettled::default(),
             woken: VecDeque::new(),
-            under_way: FuturesUnordered::new(),
-            gauges: Gauges(metrics),
-            volumes: &self,
+            operations: FuturesUnordered::new(),
+            plugin_events: FuturesUnordered::new(),
+            times: self.times,
+            notices: self.notices,
+            gauges: Gauges::new(metrics),
         };
         tokio::select! {
-            () = work.run() => {}
+            // First: dropping the controller cancels its calls, connections and lists with the window (INV-3).
+            biased;
+            () = window.closed() => {}
+            () = controller.run() => {}
             () = writing => {}
         }
     }
 }
 
 /// The state of one term.
-struct Work<'v> {
-    volumes: &'v Volumes,
+struct Controller {
     env: Env,
     index: Index,
     csi_plugins: Plugins,
     plugins: HashMap<Name, PluginState>,
-    /// The volumes that are not settled.
-    unsettled: HashMap<Name, RetryState>,
-    due: BTreeSet<(Instant, Name)>,
-    /// To be looked at, the longest waiting first.
+    unsettled: Unsettled,
+    /// Volumes to plan, the longest waiting first.
     woken: VecDeque<Name>,
-    under_way: FuturesUnordered<BoxFuture<'static, Event>>,
+    operations: FuturesUnordered<BoxFuture<'static, Completion>>,
+    plugin_events: FuturesUnordered<BoxFuture<'static, PluginEvent>>,
+    times: Times,
+    notices: Notices,
     gauges: Gauges,
 }
 
-impl Work<'_> {
+impl Controller {
     async fn run(mut self) {
         let followed = Part::ALL.map(|part| {
             let follower = Follower::new(&self.env.store.etcd, part.range(&self.env.store.keys));
@@ -133,58 +128,36 @@ impl Work<'_> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
-            self.look_at_woken();
+            self.plan_woken();
             self.gauges.set_depth(&self.plugins);
-            let first_due = self.due.first().map(|(at, _)| *at);
-            let rested = async {
-                match first_due {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let more_woken = async {
-                match self.woken.is_empty() || !self.index.is_complete() {
-                    true => std::future::pending().await,
-                    false => tokio::task::yield_now().await,
-                }
-            };
+            let is_more_woken = !self.woken.is_empty() && self.index.is_complete();
             tokio::select! {
                 Some((part, update)) = updates.next() => self.take_in(part, update),
-                Some(event) = self.under_way.next() => {
-                    if !self.on_event(event) {
+                Some(completion) = self.operations.next() => {
+                    if !self.on_completion(completion) {
                         return;
                     }
                 }
-                () = rested => self.wake_rested(),
-                () = more_woken => {}
+                Some(event) = self.plugin_events.next() => self.on_plugin_event(event),
+                due = self.unsettled.next_due() => {
+                    self.gauges.metrics.volume_retries.inc_by(u64::try_from(due.len()).unwrap_or(u64::MAX));
+                    self.woken.extend(due);
+                }
+                () = tokio::task::yield_now(), if is_more_woken => {}
                 _ = tick.tick() => self.tick(),
             }
         }
     }
 
     fn take_in(&mut self, part: Part, update: Update) {
-        let before = self.index.is_complete();
+        let was_complete = self.index.is_complete();
         let changes = self.index.take_in(part, update);
         if !self.index.is_complete() {
             return;
         }
-        if !before {
+        if !was_complete {
             failpoint::abort_at("volumes.listed");
-            // Whatever was there, and whatever a list that was interrupted left out.
-            let drivers: BTreeSet<Name> = self
-                .index
-                .names()
-                .iter()
-                .filter_map(|name| self.index.driver(name).cloned())
-                .collect();
-            for driver in drivers {
-                self.configure(&driver);
-            }
-            let mut names = self.index.names();
-            debug!(volumes = names.len(), "everything is examined");
-            let unsettled = self.unsettled.keys().filter(|name| !self.index.has(name));
-            names.extend(unsettled.cloned());
-            names.into_iter().for_each(|name| self.wake(name, None));
+            self.wake_all();
             return;
         }
         for change in changes {
@@ -193,7 +166,7 @@ impl Work<'_> {
                 Change::Around(name) => self.wake(name, None),
                 Change::Plugin(plugin) => {
                     self.configure(&plugin);
-                    for name in self.of_plugin(&plugin) {
+                    for name in self.volumes_of(&plugin) {
                         self.wake(name, None);
                     }
                 }
@@ -201,70 +174,60 @@ impl Work<'_> {
         }
     }
 
-    /// Volumes that a change of the plugin may concern: its own, and all whose records are gone, which are few.
-    fn of_plugin(&self, plugin: &Name) -> BTreeSet<Name> {
-        let leftovers = self
+    /// Every range was listed. Plans every volume, and those whose records an interrupted list left out.
+    fn wake_all(&mut self) {
+        let mut names = self.index.names();
+        let drivers: BTreeSet<Name> = names
+            .iter()
+            .filter_map(|name| self.index.driver(name).cloned())
+            .collect();
+        for driver in drivers {
+            self.configure(&driver);
+        }
+        debug!(volumes = names.len(), "planning every volume");
+        let without_record = self.unsettled.iter().map(|(name, _)| name);
+        names.extend(without_record.filter(|name| !self.index.has(name)).cloned());
+        for name in names {
+            self.wake(name, None);
+        }
+    }
+
+    /// The volumes that a change of the plugin may concern: its own, and all whose records are gone, which are few.
+    fn volumes_of(&self, plugin: &Name) -> BTreeSet<Name> {
+        let orphaned = self
             .unsettled
             .iter()
-            .filter(|(_, retry)| !retry.compensations.is_empty());
-        let leftovers = leftovers.map(|(name, _)| name.clone());
-        self.index
-            .of_plugin(plugin)
-            .into_iter()
-            .chain(leftovers)
-            .collect()
+            .filter(|(_, state)| !state.compensations.is_empty());
+        let orphaned = orphaned.map(|(name, _)| name.clone());
+        self.index.of_plugin(plugin).into_iter().chain(orphaned).collect()
     }
 
     /// Takes over the record of a plugin.
     fn configure(&mut self, plugin: &Name) {
-        let compare_at = Instant::now() + self.volumes.times.compare_every;
-        let plugin_state = self
+        let compare_at = Instant::now() + self.times.compare_every;
+        let state = self
             .plugins
             .entry(plugin.clone())
             .or_insert_with(|| PluginState::new(compare_at));
-        plugin_state.configure(plugin, self.index.plugin(plugin), &self.csi_plugins);
-        if plugin_state.plugin().is_none() {
+        state.configure(plugin, self.index.plugin(plugin), &self.csi_plugins);
+        if state.plugin().is_none() {
             self.csi_plugins.retain(|name| name != plugin.as_str());
         }
     }
 
-    /// Something changed: what failed may be tried again at once. During a step the change waits for its end.
-    fn wake(&mut self, name: Name, written: Option<crate::etcd::Revision>) {
-        if let Some(retry) = self.unsettled.get_mut(&name) {
-            if retry.is_busy {
-                match written {
-                    Some(revision) => retry.on_record_written(revision),
-                    None => retry.mark_stale(),
-                }
-                return;
-            }
-            if let Some(at) = retry.due {
-                self.due.remove(&(at, name.clone()));
-            }
-            retry.reset();
-        }
-        self.woken.push_back(name);
-    }
-
-    fn wake_rested(&mut self) {
-        let now = Instant::now();
-        while let Some((at, _)) = self.due.first()
-            && *at <= now
-            && let Some((_, name)) = self.due.pop_first()
-        {
-            if let Some(retry) = self.unsettled.get_mut(&name) {
-                retry.begin_pass();
-                self.gauges.0.volume_retries.inc();
-                self.woken.push_back(name);
-            }
+    /// Something about a volume changed: plans it again, with everything that failed. `written` is the revision of one of
+    /// its records, if that is what changed.
+    fn wake(&mut self, name: Name, written: Option<Revision>) {
+        if self.unsettled.wake(&name, written) {
+            self.woken.push_back(name);
         }
     }
 
-    fn look_at_woken(&mut self) {
+    fn plan_woken(&mut self) {
         if !self.index.is_complete() {
             return;
         }
-        for _ in 0..AT_ONCE {
+        for _ in 0..PLANNED_AT_ONCE {
             let Some(name) = self.woken.pop_front() else {
                 return;
             };
@@ -273,142 +236,120 @@ impl Work<'_> {
     }
 
     /// False if the term is over.
-    fn on_event(&mut self, event: Event) -> bool {
-        match event {
-            Event::Over => return false,
-            Event::Ended(ended) => return self.on_ended(*ended),
-            Event::Connected(driver, generation, outcome) => self.on_connected(&driver, generation, outcome),
-            Event::Listed(driver, generation, since, outcome) => {
-                self.on_listed(&driver, generation, since, outcome);
-            }
-        }
-        true
-    }
-
-    fn on_ended(&mut self, ended: Ended) -> bool {
-        let Ended {
-            name,
+    fn on_completion(&mut self, completion: Completion) -> bool {
+        let Completion {
+            volume: name,
             driver,
-            task,
-            outcome,
-            known,
-        } = ended;
-        // What was read, not written, is somebody else's; where the watch has not brought it yet, it never will as news.
+            action,
+            result,
+            records,
+        } = completion;
         let mut is_news = false;
-        for record in &known {
+        for record in &records {
+            // A record that was only read was written by someone else. That counts as a change now: when the watch delivers
+            // it, its revision is already known.
             let now = record.now.as_ref().map_err(|deleted| *deleted);
             is_news |= self.index.note(&record.key, now) && !record.own;
         }
-        let retry = self.unsettled.entry(name.clone()).or_default();
-        is_news |= retry.end_step(&known);
-        let target = match &task {
-            Task::Step(step) => step.target(),
-            Task::SetConditions(_) => Target::Volume,
-            Task::Compensate(_) => Target::Orphaned,
+        is_news |= self.unsettled.end_operation(&name, &records);
+        let target = match &action {
+            Action::Step(step) => step.target(),
+            Action::SetConditions(_) => Target::Volume,
+            Action::Compensate(_) => Target::Orphaned,
         };
-        match outcome {
-            Outcome::LostLeadership => return false,
-            Outcome::Done => self.on_done(&name, &task, &target),
-            Outcome::Stale => {
-                let retry = self.unsettled.entry(name.clone()).or_default();
-                if !retry.observed_stale() {
-                    retry.fail(target, Failure::restless());
-                }
+        match result {
+            Ok(()) => self.on_success(&name, &action, &target),
+            Err(Interrupted::Stale) => self.unsettled.observed_stale(&name, target),
+            Err(Interrupted::Orphaned(compensation)) => {
+                self.unsettled.state(&name).compensations.push(*compensation);
             }
-            Outcome::Orphaned(compensation) => retry.compensations.push(*compensation),
-            Outcome::Failed(failure) => self.on_failed(&name, target, failure),
+            Err(Interrupted::Failed(failure)) => self.on_failure(&name, target, failure),
+            Err(Interrupted::LostLeadership) => return false,
         }
-        if is_news && let Some(retry) = self.unsettled.get_mut(&name) {
-            retry.reset();
+        if is_news {
+            self.unsettled.wake(&name, None);
         }
-        if let Some(plugin_state) = self.plugins.get_mut(&driver) {
-            plugin_state.running = plugin_state.running.saturating_sub(1);
+        if let Some(plugin) = self.plugins.get_mut(&driver) {
+            plugin.running = plugin.running.saturating_sub(1);
         }
         self.advance(&name);
         self.serve_queue(&driver);
         true
     }
 
-    fn on_done(&mut self, name: &Name, task: &Task, target: &Target) {
-        let Some(retry) = self.unsettled.get_mut(name) else {
-            return;
-        };
-        match task {
-            Task::SetConditions(_) => {}
-            Task::Compensate(_) => {
-                retry.compensations.remove(0);
+    fn on_success(&mut self, name: &Name, action: &Action, target: &Target) {
+        let state = self.unsettled.state(name);
+        match action {
+            Action::SetConditions(_) => {}
+            Action::Compensate(_) => {
+                state.compensations.remove(0);
             }
-            Task::Step(step) => {
+            Action::Step(step) => {
                 match step {
-                    Step::Publish { node, .. } => {
-                        retry.drift.lost.remove(node);
-                    }
-                    Step::UnpublishStray { csi_node_id } => {
-                        retry.drift.strays.remove(csi_node_id);
-                    }
+                    Step::Publish { node, .. } => _ = state.drift.lost.remove(node),
+                    Step::UnpublishStray { csi_node_id } => _ = state.drift.strays.remove(csi_node_id),
                     _ => {}
                 }
-                retry.succeed(target);
-                info!(volume = %name, "done: {step}");
+                self.unsettled.succeed(name, target);
+                info!(volume = %name, "{}", step.done_text());
             }
         }
     }
 
-    fn on_failed(&mut self, name: &Name, target: Target, failure: Failure) {
+    fn on_failure(&mut self, name: &Name, target: Target, failure: Failure) {
         let place = match &target {
             Target::Volume => String::new(),
             Target::Node(node) => format!(" on node {node}"),
             Target::Stray(id) => format!(" on node id {id}"),
             Target::Orphaned => ", whose record is gone".to_owned(),
         };
-        let note = format!(
-            "volume {name}{place}: {}: {}",
-            failure.why.reason, failure.why.message
-        );
-        let retry = self.unsettled.entry(name.clone()).or_default();
-        // Once; the repetitions are in the metrics.
-        if retry.fail(target, failure) {
-            warn!("{note}");
-            self.volumes.notices.send(Notice {
-                severity: Severity::Warning,
-                reason: "VolumeBlocked",
-                action: "Volumes",
-                note,
-            });
-        } else {
+        let Failure { why, .. } = &failure;
+        let note = format!("volume {name}{place}: {}: {}", why.reason, why.message);
+        // Only the first failure in a row; metrics count the others.
+        if !self.unsettled.fail(name, target, failure) {
             debug!("{note}");
+            return;
         }
+        warn!("{note}");
+        self.notices.send(Notice {
+            severity: Severity::Warning,
+            reason: "VolumeBlocked",
+            action: "Volumes",
+            note,
+        });
     }
 }
 
-/// The gauges of this term; zero after it.
-struct Gauges(Metrics);
+struct Gauges {
+    metrics: Metrics,
+    _end_with_the_term: TermGauges,
+}
 
 impl Gauges {
+    fn new(metrics: Metrics) -> Self {
+        let state = |(_, state)| {
+            metrics
+                .volumes
+                .get_or_create(&crate::metrics::State { state })
+                .clone()
+        };
+        let states = State::ALL.into_iter().map(state);
+        Self {
+            _end_with_the_term: TermGauges::new(states.chain([metrics.volume_queue_depth.clone()])),
+            metrics,
+        }
+    }
+
     fn set_depth(&self, plugins: &HashMap<Name, PluginState>) {
-        let depth: usize = plugins
-            .values()
-            .map(|plugin_state| plugin_state.queue.len())
-            .sum();
-        self.0
-            .volume_queue_depth
-            .set(i64::try_from(depth).unwrap_or(i64::MAX));
+        let depth: usize = plugins.values().map(|plugin| plugin.queue.len()).sum();
+        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
+        self.metrics.volume_queue_depth.set(depth);
     }
 
     fn set_states(&self, index: &Index) {
         for (state, word) in State::ALL {
             let label = crate::metrics::State { state: word };
-            self.0.volumes.get_or_create(&label).set(index.count(state));
-        }
-    }
-}
-
-impl Drop for Gauges {
-    fn drop(&mut self) {
-        self.0.volume_queue_depth.set(0);
-        for (_, word) in State::ALL {
-            let label = crate::metrics::State { state: word };
-            self.0.volumes.get_or_create(&label).set(0);
+            self.metrics.volumes.get_or_create(&label).set(index.count(state));
         }
     }
 }

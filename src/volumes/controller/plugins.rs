@@ -1,170 +1,270 @@
-//! Plugins: what comes of connecting to them, and of comparing their volumes with the records.
+//! Plugins: connecting to them, and comparing their lists of volumes with the records.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{Event, Work};
+use super::Controller;
 use crate::csi::{CallError, ListedVolume, NotReady, Session};
 use crate::store::Name;
 use crate::volumes::drift;
+use crate::volumes::plan::Drift;
 use crate::volumes::plugin_state::PluginState;
 use crate::volumes::retry_state::RetryState;
 
-impl Work<'_> {
-    pub(super) fn on_connected(
-        &mut self,
-        driver: &Name,
-        generation: u64,
-        outcome: Result<Arc<Session>, NotReady>,
-    ) {
-        let Some(plugin_state) = self.plugins.get_mut(driver) else {
+/// Between two attempts to connect to a plugin for volumes that wait. The plugin's own backoff decides which of them makes
+/// a handshake; the others are answered from memory (INV-9).
+const CONNECT_AGAIN: Duration = Duration::from_millis(200);
+
+/// What was learnt from a plugin.
+pub(super) struct PluginEvent {
+    driver: Name,
+    /// The generation of the plugin's state when the plugin was asked.
+    generation: u64,
+    answer: Answer,
+}
+
+enum Answer {
+    Connected(Result<Arc<Session>, NotReady>),
+    Listed {
+        /// How many changes the index had taken in when the list was asked for.
+        since: u64,
+        volumes: Result<Vec<ListedVolume>, CallError>,
+    },
+}
+
+impl Controller {
+    pub(super) fn on_plugin_event(&mut self, event: PluginEvent) {
+        let PluginEvent {
+            driver,
+            generation,
+            answer,
+        } = event;
+        let Some(plugin) = self
+            .plugins
+            .get_mut(&driver)
+            .filter(|plugin| plugin.generation == generation)
+        else {
             return;
         };
-        // Of what it was before.
-        if plugin_state.generation != generation {
-            return;
-        }
-        plugin_state.connecting = false;
-        match outcome {
-            Ok(session) => {
-                let is_another = plugin_state.ready(session);
-                let mut waiting = std::mem::take(&mut plugin_state.parked);
-                let unsettled = self.unsettled.iter_mut().filter(|(name, retry)| {
-                    self.index.driver(name) == Some(driver) || !retry.compensations.is_empty()
-                });
-                for (name, retry) in unsettled {
-                    if !is_another {
-                        retry.reconnected();
-                    }
-                    waiting.insert(name.clone());
-                }
-                for name in waiting {
-                    match is_another {
-                        // It may do what it did not.
-                        true => self.wake(name, None),
-                        false => self.woken.push_back(name),
-                    }
+        match answer {
+            Answer::Connected(outcome) => {
+                plugin.is_connecting = false;
+                match outcome {
+                    Ok(session) => self.on_connected(&driver, session),
+                    Err(not_ready) => self.on_not_ready(&driver, not_ready),
                 }
             }
-            Err(not_ready) => {
-                if plugin_state.not_ready.as_ref() != Some(&not_ready) {
-                    warn!(plugin = %driver, "{not_ready}");
-                    plugin_state.not_ready = Some(not_ready);
-                    // To say so in their conditions.
-                    let parked: Vec<Name> = plugin_state.parked.iter().cloned().collect();
-                    for name in parked {
-                        if let Some(retry) = self.unsettled.get_mut(&name) {
-                            retry.conditions_written = false;
-                        }
-                        self.woken.push_back(name);
+            Answer::Listed { since, volumes } => {
+                plugin.is_comparing = false;
+                match volumes {
+                    Ok(listed) => self.compare(&driver, since, listed),
+                    Err(error) => {
+                        warn!(plugin = %driver, "cannot compare its volumes with the records: {error}")
                     }
-                }
-                // Somebody may be waiting for it.
-                if self
-                    .plugins
-                    .get(driver)
-                    .is_some_and(|plugin_state| !plugin_state.parked.is_empty())
-                {
-                    self.connect(driver);
                 }
             }
         }
     }
 
+    fn on_connected(&mut self, driver: &Name, session: Arc<Session>) {
+        let Some(plugin) = self.plugins.get_mut(driver) else {
+            return;
+        };
+        let is_changed = plugin.connected(session);
+        let mut waiting = std::mem::take(&mut plugin.parked);
+        let concerns = |name: &Name, state: &RetryState| {
+            self.index.driver(name) == Some(driver) || !state.compensations.is_empty()
+        };
+        let unsettled = self
+            .unsettled
+            .iter()
+            .filter(|(name, state)| concerns(name, state));
+        waiting.extend(unsettled.map(|(name, _)| name.clone()));
+        for name in waiting {
+            if is_changed {
+                // The plugin may offer what it did not offer before.
+                self.wake(name, None);
+            } else {
+                self.unsettled.reconnected(&name);
+                self.woken.push_back(name);
+            }
+        }
+    }
+
+    fn on_not_ready(&mut self, driver: &Name, not_ready: NotReady) {
+        let Some(plugin) = self.plugins.get_mut(driver) else {
+            return;
+        };
+        if plugin.not_ready.as_ref() != Some(&not_ready) {
+            warn!(plugin = %driver, "{not_ready}");
+            plugin.not_ready = Some(not_ready);
+            // The conditions of the volumes that wait say why.
+            for name in &plugin.parked {
+                if self.unsettled.get(name).is_some() {
+                    self.unsettled.state(name).conditions_written = false;
+                }
+                self.woken.push_back(name.clone());
+            }
+        }
+        if !plugin.parked.is_empty() {
+            self.connect(driver);
+        }
+    }
+
+    /// Begins to connect to the plugin, unless an attempt is under way.
+    pub(super) fn connect(&mut self, driver: &Name) {
+        let Some(state) = self.plugins.get_mut(driver) else {
+            return;
+        };
+        let Some(plugin) = state.plugin().filter(|_| !state.is_connecting) else {
+            return;
+        };
+        state.is_connecting = true;
+        let (driver, generation) = (driver.clone(), state.generation);
+        let is_again = state.not_ready.is_some();
+        let connecting = async move {
+            if is_again {
+                tokio::time::sleep(CONNECT_AGAIN).await;
+            }
+            PluginEvent {
+                driver,
+                generation,
+                answer: Answer::Connected(plugin.session().await),
+            }
+        };
+        self.plugin_events.push(connecting.boxed());
+    }
+
+    /// Once a second: connects again where a session is needed and has ended, begins the comparisons that are due, and
+    /// forgets plugins that nothing uses.
     pub(super) fn tick(&mut self) {
         self.gauges.set_states(&self.index);
-        let now = Instant::now();
         let drivers: Vec<Name> = self.plugins.keys().cloned().collect();
         for driver in drivers {
-            let Some(plugin_state) = self.plugins.get_mut(&driver) else {
-                continue;
-            };
-            let ended = plugin_state.session().is_none();
-            let due = plugin_state.compare_at <= now && !plugin_state.comparing;
-            let parked = !plugin_state.parked.is_empty();
-            // One that comes back may offer what it did not.
-            let waited_for = || {
-                let mut unsettled = self.unsettled.iter();
-                unsettled.any(|(name, retry)| retry.is_waiting && self.index.driver(name) == Some(&driver))
-            };
-            if ended && (parked || due || waited_for()) {
-                self.connect(&driver);
-            }
-            if due {
-                self.compare(&driver);
-            }
-            let unused = !self.index.is_used(&driver) && self.index.plugin(&driver).is_none();
-            if unused && self.plugins.get(&driver).is_some_and(PluginState::is_idle) {
-                self.plugins.remove(&driver);
-                self.csi_plugins.retain(|name| name != driver.as_str());
-            }
+            self.tick_plugin(&driver);
         }
     }
 
-    /// Asks the plugin where its volumes are.
-    pub(super) fn compare(&mut self, driver: &Name) {
+    fn tick_plugin(&mut self, driver: &Name) {
+        let Some(plugin) = self.plugins.get_mut(driver) else {
+            return;
+        };
+        let has_ended = plugin.session().is_none();
+        let is_due = plugin.compare_at <= Instant::now() && !plugin.is_comparing;
+        if has_ended && (is_due || !plugin.parked.is_empty() || self.is_waited_for(driver)) {
+            self.connect(driver);
+        }
+        if is_due {
+            self.list(driver);
+        }
+        let is_unused = !self.index.is_used(driver) && self.index.plugin(driver).is_none();
+        if is_unused && self.plugins.get(driver).is_some_and(PluginState::is_idle) {
+            self.plugins.remove(driver);
+            self.csi_plugins.retain(|name| name != driver.as_str());
+        }
+    }
+
+    /// Whether a volume waits for something that the plugin may offer in its next session.
+    fn is_waited_for(&self, driver: &Name) -> bool {
+        let mut unsettled = self.unsettled.iter();
+        unsettled.any(|(name, state)| state.waits_for_offer && self.index.driver(name) == Some(driver))
+    }
+
+    /// Begins to read the plugin's list of volumes.
+    fn list(&mut self, driver: &Name) {
         let since = self.index.changes();
-        let Some(plugin_state) = self.plugins.get_mut(driver) else {
+        let Some(plugin) = self.plugins.get_mut(driver) else {
             return;
         };
-        plugin_state.compare_at = Instant::now() + self.volumes.times.compare_every;
-        let Some(session) = plugin_state.comparable() else {
+        plugin.compare_at = Instant::now() + self.times.compare_every;
+        let Some(session) = plugin.listing_session() else {
             return;
         };
-        plugin_state.comparing = true;
-        let (driver, generation, permits) = (
-            driver.clone(),
-            plugin_state.generation,
-            plugin_state.permits.clone(),
-        );
+        plugin.is_comparing = true;
+        let (driver, generation, permits) = (driver.clone(), plugin.generation, plugin.permits.clone());
         let listing = async move {
-            // Never closed.
+            // The semaphore is never closed.
             let _permit = permits.acquire().await;
-            let listed = session.list_volumes().await;
-            Event::Listed(driver, generation, since, listed)
+            let volumes = session.list_volumes().await;
+            PluginEvent {
+                driver,
+                generation,
+                answer: Answer::Listed { since, volumes },
+            }
         };
-        self.within_window(listing.boxed());
+        self.plugin_events.push(listing.boxed());
     }
 
-    pub(super) fn on_listed(
-        &mut self,
-        driver: &Name,
-        generation: u64,
-        since: u64,
-        outcome: Result<Vec<ListedVolume>, CallError>,
-    ) {
-        let Some(plugin_state) = self.plugins.get_mut(driver) else {
-            return;
-        };
-        if plugin_state.generation != generation {
-            return;
-        }
-        plugin_state.comparing = false;
-        let listed = match outcome {
-            Ok(listed) => drift::by_id(listed),
-            Err(error) => {
-                warn!(plugin = %driver, "its volumes cannot be compared: {error}");
-                return;
-            }
-        };
+    /// Compares a plugin's list of volumes with the records, and plans the volumes that differ.
+    fn compare(&mut self, driver: &Name, since: u64, listed: Vec<ListedVolume>) {
+        let listed = drift::by_id(listed);
         for name in self.index.of_plugin(driver) {
-            // What changed meanwhile, or is being changed, is compared the next time.
-            let is_changing = |retry: &RetryState| retry.is_busy || retry.is_queued;
-            if self.unsettled.get(&name).is_some_and(is_changing) || self.index.touched_since(&name, since) {
+            // A volume that changes, or has changed since the list was asked for, is compared the next time.
+            let is_changing = self.unsettled.get(&name).is_some_and(RetryState::is_active);
+            if is_changing || self.index.touched_since(&name, since) {
                 continue;
             }
-            let Some(seen) = self.index.observe(&name) else {
+            let Some(snapshot) = self.index.observe(&name) else {
                 continue;
             };
-            let Some(found) = drift::compare(&seen, &listed) else {
-                continue;
-            };
-            warn!(volume = %name, "the plugin says otherwise than the record, to be mended: {found:?}");
-            self.unsettled.entry(name.clone()).or_default().drift = found;
-            self.woken.push_back(name);
+            if let Some(found) = drift::compare(&snapshot, &listed) {
+                warn!(volume = %name, "{}", drift_text(&found));
+                self.unsettled.state(&name).drift = found;
+                self.woken.push_back(name);
+            }
+        }
+    }
+}
+
+/// What differs, for the log.
+fn drift_text(drift: &Drift) -> String {
+    let lost = drift.lost.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
+    let strays = drift
+        .strays
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let mut parts = Vec::new();
+    if !lost.is_empty() {
+        parts.push(format!("missing on {lost}"));
+    }
+    if !strays.is_empty() {
+        parts.push(format!("unexpected on {strays}"));
+    }
+    let parts = parts.join(", ");
+    format!("plugin's volume list differs from the record: {parts}; reconciling")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_names_the_nodes_on_which_the_plugins_list_differs() {
+        let drift = |lost: &[&str], strays: &[&str]| Drift {
+            lost: lost.iter().map(|node| node.parse().unwrap()).collect(),
+            strays: strays.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        for (drift, expected) in [
+            (
+                drift(&["n1"], &["csi-n2"]),
+                "plugin's volume list differs from the record: missing on n1, unexpected on csi-n2; reconciling",
+            ),
+            (
+                drift(&["n1", "n2"], &[]),
+                "plugin's volume list differs from the record: missing on n1, n2; reconciling",
+            ),
+            (
+                drift(&[], &["csi-n9"]),
+                "plugin's volume list differs from the record: unexpected on csi-n9; reconciling",
+            ),
+        ] {
+            assert_eq!(drift_text(&drift), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What comes and goes: nodes, deletions, and what a list did not show.
+//! Nodes, deletions, and keys that a list leaves out.
 
 use super::{Change, Entry, Index, Part, SeenNode, Stored, parsed};
 use crate::etcd::Revision;
@@ -12,7 +12,7 @@ impl Index {
             return;
         };
         let Some(name) = parsed(Some(text)) else { return };
-        // One that cannot be read is there all the same: nothing is taken from it for that.
+        // An unreadable node exists: nothing is unpublished from it for being unreadable.
         let read = decode::<Node>(name.as_str(), &stored.value).ok();
         let status = read.as_ref().and_then(|node| node.status.clone());
         let csi = status.unwrap_or_default().csi.into_iter();
@@ -29,7 +29,7 @@ impl Index {
                 .is_some_and(|spec| spec.out_of_service),
             csi: csi.map(|csi| (csi.plugin, csi.node_id)).collect(),
         };
-        // A node's reporter writes often; only what decides about volumes is a change.
+        // A node's reporter writes often. Only what volumes depend on counts as a change.
         let same = self.nodes.get(&name).is_some_and(|before| before.same(&now));
         self.nodes.insert(name.clone(), now);
         if !same {
@@ -87,7 +87,7 @@ impl Index {
         }
     }
 
-    /// What the list did not show was deleted while no watch saw it, unless this leader wrote it after the list.
+    /// Deletes what the list did not show: it was deleted while no watch saw it, unless this leader wrote it after the list.
     pub(super) fn forget_unlisted(&mut self, part: Part, listed: Revision, changes: &mut Vec<Change>) {
         let list = self.lists[part as usize];
         self.gone.retain(|_, deleted| *deleted > listed);

@@ -1,8 +1,8 @@
-//! What was seen in etcd: volumes and their publications, and what they need. Pure.
+//! The records of volumes and publications, and what they depend on. Pure.
 //!
-//! Records are kept as they are stored, small, and read when their volume is looked at. What the leader itself wrote is
-//! taken in at once, so that nothing is decided from what it was before; when the watch brings it, it is known already.
-//! That is how a change by somebody else is told from an own one.
+//! Records are kept encoded, which is small, and decoded when their volume is planned. The leader's own writes are taken in
+//! at once ([`Index::note`]), so that nothing is planned from the records before them. When the watch delivers such a write,
+//! its revision is already known; that is how the writes of others are recognised.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,24 +17,24 @@ use super::plan;
 mod changes;
 mod records;
 
-/// The ranges that are followed, each by itself. What depends on the order of changes in two of them is proved in the
-/// transaction that acts on it.
+/// The ranges that are followed, each by itself. Changes of two ranges may be seen out of order: what depends on their order
+/// is proved in the transaction that acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// `/volumes/`
+    /// The records of volumes, below `/volumes/`.
     Volumes,
-    /// `/publications/`
+    /// The records of publications, below `/publications/`.
     Publications,
-    /// `/nodes/`
+    /// Nodes, for the publications to them: below `/nodes/`.
     Nodes,
-    /// `/plugins/`
+    /// Plugins, below `/plugins/`.
     Plugins,
-    /// `/secrets/`
+    /// Secrets, of which only the revisions are kept: below `/secrets/`.
     Secrets,
 }
 
 impl Part {
-    /// All of them.
+    /// Every range, in the order of the array that holds their progress.
     pub const ALL: [Self; 5] = [
         Self::Volumes,
         Self::Publications,
@@ -43,7 +43,7 @@ impl Part {
         Self::Secrets,
     ];
 
-    /// Its range.
+    /// The keys of the range.
     pub fn range(self, keys: &Keys) -> KeyRange {
         match self {
             Self::Volumes => keys.volumes(),
@@ -55,14 +55,14 @@ impl Part {
     }
 }
 
-/// Something that somebody else did, or that is not known to be an own write yet.
+/// A change that wakes volumes: a write by someone else, or one that is not yet known to be the leader's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A record of this volume was written at this revision.
+    /// A record of this volume was written, or deleted, at this revision.
     Record(Name, Revision),
-    /// A secret or a node of this volume changed.
+    /// A secret or a node that this volume depends on changed.
     Around(Name),
-    /// The plugin of this name changed, came or went.
+    /// The Plugin object of this name was created, changed or deleted.
     Plugin(Name),
 }
 
@@ -80,7 +80,7 @@ struct Entry {
     publications: BTreeMap<Name, Stored>,
     driver: Option<Name>,
     state: Option<State>,
-    /// When anything of it changed last, in changes of the index.
+    /// The count of changes at the last change of its records.
     touched: u64,
 }
 
@@ -88,7 +88,7 @@ struct Entry {
 struct SeenNode {
     mod_revision: Revision,
     seen_in: u32,
-    /// Empty if it cannot be read.
+    /// Empty if the record cannot be read.
     uid: String,
     out_of_service: bool,
     csi: Vec<(String, String)>,
@@ -100,21 +100,21 @@ impl SeenNode {
     }
 }
 
-/// Where volumes are in their lives, for the metrics.
+/// The states of volumes that the metrics count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Not created yet.
+    /// The volume has no id yet.
     Creating,
-    /// There.
+    /// The volume has an id.
     Created,
-    /// Marked for deletion.
+    /// The volume is marked for deletion.
     Deleting,
-    /// The record cannot be read.
+    /// The volume's record cannot be read.
     Malformed,
 }
 
 impl State {
-    /// All of them, with the words of the metric.
+    /// Every state with its label in the metric.
     pub const ALL: [(Self, &'static str); 4] = [
         (Self::Creating, "creating"),
         (Self::Created, "created"),
@@ -123,24 +123,24 @@ impl State {
     ];
 }
 
-/// One volume, read.
-#[derive(Clone, Debug)]
+/// The records of one volume at one moment, decoded.
+#[derive(Clone, Debug, Default)]
 pub struct VolumeSnapshot {
-    /// The record.
+    /// The volume's record.
     pub volume: Volume,
-    /// Its revision.
+    /// The mod revision of that record.
     pub revision: Revision,
-    /// Those of its publications that can be read, by node.
+    /// Its readable publications, by node.
     pub publications: BTreeMap<Name, Publication>,
-    /// Their revisions.
+    /// The mod revisions of those publications, by node.
     pub revisions: BTreeMap<Name, Revision>,
-    /// The nodes of publications that cannot be read.
+    /// The nodes of its unreadable publications.
     pub unreadable: BTreeSet<Name>,
-    /// The nodes of its publications that exist.
+    /// The nodes of its publications, as far as they exist.
     pub nodes: BTreeMap<Name, plan::Node>,
 }
 
-/// Everything that was seen.
+/// The copy of every range, and the ways from plugins, nodes and secrets to volumes.
 #[derive(Debug)]
 pub struct Index {
     keys: Keys,
@@ -151,7 +151,8 @@ pub struct Index {
     by_driver: HashMap<Name, HashSet<Name>>,
     by_node: HashMap<Name, BTreeSet<Name>>,
     by_secret: HashMap<Name, BTreeSet<Name>>,
-    /// Keys that this leader deleted, until the watch says so: older news of them is no news.
+    /// Keys that this leader deleted, with the revisions, until the watch delivers the deletions. Older states of these keys
+    /// are ignored.
     gone: HashMap<Vec<u8>, Revision>,
     lists: [u32; 5],
     complete: [bool; 5],
@@ -173,7 +174,7 @@ fn take<K: std::hash::Hash + Eq>(map: &mut HashMap<K, BTreeSet<Name>>, key: &K, 
 }
 
 impl Index {
-    /// Nothing was seen yet.
+    /// An empty index.
     pub fn new(keys: Keys) -> Self {
         Self {
             keys,
@@ -192,22 +193,22 @@ impl Index {
         }
     }
 
-    /// Whether every part was listed: before, nothing is known not to exist.
+    /// Whether every range was listed. Before that, nothing is known to be absent.
     pub fn is_complete(&self) -> bool {
         self.complete.iter().all(|complete| *complete)
     }
 
-    /// The names of all volumes.
+    /// The names of all volumes, and of publications without a volume.
     pub fn names(&self) -> Vec<Name> {
         self.volumes.keys().cloned().collect()
     }
 
-    /// Whether anything is stored under the name of this volume.
+    /// Whether there is a record of this volume or of a publication of it.
     pub fn has(&self, name: &Name) -> bool {
         self.volumes.contains_key(name)
     }
 
-    /// The volumes of a plugin.
+    /// The volumes that name this plugin.
     pub fn of_plugin(&self, plugin: &Name) -> Vec<Name> {
         let names = self.by_driver.get(plugin);
         names.into_iter().flatten().cloned().collect()
@@ -218,12 +219,12 @@ impl Index {
         self.by_driver.contains_key(plugin)
     }
 
-    /// The plugin of a volume, if its record can be read.
+    /// The plugin that a volume names; `None` if its record cannot be read.
     pub fn driver(&self, volume: &Name) -> Option<&Name> {
         self.volumes.get(volume)?.driver.as_ref()
     }
 
-    /// The record of a plugin.
+    /// The Plugin object of this name.
     pub fn plugin(&self, name: &Name) -> Option<&Result<Plugin, Malformed>> {
         self.plugins.get(name).map(|(plugin, ..)| plugin)
     }
@@ -233,19 +234,19 @@ impl Index {
         self.counts.get(&state).copied().unwrap_or(0)
     }
 
-    /// How many changes were taken in.
+    /// How many writes of records were taken in.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Whether anything of the volume changed after that many changes.
+    /// Whether a record of the volume changed after that many changes, or it has none.
     pub fn touched_since(&self, volume: &Name, changes: u64) -> bool {
         self.volumes
             .get(volume)
             .is_none_or(|entry| entry.touched > changes)
     }
 
-    /// One volume, read. `None` if there is none, or its record cannot be read.
+    /// The records of one volume. `None` if the volume's own record is missing or cannot be read.
     pub fn observe(&self, name: &Name) -> Option<VolumeSnapshot> {
         let entry = self.volumes.get(name)?;
         let stored = entry.volume.as_ref()?;
@@ -284,7 +285,7 @@ impl Index {
         Some(seen)
     }
 
-    /// Takes in what a follower saw.
+    /// Takes in a step of following a range. Returns what changed.
     pub fn take_in(&mut self, part: Part, update: Update) -> Vec<Change> {
         let mut changes = Vec::new();
         let at = part as usize;
@@ -319,8 +320,8 @@ impl Index {
         changes
     }
 
-    /// Takes in a record as this leader wrote it, or read it since. What is older than what is known changes nothing.
-    /// Whether anything changed.
+    /// Takes in a record as this leader wrote or read it; `now` is the value, or the revision at which there was none. An
+    /// older state than the known one is ignored. True if anything changed.
     pub fn note(&mut self, key: &[u8], now: Result<&KeyValue, Revision>) -> bool {
         let part = match self.keys.parse_volume(key) {
             Some(_) => Part::Volumes,
@@ -331,7 +332,7 @@ impl Index {
             Ok(kv) => self.put(part, kv.clone(), &mut changes),
             Err(deleted) => {
                 self.delete(part, key, deleted, &mut changes);
-                // Else the watch was here before.
+                // Otherwise the watch has delivered the deletion already.
                 if !changes.is_empty() {
                     self.gone.insert(key.to_vec(), deleted);
                 }
@@ -371,7 +372,7 @@ impl Index {
                     changes.push(Change::Plugin(name));
                 }
             }
-            // The values are read at each call, and kept nowhere.
+            // The values are read for each call, and kept nowhere.
             Part::Secrets => {
                 let Some(name) = parsed(self.keys.parse_secret(&kv.key)) else {
                     return;

@@ -1,4 +1,4 @@
-//! The records of volumes and their publications, and what leads to them from plugins, nodes and secrets.
+//! The records of volumes and publications, and the ways to them from plugins, nodes and secrets.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,8 @@ impl Index {
         changes.push(Change::Record(name, revision));
     }
 
-    /// Keeps what leads from plugins and secrets to volumes, and the counts.
+    /// Updates the ways from plugins and secrets to the volume, and the counts by state. `there` is false once the record is
+    /// deleted.
     fn reindex(&mut self, name: &Name, before: Option<&Volume>, after: Option<&Volume>, there: bool) {
         for secret in secrets_of(before) {
             take(&mut self.by_secret, &secret, name);

@@ -136,7 +136,7 @@ fn a_volume_is_seen_with_its_publications_and_their_nodes() {
 }
 
 #[test]
-fn an_own_write_is_known_when_the_watch_brings_it_and_one_of_somebody_else_is_not() {
+fn an_own_write_is_known_when_the_watch_delivers_it_and_a_write_of_someone_else_is_not() {
     let mut index = full();
     let written = volume("a", 10);
     assert!(index.note(&written.key.clone(), Ok(&written)));
@@ -148,7 +148,7 @@ fn an_own_write_is_known_when_the_watch_brings_it_and_one_of_somebody_else_is_no
 }
 
 #[test]
-fn what_was_deleted_here_is_not_brought_back_by_older_news() {
+fn what_this_leader_deleted_is_not_restored_by_an_older_event() {
     let mut index = full();
     let key = keys().publication(&name("a"), &name("n1"));
     assert!(index.note(&key, Err(Revision(12))));
@@ -159,13 +159,13 @@ fn what_was_deleted_here_is_not_brought_back_by_older_news() {
         []
     );
     assert!(index.observe(&name("a")).unwrap().publications.is_empty());
-    // Asked for again since.
+    // It was created again since.
     let changes = events(&mut index, Part::Publications, vec![publication("a", "n1", 13)]);
     assert_eq!(changes, [Change::Record(name("a"), Revision(13))]);
 }
 
 #[test]
-fn a_list_takes_away_what_it_does_not_show_but_not_what_was_written_after_it() {
+fn a_list_deletes_what_it_does_not_show_but_not_what_was_written_after_it() {
     let mut index = full();
     let written = volume("b", 30);
     index.note(&written.key.clone(), Ok(&written));
@@ -176,7 +176,7 @@ fn a_list_takes_away_what_it_does_not_show_but_not_what_was_written_after_it() {
 }
 
 #[test]
-fn what_a_list_shows_again_as_it_was_stays() {
+fn what_a_list_shows_again_unchanged_stays() {
     let mut index = full();
     assert_eq!(
         listed(
@@ -194,7 +194,7 @@ fn what_a_list_shows_again_as_it_was_stays() {
 }
 
 #[test]
-fn what_was_deleted_here_is_not_brought_back_by_a_list_from_before_nor_by_what_follows_it() {
+fn what_this_leader_deleted_is_not_restored_by_an_older_list_nor_by_older_events_after_it() {
     let mut index = full();
     assert!(index.note(&keys().volume(&name("b")), Err(Revision(30))));
     let before = vec![volume("a", 3), volume("b", 4)];
@@ -261,7 +261,7 @@ fn only_what_decides_about_volumes_is_a_change_of_a_node() {
 }
 
 #[test]
-fn what_leads_to_a_volume_follows_what_is_written_and_goes_with_it() {
+fn the_ways_to_a_volume_follow_its_record_and_end_with_it() {
     let mut index = full();
     let mut moved = Volume::decode(&*volume("a", 20).value).unwrap();
     let spec = moved.spec.as_mut().unwrap();
@@ -285,7 +285,7 @@ fn what_leads_to_a_volume_follows_what_is_written_and_goes_with_it() {
     assert!(!index.is_used(&name("other")) && index.driver(&name("a")).is_none());
     assert_eq!(index.count(State::Creating), 1);
     assert_eq!(around(&mut index, "s2", 24), []);
-    // Its publication is known still, and goes by itself.
+    // Its publication is still known, and is deleted by itself.
     let publication = keys().publication(&name("a"), &name("n1"));
     assert!(index.note(&publication, Err(Revision(25))));
     assert_eq!(
@@ -313,7 +313,7 @@ fn the_counts_follow_a_volume_through_its_life() {
 }
 
 #[test]
-fn a_plugin_that_is_listed_anew_as_it_was_is_no_change() {
+fn a_plugin_that_is_listed_again_unchanged_is_no_change() {
     let mut index = full();
     let plugin = |at| kv(keys().plugin(&name("p")), Vec::new(), at);
     let change = [Change::Plugin(name("p"))];
@@ -351,17 +351,17 @@ fn what_is_older_than_what_is_known_changes_nothing() {
 }
 
 #[test]
-fn what_was_touched_since_is_known() {
+fn a_volume_is_touched_by_a_change_of_its_records() {
     let mut index = full();
     let since = index.changes();
     assert!(!index.touched_since(&name("a"), since));
     events(&mut index, Part::Publications, vec![publication("a", "n1", 20)]);
     assert!(index.touched_since(&name("a"), since) && !index.touched_since(&name("b"), since));
-    assert!(index.touched_since(&name("c"), since), "it is not there");
+    assert!(index.touched_since(&name("c"), since), "it does not exist");
 }
 
 #[test]
-fn a_node_that_cannot_be_read_is_there_all_the_same() {
+fn an_unreadable_node_exists() {
     let mut index = full();
     let garbage = kv(keys().node(&name("n1")), vec![0xff, 0xff], 20);
     events(&mut index, Part::Nodes, vec![garbage]);
@@ -382,7 +382,7 @@ fn a_secret_concerns_the_volumes_that_use_it_and_its_value_is_kept_nowhere() {
 }
 
 #[test]
-fn a_publication_that_cannot_be_read_is_known_to_be_there() {
+fn an_unreadable_publication_exists() {
     let mut index = full();
     let key = keys().publication(&name("a"), &name("n2"));
     events(&mut index, Part::Publications, vec![kv(key, vec![0xff], 20)]);

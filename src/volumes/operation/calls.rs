@@ -1,9 +1,11 @@
-//! The calls: an intent before each that needs one, its result after (INV-3).
+//! The calls of the steps: a step's intent is committed before its call, and its result after it (INV-3).
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Acting, Compensation, Failure, Interrupted};
-use crate::csi::{CallError, Class, Effect, Session};
+use super::{Compensation, Failure, Interrupted, Run};
+use crate::csi::{CallError, Class, CsiNodeId, Effect, Session};
 use crate::failpoint;
 use crate::proto::Volume;
 use crate::store::Name;
@@ -11,159 +13,157 @@ use crate::store::object::volume::required_bytes;
 use crate::store::writer::Proof;
 use crate::volumes::{record, request};
 
-impl Acting<'_> {
+impl Run<'_> {
     pub(super) async fn create(&mut self) -> Result<(), Interrupted> {
         let session = self.session()?;
-        let mut volume = self.job.seen.volume.clone();
-        let mut revision = self.job.seen.revision;
+        let mut stored = self.stored_volume();
         // Before the intent: a volume whose secrets are missing was never attempted.
-        let secrets = self.secrets(&volume).await?;
+        let secrets = self.secrets(&stored.object).await?;
         failpoint::abort_at("volumes.creating");
-        let term = self.env.fence.term().0;
-        let intended = record::intend_create(&volume, term, Timestamp::now());
-        let is_first_attempt = intended.is_some();
-        if let Some(intended) = intended {
-            revision = self.put_volume(&intended, None).await?;
-            volume = intended;
+        let intent = record::intend_create(&stored.object, self.env.fence.term().0, Timestamp::now());
+        let is_first_attempt = intent.is_some();
+        if let Some(intent) = intent {
+            self.put(&mut stored, intent, None).await?;
         }
         failpoint::abort_at("volumes.create-intended");
-        let wanted = request::create(&volume)?;
-        let answer = self.call(session.create_volume(&wanted, &secrets)).await?;
+        let wanted = request::create(&stored.object)?;
+        let answer = self.attempt(session.create_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.create-called");
-        match answer {
-            Ok(created) => {
-                let created = request::created(created);
-                let mut made = volume.clone();
-                made.status
-                    .get_or_insert_default()
-                    .volume_id
-                    .clone_from(&created.volume_id);
-                let compensation = Compensation {
-                    volume: made,
-                    from: None,
-                };
-                self.settle_volume(volume, revision, compensation, |volume| {
-                    record::created(volume, created.clone())
-                })
-                .await?;
-                failpoint::abort_at("volumes.create-recorded");
-                Ok(())
-            }
+        let created = match answer {
+            Ok(created) => request::created(created),
             Err(error) => {
                 let failure = Failure::of_call(&error);
-                // Of an earlier attempt it is not known what became of it, and a plugin may refuse a request before it
-                // looks whether it carried that out before: then it may be there, and is not forgotten (INV-6).
+                // A refusal proves that there is no volume only at the first attempt. What an earlier attempt did is
+                // unknown, and a plugin may refuse a request before it looks for an earlier volume (INV-6).
                 let nothing_is_there = is_first_attempt && error.effect() == Effect::None;
                 if error.class() == Class::Final && nothing_is_there {
-                    let refused = record::create_refused(&volume);
-                    let refused = record::volume_blocked(&refused, Some(&failure.why), Timestamp::now())
-                        .unwrap_or(refused);
-                    self.put_volume_at(&refused, revision, None).await?;
+                    let refused = record::create_refused(&stored.object);
+                    let blocked = record::volume_blocked(&refused, Some(&failure.why), Timestamp::now());
+                    self.put(&mut stored, blocked.unwrap_or(refused), None).await?;
                 }
-                Err(failure.into())
+                return Err(failure.into());
             }
-        }
+        };
+        let mut volume = stored.object.clone();
+        let status = volume.status.get_or_insert_default();
+        status.volume_id.clone_from(&created.volume_id);
+        let is_there = self
+            .settle(stored, |volume| Some(record::created(volume, created.clone())))
+            .await?;
+        or_orphaned(is_there, volume, None)?;
+        failpoint::abort_at("volumes.create-recorded");
+        Ok(())
     }
 
     pub(super) async fn expand(&mut self) -> Result<(), Interrupted> {
         let session = self.session()?;
-        let (volume, revision) = (self.job.seen.volume.clone(), self.job.seen.revision);
-        let secrets = self.secrets(&volume).await?;
-        let wanted = request::expand(&volume)?;
+        let stored = self.stored_volume();
+        let secrets = self.secrets(&stored.object).await?;
+        let wanted = request::expand(&stored.object)?;
         failpoint::abort_at("volumes.expanding");
-        let answer = self.call(session.expand_volume(&wanted, &secrets)).await?;
+        let expanded = self.call(session.expand_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.expanded");
-        let expanded = answer.map_err(|error| Failure::of_call(&error))?;
-        let asked = required_bytes(&volume);
+        let asked = required_bytes(&stored.object);
         let has = expanded.capacity.map_or(0, request::to_bytes);
-        self.settle_volume_if_there(volume, revision, |volume| record::expanded(volume, asked, has))
-            .await
+        let is_there = self
+            .settle(stored, |volume| Some(record::expanded(volume, asked, has)))
+            .await?;
+        // Nothing to undo: what is left of the volume is deleted whatever its size.
+        is_there.then_some(()).ok_or(Interrupted::Stale)
     }
 
     pub(super) async fn publish(&mut self, node: &Name, csi_node_id: &str) -> Result<(), Interrupted> {
         let session = self.session()?;
-        let volume = self.job.seen.volume.clone();
-        let (mut publication, mut revision) = self.publication(node)?;
+        let volume = self.operation.snapshot.volume.clone();
+        let mut stored = self.stored_publication(node)?;
         let secrets = self.secrets(&volume).await?;
         failpoint::abort_at("volumes.publishing");
-        if let Some(intended) = record::intend_publish(&publication, csi_node_id) {
-            revision = self.put_publication(node, &intended, revision, None).await?;
-            publication = intended;
+        if let Some(intent) = record::intend_publish(&stored.object, csi_node_id) {
+            self.put(&mut stored, intent, None).await?;
         }
         failpoint::abort_at("volumes.publish-intended");
-        let wanted = request::publish(&volume, &publication, csi_node_id)?;
-        let answer = self.call(session.publish_volume(&wanted, &secrets)).await?;
+        let wanted = request::publish(&volume, &stored.object, csi_node_id)?;
+        let context = self.call(session.publish_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.publish-called");
-        let context = answer.map_err(|error| Failure::of_call(&error))?;
-        let compensation = Compensation {
-            volume,
-            from: Some(csi_node_id.to_owned()),
-        };
-        self.settle_publication(node, publication, revision, compensation, |publication| {
-            record::published(publication, context.clone())
-        })
-        .await?;
+        let is_there = self
+            .settle(stored, |publication| {
+                Some(record::published(publication, context.clone()))
+            })
+            .await?;
+        or_orphaned(is_there, volume, Some(csi_node_id))?;
         failpoint::abort_at("volumes.publish-recorded");
         Ok(())
     }
 
-    pub(super) async fn unpublish_call(
-        &mut self,
-        volume: &Volume,
-        csi_node_id: &str,
-    ) -> Result<(), Interrupted> {
-        let session = self.session()?;
-        let secrets = self.secrets(volume).await?;
-        let id = request::volume_id(volume)?;
-        let node = crate::csi::CsiNodeId::new(csi_node_id)?;
-        let answer = self.call(session.unpublish_volume(&id, &node, &secrets)).await?;
-        answer.map_err(|error| Failure::of_call(&error).into())
-    }
-
     pub(super) async fn delete(&mut self) -> Result<(), Interrupted> {
         let session = self.session()?;
-        let volume = self.job.seen.volume.clone();
-        let mut revision = self.job.seen.revision;
-        let secrets = self.secrets(&volume).await?;
+        let mut stored = self.stored_volume();
+        let secrets = self.secrets(&stored.object).await?;
         failpoint::abort_at("volumes.deleting");
-        if let Some(intended) = record::intend_delete(&volume) {
-            let proof = Proof::Empty(self.env.store.keys.publications_of(&self.job.name));
-            revision = self.put_volume(&intended, Some(proof)).await?;
+        if let Some(intent) = record::intend_delete(&stored.object) {
+            let proof = Proof::Empty(self.env.store.keys.publications_of(&self.operation.volume));
+            self.put(&mut stored, intent, Some(proof)).await?;
         }
         failpoint::abort_at("volumes.delete-intended");
-        let id = request::volume_id(&volume)?;
-        let answer = self.call(session.delete_volume(&id, &secrets)).await?;
+        let id = request::volume_id(&stored.object)?;
+        self.call(session.delete_volume(&id, &secrets)).await?;
         failpoint::abort_at("volumes.delete-called");
-        answer.map_err(|error| Failure::of_call(&error))?;
-        self.forget_volume(revision).await?;
+        let volume = stored.object.clone();
+        if !self.settle(stored, |_| None).await? {
+            // It was forgotten by force meanwhile, which left a tombstone for what is gone now.
+            self.remove_tombstone(&volume).await?;
+        }
         failpoint::abort_at("volumes.delete-recorded");
         Ok(())
     }
 
-    pub(super) fn session(&self) -> Result<std::sync::Arc<Session>, Interrupted> {
-        self.job.session.clone().ok_or(Interrupted::Stale)
+    /// DeleteVolume without an intent, for a volume that has no record.
+    pub(super) async fn call_delete(&self, volume: &Volume) -> Result<(), Interrupted> {
+        let session = self.session()?;
+        let secrets = self.secrets(volume).await?;
+        let id = request::volume_id(volume)?;
+        self.call(session.delete_volume(&id, &secrets)).await
     }
 
-    /// A call, within the plugin's number of calls at a time and within the window of the term (INV-3).
-    pub(super) async fn call<T>(
+    pub(super) async fn call_unpublish(&self, volume: &Volume, csi_node_id: &str) -> Result<(), Interrupted> {
+        let session = self.session()?;
+        let secrets = self.secrets(volume).await?;
+        let id = request::volume_id(volume)?;
+        let node = CsiNodeId::new(csi_node_id)?;
+        self.call(session.unpublish_volume(&id, &node, &secrets)).await
+    }
+
+    fn session(&self) -> Result<Arc<Session>, Interrupted> {
+        self.operation.session.clone().ok_or(Interrupted::Stale)
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, Interrupted> {
+        let answer = self.attempt(call).await?;
+        answer.map_err(|error| Failure::of_call(&error).into())
+    }
+
+    /// Makes a call under one of the plugin's permits, and only while the window of the term is open (INV-3). When the
+    /// window closes, the controller drops the operation and with it the call.
+    async fn attempt<T>(
         &self,
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<Result<T, CallError>, Interrupted> {
-        // Never closed.
-        let _permit = self
-            .job
-            .permits
-            .acquire()
-            .await
-            .map_err(|_| Interrupted::LostLeadership)?;
-        let window = self.env.fence.window();
-        if !window.is_open() {
-            return Err(Interrupted::LostLeadership);
-        }
-        tokio::select! {
-            biased;
-            () = window.closed() => Err(Interrupted::LostLeadership),
-            answer = call => Ok(answer),
+        // The semaphore is never closed.
+        let permit = self.operation.permits.acquire().await;
+        let _permit = permit.map_err(|_| Interrupted::LostLeadership)?;
+        match self.env.fence.window().is_open() {
+            true => Ok(call.await),
+            false => Err(Interrupted::LostLeadership),
         }
     }
+}
+
+fn or_orphaned(is_there: bool, volume: Volume, csi_node_id: Option<&str>) -> Result<(), Interrupted> {
+    if is_there {
+        return Ok(());
+    }
+    Err(Interrupted::Orphaned(Box::new(Compensation {
+        volume,
+        csi_node_id: csi_node_id.map(str::to_owned),
+    })))
 }

@@ -1,29 +1,25 @@
-//! Undoing at the backend what no record stands for.
+//! Undoing at the backend what no record holds.
 
-use super::{Acting, Compensation, Failure, Interrupted};
+use super::{Compensation, Failure, Interrupted, Run};
 use crate::etcd::FencedError;
 use crate::proto::{Tombstone, Volume};
 use crate::store::Name;
 use crate::store::object::{decode, tombstone};
 use crate::store::writer::Unit;
-use crate::volumes::request;
 
-impl Acting<'_> {
+impl Run<'_> {
     pub(super) async fn compensate(&mut self, compensation: &Compensation) -> Result<(), Interrupted> {
-        match &compensation.from {
-            Some(csi_node_id) => self.unpublish_call(&compensation.volume, csi_node_id).await,
+        let volume = &compensation.volume;
+        match &compensation.csi_node_id {
+            Some(csi_node_id) => self.call_unpublish(volume, csi_node_id).await,
             None => {
-                let session = self.session()?;
-                let secrets = self.secrets(&compensation.volume).await?;
-                let id = request::volume_id(&compensation.volume)?;
-                let answer = self.call(session.delete_volume(&id, &secrets)).await?;
-                answer.map_err(|error| Failure::of_call(&error))?;
-                self.remove_tombstone(&compensation.volume).await
+                self.call_delete(volume).await?;
+                self.remove_tombstone(volume).await
             }
         }
     }
 
-    /// Nothing is left of the volume, so nobody needs to be reminded.
+    /// Deletes the tombstone of a volume of which nothing is left at the backend.
     pub(super) async fn remove_tombstone(&mut self, volume: &Volume) -> Result<(), Interrupted> {
         let uid = volume.metadata.clone().unwrap_or_default().uid;
         let Ok(uid) = uid.parse::<Name>() else {
@@ -37,13 +33,9 @@ impl Acting<'_> {
         if !left.is_ok_and(|left| tombstone::is_volume_alone(&left)) {
             return Ok(());
         }
-        let outcome = self
-            .env
-            .writer
-            .write(Unit::new().delete(key, stored.mod_revision))
-            .await;
-        match outcome {
-            // Somebody else saw to it.
+        let unit = Unit::new().delete(key, stored.mod_revision);
+        match self.env.writer.write(unit).await {
+            // On a conflict, someone else has changed or deleted it.
             Ok(_) | Err(FencedError::Conflict) => Ok(()),
             Err(FencedError::LostLeadership(_)) => Err(Interrupted::LostLeadership),
             Err(FencedError::Failed(error) | FencedError::Unknown(error)) => {

@@ -1,61 +1,78 @@
-//! Why a step failed, and when it may be tried again.
+//! Why an operation failed, and when its target may be tried again.
 
-use crate::csi::{CallError, Class};
+use std::time::Duration;
+
+use crate::csi::{CallError, Class, Empty};
+use crate::retry::Policy;
 use crate::volumes::record::Blocked;
-use crate::volumes::retry::Pace;
 
-/// Why a step failed, and when it may be tried again.
+/// No rest is longer.
+const MOST: Duration = Duration::from_secs(600);
+
+/// For what may succeed in a moment: 100 ms · 2ⁿ after the n-th failure in a row, and up to a quarter more.
+pub const QUICK: Policy = Policy::never_shorter(Duration::from_millis(200), MOST);
+
+/// For what hardly succeeds in a moment: the first rest is the eighth of the quick ones, 100 ms · 2⁸.
+pub const SLOW: Policy = Policy::never_shorter(Duration::from_millis(25_600), MOST);
+
+/// Why an operation failed, and when its target may be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// For the condition.
+    /// Reason and message of the condition.
     pub why: Blocked,
-    /// `None`: not before something has changed.
-    pub pace: Option<Pace>,
-    /// Not worth a condition: it would not reach etcd either.
+    /// How long it rests before it is tried again; `None`: until something changes.
+    pub retry: Option<Policy>,
+    /// Without a condition: it could not be written to etcd either.
     pub is_quiet: bool,
 }
 
 impl Failure {
-    /// A read or a write failed.
-    pub fn etcd(error: &crate::etcd::Error) -> Self {
+    fn new(reason: &str, message: String, retry: Option<Policy>) -> Self {
         Self {
             why: Blocked {
-                reason: "EtcdFailed".to_owned(),
-                message: error.to_string(),
+                reason: reason.to_owned(),
+                message,
             },
-            pace: Some(Pace::Quick),
-            is_quiet: true,
-        }
-    }
-
-    /// Others write the records faster than they can be looked at.
-    pub fn restless() -> Self {
-        Self {
-            why: Blocked {
-                reason: "Restless".to_owned(),
-                message: "its records change faster than they can be acted on".to_owned(),
-            },
-            pace: Some(Pace::Quick),
-            is_quiet: true,
-        }
-    }
-
-    /// What follows from a call that failed, by the table of its codes.
-    pub fn of_call(error: &CallError) -> Self {
-        let pace = match error.class() {
-            // The table calls it done only where the call is taken for a success.
-            Class::Done | Class::Retry | Class::InProgress => Some(Pace::Quick),
-            Class::RetrySlowly | Class::WaitForOther => Some(Pace::Slow),
-            Class::Final => None,
-        };
-        Self {
-            why: Blocked {
-                reason: error.code_name().to_owned(),
-                message: error.to_string(),
-            },
-            pace,
+            retry,
             is_quiet: false,
         }
+    }
+
+    fn quiet(mut self) -> Self {
+        self.is_quiet = true;
+        self
+    }
+
+    /// A read or a write of etcd failed.
+    pub fn etcd(error: &crate::etcd::Error) -> Self {
+        Self::new("EtcdFailed", error.to_string(), Some(QUICK)).quiet()
+    }
+
+    /// The volume's records change faster than operations can be decided from them.
+    pub fn restless() -> Self {
+        let message = "its records change faster than they can be acted on".to_owned();
+        Self::new("Restless", message, Some(QUICK)).quiet()
+    }
+
+    /// A record lacks an id that a call needs. A change of the record ends the wait.
+    pub fn incomplete_record(empty: &Empty) -> Self {
+        Self::new("RecordIncomplete", empty.to_string(), None)
+    }
+
+    /// Secrets or keys of them are missing. A change of a secret ends the wait.
+    pub fn missing_secrets(faults: &[String]) -> Self {
+        Self::new("SecretMissing", faults.join("; "), None)
+    }
+
+    /// A call failed: the table of gRPC codes ([`crate::csi::class`]) says what follows.
+    pub fn of_call(error: &CallError) -> Self {
+        let retry = match error.class() {
+            // Done is an error only where the call was not taken for a success.
+            Class::Done | Class::Retry | Class::InProgress => Some(QUICK),
+            Class::RetrySlowly | Class::WaitForOther => Some(SLOW),
+            Class::Final => None,
+        };
+        Self::new(error.code_name(), error.to_string(), retry)
     }
 }
 
@@ -65,7 +82,7 @@ mod tests {
     use crate::csi::class::{Effect, effect};
     use crate::csi::{Code, Method, class::classify};
 
-    /// INV-6, INV-9: each code of each call has a pace, and what a refusal to create proves is what the table says.
+    /// INV-6, INV-9: each code of each call has its policy, and a refusal to create proves what the table says.
     #[test]
     fn what_follows_from_every_code_of_every_call_is_what_the_table_says() {
         for method in Method::ALL {
@@ -78,15 +95,15 @@ mod tests {
                 let failure = Failure::of_call(&error);
                 let expected = match classify(method, code) {
                     Class::Final => None,
-                    Class::RetrySlowly | Class::WaitForOther => Some(Pace::Slow),
-                    Class::Done | Class::Retry | Class::InProgress => Some(Pace::Quick),
+                    Class::RetrySlowly | Class::WaitForOther => Some(SLOW),
+                    Class::Done | Class::Retry | Class::InProgress => Some(QUICK),
                 };
-                assert_eq!(failure.pace, expected, "{method} {code:?}");
+                assert_eq!(failure.retry, expected, "{method} {code:?}");
                 assert!(failure.why.message.contains("no") && !failure.is_quiet);
                 assert_eq!(failure.why.reason, error.code_name());
             }
         }
-        // A volume that may be there is never taken for refused.
+        // A volume that may exist is never taken for refused.
         assert_eq!(effect(Method::CreateVolume, Code::AlreadyExists), Effect::Unknown);
         assert_eq!(
             effect(Method::CreateVolume, Code::DeadlineExceeded),

@@ -1,4 +1,7 @@
-//! Taking a step: its intent before the call, its result after, each into the record that it was computed from (INV-3).
+//! Operations: one at a time on a volume. The intent is committed before a call and the result after it, each into the
+//! record that it was computed from (INV-3).
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -9,8 +12,8 @@ use super::record::{self, Blocked};
 use crate::csi::Session;
 use crate::etcd::{Fence, KeyValue, Revision};
 use crate::failpoint;
-use crate::proto::{Publication, Volume};
-use crate::store::writer::{Proof, Unit, Writer};
+use crate::proto::Volume;
+use crate::store::writer::{Proof, Writer};
 use crate::store::{Name, Store};
 
 mod calls;
@@ -19,69 +22,69 @@ mod failure;
 mod records;
 mod secrets;
 
-pub use failure::Failure;
+pub use failure::{Failure, QUICK, SLOW};
 
-/// What every step needs.
+/// What every operation of a term shares.
 #[derive(Clone, Debug)]
 pub struct Env {
-    /// Where the records lie.
+    /// etcd, and the keys of the records.
     pub store: Store,
     /// The term.
     pub fence: Fence,
-    /// How they are written.
+    /// Writes the records.
     pub writer: Writer,
 }
 
-/// One step of one volume.
+/// One operation on one volume. A volume never has two (INV-6).
 #[derive(Clone, Debug)]
-pub struct Job {
-    /// Which volume.
-    pub name: Name,
-    /// Its plugin.
+pub struct Operation {
+    /// The volume's name.
+    pub volume: Name,
+    /// Its plugin's name.
     pub driver: Name,
-    /// As it was seen.
-    pub seen: VolumeSnapshot,
-    /// What to do.
-    pub task: Task,
-    /// The plugin, where one was needed to decide.
-    pub session: Option<std::sync::Arc<Session>>,
-    /// Calls of the plugin at a time.
-    pub permits: std::sync::Arc<Semaphore>,
+    /// The records that the operation was decided from.
+    pub snapshot: VolumeSnapshot,
+    /// What the operation does.
+    pub action: Action,
+    /// The plugin's session, if there was one when the operation was decided on.
+    pub session: Option<Arc<Session>>,
+    /// One permit a call: the plugin's concurrency.
+    pub permits: Arc<Semaphore>,
 }
 
-/// What a job does.
+/// What an operation does.
 #[derive(Clone, Debug)]
-pub enum Task {
-    /// The next step.
+pub enum Action {
+    /// Takes the step that the plan chose.
     Step(Step),
-    /// Says in the records what blocks, or that nothing does any more.
+    /// Sets or clears the `Blocked` condition of these targets.
     SetConditions(Vec<(Target, Option<Blocked>)>),
     /// Undoes a result whose record is gone.
     Compensate(Box<Compensation>),
 }
 
-/// A result at the backend that no record stands for (INV-6: no backend volume is forgotten).
+/// Undoes what a call made at the backend and no record holds (INV-6: no backend volume is forgotten).
 #[derive(Clone, Debug)]
 pub struct Compensation {
-    /// The record as it was.
+    /// The record as it would be, with the volume's id.
     pub volume: Volume,
-    /// The volume at the backend, whole or at one node.
-    pub from: Option<String>,
+    /// The node id to unpublish from; `None` deletes the volume.
+    pub csi_node_id: Option<String>,
 }
 
-/// A record as it is known to be.
+/// A record as this leader last wrote or read it.
 #[derive(Clone, Debug)]
 pub struct RecordSnapshot {
-    /// Its key.
+    /// The record's key.
     pub key: Vec<u8>,
-    /// What stands there, or when it was deleted.
+    /// The stored value, or the revision at which there was none.
     pub now: Result<KeyValue, Revision>,
     /// Whether this leader wrote it.
     pub own: bool,
 }
 
 impl RecordSnapshot {
-    /// When it came to be so.
+    /// The revision of the value, or that at which there was none.
     pub fn revision(&self) -> Revision {
         self.now
             .as_ref()
@@ -89,41 +92,16 @@ impl RecordSnapshot {
     }
 }
 
-/// What became of a job.
+/// Why an operation did not reach its end.
 #[derive(Debug)]
-pub enum Outcome {
-    /// Done.
-    Done,
-    /// What it was decided from is not the case any more.
+pub enum Interrupted {
+    /// A record is not as it was in the snapshot: plan again.
     Stale,
-    /// It failed.
+    /// A call, a read or a write failed, or the operation lacks something.
     Failed(Failure),
-    /// It happened at the backend, and its record is gone.
+    /// The call succeeded, and its record is gone.
     Orphaned(Box<Compensation>),
     /// The term is over.
-    LostLeadership,
-}
-
-/// A job that ended.
-#[derive(Debug)]
-pub struct Ended {
-    /// The job's volume.
-    pub name: Name,
-    /// The plugin that it began with.
-    pub driver: Name,
-    /// What it did.
-    pub task: Task,
-    /// How it went.
-    pub outcome: Outcome,
-    /// The records that it wrote or read.
-    pub known: Vec<RecordSnapshot>,
-}
-
-/// Reasons to stop, inside of a job.
-enum Interrupted {
-    Stale,
-    Failed(Failure),
-    Orphaned(Box<Compensation>),
     LostLeadership,
 }
 
@@ -135,107 +113,121 @@ impl From<Failure> for Interrupted {
 
 impl From<crate::csi::Empty> for Interrupted {
     fn from(empty: crate::csi::Empty) -> Self {
-        Self::Failed(Failure {
-            why: Blocked {
-                reason: "RecordIncomplete".to_owned(),
-                message: empty.to_string(),
-            },
-            pace: None,
-            is_quiet: false,
-        })
+        Self::Failed(Failure::incomplete_record(&empty))
     }
 }
 
-/// Does a job. Whoever drops it cancels its call.
-pub async fn act(env: Env, job: Job) -> Ended {
-    let mut acting = Acting {
-        env: &env,
-        job: &job,
-        known: Vec::new(),
-    };
-    let result = match &job.task {
-        Task::Step(step) => acting.step(step).await,
-        Task::SetConditions(changes) => acting.set_conditions(changes).await,
-        Task::Compensate(compensation) => acting.compensate(compensation).await,
-    };
-    let known = acting.known;
-    let Job {
-        name, driver, task, ..
-    } = job;
-    let outcome = match result {
-        Ok(()) => Outcome::Done,
-        Err(Interrupted::Stale) => Outcome::Stale,
-        Err(Interrupted::Failed(failure)) => Outcome::Failed(failure),
-        Err(Interrupted::Orphaned(compensation)) => Outcome::Orphaned(compensation),
-        Err(Interrupted::LostLeadership) => Outcome::LostLeadership,
-    };
-    Ended {
-        name,
-        driver,
-        task,
-        outcome,
-        known,
+/// An operation that has ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// The operation's volume.
+    pub volume: Name,
+    /// The plugin's name when the operation began.
+    pub driver: Name,
+    /// What the operation did.
+    pub action: Action,
+    /// Whether it reached its end.
+    pub result: Result<(), Interrupted>,
+    /// The records that it wrote or read, in that order.
+    pub records: Vec<RecordSnapshot>,
+}
+
+impl Operation {
+    /// Runs to completion. Dropping the future cancels the call in flight.
+    pub async fn run(self, env: Env) -> Completion {
+        let mut run = Run {
+            env: &env,
+            operation: &self,
+            records: Vec::new(),
+        };
+        let result = match &self.action {
+            Action::Step(step) => run.step(step).await,
+            Action::SetConditions(changes) => run.set_conditions(changes).await,
+            Action::Compensate(compensation) => run.compensate(compensation).await,
+        };
+        let records = run.records;
+        Completion {
+            volume: self.volume,
+            driver: self.driver,
+            action: self.action,
+            result,
+            records,
+        }
     }
 }
 
-struct Acting<'a> {
+/// An operation that runs.
+struct Run<'a> {
     env: &'a Env,
-    job: &'a Job,
-    known: Vec<RecordSnapshot>,
+    operation: &'a Operation,
+    /// Becomes [`Completion::records`].
+    records: Vec<RecordSnapshot>,
 }
 
-impl Acting<'_> {
+impl Run<'_> {
     async fn step(&mut self, step: &Step) -> Result<(), Interrupted> {
         match step {
-            // The plugin is asked by whoever holds its line.
+            // Never reached: the controller connects instead of starting an operation.
             Step::Connect => Err(Interrupted::Stale),
             Step::Create => self.create().await,
             Step::TakeName => {
-                let taken = record::name_taken(&self.job.seen.volume, Timestamp::now());
-                self.put_volume(&taken, None).await.map(drop)
+                let stored = &mut self.stored_volume();
+                let named = record::name_taken(&stored.object, Timestamp::now());
+                self.put(stored, named, None).await
             }
             Step::Expand => self.expand().await,
             Step::Publish { node, csi_node_id } => self.publish(node, csi_node_id).await,
             Step::PublishNothing { node } => {
-                let (publication, revision) = self.publication(node)?;
-                let published = record::published(&publication, Default::default());
-                self.put_publication(node, &published, revision, None)
-                    .await
-                    .map(drop)
+                let stored = &mut self.stored_publication(node)?;
+                let published = record::published(&stored.object, Default::default());
+                self.put(stored, published, None).await
             }
-            Step::Detach { node, lost, again } => {
-                let (publication, revision) = self.publication(node)?;
-                let detached = record::detached(&publication, *again);
-                let key = self.env.store.keys.node(node);
-                let proof = lost.as_ref().map(|lost| match lost {
-                    Lost::Absent => Proof::Unchanged(key, Revision::ABSENT),
-                    Lost::Unchanged(revision) => Proof::Unchanged(key, *revision),
-                });
-                self.put_publication(node, &detached, revision, proof)
-                    .await
-                    .map(drop)
-            }
-            Step::Unpublish { node, csi_node_id } => {
+            Step::Detach { node, lost, again } => self.detach(node, lost.as_ref(), *again).await,
+            Step::Unpublish {
+                node,
+                csi_node_id,
+                restart,
+            } => {
                 failpoint::abort_at("volumes.unpublishing");
-                self.unpublish_call(&self.job.seen.volume, csi_node_id).await?;
+                let volume = &self.operation.snapshot.volume;
+                self.call_unpublish(volume, csi_node_id).await?;
                 failpoint::abort_at("volumes.unpublished");
-                self.end_publication(node).await?;
+                self.end_publication(node, restart.as_deref()).await?;
                 failpoint::abort_at("volumes.unpublish-recorded");
                 Ok(())
             }
             Step::UnpublishStray { csi_node_id } => {
-                self.unpublish_call(&self.job.seen.volume, csi_node_id).await
+                let volume = &self.operation.snapshot.volume;
+                self.call_unpublish(volume, csi_node_id).await
             }
-            Step::Forget { node } => self.end_publication(node).await,
+            Step::EndPublication { node, restart } => self.end_publication(node, restart.as_deref()).await,
             Step::Delete => self.delete().await,
-            Step::Drop => {
-                let keys = &self.env.store.keys;
-                let proof = Proof::Empty(keys.publications_of(&self.job.name));
-                let drop = Unit::new().delete(keys.volume(&self.job.name), self.job.seen.revision);
-                self.write(drop.proving(proof)).await?;
-                Ok(())
+            Step::DeleteRecord => {
+                let stored = self.stored_volume();
+                let proof = Proof::Empty(self.env.store.keys.publications_of(&self.operation.volume));
+                self.write(&stored, None, Some(proof)).await.map(drop)
             }
         }
+    }
+
+    async fn detach(&mut self, node: &Name, lost: Option<&Lost>, again: bool) -> Result<(), Interrupted> {
+        let stored = &mut self.stored_publication(node)?;
+        let key = self.env.store.keys.node(node);
+        let proof = lost.map(|lost| match lost {
+            Lost::Absent => Proof::Unchanged(key, Revision::ABSENT),
+            Lost::Unchanged(revision) => Proof::Unchanged(key, *revision),
+        });
+        let detached = record::detached(&stored.object, again);
+        self.put(stored, detached, proof).await
+    }
+
+    /// Ends a publication of which nothing is left at the backend: starts it over, if that was asked for, or deletes it.
+    async fn end_publication(&mut self, node: &Name, restart: Option<&str>) -> Result<(), Interrupted> {
+        let stored = self.stored_publication(node)?;
+        // Where the record is gone, someone else has ended it.
+        self.settle(stored, |publication| record::ended(publication, restart))
+            .await
+            .map(drop)
     }
 
     async fn set_conditions(&mut self, changes: &[(Target, Option<Blocked>)]) -> Result<(), Interrupted> {
@@ -243,27 +235,21 @@ impl Acting<'_> {
         for (target, why) in changes {
             match target {
                 Target::Volume => {
-                    if let Some(after) = record::volume_blocked(&self.job.seen.volume, why.as_ref(), now) {
-                        self.put_volume(&after, None).await?;
+                    let stored = &mut self.stored_volume();
+                    if let Some(after) = record::volume_blocked(&stored.object, why.as_ref(), now) {
+                        self.put(stored, after, None).await?;
                     }
                 }
                 Target::Node(node) => {
-                    let (publication, revision) = self.publication(node)?;
-                    if let Some(after) = record::publication_blocked(&publication, why.as_ref(), now) {
-                        self.put_publication(node, &after, revision, None).await?;
+                    let stored = &mut self.stored_publication(node)?;
+                    if let Some(after) = record::publication_blocked(&stored.object, why.as_ref(), now) {
+                        self.put(stored, after, None).await?;
                     }
                 }
-                // No record stands for them.
+                // They have no record.
                 Target::Stray(_) | Target::Orphaned => {}
             }
         }
         Ok(())
-    }
-
-    fn publication(&self, node: &Name) -> Result<(Publication, Revision), Interrupted> {
-        let seen = &self.job.seen;
-        let publication = seen.publications.get(node).cloned();
-        let revision = seen.revisions.get(node).copied();
-        publication.zip(revision).ok_or(Interrupted::Stale)
     }
 }

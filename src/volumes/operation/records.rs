@@ -1,224 +1,178 @@
-//! Records: written from what was seen, read again where that has changed.
+//! Reading and writing the records of an operation.
 
-use prost::Message;
-
-use super::{Acting, Compensation, Failure, Interrupted, RecordSnapshot};
+use super::{Failure, Interrupted, RecordSnapshot, Run};
 use crate::etcd::{FencedError, KeyValue, Revision};
 use crate::proto::{Publication, Volume};
 use crate::store::Name;
 use crate::store::object::{Object, decode};
 use crate::store::writer::{Proof, Unit};
-use crate::volumes::record;
 
-/// How often the result of a call is written anew because others wrote the record meanwhile.
+/// How often a result is written into a record that others change at the same time.
 const RESULT_ATTEMPTS: u32 = 20;
 
-impl Acting<'_> {
-    pub(super) async fn put_volume(
-        &mut self,
-        volume: &Volume,
-        proof: Option<Proof>,
-    ) -> Result<Revision, Interrupted> {
-        self.put_volume_at(volume, self.job.seen.revision, proof).await
-    }
+/// A record of the operation's volume.
+#[derive(Clone)]
+pub(super) enum Record {
+    Volume,
+    /// The publication to this node.
+    Publication(Name),
+}
 
-    pub(super) async fn put_volume_at(
-        &mut self,
-        volume: &Volume,
-        revision: Revision,
-        proof: Option<Proof>,
-    ) -> Result<Revision, Interrupted> {
-        let key = self.env.store.keys.volume(&self.job.name);
-        let put = Unit::new().put(key, revision, volume.encode_to_vec());
-        self.write(proof.into_iter().fold(put, Unit::proving)).await
-    }
+/// An object with its record, and the revision that it was read at.
+pub(super) struct Versioned<O> {
+    record: Record,
+    pub(super) object: O,
+    revision: Revision,
+}
 
-    pub(super) async fn put_publication(
-        &mut self,
-        node: &Name,
-        publication: &Publication,
-        revision: Revision,
-        proof: Option<Proof>,
-    ) -> Result<Revision, Interrupted> {
-        let key = self.env.store.keys.publication(&self.job.name, node);
-        let put = Unit::new().put(key, revision, publication.encode_to_vec());
-        self.write(proof.into_iter().fold(put, Unit::proving)).await
-    }
-
-    /// Writes a unit and remembers what its records are afterwards.
-    pub(super) async fn write(&mut self, unit: Unit) -> Result<Revision, Interrupted> {
-        let writes = unit.writes().to_vec();
-        let outcome = self.env.writer.write(unit).await;
-        for write in writes {
-            match &outcome {
-                Ok(revision) => {
-                    let now = write.value.map(|value| KeyValue {
-                        key: write.key.clone(),
-                        value,
-                        create_revision: Revision::ABSENT,
-                        mod_revision: *revision,
-                        lease: None,
-                    });
-                    self.known.push(RecordSnapshot {
-                        key: write.key,
-                        now: now.ok_or(*revision),
-                        own: true,
-                    });
-                }
-                Err(FencedError::Conflict) => _ = self.read(&write.key).await?,
-                Err(FencedError::LostLeadership(_)) => {}
-                // It may have been written. What stands there decides what is next.
-                Err(FencedError::Failed(_) | FencedError::Unknown(_)) => {
-                    let read = self.read(&write.key).await;
-                    // By its value: nobody else writes this one.
-                    if let (Ok(Some(kv)), Some(value)) = (&read, &write.value)
-                        && kv.value == *value
-                        && let Some(known) = self.known.last_mut()
-                    {
-                        known.own = true;
-                    }
-                }
-            }
+impl Run<'_> {
+    /// The volume's record in the snapshot.
+    pub(super) fn stored_volume(&self) -> Versioned<Volume> {
+        Versioned {
+            record: Record::Volume,
+            object: self.operation.snapshot.volume.clone(),
+            revision: self.operation.snapshot.revision,
         }
-        outcome.map_err(|error| match error {
-            FencedError::Conflict => Interrupted::Stale,
-            FencedError::LostLeadership(_) => Interrupted::LostLeadership,
-            FencedError::Failed(error) | FencedError::Unknown(error) => Failure::etcd(&error).into(),
+    }
+
+    /// A publication's record in the snapshot.
+    pub(super) fn stored_publication(&self, node: &Name) -> Result<Versioned<Publication>, Interrupted> {
+        let snapshot = &self.operation.snapshot;
+        let publication = snapshot.publications.get(node).cloned();
+        let revision = snapshot.revisions.get(node).copied();
+        let (object, revision) = publication.zip(revision).ok_or(Interrupted::Stale)?;
+        Ok(Versioned {
+            record: Record::Publication(node.clone()),
+            object,
+            revision,
         })
     }
 
-    pub(super) async fn read(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Interrupted> {
-        let read = self.env.store.etcd.get(key).await;
+    fn key(&self, record: &Record) -> Vec<u8> {
+        let (keys, volume) = (&self.env.store.keys, &self.operation.volume);
+        match record {
+            Record::Volume => keys.volume(volume),
+            Record::Publication(node) => keys.publication(volume, node),
+        }
+    }
+
+    /// The name of the record's object, after its owner's if it has one.
+    fn id(&self, record: &Record) -> String {
+        let volume = &self.operation.volume;
+        match record {
+            Record::Volume => volume.to_string(),
+            Record::Publication(node) => format!("{volume}/{node}"),
+        }
+    }
+
+    /// Replaces a record.
+    pub(super) async fn put<O: Object>(
+        &mut self,
+        stored: &mut Versioned<O>,
+        after: O,
+        proof: Option<Proof>,
+    ) -> Result<(), Interrupted> {
+        let value = Some(after.encode_to_vec());
+        stored.revision = self.write(stored, value, proof).await?;
+        stored.object = after;
+        Ok(())
+    }
+
+    /// Writes the result of a call into its record, as the record is by then: `result` is applied to it again whenever
+    /// someone else has changed it. A `result` of `None` deletes the record. False if the record is gone, or is another
+    /// object's of the same name.
+    pub(super) async fn settle<O: Object>(
+        &mut self,
+        mut stored: Versioned<O>,
+        result: impl Fn(&O) -> Option<O>,
+    ) -> Result<bool, Interrupted> {
+        for _ in 0..RESULT_ATTEMPTS {
+            let value = result(&stored.object).map(|after| after.encode_to_vec());
+            match self.write(&stored, value, None).await {
+                Err(Interrupted::Stale) => {}
+                other => return other.map(|_| true),
+            }
+            match self.read_again(&stored).await? {
+                Some(now) => stored = now,
+                None => return Ok(false),
+            }
+        }
+        Err(Interrupted::Stale)
+    }
+
+    /// The record as it is now. `None` if it is gone, cannot be read, or is another object's of the same name.
+    async fn read_again<O: Object>(
+        &mut self,
+        before: &Versioned<O>,
+    ) -> Result<Option<Versioned<O>>, Interrupted> {
+        let uid = |object: &O| object.metadata().map(|metadata| metadata.uid.clone());
+        let id = self.id(&before.record);
+        let now = self.read(self.key(&before.record)).await?.and_then(|kv| {
+            let object = decode::<O>(&id, &kv.value).ok()?;
+            (uid(&object) == uid(&before.object)).then(|| Versioned {
+                record: before.record.clone(),
+                object,
+                revision: kv.mod_revision,
+            })
+        });
+        Ok(now)
+    }
+
+    /// Writes or deletes (`None`) a record that still has its revision.
+    pub(super) async fn write<O>(
+        &mut self,
+        stored: &Versioned<O>,
+        value: Option<Vec<u8>>,
+        proof: Option<Proof>,
+    ) -> Result<Revision, Interrupted> {
+        let key = self.key(&stored.record);
+        let unit = match value.clone() {
+            Some(value) => Unit::new().put(key.clone(), stored.revision, value),
+            None => Unit::new().delete(key.clone(), stored.revision),
+        };
+        let unit = proof.into_iter().fold(unit, Unit::proving);
+        match self.env.writer.write(unit).await {
+            Ok(revision) => {
+                let now = value.map(|value| KeyValue {
+                    key: key.clone(),
+                    value,
+                    create_revision: Revision::ABSENT,
+                    mod_revision: revision,
+                    lease: None,
+                });
+                self.records.push(RecordSnapshot {
+                    key,
+                    now: now.ok_or(revision),
+                    own: true,
+                });
+                Ok(revision)
+            }
+            Err(FencedError::Conflict) => {
+                self.read(key).await?;
+                Err(Interrupted::Stale)
+            }
+            Err(FencedError::LostLeadership(_)) => Err(Interrupted::LostLeadership),
+            Err(FencedError::Failed(error) | FencedError::Unknown(error)) => {
+                // It may have been written. The stored value decides what follows; only this leader writes that value.
+                if let (Ok(Some(kv)), Some(value)) = (self.read(key).await, value)
+                    && kv.value == value
+                    && let Some(snapshot) = self.records.last_mut()
+                {
+                    snapshot.own = true;
+                }
+                Err(Failure::etcd(&error).into())
+            }
+        }
+    }
+
+    async fn read(&mut self, key: Vec<u8>) -> Result<Option<KeyValue>, Interrupted> {
+        let read = self.env.store.etcd.get(&key).await;
         let (stored, revision) = read.map_err(|error| Failure::etcd(&error))?;
-        self.known.push(RecordSnapshot {
-            key: key.to_vec(),
+        self.records.push(RecordSnapshot {
+            key,
             now: stored.clone().ok_or(revision),
             own: false,
         });
         Ok(stored)
-    }
-
-    /// The record of the volume as it is now, if it is still that of the same volume. It was just read.
-    pub(super) async fn same_volume(&mut self) -> Result<Option<(Volume, Revision)>, Interrupted> {
-        let key = self.env.store.keys.volume(&self.job.name);
-        let uid = |volume: &Volume| volume.metadata.clone().unwrap_or_default().uid;
-        let now = self.read(&key).await?.and_then(|kv| {
-            let volume = decode::<Volume>(self.job.name.as_str(), &kv.value).ok()?;
-            Some((volume, kv.mod_revision))
-        });
-        Ok(now.filter(|(now, _)| uid(now) == uid(&self.job.seen.volume)))
-    }
-
-    pub(super) async fn same_publication(
-        &mut self,
-        node: &Name,
-        before: &Publication,
-    ) -> Result<Option<(Publication, Revision)>, Interrupted> {
-        let key = self.env.store.keys.publication(&self.job.name, node);
-        let id = format!("{}/{node}", self.job.name);
-        let uid = |publication: &Publication| publication.metadata.clone().unwrap_or_default().uid;
-        let now = self.read(&key).await?.and_then(|kv| {
-            let publication = decode::<Publication>(&id, &kv.value).ok()?;
-            Some((publication, kv.mod_revision))
-        });
-        Ok(now.filter(|(now, _)| uid(now) == uid(before)))
-    }
-
-    /// Writes a result into the record of the volume, as it is by then.
-    pub(super) async fn settle_volume(
-        &mut self,
-        mut volume: Volume,
-        mut revision: Revision,
-        compensation: Compensation,
-        result: impl Fn(&Volume) -> Volume,
-    ) -> Result<(), Interrupted> {
-        for _ in 0..RESULT_ATTEMPTS {
-            match self.put_volume_at(&result(&volume), revision, None).await {
-                Err(Interrupted::Stale) => match self.same_volume().await? {
-                    Some((now, at)) => (volume, revision) = (now, at),
-                    None => return Err(Interrupted::Orphaned(Box::new(compensation))),
-                },
-                other => return other.map(drop),
-            }
-        }
-        Err(Interrupted::Stale)
-    }
-
-    /// The same for a result that needs no undoing where the record is gone.
-    pub(super) async fn settle_volume_if_there(
-        &mut self,
-        volume: Volume,
-        revision: Revision,
-        result: impl Fn(&Volume) -> Volume,
-    ) -> Result<(), Interrupted> {
-        let compensation = Compensation {
-            volume: volume.clone(),
-            from: None,
-        };
-        match self.settle_volume(volume, revision, compensation, result).await {
-            Err(Interrupted::Orphaned(_)) => Err(Interrupted::Stale),
-            other => other,
-        }
-    }
-
-    pub(super) async fn settle_publication(
-        &mut self,
-        node: &Name,
-        mut publication: Publication,
-        mut revision: Revision,
-        compensation: Compensation,
-        result: impl Fn(&Publication) -> Publication,
-    ) -> Result<(), Interrupted> {
-        for _ in 0..RESULT_ATTEMPTS {
-            let after = result(&publication);
-            match self.put_publication(node, &after, revision, None).await {
-                Err(Interrupted::Stale) => match self.same_publication(node, &publication).await? {
-                    Some((now, at)) => (publication, revision) = (now, at),
-                    None => return Err(Interrupted::Orphaned(Box::new(compensation))),
-                },
-                other => return other.map(drop),
-            }
-        }
-        Err(Interrupted::Stale)
-    }
-
-    /// The record of a volume that is deleted at the backend goes, whatever was written to it meanwhile.
-    pub(super) async fn forget_volume(&mut self, mut revision: Revision) -> Result<(), Interrupted> {
-        let key = self.env.store.keys.volume(&self.job.name);
-        for _ in 0..RESULT_ATTEMPTS {
-            match self.write(Unit::new().delete(key.clone(), revision)).await {
-                Err(Interrupted::Stale) => match self.same_volume().await? {
-                    Some((_, now)) => revision = now,
-                    // Forgotten by force meanwhile, with a tombstone for what is now gone.
-                    None => return self.remove_tombstone(&self.job.seen.volume).await,
-                },
-                other => return other.map(drop),
-            }
-        }
-        Err(Interrupted::Stale)
-    }
-
-    /// The record of a publication goes, or begins anew.
-    pub(super) async fn end_publication(&mut self, node: &Name) -> Result<(), Interrupted> {
-        let (mut publication, mut revision) = self.publication(node)?;
-        let here = self.job.seen.nodes.get(node);
-        let here = here.filter(|node| !node.out_of_service && !node.uid.is_empty());
-        let marked = self.job.seen.volume.is_marked();
-        let key = self.env.store.keys.publication(&self.job.name, node);
-        for _ in 0..RESULT_ATTEMPTS {
-            let anew = record::ended(&publication, here.map(|node| node.uid.as_str()), marked);
-            let write = match anew {
-                Some(anew) => Unit::new().put(key.clone(), revision, anew.encode_to_vec()),
-                None => Unit::new().delete(key.clone(), revision),
-            };
-            match self.write(write).await {
-                Err(Interrupted::Stale) => match self.same_publication(node, &publication).await? {
-                    Some((now, at)) => (publication, revision) = (now, at),
-                    None => return Ok(()),
-                },
-                other => return other.map(drop),
-            }
-        }
-        Err(Interrupted::Stale)
     }
 }

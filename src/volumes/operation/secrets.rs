@@ -1,16 +1,16 @@
-//! The secrets of a call: read for it, handed to it, kept nowhere.
+//! The secrets of a call: read for that call, and kept nowhere.
 
 use std::collections::BTreeMap;
 
-use super::{Acting, Failure, Interrupted};
+use super::{Failure, Interrupted, Run};
 use crate::csi::{SecretValue, Secrets};
-use crate::proto::{Secret, Volume};
+use crate::proto::{Secret, Volume, VolumeSecret};
 use crate::store::Name;
 use crate::store::object::decode;
-use crate::volumes::record::Blocked;
 
-impl Acting<'_> {
-    /// Those that the volume names, as they are now. All that is missing is told, and no call is made then.
+impl Run<'_> {
+    /// The current values of the secrets that the volume names. Where any is missing, the failure names all that are, and
+    /// no call is made.
     pub(super) async fn secrets(&self, volume: &Volume) -> Result<Secrets, Interrupted> {
         let entries = volume.spec.as_ref().map_or(&[][..], |spec| &spec.secrets);
         let mut read: BTreeMap<&str, Option<Secret>> = BTreeMap::new();
@@ -20,40 +20,19 @@ impl Acting<'_> {
             if !read.contains_key(name) {
                 read.insert(name, self.secret(name).await?);
             }
-            let fault = match read.get(name) {
-                Some(Some(secret)) => match secret
-                    .data
-                    .get(&entry.key)
-                    .map(|value| std::str::from_utf8(value))
-                {
-                    Some(Ok(value)) => {
-                        values.push((entry.key.clone(), SecretValue::new(value.to_owned())));
-                        continue;
-                    }
-                    // The words of the error have nothing of the value in them, and are left out all the same.
-                    Some(Err(_)) => format!("{} of secret {name} is no text, as plugins need it", entry.key),
-                    None => format!("secret {name} has no {}", entry.key),
-                },
-                Some(None) | None => format!("secret {name} does not exist, or cannot be read"),
-            };
-            if !faults.contains(&fault) {
-                faults.push(fault);
+            match value_of(entry, read.get(name).and_then(Option::as_ref)) {
+                Ok(value) => values.push((entry.key.clone(), value)),
+                Err(fault) if faults.contains(&fault) => {}
+                Err(fault) => faults.push(fault),
             }
         }
-        if faults.is_empty() {
-            return Ok(values.into_iter().collect());
+        match faults.is_empty() {
+            true => Ok(values.into_iter().collect()),
+            false => Err(Failure::missing_secrets(&faults).into()),
         }
-        Err(Interrupted::Failed(Failure {
-            why: Blocked {
-                reason: "SecretMissing".to_owned(),
-                message: faults.join("; "),
-            },
-            // A change of the secret ends the wait.
-            pace: None,
-            is_quiet: false,
-        }))
     }
 
+    /// `None` if the secret does not exist or cannot be read.
     async fn secret(&self, name: &str) -> Result<Option<Secret>, Interrupted> {
         let Ok(parsed) = name.parse::<Name>() else {
             return Ok(None);
@@ -63,4 +42,15 @@ impl Acting<'_> {
         let (stored, _) = read.map_err(|error| Failure::etcd(&error))?;
         Ok(stored.and_then(|kv| decode::<Secret>(name, &kv.value).ok()))
     }
+}
+
+/// The value that an entry of a volume names, or what is missing. No part of the value is in the error.
+fn value_of(entry: &VolumeSecret, secret: Option<&Secret>) -> Result<SecretValue, String> {
+    let VolumeSecret { key, secret: name } = entry;
+    let secret = secret.ok_or_else(|| format!("secret {name} does not exist or cannot be read"))?;
+    let value = secret.data.get(key);
+    let value = value.ok_or_else(|| format!("secret {name} has no {key}"))?;
+    let text = std::str::from_utf8(value);
+    let text = text.map_err(|_| format!("{key} of secret {name} is not text, as plugins need it"))?;
+    Ok(SecretValue::new(text.to_owned()))
 }

@@ -1,157 +1,214 @@
 //! Publications: which end, and which begin.
 
-use super::{Decision, Lost, Node, Observed, Step, Target, is_held, offers, single_node, stored_node_id};
+use super::{
+    Decision, Lost, Node, Observed, Step, Target, WaitReason, is_held, is_single_node, offers, stored_node_id,
+};
 use crate::proto::publication_status::State;
 use crate::proto::{Publication, VolumeStatus};
+use crate::store::Name;
+use crate::store::object::Object;
 use crate::store::object::publication::state;
+use crate::store::object::volume::driver;
 
-/// Why a publication is taken from its node without asking it.
-fn lost(publication: &Publication, node: Option<&Node>) -> Option<Lost> {
-    let meant = publication
-        .spec
-        .as_ref()
-        .map_or("", |spec| spec.node_uid.as_str());
-    match node {
-        None => Some(Lost::Absent),
-        Some(node) => {
-            let another = !meant.is_empty() && !node.uid.is_empty() && meant != node.uid;
-            (node.out_of_service || another).then_some(Lost::Unchanged(node.mod_revision))
+/// One publication of the volume, with its node.
+struct Ending<'a> {
+    name: &'a Name,
+    publication: &'a Publication,
+    /// `None` if no such node exists.
+    node: Option<&'a Node>,
+}
+
+impl Ending<'_> {
+    fn target(&self) -> Target {
+        Target::Node(self.name.clone())
+    }
+
+    /// Why the publication ends without its node's confirmation, if it does.
+    fn lost(&self) -> Option<Lost> {
+        let published_to = self
+            .publication
+            .spec
+            .as_ref()
+            .map_or("", |spec| spec.node_uid.as_str());
+        let Some(node) = self.node else {
+            return Some(Lost::Absent);
+        };
+        let is_another = !published_to.is_empty() && !node.uid.is_empty() && published_to != node.uid;
+        (node.out_of_service || is_another).then_some(Lost::Unchanged(node.mod_revision))
+    }
+
+    fn detach(&self, lost: Option<Lost>, again: bool) -> Step {
+        Step::Detach {
+            node: self.name.clone(),
+            lost,
+            again,
+        }
+    }
+
+    /// The uid of the node, where the publication may start over once it has ended.
+    fn restart(&self, observed: &Observed<'_>) -> Option<String> {
+        let node = self.node?;
+        let may = !observed.volume.is_marked() && !node.out_of_service && !node.uid.is_empty();
+        may.then(|| node.uid.clone())
+    }
+
+    fn plan_pending_publish(&self, observed: &Observed<'_>, decision: &mut Decision) {
+        let lost = self.lost();
+        if lost.is_some() || observed.volume.is_marked() {
+            decision.choose(self.detach(lost, false));
+            return;
+        }
+        let attempted_with = stored_node_id(self.publication);
+        let reported = self.node.and_then(|node| node.csi_node_id.as_deref());
+        if !attempted_with.is_empty() && reported.is_some_and(|now| now != attempted_with) {
+            // The node reports another id by now. It may have got the volume under the old one.
+            decision.choose(self.detach(None, true));
+        }
+    }
+
+    fn plan_published(&self, decision: &mut Decision) {
+        if let Some(lost) = self.lost() {
+            decision.choose(self.detach(Some(lost), false));
+        }
+    }
+
+    fn plan_pending_node_unpublish(&self, decision: &mut Decision) {
+        if let Some(lost) = self.lost() {
+            decision.choose(self.detach(Some(lost), false));
+            return;
+        }
+        let message = format!(
+            "node {} has not confirmed that it no longer uses the volume",
+            self.name
+        );
+        decision.wait(&self.target(), WaitReason::NodeUnpublish, message);
+    }
+
+    fn plan_pending_unpublish(
+        &self,
+        observed: &Observed<'_>,
+        status: &VolumeStatus,
+        decision: &mut Decision,
+    ) {
+        let csi_node_id = stored_node_id(self.publication);
+        let restart = self.restart(observed);
+        if csi_node_id.is_empty() {
+            decision.choose(Step::EndPublication {
+                node: self.name.clone(),
+                restart,
+            });
+            return;
+        }
+        // No call without a volume id. A node id is stored only once there is one.
+        if status.volume_id.is_empty() {
+            return;
+        }
+        match offers(observed, &self.target(), decision) {
+            None => {}
+            Some(offers) if offers.publish => decision.choose(Step::Unpublish {
+                node: self.name.clone(),
+                csi_node_id: csi_node_id.to_owned(),
+                restart,
+            }),
+            Some(_) => decision.wait(
+                &self.target(),
+                WaitReason::UnpublishUnsupported,
+                "the plugin published the volume and no longer unpublishes volumes",
+            ),
         }
     }
 }
 
+/// Whether the publication was made for this volume, not for an earlier one of the same name.
 fn belongs(publication: &Publication, observed: &Observed<'_>) -> bool {
-    let meant = publication
+    let made_for = publication
         .spec
         .as_ref()
         .map_or("", |spec| spec.volume_uid.as_str());
-    let uid = observed
-        .volume
-        .metadata
-        .as_ref()
-        .map_or("", |metadata| metadata.uid.as_str());
-    meant == uid
+    let metadata = observed.volume.metadata.as_ref();
+    made_for == metadata.map_or("", |metadata| metadata.uid.as_str())
 }
 
-/// The publications that are to end. Before anything begins: what one node lets go, another may be waiting for.
-pub(super) fn plan_ends(
-    observed: &Observed<'_>,
-    status: &VolumeStatus,
-    marked: bool,
-    decision: &mut Decision,
-) {
-    for (node, publication) in observed.publications {
-        let target = Target::Node(node.clone());
-        if observed.resting.contains(&target) {
+/// Plans the ends of publications. They come before the beginnings: one node may wait for what another lets go.
+pub(super) fn plan_ends(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    for (name, publication) in observed.publications {
+        let ending = Ending {
+            name,
+            publication,
+            node: observed.nodes.get(name),
+        };
+        if observed.resting.contains(&ending.target()) {
             continue;
         }
         if !belongs(publication, observed) {
             let message = "it was made for an earlier volume of the same name";
-            decision.wait(&target, "OtherVolume", message, true);
+            decision.wait(&ending.target(), WaitReason::OtherVolume, message);
             continue;
         }
-        let here = observed.nodes.get(node);
-        let lost = lost(publication, here);
-        let detach = |lost: Option<Lost>, again: bool| Step::Detach {
-            node: node.clone(),
-            lost,
-            again,
-        };
-        let id = stored_node_id(publication);
         match state(publication) {
-            State::PendingPublish => {
-                let elsewhere = here.and_then(|node| node.csi_node_id.as_deref());
-                if lost.is_some() || marked {
-                    decision.choose(detach(lost, false));
-                } else if !id.is_empty() && elsewhere.is_some_and(|now| now != id) {
-                    // The node has another id by now. It may have the volume under the old one.
-                    decision.choose(detach(None, true));
-                }
-            }
-            State::Published => {
-                if lost.is_some() {
-                    decision.choose(detach(lost, false));
-                }
-            }
-            State::PendingNodeUnpublish => {
-                if lost.is_some() {
-                    decision.choose(detach(lost, false));
-                } else {
-                    let message = format!("node {node} is to confirm that it uses it no more");
-                    decision.wait(&target, "NodeUnpublish", message, false);
-                }
-            }
-            State::PendingUnpublish if id.is_empty() => {
-                decision.choose(Step::Forget { node: node.clone() });
-            }
-            State::PendingUnpublish => {
-                // No call without an id of the volume; a node id is stored only once there is one.
-                if status.volume_id.is_empty() {
-                    continue;
-                }
-                match offers(observed, &target, decision) {
-                    None => {}
-                    Some(offers) if offers.publish => decision.choose(Step::Unpublish {
-                        node: node.clone(),
-                        csi_node_id: id.to_owned(),
-                    }),
-                    Some(_) => decision.wait(
-                        &target,
-                        "UnpublishUnsupported",
-                        "the plugin published it and no longer unpublishes volumes",
-                        true,
-                    ),
-                }
-            }
+            State::PendingPublish => ending.plan_pending_publish(observed, decision),
+            State::Published => ending.plan_published(decision),
+            State::PendingNodeUnpublish => ending.plan_pending_node_unpublish(decision),
+            State::PendingUnpublish => ending.plan_pending_unpublish(observed, status, decision),
             State::Unspecified => {}
         }
     }
 }
 
-/// The publications that are to begin, of a volume that is there and to stay.
+/// Plans the beginnings of publications, of a volume that is created and not marked for deletion.
 pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) {
     for (node, publication) in observed.publications {
         let target = Target::Node(node.clone());
-        let wanted = match state(publication) {
+        let stored = stored_node_id(publication);
+        let is_wanted = match state(publication) {
             State::PendingPublish => true,
-            State::Published => observed.drift.lost.contains(node) && !stored_node_id(publication).is_empty(),
+            State::Published => observed.drift.lost.contains(node) && !stored.is_empty(),
             State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => false,
         };
-        if !wanted || observed.resting.contains(&target) || !belongs(publication, observed) {
+        if !is_wanted || observed.resting.contains(&target) || !belongs(publication, observed) {
             continue;
         }
-        // A request that goes beyond the access mode is refused; this is for what was seen out of order.
-        let held = observed.publications.iter();
-        let held = held.filter(|(_, publication)| is_held(publication));
-        let mut holders = held.map(|(holder, _)| holder).chain(observed.unreadable);
-        if let Some(holder) = holders.find(|holder| *holder != node)
-            && single_node(observed.volume)
+        if let Some(holder) = other_holder(node, observed)
+            && is_single_node(observed.volume)
         {
-            let message = format!("only one node may have it, and {holder} does");
-            decision.wait(&target, "OtherNode", message, false);
+            let message = format!("only one node may have the volume, and node {holder} has it");
+            decision.wait(&target, WaitReason::OtherNode, message);
             continue;
         }
         let Some(offers) = offers(observed, &target, decision) else {
             continue;
         };
-        let stored = stored_node_id(publication);
-        let known = observed.nodes.get(node).and_then(|node| node.csi_node_id.clone());
-        if !offers.publish {
-            decision.choose(Step::PublishNothing { node: node.clone() });
-        } else if !stored.is_empty() {
-            decision.choose(Step::Publish {
+        let reported = observed
+            .nodes
+            .get(node)
+            .and_then(|node| node.csi_node_id.as_deref());
+        // The id of an earlier attempt: the node may have got the volume under it.
+        let csi_node_id = [Some(stored), reported]
+            .into_iter()
+            .flatten()
+            .find(|id| !id.is_empty());
+        match csi_node_id {
+            _ if !offers.publish => decision.choose(Step::PublishNothing { node: node.clone() }),
+            Some(csi_node_id) => decision.choose(Step::Publish {
                 node: node.clone(),
-                csi_node_id: stored.to_owned(),
-            });
-        } else if let Some(csi_node_id) = known.filter(|id| !id.is_empty()) {
-            decision.choose(Step::Publish {
-                node: node.clone(),
-                csi_node_id,
-            });
-        } else {
-            let plugin = crate::store::object::volume::driver(observed.volume);
-            let message = format!("node {node} does not report a node id for plugin {plugin}");
-            decision.wait(&target, "NodeIDMissing", message, true);
+                csi_node_id: csi_node_id.to_owned(),
+            }),
+            None => {
+                let plugin = driver(observed.volume);
+                let message = format!("node {node} does not report a node id for plugin {plugin}");
+                decision.wait(&target, WaitReason::NodeIDMissing, message);
+            }
         }
     }
+}
+
+/// Another node that may have the volume. Commands refuse a publication beyond the access mode; this is for records that
+/// were observed out of order.
+fn other_holder<'a>(node: &Name, observed: &Observed<'a>) -> Option<&'a Name> {
+    let held = observed
+        .publications
+        .iter()
+        .filter(|(_, publication)| is_held(publication));
+    let mut holders = held.map(|(holder, _)| holder).chain(observed.unreadable);
+    holders.find(|holder| *holder != node)
 }

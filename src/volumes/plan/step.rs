@@ -1,4 +1,4 @@
-//! The steps of a volume's life, and their reasons.
+//! The steps of a volume's life: what each does, in the imperative before it and in the past tense after it.
 
 use std::fmt;
 
@@ -6,124 +6,209 @@ use super::Target;
 use crate::etcd::Revision;
 use crate::store::Name;
 
-/// Why a publication is taken from its node without its consent. Compared in the transaction that says so, since the
-/// node may have come to be, or to be another, since it was seen.
+/// Why a volume is unpublished from a node without the node's confirmation. The transaction that begins it compares the
+/// node's key: the node may have come back, or changed, since it was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// The node does not exist.
     Absent,
-    /// As it is at this revision, it is out of service or another one of the same name.
+    /// At this revision, the node is out of service, or is another node of the same name.
     Unchanged(Revision),
 }
 
-/// The next thing to do. One call at most.
+/// The next step of a volume. A step makes at most one call to the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The plugin must answer first.
+    /// Open a session with the plugin, to learn what it offers.
     Connect,
-    /// CreateVolume, under the volume's uid. The intent is committed before, unless it stands.
+    /// CreateVolume, under the volume's uid. Its intent is committed first, unless it stands.
     Create,
-    /// The plugin creates no volumes: the id is the name.
+    /// The plugin creates no volumes: the volume's name becomes its id.
     TakeName,
     /// ControllerExpandVolume.
     Expand,
-    /// ControllerPublishVolume. The intent, with the node's id, is committed before, unless it stands.
+    /// ControllerPublishVolume. Its intent, with the node's id, is committed first, unless it stands.
     Publish {
-        /// The node.
+        /// The node to publish to.
         node: Name,
-        /// What the plugin calls it.
+        /// The plugin's id of that node. Not empty (INV-6).
         csi_node_id: String,
     },
-    /// The plugin publishes nothing: the record alone says so.
+    /// The plugin publishes nothing: the record becomes `published` without a call.
     PublishNothing {
-        /// The node.
+        /// The node to publish to.
         node: Name,
     },
-    /// The publication is to end, whatever its node says.
+    /// Move a publication to `pendingUnpublish` without the node's confirmation.
     Detach {
-        /// The node.
+        /// The node to unpublish from.
         node: Name,
-        /// Why it is not asked; `None` if it never got the volume.
+        /// Why the node need not confirm; `None` if it never got the volume.
         lost: Option<Lost>,
-        /// Whether it is published again after that.
+        /// Whether the volume is published to the node again afterwards.
         again: bool,
     },
-    /// ControllerUnpublishVolume, from the node id that the record holds.
+    /// ControllerUnpublishVolume, with the node id that the record holds; then the publication ends.
     Unpublish {
-        /// The node.
+        /// The node to unpublish from.
         node: Name,
-        /// As stored. Not empty (INV-6).
+        /// The stored id of that node. Not empty (INV-6).
         csi_node_id: String,
+        /// See [`Step::EndPublication`].
+        restart: Option<String>,
     },
-    /// ControllerUnpublishVolume, from a node that no record names.
+    /// ControllerUnpublishVolume, from a node id that no record holds.
     UnpublishStray {
-        /// What the plugin calls it. Not empty (INV-6).
+        /// The plugin's id of that node. Not empty (INV-6).
         csi_node_id: String,
     },
-    /// The record of a publication goes: nothing of it is left at the backend. Or it begins anew, if that was asked.
-    Forget {
-        /// The node.
+    /// Delete the record of a publication of which nothing is left at the backend; or start it over, if that was asked
+    /// for.
+    EndPublication {
+        /// The node of the publication.
         node: Name,
+        /// The uid of the node, where a publication may start over: the node exists and is in service, and the volume
+        /// is not marked for deletion.
+        restart: Option<String>,
     },
-    /// DeleteVolume. The intent, which proves that no publication exists, is committed before, unless it stands.
+    /// DeleteVolume. Its intent, whose transaction proves that no publication exists, is committed first, unless it
+    /// stands.
     Delete,
-    /// The record goes: nothing of it is left at the backend.
-    Drop,
+    /// Delete the record of a volume of which nothing is left at the backend.
+    DeleteRecord,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect => write!(f, "the plugin is to be asked what it offers"),
-            Self::Create => write!(f, "it is to be created"),
-            Self::TakeName => write!(f, "the plugin creates no volumes: its id is its name"),
-            Self::Expand => write!(f, "it is to grow"),
+            Self::Connect => write!(f, "connect to the plugin"),
+            Self::Create => write!(f, "create the volume"),
+            Self::TakeName => write!(
+                f,
+                "take the volume's name as its id (the plugin creates no volumes)"
+            ),
+            Self::Expand => write!(f, "expand the volume"),
             Self::Publish { node, csi_node_id } => {
-                write!(f, "it is to be published to node {node} (node id {csi_node_id})")
+                write!(f, "publish the volume to node {node} (node id {csi_node_id})")
             }
             Self::PublishNothing { node } => {
-                write!(f, "the plugin publishes nothing: node {node} may use it")
+                write!(f, "let node {node} use the volume (the plugin publishes nothing)")
             }
             Self::Detach { node, lost, .. } => match lost {
-                Some(Lost::Absent) => write!(f, "node {node} does not exist: it is to be taken from it"),
+                Some(Lost::Absent) => write!(f, "detach the volume from node {node}, which does not exist"),
                 Some(Lost::Unchanged(_)) => write!(
                     f,
-                    "node {node} is out of service, or another one of that name: it is to be taken from it"
+                    "detach the volume from node {node}, which is out of service or another node of that name"
                 ),
-                None => write!(f, "node {node} never got it: it is to be unpublished"),
+                None => write!(f, "detach the volume from node {node}, which never got it"),
             },
-            Self::Unpublish { node, csi_node_id } => {
-                write!(
-                    f,
-                    "it is to be unpublished from node {node} (node id {csi_node_id})"
-                )
+            Self::Unpublish {
+                node, csi_node_id, ..
+            } => {
+                write!(f, "unpublish the volume from node {node} (node id {csi_node_id})")
             }
             Self::UnpublishStray { csi_node_id } => write!(
                 f,
-                "it is published to node id {csi_node_id}, which no record names: it is to be unpublished"
+                "unpublish the volume from node id {csi_node_id}, which no record holds"
             ),
-            Self::Forget { node } => {
-                write!(f, "nothing is published to node {node}: the record is to go")
+            Self::EndPublication { node, .. } => write!(f, "end the publication to node {node}"),
+            Self::Delete => write!(f, "delete the volume"),
+            Self::DeleteRecord => {
+                write!(f, "delete the volume's record (nothing is left at the backend)")
             }
-            Self::Delete => write!(f, "it is to be deleted"),
-            Self::Drop => write!(f, "nothing of it is at the backend: the record is to go"),
         }
     }
 }
 
 impl Step {
-    /// What of the volume it is about.
+    /// What this step has done once it has succeeded, for the log.
+    pub fn done_text(&self) -> String {
+        match self {
+            Self::Connect => "connected to the plugin".to_owned(),
+            Self::Create => "volume created".to_owned(),
+            Self::TakeName => "volume took its name as its id (the plugin creates no volumes)".to_owned(),
+            Self::Expand => "volume expanded".to_owned(),
+            Self::Publish { node, csi_node_id } => {
+                format!("volume published to node {node} (node id {csi_node_id})")
+            }
+            Self::PublishNothing { node } => {
+                format!("node {node} may use the volume (the plugin publishes nothing)")
+            }
+            Self::Detach { node, .. } => format!("publication to node {node} is pendingUnpublish"),
+            Self::Unpublish {
+                node, csi_node_id, ..
+            } => {
+                format!("volume unpublished from node {node} (node id {csi_node_id})")
+            }
+            Self::UnpublishStray { csi_node_id } => {
+                format!("volume unpublished from node id {csi_node_id}, which no record held")
+            }
+            Self::EndPublication { node, .. } => format!("publication to node {node} ended"),
+            Self::Delete => "volume deleted".to_owned(),
+            Self::DeleteRecord => "record of the volume deleted (nothing was left at the backend)".to_owned(),
+        }
+    }
+
+    /// The part of the volume that this step is about.
     pub fn target(&self) -> Target {
         match self {
-            Self::Connect | Self::Create | Self::TakeName | Self::Expand | Self::Delete | Self::Drop => {
-                Target::Volume
-            }
+            Self::Connect
+            | Self::Create
+            | Self::TakeName
+            | Self::Expand
+            | Self::Delete
+            | Self::DeleteRecord => Target::Volume,
             Self::Publish { node, .. }
             | Self::PublishNothing { node }
             | Self::Detach { node, .. }
             | Self::Unpublish { node, .. }
-            | Self::Forget { node } => Target::Node(node.clone()),
+            | Self::EndPublication { node, .. } => Target::Node(node.clone()),
             Self::UnpublishStray { csi_node_id } => Target::Stray(csi_node_id.clone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each step's texts before and after it.
+    #[test]
+    fn the_log_says_what_a_step_has_done_in_the_past_tense() {
+        let (node, csi_node_id): (Name, _) = ("n1".parse().unwrap(), "csi-n1".to_owned());
+        let texts = [
+            Step::Create,
+            Step::Expand,
+            Step::Publish {
+                node: node.clone(),
+                csi_node_id: csi_node_id.clone(),
+            },
+            Step::Unpublish {
+                node: node.clone(),
+                csi_node_id,
+                restart: None,
+            },
+            Step::EndPublication { node, restart: None },
+            Step::Delete,
+        ]
+        .map(|step| (step.to_string(), step.done_text()));
+        let expected = [
+            ("create the volume", "volume created"),
+            ("expand the volume", "volume expanded"),
+            (
+                "publish the volume to node n1 (node id csi-n1)",
+                "volume published to node n1 (node id csi-n1)",
+            ),
+            (
+                "unpublish the volume from node n1 (node id csi-n1)",
+                "volume unpublished from node n1 (node id csi-n1)",
+            ),
+            ("end the publication to node n1", "publication to node n1 ended"),
+            ("delete the volume", "volume deleted"),
+        ];
+        assert_eq!(
+            texts,
+            expected.map(|(before, after)| (before.to_owned(), after.to_owned()))
+        );
     }
 }

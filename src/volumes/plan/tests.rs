@@ -140,8 +140,34 @@ impl Scene {
     }
 
     fn reasons(&self) -> Vec<&'static str> {
-        self.decide().waits.iter().map(|wait| wait.reason).collect()
+        self.decide()
+            .waits
+            .iter()
+            .map(|wait| wait.reason.as_str())
+            .collect()
     }
+}
+
+fn publish(node: &str, csi_node_id: &str) -> Option<Step> {
+    Some(Step::Publish {
+        node: name(node),
+        csi_node_id: csi_node_id.to_owned(),
+    })
+}
+
+fn unpublish(node: &str, csi_node_id: &str, restart: Option<&str>) -> Option<Step> {
+    Some(Step::Unpublish {
+        node: name(node),
+        csi_node_id: csi_node_id.to_owned(),
+        restart: restart.map(str::to_owned),
+    })
+}
+
+fn end(node: &str, restart: Option<&str>) -> Option<Step> {
+    Some(Step::EndPublication {
+        node: name(node),
+        restart: restart.map(str::to_owned),
+    })
 }
 
 #[test]
@@ -162,11 +188,11 @@ fn what_needs_no_plugin_does_not_wait_for_one() {
         .with("n1", State::PendingUnpublish, "csi-n1")
         .with("n2", State::PendingUnpublish, "")
         .offering(Plugin::Unknown);
-    assert_eq!(scene.step(), Some(Step::Forget { node: name("n2") }));
+    assert_eq!(scene.step(), end("n2", Some("node-uid")));
     let scene = Scene::of(marked(volume(Scope::SingleNode))).offering(Plugin::Missing);
     assert_eq!(
         scene.step(),
-        Some(Step::Drop),
+        Some(Step::DeleteRecord),
         "never attempted, so nothing is there"
     );
 }
@@ -184,10 +210,7 @@ fn a_volume_is_created_then_published_then_unpublished_then_deleted() {
         Scene::of(there.clone())
             .with("n1", State::PendingPublish, "")
             .step(),
-        Some(Step::Publish {
-            node: name("n1"),
-            csi_node_id: "csi-n1".to_owned()
-        })
+        publish("n1", "csi-n1")
     );
     let settled = Scene::of(there.clone()).with("n1", State::Published, "csi-n1");
     assert_eq!(settled.decide(), Decision::default());
@@ -197,10 +220,7 @@ fn a_volume_is_created_then_published_then_unpublished_then_deleted() {
         Scene::of(there.clone())
             .with("n1", State::PendingUnpublish, "csi-n1")
             .step(),
-        Some(Step::Unpublish {
-            node: name("n1"),
-            csi_node_id: "csi-n1".to_owned()
-        })
+        unpublish("n1", "csi-n1", Some("node-uid"))
     );
     assert_eq!(Scene::of(marked(there)).step(), Some(Step::Delete));
 }
@@ -215,7 +235,7 @@ fn deleting_a_volume_whose_create_may_have_happened_finishes_the_create_first() 
     assert_eq!((scene.step(), scene.reasons()), (None, vec!["CreateUnsupported"]));
     let intent = attempted.status.as_mut().unwrap().create.as_mut().unwrap();
     intent.refused = true;
-    assert_eq!(Scene::of(attempted).step(), Some(Step::Drop));
+    assert_eq!(Scene::of(attempted).step(), Some(Step::DeleteRecord));
 }
 
 #[test]
@@ -231,7 +251,7 @@ fn a_plugin_without_create_gives_the_name_and_one_without_publish_a_record() {
     assert_eq!(scene.step(), Some(Step::PublishNothing { node: name("n1") }));
     let mut fixed = marked(created(volume(Scope::SingleNode)));
     fixed.status.as_mut().unwrap().r#static = true;
-    assert_eq!(Scene::of(fixed).step(), Some(Step::Drop));
+    assert_eq!(Scene::of(fixed).step(), Some(Step::DeleteRecord));
     let scene = Scene::of(marked(created(volume(Scope::SingleNode)))).offering(nothing);
     assert_eq!(
         (scene.step(), scene.reasons()),
@@ -357,7 +377,7 @@ fn what_rests_is_not_tried_whatever_it_is() {
 #[test]
 fn a_volume_that_was_never_attempted_stays_while_there_is_a_publication_or_may_be_one() {
     let mut scene = Scene::of(marked(volume(Scope::SingleNode)));
-    assert_eq!(scene.step(), Some(Step::Drop));
+    assert_eq!(scene.step(), Some(Step::DeleteRecord));
     scene.unreadable = [name("n9")].into();
     assert_eq!(
         (scene.step(), scene.reasons()),

@@ -74,17 +74,20 @@ fn an_end_that_was_asked_for_during_the_call_survives_its_result() {
 }
 
 #[test]
-fn a_publication_begins_anew_only_if_asked_and_where_it_can() {
+fn a_publication_starts_over_only_if_asked_for_and_where_it_may() {
     let mut record = publication(State::PendingUnpublish);
     record.status.as_mut().unwrap().csi_node_id = "csi-n1".to_owned();
-    assert_eq!(ended(&record, Some("uid"), false), None);
+    assert_eq!(ended(&record, Some("uid")), None);
     record.spec.as_mut().unwrap().again = true;
-    assert_eq!(ended(&record, None, false), None, "its node is gone");
-    assert_eq!(ended(&record, Some("uid"), true), None, "the volume is marked");
-    let anew = ended(&record, Some("uid"), false).unwrap();
-    assert_eq!(state(&anew), State::PendingPublish);
-    assert_eq!(anew.status.unwrap().csi_node_id, "", "nothing is published yet");
-    let spec = anew.spec.unwrap();
+    assert_eq!(ended(&record, None), None, "it may not");
+    let restarted = ended(&record, Some("uid")).unwrap();
+    assert_eq!(state(&restarted), State::PendingPublish);
+    assert_eq!(
+        restarted.status.unwrap().csi_node_id,
+        "",
+        "nothing is published yet"
+    );
+    let spec = restarted.spec.unwrap();
     assert!(!spec.again && spec.node_uid == "uid");
 }
 

@@ -1,4 +1,4 @@
-//! What a person can do next with a cluster that is up.
+//! Commands to try on a cluster that is up.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -10,25 +10,25 @@ use quorate::kube::ObjectRef;
 use quorate::resources::Bundle;
 use quorate::resources::bundle::LABEL;
 
-/// The commands to look at the cluster.
+/// The facts that the commands need.
 pub(super) struct Hints {
     /// Client URLs of etcd, comma-separated.
     pub endpoints: String,
-    /// Where there is Kubernetes.
+    /// The command for Kubernetes; none without it.
     pub kubectl: Option<Kubectl>,
-    /// The file with the Plugin object, where a CSI plugin runs.
+    /// The file with the Plugin object; none without a CSI plugin.
     pub csi_plugin: Option<PathBuf>,
-    /// Of every key.
+    /// The prefix of every key.
     pub prefix: String,
     /// The data directory.
     pub data: PathBuf,
-    /// The product's program.
+    /// The file of the program quorate.
     pub program: PathBuf,
-    /// How to change roles.
+    /// The commands that change roles.
     pub roles: Roles,
 }
 
-/// A node whose role can be tried: one that is there and can leave, or one to come.
+/// The node in the examples for roles: an existing one that can leave, or a new one.
 pub(super) struct Roles {
     node: String,
     exists: bool,
@@ -37,7 +37,7 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    /// The last of several members can leave and come back; beside a single one there is room for a second.
+    /// Of several members, the last one: it can leave and join again. Beside a single member, a second one.
     pub fn of(members: &[Member]) -> Result<Self, Error> {
         if let [_, .., last] = members {
             return Ok(Self {
@@ -86,7 +86,7 @@ impl Roles {
     }
 }
 
-/// How to list what the bundle holds.
+/// The command that lists the resources of the bundle.
 pub(super) struct Kubectl {
     kubeconfig: PathBuf,
     kinds: BTreeSet<String>,
@@ -95,7 +95,7 @@ pub(super) struct Kubectl {
 }
 
 impl Kubectl {
-    /// As the administrator.
+    /// With the administrator's kubeconfig.
     pub fn new(kubeconfig: PathBuf, bundle: &Bundle) -> Self {
         Self {
             kubeconfig,
@@ -121,7 +121,7 @@ impl Kubectl {
     }
 }
 
-/// A kind as kubectl takes it. Kubernetes' own come first where a name is used twice, so they need no group.
+/// A kind as kubectl takes it. Kubernetes' own kinds need no group: kubectl prefers them where a name is ambiguous.
 fn resource(object: &ObjectRef) -> String {
     let ObjectRef { group, kind, .. } = object;
     let kind = kind.to_lowercase();
@@ -133,14 +133,14 @@ fn resource(object: &ObjectRef) -> String {
 }
 
 impl Hints {
-    /// The product's program as the user called it, or else its file.
+    /// The program quorate as the user called it, or else its file.
     fn called(&self) -> PathBuf {
         let called = env::args_os().next().map(PathBuf::from);
         let same = |called: &PathBuf| called.file_name() == self.program.file_name();
         called.filter(same).unwrap_or_else(|| self.program.clone())
     }
 
-    /// As they are printed.
+    /// The text to print.
     pub fn text(&self) -> String {
         let Self {
             endpoints, prefix, ..
@@ -177,7 +177,7 @@ impl Hints {
     }
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     if text

@@ -1,4 +1,4 @@
-//! What `quorate dev` says while it comes up, and of what happens later.
+//! The lines that `quorate dev` prints, while the cluster starts and later.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,41 +12,45 @@ use crate::Error;
 use crate::observe::{Observed, Observer};
 use quorate::cli::exit::Failure;
 
-/// How often a step that takes long says that it is still under way.
+/// Interval of the lines about a step that takes long.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often the cluster is looked at.
+/// Interval between two observations of the cluster.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Says what left for good.
-pub(super) fn tell_departure(name: &str) {
+/// Reports a member that was removed from its cluster.
+pub(super) fn report_departure(name: &str) {
     let _ = say(
         "etcd",
         &format!("{name} was removed from the cluster, and has ended"),
     );
 }
 
-/// Says what ended and is started again.
-pub(super) fn tell_end(error: &Error) {
+/// Reports a process that ended and is restarted.
+pub(super) fn report_end(error: &Error) {
     if let Error::Ended { name, status, .. } = error {
-        // Where nobody reads any more, the next line to be said ends the run.
+        // Where stdout is closed, the next line ends the run.
         let _ = say("dev", &format!("{name} ended ({status}), and is started again"));
     }
 }
 
-/// Says whatever changes: while the cluster comes up, and later. Returns only with a failure.
-pub(super) async fn tell(observer: &Observer, hints: &Hints, begun: Instant) -> Result<Infallible, Failure> {
-    let (mut said, mut told) = (Instant::now(), Observed::default());
+/// Reports every change of the cluster. Returns only with a failure.
+pub(super) async fn report(
+    observer: &Observer,
+    hints: &Hints,
+    begun: Instant,
+) -> Result<Infallible, Failure> {
+    let (mut said, mut reported) = (Instant::now(), Observed::default());
     let mut shown = false;
     loop {
-        let seen = observer.look().await;
-        if seen != told {
-            if tell_changes(&told, &seen)? {
+        let seen = observer.observe().await;
+        if seen != reported {
+            if report_changes(&reported, &seen)? {
                 said = Instant::now();
             }
-            told = seen;
+            reported = seen;
         }
-        let missing = told.missing(hints.kubectl.is_some());
+        let missing = reported.missing(hints.kubectl.is_some());
         if !shown && missing.is_empty() {
             shown = true;
             say("dev", &format!("up after {}", seconds(begun)))?;
@@ -64,8 +68,8 @@ pub(super) async fn tell(observer: &Observer, hints: &Hints, begun: Instant) -> 
     }
 }
 
-/// Whether there was anything to say.
-pub(super) fn tell_changes(before: &Observed, now: &Observed) -> Result<bool, Failure> {
+/// Prints the differences between two observations; whether there were any.
+fn report_changes(before: &Observed, now: &Observed) -> Result<bool, Failure> {
     let mut lines = Vec::new();
     if now.leader != before.leader {
         lines.push(match &now.leader {
@@ -93,12 +97,12 @@ pub(super) fn tell_changes(before: &Observed, now: &Observed) -> Result<bool, Fa
     Ok(!lines.is_empty())
 }
 
-/// Says every few seconds that a step is still under way.
+/// Waits for `work`, and prints every few seconds that the step is still starting.
 pub(super) async fn with_progress<T>(step: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
     let begun = Instant::now();
     let mut ticks = interval(PROGRESS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick comes at once.
+    // The first tick is immediate.
     ticks.tick().await;
     tokio::pin!(work);
     loop {
@@ -110,7 +114,7 @@ pub(super) async fn with_progress<T>(step: &str, work: impl Future<Output = T>) 
     }
 }
 
-/// One line on stdout, as it happens. Nobody reading any more is a reason to stop.
+/// Prints a line. A closed stdout is a failure, which ends the run.
 pub(super) fn say(step: &str, text: &str) -> Result<(), Failure> {
     write_out(&format!("{step:<16}{text}\n"))
 }

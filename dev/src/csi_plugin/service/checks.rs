@@ -1,4 +1,4 @@
-//! What a request may say, and what the backend makes of it.
+//! Checks of requests, and the errors of the backend.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use crate::csi_plugin::wire;
 use crate::csi_plugin::wire::volume_capability::AccessType;
 use crate::csi_plugin::wire::volume_capability::access_mode::Mode;
 
-/// What this backend can do at most.
+/// The largest capacity of this backend, in bytes.
 const MOST_CAPACITY: u64 = 1 << 40;
 
-/// Whether a block device is asked for, and the number of the access mode.
+/// Whether the capability is for a block device, and the number of its access mode.
 pub(super) fn capability(capability: Option<&wire::VolumeCapability>) -> Result<(bool, i32), Status> {
     let missing = || Status::invalid_argument("a volume capability is missing");
     let capability = capability.ok_or_else(missing)?;
@@ -23,7 +23,7 @@ pub(super) fn capability(capability: Option<&wire::VolumeCapability>) -> Result<
     Ok((matches!(access, AccessType::Block(_)), mode))
 }
 
-/// Least and most, in bytes.
+/// The bounds of a capacity range, in bytes.
 pub(super) fn ends(range: Option<&wire::CapacityRange>) -> Result<(u64, u64), Status> {
     let range = range.copied().unwrap_or_default();
     let negative = || Status::invalid_argument("a capacity cannot be negative");
@@ -43,7 +43,7 @@ pub(super) fn ends(range: Option<&wire::CapacityRange>) -> Result<(u64, u64), St
 }
 
 pub(super) fn wire_bytes(bytes: u64) -> i64 {
-    // At most MOST_CAPACITY.
+    // It is MOST_CAPACITY at most, so it fits.
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 

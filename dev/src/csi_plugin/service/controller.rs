@@ -1,4 +1,4 @@
-//! The calls that move volumes: each under the faults in force, then done.
+//! The Controller service: every call goes through the log and the faults, then to the backend.
 
 use tonic::{Request, Response, Status};
 

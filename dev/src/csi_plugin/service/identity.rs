@@ -1,4 +1,4 @@
-//! Who the plugin is, and whether it is ready.
+//! The Identity service: name, capabilities, readiness.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Publications: a volume given to a node, and taken from it.
+//! Publishing volumes to nodes, and unpublishing them.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl Plugin {
         match nodes.get(node) {
             Some(found) if *found != published => {
                 return Err(Status::already_exists(format!(
-                    "{id} is published to {node} in another way"
+                    "{id} is published to {node} with another access"
                 )));
             }
             Some(_) => {}
@@ -58,7 +58,7 @@ impl Plugin {
         if id.is_empty() {
             return Err(Status::invalid_argument("volume_id is missing"));
         }
-        // As the specification has it: from no node in particular is from all of them.
+        // By the specification, an empty node id means all nodes.
         let nodes = if node.is_empty() {
             self.backend.nodes(id).map_err(broken)?.into_keys().collect()
         } else {

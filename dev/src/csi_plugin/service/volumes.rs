@@ -1,4 +1,4 @@
-//! Volumes: made, found again, grown, listed and deleted.
+//! Creating, finding, expanding, listing and deleting volumes.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::{Keyed, Plugin};
 use crate::csi_plugin::backend::{Volume, id_of};
 use crate::csi_plugin::wire;
 
-/// What a volume gets where nobody says how large it is to be.
+/// The capacity of a volume whose request names none, in bytes.
 const USUAL_CAPACITY: u64 = 1 << 30;
 
-/// Volumes in a page of the list, whoever asks for more.
+/// The most volumes in a page of the list.
 const PAGE: usize = 1_000;
 
 impl Plugin {
@@ -30,7 +30,7 @@ impl Plugin {
             let same = found.parameters == request.parameters && found.block == block && found.mode == mode;
             if !same || found.capacity < least || found.capacity > most {
                 return Err(Status::already_exists(format!(
-                    "{id} is there with other properties"
+                    "{id} exists with other properties"
                 )));
             }
             return Ok(self.created(&id, found));
@@ -69,7 +69,7 @@ impl Plugin {
         }
     }
 
-    /// The first place asked for that this plugin serves.
+    /// The first requested topology that this plugin serves.
     fn place(&self, wanted: Option<&wire::TopologyRequirement>) -> Result<Option<Keyed>, Status> {
         let places = &self.options.places;
         let Some(wanted) = wanted else {
@@ -79,7 +79,7 @@ impl Plugin {
         match asked.find(|topology| places.contains(&topology.segments)) {
             Some(topology) => Ok(Some(topology.segments.clone())),
             None => Err(Status::resource_exhausted(
-                "no place that was asked for is served here",
+                "this plugin serves no requested topology",
             )),
         }
     }
@@ -123,7 +123,7 @@ impl Plugin {
         })
     }
 
-    /// In the order of the ids; the token is the last id of the page before.
+    /// A page of the list, sorted by id. The token is the last id of the previous page.
     pub(super) fn list(
         &self,
         request: &wire::ListVolumesRequest,
@@ -132,7 +132,7 @@ impl Plugin {
         let after = &request.starting_token;
         if !after.is_empty() && !ids.contains(after) {
             return Err(Status::aborted(format!(
-                "{after} is not there any more: begin again"
+                "{after} is deleted: list from the start"
             )));
         }
         let wanted = usize::try_from(request.max_entries).unwrap_or(0);
@@ -141,7 +141,7 @@ impl Plugin {
         let mut answer = wire::ListVolumesResponse::default();
         let mut last = String::new();
         for id in rest.by_ref().take(page) {
-            // One that went meanwhile is not in the list.
+            // Skips a volume that was deleted meanwhile.
             let Some(volume) = self.backend.volume(&id).map_err(broken)? else {
                 continue;
             };

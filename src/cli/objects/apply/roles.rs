@@ -2,10 +2,10 @@
 
 use super::input::Manifest;
 use crate::cli::exit::Failure;
-use crate::cli::roles::facts::{Facts, known};
+use crate::cli::roles::facts::{Facts, roles_of};
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::{Node, Role};
-use crate::roles::checks::Known;
+use crate::roles::membership::NodeRoles;
 use crate::store::object::change::{Rejection, Step};
 use crate::store::object::{Object, decode};
 use crate::store::{Name, Store};
@@ -41,7 +41,7 @@ pub async fn look_up(
 }
 
 /// The node that becomes a desired worker and is none yet.
-fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Option<(Name, Known)> {
+fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Option<(Name, NodeRoles)> {
     let (Step::Configure(after), Some(stored)) = (step, stored) else {
         return None;
     };
@@ -51,7 +51,7 @@ fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Optio
     let name = &manifest.name.name;
     let read = |value: &[u8]| {
         let node: Node = decode(name.as_str(), value).ok()?;
-        Some(known(&node, Revision::ABSENT))
+        Some(roles_of(&node, Revision::ABSENT))
     };
     let (before, after) = (read(&stored.value)?, read(after)?);
     let demoted = before.desired != Role::Worker && after.desired == Role::Worker;
@@ -64,8 +64,8 @@ impl Demotion {
         let found = self.0.as_mut()?;
         for managed in &mut found.facts.managers.managed {
             let demoted = earlier.iter().any(|name| name.as_str() == managed.node);
-            if let Some(known) = managed.known.as_mut().filter(|_| demoted) {
-                known.desired = Role::Worker;
+            if let Some(roles) = managed.roles.as_mut().filter(|_| demoted) {
+                roles.desired = Role::Worker;
             }
         }
         let checked = found

@@ -154,8 +154,9 @@ mod tests {
     use crate::cli::exit::Exit;
     use crate::etcd::Revision;
     use crate::proto::{Metadata, NodeSpec, Role};
-    use crate::roles::checks::{Known, Managed};
-    use crate::roles::quorum::Standing;
+    use crate::roles::checks::Managed;
+    use crate::roles::membership::NodeRoles;
+    use crate::roles::quorum::Vote;
 
     fn node(role: Role) -> Node {
         Node {
@@ -170,7 +171,7 @@ mod tests {
 
     fn managers(of: &[&str]) -> Managers {
         let managed = of.iter().zip(1..).map(|(node, id)| Managed {
-            standing: Standing {
+            vote: Vote {
                 id: MemberId(id),
                 learner: false,
                 healthy: true,
@@ -179,10 +180,10 @@ mod tests {
             record: Revision(1),
             removal: false,
             node: (*node).to_owned(),
-            known: Some(Known {
+            roles: Some(NodeRoles {
                 desired: Role::Manager,
                 observed: Role::Manager,
-                node: Revision(1),
+                revision: Revision(1),
             }),
         });
         Managers {

@@ -40,7 +40,7 @@ fn index(keys_and_values: Vec<KeyValue>) -> Index {
     index
 }
 
-/// Ended at second 0.
+/// A join that reached this progress at second 0.
 fn join(of: &str, progress: Progress) -> KeyValue {
     let join = Join {
         request: Some(JoinRequest {
@@ -69,98 +69,94 @@ fn node(of: &str, uid: &str) -> KeyValue {
     kv(keys().node(&name(of)), node)
 }
 
-fn forgotten(keys_and_values: Vec<KeyValue>, second: i64) -> Vec<String> {
+/// The names of the nodes whose joins are deleted at this second.
+fn deleted(keys_and_values: Vec<KeyValue>, second: i64) -> Vec<String> {
     let index = index(keys_and_values);
-    let found = of_no_use(&index, at(second), KEEP);
-    found.map(|(name, _)| name.to_string()).collect()
+    let units: Vec<_> = ended_joins(&index, &keys(), at(second), KEEP).collect();
+    let key = |unit: &Unit| String::from_utf8(key_of(unit).to_vec()).unwrap();
+    let name = |unit| key(unit).rsplit('/').next().unwrap().to_owned();
+    units.iter().map(name).collect()
 }
 
 #[test]
-fn a_join_that_ended_goes_with_its_node_once_nobody_looks_for_its_end_any_more() {
+fn an_ended_join_is_deleted_some_time_after_its_node_is_gone() {
     let ended = [Progress::Voter, Progress::Refused, Progress::Removed];
     for progress in ended {
-        assert_eq!(forgotten(vec![join("a", progress)], 100), ["a"], "{progress:?}");
-        assert!(
-            forgotten(vec![join("a", progress)], 99).is_empty(),
-            "{progress:?}"
-        );
+        assert_eq!(deleted(vec![join("a", progress)], 100), ["a"], "{progress:?}");
+        assert!(deleted(vec![join("a", progress)], 99).is_empty(), "{progress:?}");
     }
-    // A later node of that name has nothing of it.
+    // The join does not belong to a later node of that name.
     let later = vec![join("a", Progress::Voter), node("a", "uid-of-another")];
-    assert_eq!(forgotten(later, 100), ["a"]);
+    assert_eq!(deleted(later, 100), ["a"]);
     let own = vec![join("a", Progress::Voter), node("a", "uid-of-a")];
-    assert!(forgotten(own, 100).is_empty());
+    assert!(deleted(own, 100).is_empty());
 }
 
 #[test]
-fn a_join_that_something_may_become_of_stays_although_its_node_is_gone() {
+fn a_join_that_may_still_lead_to_a_member_stays_although_its_node_is_gone() {
     for progress in [
         Progress::Unspecified,
         Progress::Waiting,
         Progress::Adding,
         Progress::Learner,
     ] {
-        assert!(
-            forgotten(vec![join("a", progress)], 100).is_empty(),
-            "{progress:?}"
-        );
+        assert!(deleted(vec![join("a", progress)], 100).is_empty(), "{progress:?}");
     }
-    let mut asked_anew = join("a", Progress::Voter);
-    let mut changed = Join::decode(&*asked_anew.value).unwrap();
+    let mut requested_again = join("a", Progress::Voter);
+    let mut changed = Join::decode(&*requested_again.value).unwrap();
     changed.answers = "of-an-earlier-request".to_owned();
-    asked_anew.value = changed.encode_to_vec();
-    assert!(forgotten(vec![asked_anew], 100).is_empty());
+    requested_again.value = changed.encode_to_vec();
+    assert!(deleted(vec![requested_again], 100).is_empty());
     let record = Member {
         node: "a".to_owned(),
         node_uid: "uid-of-a".to_owned(),
         ..Member::default()
     };
     let to_be_evicted = vec![join("a", Progress::Voter), kv(keys().member(MemberId(1)), record)];
-    assert!(forgotten(to_be_evicted, 100).is_empty());
+    assert!(deleted(to_be_evicted, 100).is_empty());
     let mut unreadable = node("a", "uid-of-another");
     unreadable.value = vec![0xff];
-    assert!(forgotten(vec![join("a", Progress::Voter), unreadable], 100).is_empty());
+    assert!(deleted(vec![join("a", Progress::Voter), unreadable], 100).is_empty());
 }
 
 #[test]
-fn no_transaction_is_larger_than_etcd_takes() {
-    let joins = (0..200).map(|number| join(&format!("n{number}"), Progress::Refused));
-    let index = index(joins.collect());
-    let txn = ended_joins(&index, &keys(), at(100), KEEP).unwrap();
-    assert_eq!(txn.len(), BATCH);
-    assert!(ended_joins(&index, &keys(), at(99), KEEP).is_none());
+fn the_join_is_deleted_only_while_its_node_is_still_gone() {
+    let gone = index(vec![join("a", Progress::Refused)]);
+    let another = index(vec![join("a", Progress::Refused), node("a", "uid-of-another")]);
+    for (index, revision) in [(gone, Revision::ABSENT), (another, Revision(1))] {
+        let units: Vec<_> = ended_joins(&index, &keys(), at(100), KEEP).collect();
+        let proof = Proof::Unchanged(keys().node(&name("a")), revision);
+        let expected = Unit::new().delete(keys().join(&name("a")), Revision(1));
+        assert_eq!(units, [expected.proving(proof)]);
+    }
 }
 
 #[test]
-fn what_has_expired_is_due_at_once_but_for_a_write_that_is_under_way_or_not_seen_yet_or_failed() {
+fn an_expired_record_is_due_at_once_unless_its_deletion_is_under_way_unseen_or_has_failed() {
     let removed = RemovedNode {
         expires_at: Some(time::to_proto(at(10))),
         ..RemovedNode::default()
     };
-    let index = index(vec![kv(keys().removed("u"), removed)]);
-    let mut upkeep = Upkeep::new();
-    let due = |upkeep: &Upkeep| upkeep.due(&index, at(11));
-    assert!(due(&upkeep).is_some_and(|due| due <= Instant::now()));
-    assert!(upkeep.is_free(&index));
+    let key = keys().removed("u");
+    let index = index(vec![kv(key.clone(), removed)]);
+    let mut upkeep = Upkeep::new(Writer::ended());
+    let due = |upkeep: &Upkeep, second| upkeep.next_expiry(&index, &keys(), at(second));
+    assert_eq!(due(&upkeep, 4), Some(Duration::from_secs(6)));
+    assert_eq!(due(&upkeep, 11), Some(Duration::ZERO));
+    assert_eq!(expired_nodes(&index, &keys(), at(9)).count(), 0);
 
-    upkeep.under_way.push(Box::pin(std::future::pending()));
-    assert_eq!(due(&upkeep), None, "its end is heard of");
-    assert!(!upkeep.is_free(&index));
-    upkeep.under_way.clear();
+    let keys = keys();
+    let expired = || expired_nodes(&index, &keys, at(10));
+    assert!(upkeep.begin_all(expired()));
+    assert_eq!(due(&upkeep, 11), None, "it is under way");
+    assert!(!upkeep.begin_all(expired()), "and is not begun twice");
+    assert_eq!(upkeep.under_way.len(), 1);
 
-    upkeep.ended(&Err(FencedError::Conflict));
-    let rest = due(&upkeep).unwrap();
-    assert!(rest > Instant::now() && !upkeep.is_free(&index), "not at once");
-    upkeep.ended(&Ok(Revision(11)));
-    assert_eq!(due(&upkeep), None, "the index is at 10 yet");
-    assert!(!upkeep.is_free(&index));
-    upkeep.ended(&Ok(Revision(10)));
-    assert!(!upkeep.is_free(&index), "the later one counts");
-
-    let mut listed_anew = Index::new(keys());
-    listed_anew.take_in(Update::Page {
-        first: true,
-        keys: Vec::new(),
-    });
-    assert!(!Upkeep::new().is_free(&listed_anew));
+    upkeep.ended(&key, None);
+    assert_eq!(due(&upkeep, 11), None, "it has failed");
+    upkeep.ended(&key, Some(&Revision(11)));
+    upkeep.seen(Revision(10));
+    assert_eq!(due(&upkeep, 11), None, "the index does not show it yet");
+    upkeep.seen(Revision(11));
+    assert_eq!(due(&upkeep, 11), Some(Duration::ZERO));
 }

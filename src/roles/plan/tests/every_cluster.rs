@@ -1,14 +1,14 @@
-//! INV-5 over all clusters of up to seven voters and a learner, whatever is wanted of each member, whichever of them are
-//! down, and whatever is under way: no step leads to a cluster without a healthy quorum.
+//! INV-5 over all clusters of up to seven voters and a learner, for every desired role of each member, every set of members
+//! that are down, and every change under way: no step leads to a cluster without a healthy quorum.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::roles::quorum::{Change, Quorum, Standing};
+use crate::roles::quorum::{Change, Quorum, Vote};
 
-type Make = fn(u64) -> Seat;
+type Make = fn(u64) -> Member;
 
-/// All that a voter can be, as far as a plan looks at it.
+/// Every kind of voter that a plan distinguishes.
 const VOTERS: [Make; 10] = [
     voter,
     |id| voter(id).down(),
@@ -18,41 +18,29 @@ const VOTERS: [Make; 10] = [
     |id| voter(id).nodeless().down(),
     |id| voter(id).unmanaged(),
     |id| voter(id).unmanaged().down(),
-    // Not asked any more, so it counts as down.
-    |id| voter(id).decided(Cause::Demoted).down(),
-    |id| voter(id).nodeless().decided(Cause::NodeGone).down(),
+    // It is no longer asked, so it counts as down.
+    |id| voter(id).leaving(Cause::Demoted).down(),
+    |id| voter(id).nodeless().leaving(Cause::NodeGone).down(),
 ];
 
-fn unstarted(id: u64) -> Seat {
-    voter(id).learner().down().place(|place| place.started = false)
+fn unstarted(id: u64) -> Member {
+    voter(id).learner().unstarted()
 }
 
-/// All that a learner can be.
+/// Every kind of learner.
 const LEARNERS: [Make; 9] = [
     |id| voter(id).learner(),
     |id| voter(id).learner().down(),
     unstarted,
-    |id| voter(id).learner().tie(|tie| tie.promotion = true),
-    |id| voter(id).learner().down().tie(|tie| tie.promotion = true),
+    |id| voter(id).learner().rising(),
+    |id| voter(id).learner().down().rising(),
     |id| voter(id).learner().demoted(),
-    |id| {
-        voter(id)
-            .learner()
-            .nodeless()
-            .down()
-            .tie(|tie| tie.promotion = true)
-    },
-    |id| {
-        voter(id)
-            .learner()
-            .decided(Cause::Demoted)
-            .down()
-            .tie(|tie| tie.promotion = true)
-    },
+    |id| voter(id).learner().nodeless().down().rising(),
+    |id| voter(id).learner().leaving(Cause::Demoted).down().rising(),
     |id| voter(id).learner().unmanaged(),
 ];
 
-/// Calls `each` with every multiset of up to `most` of `kinds`.
+/// Calls `each` with every multiset of up to `most` of the `kinds`.
 fn multisets(kinds: usize, most: usize, each: &mut impl FnMut(&[usize])) {
     fn extend(kinds: usize, most: usize, chosen: &mut Vec<usize>, each: &mut impl FnMut(&[usize])) {
         each(chosen);
@@ -67,30 +55,30 @@ fn multisets(kinds: usize, most: usize, each: &mut impl FnMut(&[usize])) {
     extend(kinds, most, &mut Vec::new(), each);
 }
 
-/// Every cluster that this one may be an instant later by itself: each change that was decided on made or not.
-fn landings(picture: &Picture) -> Vec<Vec<Standing>> {
+/// Every cluster that this one may become on its own: each decided change made or not.
+fn landings(membership: &Membership) -> Vec<Vec<Vote>> {
     let mut may_be = vec![Vec::new()];
-    for seat in &picture.seats {
-        let Some(place) = &seat.listed else { continue };
-        let standing = Standing {
-            id: seat.id,
-            learner: place.learner,
-            healthy: place.healthy,
+    for member in &membership.members {
+        let Some(listing) = &member.listed else { continue };
+        let vote = Vote {
+            id: member.id,
+            learner: listing.learner,
+            healthy: listing.healthy,
         };
-        let mut fates = vec![Some(standing)];
-        let tie = seat.record.as_ref();
-        if tie.is_some_and(|tie| tie.removal.is_some()) {
+        let mut fates = vec![Some(vote)];
+        let record = member.record.as_ref();
+        if record.is_some_and(|record| record.removal.is_some()) {
             fates.push(None);
         }
-        if place.learner && tie.is_some_and(|tie| tie.promotion) {
-            fates.push(Some(Standing {
+        if listing.learner && record.is_some_and(|record| record.promotion) {
+            fates.push(Some(Vote {
                 learner: false,
-                ..standing
+                ..vote
             }));
         }
         may_be = may_be
             .into_iter()
-            .flat_map(|cluster: Vec<Standing>| {
+            .flat_map(|cluster: Vec<Vote>| {
                 fates
                     .iter()
                     .map(move |fate| cluster.iter().copied().chain(*fate).collect())
@@ -100,23 +88,23 @@ fn landings(picture: &Picture) -> Vec<Vec<Standing>> {
     may_be
 }
 
-/// The picture after a step, as if everybody answered as before.
-fn after(picture: &Picture, step: &Step) -> Picture {
-    let mut after = picture.clone();
-    let mut change = |id: MemberId, change: &dyn Fn(&mut Seat)| {
-        let seat = after.seats.iter_mut().find(|seat| seat.id == id);
-        change(seat.expect("a step is about a seat"));
+/// The membership after a step, with unchanged answers.
+fn after(membership: &Membership, step: &Step) -> Membership {
+    let mut after = membership.clone();
+    let mut change = |id: MemberId, change: &dyn Fn(&mut Member)| {
+        let member = after.members.iter_mut().find(|member| member.id == id);
+        change(member.expect("a step is about a member"));
     };
     match step {
-        Step::Forget(id) => after.seats.retain(|seat| seat.id != *id),
-        Step::DecideRemoval(id, cause) => change(*id, &|seat| {
-            seat.record.as_mut().unwrap().removal = Some(*cause);
+        Step::Forget(id) => after.members.retain(|member| member.id != *id),
+        Step::DecideRemoval(id, cause) => change(*id, &|member| {
+            member.record.as_mut().unwrap().removal = Some(*cause);
         }),
         Step::MoveLeadership { to, .. } => after.raft_leader = Some(*to),
-        Step::Remove { member, .. } => change(*member, &|seat| seat.listed = None),
-        Step::DecidePromotion(id) => change(*id, &|seat| seat.record.as_mut().unwrap().promotion = true),
+        Step::Remove { member, .. } => change(*member, &|member| member.listed = None),
+        Step::DecidePromotion(id) => change(*id, &|member| member.record.as_mut().unwrap().promotion = true),
         Step::Promote { member, .. } => {
-            change(*member, &|seat| seat.listed.as_mut().unwrap().learner = false)
+            change(*member, &|member| member.listed.as_mut().unwrap().learner = false)
         }
         Step::DecideAdd(_) => {
             let join = &mut after.joins[0].join;
@@ -125,17 +113,23 @@ fn after(picture: &Picture, step: &Step) -> Picture {
             join.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
             join.changed_at = Some(prost_types::Timestamp::default());
         }
-        Step::Add { .. } => after.seats.push(voter(9).learner().down().unmanaged()),
+        Step::Add { .. } => after.members.push(voter(9).learner().down().unmanaged()),
         Step::Record { member, .. } => {
-            change(*member, &|seat| seat.record = voter(9).record);
+            change(*member, &|member| member.record = voter(9).record);
             let join = &mut after.joins[0].join;
             join.progress = Progress::Learner.into();
             join.member_id = member.0;
         }
         Step::Readdress { member, .. } => {
-            let urls = picture.joins[0].join.request.as_ref().unwrap().peer_urls.clone();
-            change(*member, &|seat| {
-                seat.listed.as_mut().unwrap().peer_urls.clone_from(&urls)
+            let urls = membership.joins[0]
+                .join
+                .request
+                .as_ref()
+                .unwrap()
+                .peer_urls
+                .clone();
+            change(*member, &|member| {
+                member.listed.as_mut().unwrap().peer_urls.clone_from(&urls)
             });
         }
         Step::Note { progress, .. } => match progress {
@@ -155,26 +149,26 @@ fn after(picture: &Picture, step: &Step) -> Picture {
     after
 }
 
-fn removed(picture: &Picture, after: &Picture) -> Vec<MemberId> {
-    let listed = |picture: &Picture| -> Vec<MemberId> {
-        let seats = picture.seats.iter().filter(|seat| seat.listed.is_some());
-        seats.map(|seat| seat.id).collect()
+fn removed(membership: &Membership, after: &Membership) -> Vec<MemberId> {
+    let listed = |membership: &Membership| -> Vec<MemberId> {
+        let members = membership.members.iter().filter(|member| member.listed.is_some());
+        members.map(|member| member.id).collect()
     };
     let left = listed(after);
-    listed(picture)
+    listed(membership)
         .into_iter()
         .filter(|id| !left.contains(id))
         .collect()
 }
 
-/// Takes steps until there is none, and proves each.
-fn check(mut picture: Picture) {
-    let begun = picture.clone();
+/// Takes steps until there is none, and checks each.
+fn check(mut membership: Membership) {
+    let begun = membership.clone();
     for _ in 0..40 {
-        let planned = next(&picture);
+        let planned = next(&membership);
         let Some(step) = planned.step else { return };
-        let next = after(&picture, &step);
-        let told = || format!("{step}\nin {picture:#?}");
+        let next = after(&membership, &step);
+        let context = || format!("{step}\nin {membership:#?}");
         let changes_voters = match step {
             Step::Remove { .. } | Step::Promote { .. } => true,
             // From the intent on, the change may come.
@@ -182,8 +176,8 @@ fn check(mut picture: Picture) {
             _ => false,
         };
         if changes_voters {
-            // A removal is decided on, and made, only if the cluster without the member is healthy whatever else lands;
-            // while it is not made, the cluster is no worse than it was.
+            // A removal is decided and made only if the cluster without the member is healthy, whatever else is made. Until
+            // it is made, the cluster is no worse than before.
             let member = match step.subject() {
                 Subject::Member(id) => id,
                 Subject::Join(_) => unreachable!("joins change no voters"),
@@ -194,85 +188,92 @@ fn check(mut picture: Picture) {
             };
             for landed in landings(&next) {
                 let made = match change {
-                    Change::Remove(id) => landed.iter().all(|standing| standing.id != id),
-                    Change::Promote(id) => landed
-                        .iter()
-                        .any(|standing| standing.id == id && !standing.learner),
+                    Change::Remove(id) => landed.iter().all(|vote| vote.id != id),
+                    Change::Promote(id) => landed.iter().any(|vote| vote.id == id && !vote.learner),
                     Change::Readdress { .. } => unreachable!("an address is no vote"),
                 };
                 let quorum = Quorum::of(&landed);
-                assert!(!made || quorum.holds(), "{quorum}: {}", told());
+                assert!(!made || quorum.holds(), "{quorum}: {}", context());
             }
         }
         if let Step::Readdress { member, .. } = step
-            && picture.joins[0].dial == (Dial::Reached { listening: false })
+            && membership.joins[0].reachability == (Reachability::Reached { listening: false })
         {
-            // The others may not reach it any more.
+            // The others may no longer reach it.
             for mut landed in landings(&next) {
                 if Quorum::of(&landed).voters > 1 {
-                    let lost = landed.iter_mut().find(|standing| standing.id == member);
+                    let lost = landed.iter_mut().find(|vote| vote.id == member);
                     lost.unwrap().healthy = false;
                 }
                 let quorum = Quorum::of(&landed);
-                assert!(quorum.holds(), "{quorum}: {}", told());
+                assert!(quorum.holds(), "{quorum}: {}", context());
             }
         }
-        for id in removed(&picture, &next) {
-            let seat = picture.seat(id).unwrap();
-            let tie = seat
+        for id in removed(&membership, &next) {
+            let member = membership.member(id).unwrap();
+            let record = member
                 .record
                 .as_ref()
-                .unwrap_or_else(|| panic!("nobody's member goes: {}", told()));
-            assert!(tie.removal.is_some(), "no intent: {}", told());
-            assert_ne!(picture.raft_leader, Some(id), "the raft leader goes: {}", told());
+                .unwrap_or_else(|| panic!("an unmanaged member is removed: {}", context()));
+            assert!(record.removal.is_some(), "no intent: {}", context());
+            assert_ne!(
+                membership.raft_leader,
+                Some(id),
+                "the raft leader is removed: {}",
+                context()
+            );
         }
-        let learners = next.seats.iter().filter(|seat| seat.is_learner()).count();
-        let before = picture.seats.iter().filter(|seat| seat.is_learner()).count();
-        assert!(learners <= before.max(1), "two learners: {}", told());
-        picture = next;
+        let learners = next.members.iter().filter(|member| member.is_learner()).count();
+        let before = membership
+            .members
+            .iter()
+            .filter(|member| member.is_learner())
+            .count();
+        assert!(learners <= before.max(1), "two learners: {}", context());
+        membership = next;
     }
-    panic!("this never ends: {begun:#?}");
+    panic!("the steps never end: {begun:#?}");
 }
 
-/// A join of the first node, which wants to be reached elsewhere.
-fn moving(seats: &[Seat], listening: bool) -> Option<Asked> {
-    let tie = seats.first()?.record.as_ref()?;
-    let Whose::Node(known) = tie.owner else {
+/// A join of the first node at another address.
+fn moving(members: &[Member], listening: bool) -> Option<PendingJoin> {
+    let record = members.first()?.record.as_ref()?;
+    let Owner::Node(roles) = record.owner else {
         return None;
     };
-    let mut asked = asking();
-    asked.node.clone_from(&tie.node);
-    asked.join.request.as_mut()?.node_uid.clone_from(&tie.uid);
-    asked.known = Some(known);
-    asked.dial = Dial::Reached { listening };
-    Some(asked)
+    let mut pending = new_join();
+    pending.node.clone_from(&record.node);
+    pending.join.request.as_mut()?.node_uid.clone_from(&record.uid);
+    pending.roles = Some(roles);
+    pending.reachability = Reachability::Reached { listening };
+    Some(pending)
 }
 
-fn cluster(voters: &[usize], learner: Option<usize>) -> Vec<Seat> {
-    let seats = (1..).zip(voters).map(|(id, kind)| VOTERS[*kind](id));
-    seats.chain(learner.map(|kind| LEARNERS[kind](8))).collect()
+fn cluster(voters: &[usize], learner: Option<usize>) -> Vec<Member> {
+    let members = (1..).zip(voters).map(|(id, kind)| VOTERS[*kind](id));
+    members.chain(learner.map(|kind| LEARNERS[kind](8))).collect()
 }
 
 #[test]
 fn no_step_leads_to_a_cluster_without_a_healthy_quorum() {
     let mut clusters = 0_u64;
     multisets(VOTERS.len(), 7, &mut |voters| {
-        // With seven voters the learner is one that is about to vote, and the others are left to chance below.
+        // With seven voters, the learner is one that may vote soon; the random test below has the others.
         let learners = if voters.len() < 6 { LEARNERS.len() } else { 4 };
         for learner in std::iter::once(None).chain((0..learners).map(Some)) {
-            let mut picture = seen(cluster(voters, learner));
+            let mut membership = surveyed(cluster(voters, learner));
             clusters += 1;
-            picture.raft_leader = match clusters % 3 {
+            membership.raft_leader = match clusters % 3 {
                 0 => None,
                 1 => Some(MemberId(1)),
                 _ => Some(MemberId(voters.len() as u64)),
             };
             match clusters % 4 {
-                0 => picture.joins.push(asking()),
-                1 => picture.joins.extend(moving(&picture.seats, false)),
+                0 => membership.joins.push(new_join()),
+                1 => membership.joins.extend(moving(&membership.members, false)),
                 _ => {}
             }
-            check(picture);
+            check(membership);
         }
     });
     assert!(clusters > 90_000, "{clusters} clusters");
@@ -280,24 +281,24 @@ fn no_step_leads_to_a_cluster_without_a_healthy_quorum() {
 
 proptest! {
     #[test]
-    fn no_step_does_with_several_learners_and_pending_operations(
+    fn no_step_does_with_several_learners_and_changes_under_way(
         voters in proptest::collection::vec(0..VOTERS.len(), 0..=7),
         learners in proptest::collection::vec(0..LEARNERS.len(), 0..=3),
         leader in 0_u64..8,
         join in 0..4,
         complete in any::<bool>(),
     ) {
-        let mut seats = cluster(&voters, None);
-        seats.extend((20..).zip(&learners).map(|(id, kind)| LEARNERS[*kind](id)));
-        let mut picture = seen(seats);
-        picture.raft_leader = (leader > 0).then_some(MemberId(leader));
-        picture.complete = complete;
-        picture.joins.extend(match join {
-            0 => Some(asking()),
-            1 => moving(&picture.seats, true),
-            2 => moving(&picture.seats, false),
+        let mut members = cluster(&voters, None);
+        members.extend((20..).zip(&learners).map(|(id, kind)| LEARNERS[*kind](id)));
+        let mut membership = surveyed(members);
+        membership.raft_leader = (leader > 0).then_some(MemberId(leader));
+        membership.complete = complete;
+        membership.joins.extend(match join {
+            0 => Some(new_join()),
+            1 => moving(&membership.members, true),
+            2 => moving(&membership.members, false),
             _ => None,
         });
-        check(picture);
+        check(membership);
     }
 }

@@ -1,4 +1,4 @@
-//! Each guard of the plan by itself, where nothing else holds the step back.
+//! Each guard of the plan by itself, in a situation where no other guard blocks the step.
 
 use super::*;
 
@@ -6,17 +6,17 @@ const M1: MemberId = MemberId(1);
 const M2: MemberId = MemberId(2);
 const M3: MemberId = MemberId(3);
 
-fn rest(picture: &mut Picture, subject: Subject) {
+fn rest(membership: &mut Membership, subject: Subject) {
     let why = (Reason::EtcdUnavailable, "no answer".to_owned());
-    picture.resting.insert(subject, why);
+    membership.resting.insert(subject, why);
 }
 
-/// A join of this voter of [`voter`] at the peer URL of [`asking`].
-fn elsewhere(id: u64) -> Asked {
-    let mut asked = asking();
-    asked.node = format!("n{id}");
-    asked.join.request.as_mut().unwrap().node_uid = format!("u{id}");
-    asked
+/// A join of the node of this [`voter`], at the peer URL of [`new_join`].
+fn elsewhere(id: u64) -> PendingJoin {
+    let mut pending = new_join();
+    pending.node = format!("n{id}");
+    pending.join.request.as_mut().unwrap().node_uid = format!("u{id}");
+    pending
 }
 
 fn noted(step: Option<Step>) -> Option<(Progress, Option<Reason>)> {
@@ -27,58 +27,61 @@ fn noted(step: Option<Step>) -> Option<(Progress, Option<Reason>)> {
 }
 
 #[test]
-fn a_node_that_has_the_name_of_an_earlier_one_has_none_of_its_members() {
-    let mut picture = seen(vec![voter(1), voter(2).nodeless()]);
-    rest(&mut picture, Subject::Member(M2));
+fn a_node_has_none_of_the_members_of_an_earlier_node_with_its_name() {
+    let mut membership = surveyed(vec![voter(1), voter(2).nodeless()]);
+    rest(&mut membership, Subject::Member(M2));
     let mut later = elsewhere(2);
     later.join.request.as_mut().unwrap().node_uid = "of-another".to_owned();
-    picture.joins.push(later);
-    assert_eq!(step(&picture), Some(Step::DecideAdd("n2".to_owned())));
+    membership.joins.push(later);
+    assert_eq!(step(&membership), Some(Step::DecideAdd("n2".to_owned())));
 }
 
 #[test]
-fn a_member_that_is_in_the_list_no_more_is_no_member_of_its_node() {
-    let mut picture = seen(vec![voter(1), voter(2)]);
-    picture.seats[1].listed = None;
-    rest(&mut picture, Subject::Member(M2));
-    picture.joins.push(elsewhere(2));
-    assert_eq!(step(&picture), Some(Step::DecideAdd("n2".to_owned())));
-    // Nor does its node show that the nodes are there.
-    picture.joins.clear();
-    picture.seats.push(voter(3).nodeless());
-    picture.seats[0] = voter(1).unmanaged();
-    assert_eq!(reasons(&picture), [Reason::EtcdUnavailable, Reason::NodesMissing]);
+fn a_member_that_is_no_longer_listed_is_no_member_of_its_node() {
+    let mut membership = surveyed(vec![voter(1), voter(2)]);
+    membership.members[1] = voter(2).unlisted();
+    rest(&mut membership, Subject::Member(M2));
+    membership.joins.push(elsewhere(2));
+    assert_eq!(step(&membership), Some(Step::DecideAdd("n2".to_owned())));
+    // Nor does its node prove that the nodes exist.
+    membership.joins.clear();
+    membership.members.push(voter(3).nodeless());
+    membership.members[0] = voter(1).unmanaged();
+    assert_eq!(
+        reasons(&membership),
+        [Reason::EtcdUnavailable, Reason::NodesMissing]
+    );
 }
 
 #[test]
-fn a_node_that_cannot_be_read_shows_not_that_the_nodes_are_there_and_its_learner_does_not_vote() {
-    let unknown = |seat: Seat| seat.tie(|tie| tie.owner = Whose::Unknown);
-    let picture = seen(vec![unknown(voter(1)), voter(2).nodeless()]);
-    assert_eq!(reasons(&picture), [Reason::NodesMissing]);
-    let picture = seen(vec![voter(1), unknown(voter(2).learner())]);
-    assert_eq!(next(&picture).step, None);
-    assert!(next(&picture).blocked.is_empty());
+fn an_unreadable_node_does_not_prove_that_the_nodes_exist_and_its_learner_is_not_promoted() {
+    let unknown = |member: Member| member.owned_by(Owner::Unknown);
+    let membership = surveyed(vec![unknown(voter(1)), voter(2).nodeless()]);
+    assert_eq!(reasons(&membership), [Reason::NodesMissing]);
+    let membership = surveyed(vec![voter(1), unknown(voter(2).learner())]);
+    assert_eq!(next(&membership).step, None);
+    assert!(next(&membership).blocked.is_empty());
 }
 
 #[test]
-fn a_change_is_asked_of_a_healthy_voter_that_stays() {
-    let promoted = |seat: Seat| seat.learner().tie(|tie| tie.promotion = true);
-    let through = |picture: &Picture| match step(picture) {
+fn a_change_goes_through_a_healthy_voter_that_stays() {
+    let promoted = |member: Member| member.learner().rising();
+    let through = |membership: &Membership| match step(membership) {
         Some(Step::Promote { through, .. } | Step::Remove { through, .. }) => Some(through),
         other => panic!("{other:?}"),
     };
-    // The raft leader does not answer in time.
-    let slow = seen(vec![voter(1).down(), voter(2), voter(3), promoted(voter(4))]);
+    // The raft leader has not answered in time.
+    let slow = surveyed(vec![voter(1).down(), voter(2), voter(3), promoted(voter(4))]);
     assert_eq!(through(&slow), Some(M2));
-    let learner_first = Picture {
+    let learner_first = Membership {
         raft_leader: None,
-        ..seen(vec![promoted(voter(1)), voter(2)])
+        ..surveyed(vec![promoted(voter(1)), voter(2)])
     };
     assert_eq!(through(&learner_first), Some(M2));
-    let victim_first = Picture {
+    let victim_first = Membership {
         raft_leader: Some(M3),
-        ..seen(vec![
-            voter(1).decided(Cause::Demoted),
+        ..surveyed(vec![
+            voter(1).leaving(Cause::Demoted),
             voter(2),
             voter(3).down(),
             voter(4),
@@ -89,12 +92,12 @@ fn a_change_is_asked_of_a_healthy_voter_that_stays() {
 }
 
 #[test]
-fn leadership_goes_to_the_one_that_has_come_farthest_and_to_one_that_goes_only_for_want_of_another() {
-    let ahead = |seat: Seat| seat.place(|place| place.applied = 999);
-    let leaving = || ahead(voter(1).demoted().decided(Cause::Demoted));
-    let three = seen(vec![leaving(), ahead(voter(2)), voter(3)]);
+fn leadership_moves_to_the_voter_that_has_applied_the_most_and_to_a_leaving_one_only_for_lack_of_others() {
+    let next_survey = |member: Member| member.applied(999);
+    let leaving = || next_survey(voter(1).demoted().leaving(Cause::Demoted));
+    let three = surveyed(vec![leaving(), next_survey(voter(2)), voter(3)]);
     assert_eq!(step(&three), Some(Step::MoveLeadership { from: M1, to: M2 }));
-    let mut others_go = seen(vec![
+    let mut others_go = surveyed(vec![
         leaving(),
         voter(2).demoted(),
         voter(3).demoted(),
@@ -103,7 +106,7 @@ fn leadership_goes_to_the_one_that_has_come_farthest_and_to_one_that_goes_only_f
     ]);
     let to = MemberId(4);
     assert_eq!(step(&others_go), Some(Step::MoveLeadership { from: M1, to }));
-    // The one that stays may still answer.
+    // The voter that stays may still answer.
     others_go.complete = false;
     let plan = next(&others_go);
     assert_eq!(plan.blocked[0].reason, Reason::LeadershipNotMoved);
@@ -111,60 +114,60 @@ fn leadership_goes_to_the_one_that_has_come_farthest_and_to_one_that_goes_only_f
 }
 
 #[test]
-fn a_learner_is_removed_whoever_leads_also_as_the_last_manager_and_a_voter_is_not_for_never_having_started() {
-    let mut picture = seen(vec![voter(1), voter(2).learner().decided(Cause::NeverStarted)]);
-    picture.raft_leader = None;
-    assert!(matches!(step(&picture), Some(Step::Remove { member: M2, .. })));
-    let only = seen(vec![voter(1).unmanaged(), voter(2).learner().demoted()]);
+fn a_learner_is_removed_without_a_known_leader_and_as_the_last_manager_but_no_unstarted_voter_is() {
+    let mut membership = surveyed(vec![voter(1), voter(2).learner().leaving(Cause::NeverStarted)]);
+    membership.raft_leader = None;
+    assert!(matches!(step(&membership), Some(Step::Remove { member: M2, .. })));
+    let only = surveyed(vec![voter(1).unmanaged(), voter(2).learner().demoted()]);
     assert_eq!(step(&only), Some(Step::DecideRemoval(M2, Cause::Demoted)));
-    let unstarted = |seat: Seat| seat.down().place(|place| place.started = false);
+    let unstarted = |member: Member| member.unstarted();
     let late = Timestamp::from_second(9999).unwrap();
-    let voters = seen(vec![voter(1), voter(2), unstarted(voter(3))]);
+    let voters = surveyed(vec![voter(1), voter(2), unstarted(voter(3))]);
     assert_eq!(plan(&voters, late, &Limits::default()).step, None);
-    // Since when is not known: it has had its time.
-    let undated = unstarted(voter(2).learner()).tie(|tie| tie.joined_at = None);
-    let undated = step(&seen(vec![voter(1), undated]));
+    // It is unknown when it joined, so its time is over.
+    let undated = unstarted(voter(2).learner()).undated();
+    let undated = step(&surveyed(vec![voter(1), undated]));
     assert_eq!(undated, Some(Step::DecideRemoval(M2, Cause::NeverStarted)));
 }
 
 #[test]
-fn a_learner_is_no_manager_yet_and_one_that_is_to_go_is_not_let_vote() {
-    let beside = seen(vec![voter(1).demoted(), voter(2).learner().down()]);
+fn a_learner_does_not_count_as_a_manager_and_is_not_promoted_once_its_removal_is_decided() {
+    let beside = surveyed(vec![voter(1).demoted(), voter(2).learner().down()]);
     assert_eq!(reasons(&beside), [Reason::LearnerNotInSync, Reason::LastManager]);
-    // Its vote would help.
-    let going = voter(3).learner().decided(Cause::Replaced);
-    let picture = seen(vec![voter(1), voter(2).down(), going]);
-    assert_eq!(reasons(&picture), [Reason::QuorumRisk]);
+    // Although its vote would help.
+    let going = voter(3).learner().leaving(Cause::Replaced);
+    let membership = surveyed(vec![voter(1), voter(2).down(), going]);
+    assert_eq!(reasons(&membership), [Reason::QuorumRisk]);
 }
 
 #[test]
-fn only_a_learner_without_a_record_at_these_very_addresses_is_what_was_added() {
-    let mut picture = seen(vec![voter(1), voter(9).learner().down().unmanaged()]);
-    picture.joins.push(adding("n9"));
-    assert!(matches!(step(&picture), Some(Step::Record { .. })));
-    // Of another node.
-    picture.seats[1] = voter(9).learner().down();
-    picture.joins[0].node = "n8".to_owned();
+fn only_a_learner_without_a_record_at_exactly_these_addresses_is_taken_for_the_added_one() {
+    let mut membership = surveyed(vec![voter(1), voter(9).learner().down().unmanaged()]);
+    membership.joins.push(adding("n9"));
+    assert!(matches!(step(&membership), Some(Step::Record { .. })));
+    // The member of another node.
+    membership.members[1] = voter(9).learner().down();
+    membership.joins[0].node = "n8".to_owned();
     let why = Some((Progress::Refused, Some(Reason::PeerUrlTaken)));
-    assert_eq!(noted(step(&picture)), why);
-    // Somebody let it vote.
-    picture.seats[1] = voter(9).unmanaged();
-    assert_eq!(noted(step(&picture)), why);
-    // Elsewhere.
-    picture.seats[1] = voter(7).learner().down().unmanaged();
-    assert_eq!(reasons(&picture), [Reason::LearnerPending]);
+    assert_eq!(noted(step(&membership)), why);
+    // It was promoted by someone else.
+    membership.members[1] = voter(9).unmanaged();
+    assert_eq!(noted(step(&membership)), why);
+    // A member at another address.
+    membership.members[1] = voter(7).learner().down().unmanaged();
+    assert_eq!(reasons(&membership), [Reason::LearnerPending]);
 }
 
 #[test]
-fn a_join_ends_with_its_members_vote_and_not_while_that_is_a_learner_or_on_its_way_out() {
-    let of = |seat: Seat| {
-        let mut picture = seen(vec![voter(1), seat, voter(3)]);
-        let mut asked = elsewhere(2);
-        asked.join.progress = Progress::Learner.into();
-        asked.join.answers = "r1".to_owned();
-        asked.join.member_id = 2;
-        picture.joins.push(asked);
-        picture
+fn a_join_ends_once_its_member_votes_and_not_while_it_is_a_learner_or_leaving() {
+    let of = |member: Member| {
+        let mut membership = surveyed(vec![voter(1), member, voter(3)]);
+        let mut pending = elsewhere(2);
+        pending.join.progress = Progress::Learner.into();
+        pending.join.answers = "r1".to_owned();
+        pending.join.member_id = 2;
+        membership.joins.push(pending);
+        membership
     };
     assert_eq!(noted(step(&of(voter(2)))), Some((Progress::Voter, None)));
     assert_eq!(
@@ -175,94 +178,94 @@ fn a_join_ends_with_its_members_vote_and_not_while_that_is_a_learner_or_on_its_w
     assert_eq!(demoted, Some(Step::DecideRemoval(M2, Cause::Demoted)));
     let removed = Some((Progress::Removed, Some(Reason::Overtaken)));
     assert_eq!(noted(step(&of(voter(4)))), removed);
-    // What was asked for since is looked at first.
-    for seat in [voter(2), voter(2).learner().down()] {
-        let mut anew = of(seat);
-        anew.joins[0].join.answers = "of-an-earlier-request".to_owned();
-        let expected = match anew.seats[1].is_learner() {
-            true => matches!(step(&anew), Some(Step::DecideRemoval(M2, Cause::Replaced))),
-            false => matches!(step(&anew), Some(Step::Readdress { member: M2, .. })),
+    // A later request comes first.
+    for member in [voter(2), voter(2).learner().down()] {
+        let mut later = of(member);
+        later.joins[0].join.answers = "of-an-earlier-request".to_owned();
+        let expected = match later.members[1].is_learner() {
+            true => matches!(step(&later), Some(Step::DecideRemoval(M2, Cause::Replaced))),
+            false => matches!(step(&later), Some(Step::Readdress { member: M2, .. })),
         };
-        assert!(expected, "{:?}", step(&anew));
+        assert!(expected, "{:?}", step(&later));
     }
 }
 
 #[test]
-fn an_add_goes_on_where_its_address_went_silent_and_waits_where_its_node_is_no_manager_any_more() {
-    let mut picture = seen(vec![voter(1)]);
-    picture.joins.push(adding("n9"));
-    picture.joins[0].dial = Dial::Unreachable("no answer".to_owned());
-    assert!(matches!(step(&picture), Some(Step::Add { .. })));
-    picture.joins[0].known.as_mut().unwrap().observed = Role::Worker;
-    assert_eq!(reasons(&picture), [Reason::Pending]);
-    picture.joins[0] = adding("n9");
-    picture.joins[0].removed = true;
-    assert_eq!(reasons(&picture), [Reason::Pending]);
+fn a_decided_add_goes_on_although_its_address_is_unreachable_and_waits_if_its_node_is_no_longer_a_manager() {
+    let mut membership = surveyed(vec![voter(1)]);
+    membership.joins.push(adding("n9"));
+    membership.joins[0].reachability = Reachability::Unreachable("no answer".to_owned());
+    assert!(matches!(step(&membership), Some(Step::Add { .. })));
+    membership.joins[0].roles.as_mut().unwrap().observed = Role::Worker;
+    assert_eq!(reasons(&membership), [Reason::Pending]);
+    membership.joins[0] = adding("n9");
+    membership.joins[0].removed = true;
+    assert_eq!(reasons(&membership), [Reason::Pending]);
 }
 
 #[test]
-fn its_own_earlier_intent_and_ended_adds_of_others_are_no_reason_to_refuse_a_peer_url() {
+fn a_peer_url_is_not_refused_for_the_nodes_own_earlier_intent_or_for_ended_adds_of_others() {
     let later = Timestamp::from_second(31).unwrap();
-    let mut picture = seen(vec![voter(1)]);
-    picture.joins.push(adding("n9"));
-    let request = picture.joins[0].join.request.as_mut().unwrap();
+    let mut membership = surveyed(vec![voter(1)]);
+    membership.joins.push(adding("n9"));
+    let request = membership.joins[0].join.request.as_mut().unwrap();
     request.peer_urls.push("http://10.0.0.10:2380".to_owned());
-    let anew = Some(Step::DecideAdd("n9".to_owned()));
-    assert_eq!(plan(&picture, later, &Limits::default()).step, anew);
+    let decide = Some(Step::DecideAdd("n9".to_owned()));
+    assert_eq!(plan(&membership, later, &Limits::default()).step, decide);
     let mut other = adding("n8");
     other.join.progress = Progress::Waiting.into();
-    picture.joins = vec![other, asking()];
-    rest(&mut picture, Subject::Join("n8".to_owned()));
-    picture.complete = false;
-    assert_eq!(step(&picture), anew);
+    membership.joins = vec![other, new_join()];
+    rest(&mut membership, Subject::Join("n8".to_owned()));
+    membership.complete = false;
+    assert_eq!(step(&membership), decide);
 }
 
 #[test]
-fn nothing_is_added_to_a_cluster_without_a_healthy_quorum() {
-    let mut picture = seen(vec![voter(1), voter(2).down()]);
-    picture.joins.push(asking());
+fn no_learner_is_added_to_a_cluster_without_a_healthy_quorum() {
+    let mut membership = surveyed(vec![voter(1), voter(2).down()]);
+    membership.joins.push(new_join());
     assert_eq!(
-        noted(step(&picture)),
+        noted(step(&membership)),
         Some((Progress::Waiting, Some(Reason::QuorumRisk)))
     );
 }
 
 #[test]
-fn a_member_that_is_being_removed_gets_no_other_address_and_none_that_was_not_tried_counts_as_listening() {
-    let mut picture = seen(vec![
+fn a_member_being_removed_is_not_moved_and_an_untested_address_counts_as_without_a_listener() {
+    let mut membership = surveyed(vec![
         voter(1),
-        voter(2).decided(Cause::Demoted).down(),
+        voter(2).leaving(Cause::Demoted).down(),
         voter(3).down(),
     ]);
-    picture.joins.push(elsewhere(2));
-    picture.complete = false;
-    assert_eq!(reasons(&picture), [Reason::QuorumRisk, Reason::RemovalPending]);
-    let mut picture = seen(vec![voter(1), voter(2)]);
-    picture.joins.push(elsewhere(2));
-    picture.joins[0].join.request.as_mut().unwrap().no_dial = true;
-    picture.joins[0].dial = Dial::Reached { listening: true };
+    membership.joins.push(elsewhere(2));
+    membership.complete = false;
+    assert_eq!(reasons(&membership), [Reason::QuorumRisk, Reason::RemovalPending]);
+    let mut membership = surveyed(vec![voter(1), voter(2)]);
+    membership.joins.push(elsewhere(2));
+    membership.joins[0].join.request.as_mut().unwrap().no_dial = true;
+    membership.joins[0].reachability = Reachability::Reached { listening: true };
     assert_eq!(
-        noted(step(&picture)),
+        noted(step(&membership)),
         Some((Progress::Waiting, Some(Reason::QuorumRisk)))
     );
 }
 
 #[test]
-fn a_wait_is_told_once_and_again_where_anything_of_it_is_another() {
-    let mut picture = seen(vec![voter(1), voter(2).down()]);
-    picture.joins.push(asking());
+fn a_wait_is_noted_once_and_again_whenever_it_differs() {
+    let mut membership = surveyed(vec![voter(1), voter(2).down()]);
+    membership.joins.push(new_join());
     let Some(Step::Note {
         why: Some((reason, message)),
         ..
-    }) = step(&picture)
+    }) = step(&membership)
     else {
-        panic!("{:?}", step(&picture));
+        panic!("{:?}", step(&membership));
     };
-    let told = &mut picture.joins[0].join;
-    told.answers = "r1".to_owned();
-    told.progress = Progress::Waiting.into();
-    (told.reason, told.message) = (reason.to_string(), message);
-    assert_eq!(reasons(&picture), [Reason::QuorumRisk]);
+    let join = &mut membership.joins[0].join;
+    join.answers = "r1".to_owned();
+    join.progress = Progress::Waiting.into();
+    (join.reason, join.message) = (reason.to_string(), message);
+    assert_eq!(reasons(&membership), [Reason::QuorumRisk]);
     let changes: [fn(&mut Join); 5] = [
         |join| join.answers = "of-an-earlier-request".to_owned(),
         |join| join.progress = Progress::Refused.into(),
@@ -271,7 +274,7 @@ fn a_wait_is_told_once_and_again_where_anything_of_it_is_another() {
         |join| join.message.push('!'),
     ];
     for change in changes {
-        let mut other = picture.clone();
+        let mut other = membership.clone();
         change(&mut other.joins[0].join);
         let expected = Some((Progress::Waiting, Some(Reason::QuorumRisk)));
         assert_eq!(noted(step(&other)), expected, "{:?}", other.joins[0].join);

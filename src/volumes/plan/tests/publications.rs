@@ -13,7 +13,7 @@ fn a_volume_with_a_publication_is_never_deleted() {
         for id in ["", "csi-n1"] {
             let scene = Scene::of(marked(created(volume(Scope::SingleNode)))).with("n1", state, id);
             assert!(
-                !matches!(scene.step(), Some(Step::Delete | Step::Drop)),
+                !matches!(scene.step(), Some(Step::Delete | Step::DeleteRecord)),
                 "{state:?} {id:?}"
             );
         }
@@ -57,13 +57,8 @@ fn it_is_unpublished_from_the_stored_node_id_whatever_the_node_says_now() {
     for now in [None, Some(node("csi-now")), Some(node(""))] {
         scene.nodes.remove(&name("n2"));
         scene.nodes.extend(now.into_iter().map(|node| (name("n2"), node)));
-        assert_eq!(
-            scene.step(),
-            Some(Step::Unpublish {
-                node: name("n2"),
-                csi_node_id: "csi-then".to_owned()
-            })
-        );
+        let restart = scene.nodes.get(&name("n2")).map(|node| node.uid.as_str());
+        assert_eq!(scene.step(), unpublish("n2", "csi-then", restart));
     }
 }
 
@@ -84,13 +79,7 @@ fn a_node_without_a_node_id_is_waited_for_and_delays_no_other() {
         .with("n1", State::PendingPublish, "")
         .with("n2", State::PendingPublish, "");
     scene.nodes.insert(name("n1"), node(""));
-    assert_eq!(
-        scene.step(),
-        Some(Step::Publish {
-            node: name("n2"),
-            csi_node_id: "csi-n2".to_owned()
-        })
-    );
+    assert_eq!(scene.step(), publish("n2", "csi-n2"));
     assert_eq!(scene.reasons(), ["NodeIDMissing"]);
 }
 
@@ -156,16 +145,36 @@ fn a_publication_of_a_marked_volume_ends() {
 }
 
 #[test]
+fn a_publication_starts_over_only_on_a_node_in_service_and_of_a_volume_that_stays() {
+    for csi_node_id in ["", "csi-n1"] {
+        let ended = |restart| match csi_node_id {
+            "" => end("n1", restart),
+            id => unpublish("n1", id, restart),
+        };
+        let scene = |volume| Scene::of(volume).with("n1", State::PendingUnpublish, csi_node_id);
+        let there = created(volume(Scope::SingleNode));
+        assert_eq!(scene(there.clone()).step(), ended(Some("node-uid")));
+        assert_eq!(
+            scene(marked(there.clone())).step(),
+            ended(None),
+            "the volume is marked"
+        );
+        let mut without = scene(there);
+        without.nodes.get_mut(&name("n1")).unwrap().out_of_service = true;
+        assert_eq!(without.step(), ended(None), "the node is out of service");
+        let unreadable = &mut without.nodes.get_mut(&name("n1")).unwrap();
+        (unreadable.out_of_service, unreadable.uid) = (false, String::new());
+        assert_eq!(without.step(), ended(None), "the node's record cannot be read");
+        without.nodes.clear();
+        assert_eq!(without.step(), ended(None), "the node does not exist");
+    }
+}
+
+#[test]
 fn a_publication_that_was_published_under_an_id_is_repaired_under_that_id() {
     let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-then");
     scene.drift.lost = [name("n1")].into();
-    assert_eq!(
-        scene.step(),
-        Some(Step::Publish {
-            node: name("n1"),
-            csi_node_id: "csi-then".to_owned()
-        })
-    );
+    assert_eq!(scene.step(), publish("n1", "csi-then"));
     // Of a plugin that published nothing then, there is nothing to repair.
     let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "");
     scene.drift.lost = [name("n1")].into();
@@ -211,13 +220,7 @@ fn drift_is_mended_and_a_node_of_a_record_is_no_stray() {
         lost: [name("n1")].into(),
         strays: BTreeSet::new(),
     };
-    assert_eq!(
-        scene.step(),
-        Some(Step::Publish {
-            node: name("n1"),
-            csi_node_id: "csi-n1".to_owned()
-        })
-    );
+    assert_eq!(scene.step(), publish("n1", "csi-n1"));
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl World {
                         false
                     }
                     Some(_) => false,
-                    None => !single_node(volume) || publications.is_empty(),
+                    None => !is_single_node(volume) || publications.is_empty(),
                 };
                 let uid = nodes
                     .get(&node)
@@ -246,8 +246,8 @@ impl World {
                 let there = publications.get_mut(&node).unwrap();
                 *there = record::detached(there, again);
             }
-            Step::Forget { node } => self.end(&node),
-            Step::Drop => {
+            Step::EndPublication { node, restart } => self.end(&node, restart.as_deref()),
+            Step::DeleteRecord => {
                 assert!(publications.is_empty(), "dropped while published");
                 self.recorded = false;
             }
@@ -277,7 +277,7 @@ impl World {
             Step::Publish { node, csi_node_id } => {
                 assert!(!csi_node_id.is_empty(), "an empty node id");
                 assert!(!volume.is_marked());
-                let single = single_node(volume);
+                let single = is_single_node(volume);
                 let there = publications.get_mut(&node).unwrap();
                 if let Some(intended) = record::intend_publish(there, &csi_node_id) {
                     *there = intended;
@@ -293,14 +293,18 @@ impl World {
                 }
                 return tried;
             }
-            Step::Unpublish { node, csi_node_id } => {
+            Step::Unpublish {
+                node,
+                csi_node_id,
+                restart,
+            } => {
                 assert!(!csi_node_id.is_empty(), "an empty node id");
                 assert_eq!(csi_node_id, stored_node_id(&publications[&node]));
                 if happens {
                     self.attached.remove(&csi_node_id);
                 }
                 if heard {
-                    self.end(&node);
+                    self.end(&node, restart.as_deref());
                 }
                 return tried;
             }
@@ -324,12 +328,8 @@ impl World {
         true
     }
 
-    fn end(&mut self, node: &Name) {
-        let there = self.scene.nodes.get(node).filter(|node| !node.out_of_service);
-        let there = there.map(|node| node.uid.clone());
-        let marked = self.scene.volume.is_marked();
-        let publication = &self.scene.publications[node];
-        match record::ended(publication, there.as_deref(), marked) {
+    fn end(&mut self, node: &Name, restart: Option<&str>) {
+        match record::ended(&self.scene.publications[node], restart) {
             Some(anew) => self.scene.publications.insert(node.clone(), anew),
             None => self.scene.publications.remove(node),
         };

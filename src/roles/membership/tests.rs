@@ -1,12 +1,11 @@
-//! What a plan gets to see of the store, the list and the answers.
-
 use prost::Message;
 
 use super::*;
 use crate::etcd::KeyValue;
-use crate::etcd::members::{ListedMember, Status};
-use crate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, Promotion, RemovedNode};
-use crate::roles::index::Index;
+use crate::proto::join::Progress;
+use crate::proto::{
+    JoinRequest, Member as StoredMember, Metadata, Node, NodeSpec, NodeStatus, Promotion, RemovedNode,
+};
 use crate::store::{Keys, Update};
 
 const LEADING: MemberId = MemberId(1);
@@ -35,17 +34,17 @@ fn index(keys_and_values: Vec<KeyValue>) -> Index {
     index
 }
 
-fn record(id: u64, change: impl FnOnce(&mut Member)) -> KeyValue {
-    let mut member = Member {
+fn record(id: u64, change: impl FnOnce(&mut StoredMember)) -> KeyValue {
+    let mut member = StoredMember {
         node: format!("n{id}"),
         node_uid: format!("u{id}"),
-        ..Member::default()
+        ..StoredMember::default()
     };
     change(&mut member);
     kv(keys().member(MemberId(id)), member, 1)
 }
 
-fn removal(member: &mut Member) {
+fn removal(member: &mut StoredMember) {
     member.removal = Some(crate::proto::Removal {
         cause: Cause::Demoted.into(),
         ..crate::proto::Removal::default()
@@ -62,7 +61,7 @@ fn listed(id: u64) -> ListedMember {
     }
 }
 
-/// A healthy member that takes this one for the raft leader.
+/// The answer of a healthy member that follows this raft leader.
 fn follows(leader: MemberId) -> Answer {
     let status = Status {
         version: "3.4.23".to_owned(),
@@ -87,25 +86,25 @@ fn answers(of: &[(u64, MemberId)]) -> BTreeMap<MemberId, Answer> {
 }
 
 fn leader(index: &Index, list: &[ListedMember], of: &[(u64, MemberId)]) -> Option<MemberId> {
-    picture(index, list, &answers(of), true).raft_leader
+    membership(index, list, &answers(of), true).raft_leader
 }
 
 #[test]
-fn the_raft_leader_is_whom_a_majority_of_the_voters_that_stay_takes_for_it() {
+fn the_raft_leader_is_the_one_that_a_majority_of_the_voters_that_stay_follows() {
     let list = [listed(1), listed(2), listed(3)];
     let none = index(Vec::new());
     assert_eq!(leader(&none, &list, &[(1, LEADING)]), None, "one of three");
     assert_eq!(leader(&none, &list, &[(1, LEADING), (2, MemberId(2))]), None);
     let two = [(1, LEADING), (3, LEADING)];
     assert_eq!(leader(&none, &list, &two), Some(LEADING));
-    // Nothing is asked of one that is to go, and without it one of two is no majority, though two of three would be.
+    // A member whose removal is decided is not asked. Of the two others one is no majority, although two of three would be.
     let going = index(vec![record(3, removal)]);
     assert_eq!(leader(&going, &list, &two), None);
     assert_eq!(
         leader(&going, &list, &[(1, LEADING), (2, LEADING)]),
         Some(LEADING)
     );
-    // A learner has no say, whether it is there or not.
+    // A learner does not count, whether it has answered or not.
     let mut learner = listed(3);
     learner.learner = true;
     let list = [listed(1), listed(2), learner];
@@ -113,7 +112,7 @@ fn the_raft_leader_is_whom_a_majority_of_the_voters_that_stay_takes_for_it() {
 }
 
 #[test]
-fn a_seat_is_what_the_list_the_records_and_the_answers_say() {
+fn a_member_is_what_the_list_the_records_and_the_answers_say() {
     let node = Node {
         metadata: Some(Metadata {
             name: "n1".to_owned(),
@@ -138,36 +137,42 @@ fn a_seat_is_what_the_list_the_records_and_the_answers_say() {
     let mut unpublished = listed(3);
     unpublished.client_urls.clear();
     let list = [listed(1), unpublished, listed(4)];
-    let seen = picture(&index, &list, &answers(&[(1, LEADING)]), false);
-    let ids: Vec<_> = seen.seats.iter().map(|seat| seat.id.0).collect();
+    let seen = membership(&index, &list, &answers(&[(1, LEADING)]), false);
+    let ids: Vec<_> = seen.members.iter().map(|member| member.id.0).collect();
     assert_eq!(ids, [1, 2, 3, 4], "listed, recorded, or both");
     assert!(!seen.complete);
-    let seat = |id| seen.seat(MemberId(id)).unwrap();
-    let place = seat(1).listed.as_ref().unwrap();
-    assert_eq!((place.healthy, place.started, place.applied), (true, true, 7));
-    let tie = seat(1).record.as_ref().unwrap();
-    let known = Known {
+    let member = |id| seen.member(MemberId(id)).unwrap();
+    let listing = member(1).listed.as_ref().unwrap();
+    assert_eq!(
+        (listing.healthy, listing.started, listing.applied),
+        (true, true, 7)
+    );
+    let record = member(1).record.as_ref().unwrap();
+    let roles = NodeRoles {
         desired: Role::Manager,
         observed: Role::Worker,
-        node: Revision(5),
+        revision: Revision(5),
     };
     assert_eq!(
-        (tie.owner, tie.promotion, tie.removal),
-        (Whose::Node(known), true, None)
+        (record.owner, record.promotion, record.removal),
+        (Owner::Node(roles), true, None)
     );
-    let gone = seat(2).record.as_ref().unwrap();
+    let gone = member(2).record.as_ref().unwrap();
     assert_eq!(
         (gone.owner, gone.promotion, gone.removal),
-        (Whose::Gone, false, Some(Cause::Demoted))
+        (Owner::Gone, false, Some(Cause::Demoted))
     );
-    assert!(seat(2).listed.is_none() && seat(3).record.is_none());
-    let place = seat(3).listed.as_ref().unwrap();
-    assert!(!place.healthy && !place.started, "nobody can ask it anything yet");
-    assert_eq!(seat(4).record.as_ref().unwrap().owner, Whose::Unknown);
+    assert!(member(2).listed.is_none() && member(3).record.is_none());
+    let listing = member(3).listed.as_ref().unwrap();
+    assert!(
+        !listing.healthy && !listing.started,
+        "without client URLs it cannot be asked"
+    );
+    assert_eq!(member(4).record.as_ref().unwrap().owner, Owner::Unknown);
 }
 
 #[test]
-fn joins_that_are_not_ended_come_in_the_order_in_which_they_were_asked_for_and_those_begun_before_all() {
+fn pending_joins_come_in_the_order_of_their_requests_after_those_that_have_begun() {
     let join = |node: &str, progress: Progress, answers: &str, revision| {
         let join = Join {
             request: Some(JoinRequest {
@@ -189,11 +194,11 @@ fn joins_that_are_not_ended_come_in_the_order_in_which_they_were_asked_for_and_t
         join("again", Progress::Voter, "of-an-earlier-request", 5),
         kv(keys().removed("uid-of-second"), RemovedNode::default(), 6),
     ]);
-    let seen = picture(&index, &[], &BTreeMap::new(), true);
+    let seen = membership(&index, &[], &BTreeMap::new(), true);
     let joins: Vec<_> = seen
         .joins
         .iter()
-        .map(|asked| (&*asked.node, asked.removed))
+        .map(|pending| (&*pending.node, pending.removed))
         .collect();
     let expected = [
         ("begun", false),

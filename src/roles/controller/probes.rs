@@ -1,4 +1,5 @@
-//! Whether a peer URL can be reached: before its node is added, so that no learner is added that cannot be.
+//! Tests whether peer URLs can be reached, before their node is added: a member that the others cannot reach must not be
+//! added.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,15 +12,15 @@ use tokio::net::TcpStream;
 
 use crate::proto::Join;
 use crate::roles::index::Index;
-use crate::roles::plan::Dial;
+use crate::roles::membership::Reachability;
 
-/// What came of each request that was tried, by its id.
-pub struct Dials {
-    known: BTreeMap<String, Dial>,
-    under_way: FuturesUnordered<BoxFuture<'static, (String, Dial)>>,
+/// The outcome of each test, by the id of the request. A request is tested once a term.
+pub struct Probes {
+    known: BTreeMap<String, Reachability>,
+    under_way: FuturesUnordered<BoxFuture<'static, (String, Reachability)>>,
 }
 
-impl Dials {
+impl Probes {
     pub fn new() -> Self {
         Self {
             known: BTreeMap::new(),
@@ -27,14 +28,14 @@ impl Dials {
         }
     }
 
-    /// What came of this one's request.
-    pub fn of(&self, join: &Join) -> Dial {
+    /// The outcome for the request of this join.
+    pub fn of(&self, join: &Join) -> Reachability {
         let request = join.request.as_ref();
         let known = request.and_then(|request| self.known.get(&request.id));
-        known.cloned().unwrap_or(Dial::Pending)
+        known.cloned().unwrap_or(Reachability::Pending)
     }
 
-    /// Tries the peer URLs that these nodes ask for, unless that was begun before.
+    /// Begins to test the peer URLs that these nodes request, if that has not begun yet.
     pub fn begin(&mut self, nodes: &[String], index: &Index, limit: Duration) {
         for node in nodes {
             let (join, _) = index.join(node);
@@ -44,31 +45,30 @@ impl Dials {
             if self.known.contains_key(&request.id) {
                 continue;
             }
-            // Of requests that are gone nothing is kept.
+            // Outcomes of earlier requests are dropped.
             self.known.retain(|id, _| {
                 let mut requests = index.joins().filter_map(|(_, join, _)| join.request.as_ref());
                 requests.any(|request| request.id == *id)
             });
-            self.known.insert(request.id.clone(), Dial::Pending);
+            self.known.insert(request.id.clone(), Reachability::Pending);
             self.under_way.push(Box::pin(async move {
-                (request.id, dial(request.peer_urls, limit).await)
+                (request.id, probe(request.peer_urls, limit).await)
             }));
         }
     }
 
-    /// Resolves when something came of one; never while none is being tried. Safe to cancel.
+    /// Resolves when a test has ended; never while there is none. Safe to cancel.
     pub async fn next(&mut self) {
         match self.under_way.next().await {
-            Some((request, dial)) => _ = self.known.insert(request, dial),
+            Some((request, outcome)) => _ = self.known.insert(request, outcome),
             None => std::future::pending().await,
         }
     }
 }
 
-/// Tries all of them at once. A connection that is refused is one that was reached: etcd cannot start before it is
-/// added.
-async fn dial(urls: Vec<String>, limit: Duration) -> Dial {
-    let tried = urls.iter().map(|url| async move {
+/// Connects to all URLs at once. A refused connection counts as reached: etcd cannot start before it is added.
+async fn probe(urls: Vec<String>, limit: Duration) -> Reachability {
+    let connections = urls.iter().map(|url| async move {
         match tokio::time::timeout(limit, TcpStream::connect(address(url))).await {
             Ok(Ok(_)) => Ok(true),
             Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Ok(false),
@@ -78,11 +78,11 @@ async fn dial(urls: Vec<String>, limit: Duration) -> Dial {
             )),
         }
     });
-    match futures::future::try_join_all(tried).await {
-        Ok(listening) => Dial::Reached {
+    match futures::future::try_join_all(connections).await {
+        Ok(listening) => Reachability::Reached {
             listening: listening.into_iter().all(|listening| listening),
         },
-        Err(why) => Dial::Unreachable(why),
+        Err(why) => Reachability::Unreachable(why),
     }
 }
 

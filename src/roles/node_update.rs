@@ -1,7 +1,7 @@
-//! New values for stored ones. Pure.
+//! New values of stored nodes and their conditions. Pure.
 //!
-//! A role is written by appending it: protobuf merges a message that follows another, so that fields which only a newer
-//! release knows stay as they are. A condition cannot be taken away like that, so the value is encoded anew.
+//! A role is written by appending it: protobuf merges a message that follows another, so fields that only a newer release
+//! knows stay as they are. A condition cannot be removed that way; then the value is decoded and encoded again.
 
 use jiff::Timestamp;
 use prost::Message;
@@ -11,7 +11,7 @@ use crate::proto::condition::Status;
 use crate::proto::{Condition, Node, NodeStatus, Role};
 use crate::store::object::time;
 
-/// The node with another observed role, which is no longer blocked.
+/// The node with this observed role and without the condition [`ROLE_CHANGE_BLOCKED`].
 pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
     let mut value = match Node::decode(value) {
         Ok(mut node) if is_blocked(&node) => {
@@ -42,7 +42,7 @@ fn is_blocked(node: &Node) -> bool {
         .any(|condition| condition.r#type == ROLE_CHANGE_BLOCKED)
 }
 
-/// The node with this condition [`ROLE_CHANGE_BLOCKED`], or without one; `None` if the value cannot be read.
+/// The node with `condition` as its [`ROLE_CHANGE_BLOCKED`], or without one; `None` if the value cannot be read.
 pub fn with_blocked(value: &[u8], condition: Option<Condition>) -> Option<Vec<u8>> {
     let mut node = Node::decode(value).ok()?;
     let conditions = &mut node.status.get_or_insert_default().conditions;
@@ -50,13 +50,13 @@ pub fn with_blocked(value: &[u8], condition: Option<Condition>) -> Option<Vec<u8
     Some(node.encode_to_vec())
 }
 
-/// Puts a condition in the place of the one of its type, or takes that away.
+/// Replaces the condition of this type, or removes it.
 pub fn set_condition(conditions: &mut Vec<Condition>, kind: &str, condition: Option<Condition>) {
     conditions.retain(|other| other.r#type != kind);
     conditions.extend(condition);
 }
 
-/// A condition that says why something is blocked. Since when: as before, if it was blocked.
+/// A condition that says why something is blocked. It keeps the transition time of the condition `before`.
 pub fn blocked(
     kind: &str,
     before: Option<&Condition>,
@@ -81,7 +81,7 @@ mod tests {
     use crate::proto::Metadata;
 
     #[test]
-    fn a_new_role_keeps_what_this_release_does_not_know_and_takes_the_block_away() {
+    fn a_new_role_keeps_unknown_fields_and_removes_the_condition() {
         let node = Node {
             metadata: Some(Metadata {
                 name: "n1".to_owned(),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_holds_since_it_began_and_takes_no_other_condition_away() {
+    fn a_blocked_condition_keeps_its_transition_time_and_the_other_conditions() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let why = |message| (Reason::QuorumRisk, message);
         let first = blocked(ROLE_CHANGE_BLOCKED, None, why("two are down"), 3, at(10));

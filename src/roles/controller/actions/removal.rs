@@ -1,0 +1,137 @@
+//! The intent to remove a member, and the transaction that ends its removal.
+
+use prost::Message;
+
+use super::joins::set_progress;
+use super::{Context, Witness};
+use crate::etcd::members::ListedMember;
+use crate::etcd::{MemberId, Txn};
+use crate::proto::join::Progress;
+use crate::proto::removal::Cause;
+use crate::proto::{Join, Member, Removal, Role};
+use crate::roles::membership::Owner;
+use crate::roles::node_update;
+use crate::roles::plan::cause_words;
+use crate::roles::reason::Reason;
+use crate::store::Name;
+use crate::store::object::member::{is_ended, member_of};
+use crate::store::object::time;
+
+impl Context<'_> {
+    /// The voters that can confirm a removal: all others.
+    ///
+    /// A linearizable read through a voter leaves it with everything that was committed before. Once the removal is decided,
+    /// the reads behind the membership were requested no earlier than that, so they came after the member was added.
+    pub(super) fn witnesses(&self, id: MemberId) -> Vec<Witness> {
+        let record = self.index.record(id);
+        let decided = record.is_some_and(|(record, _)| record.member.removal.is_some());
+        let is_healthy = |voter: &ListedMember| {
+            let member = self.membership.member(voter.id);
+            let listing = member.and_then(|member| member.listed.as_ref());
+            listing.is_some_and(|listing| listing.healthy)
+        };
+        let voters = self
+            .list
+            .iter()
+            .filter(|member| !member.learner && member.id != id);
+        voters
+            .map(|voter| Witness {
+                voter: voter.clone(),
+                knew_member: decided && is_healthy(voter),
+            })
+            .collect()
+    }
+
+    /// The intent, in one transaction with the proof that the node is as the decision saw it.
+    pub(super) fn decide_removal(&self, id: MemberId, cause: Cause) -> Option<Txn> {
+        let txn = self.changed_record(id, |member| {
+            member.removal = Some(Removal {
+                cause: cause.into(),
+                decided_at: Some(time::to_proto(self.now)),
+                term: self.term.0,
+            });
+        })?;
+        let (record, _) = self.index.record(id)?;
+        let Ok(name) = record.member.node.parse::<Name>() else {
+            // No node can have this name.
+            return (cause == Cause::NodeGone).then_some(txn);
+        };
+        let revision = self.index.node_revision(name.as_str());
+        let txn = txn.when_unchanged(&self.keys.node(&name), revision);
+        if cause != Cause::NodeGone {
+            return Some(txn);
+        }
+        // The node of another member proves that the nodes exist.
+        let other = self.index.records().find_map(|(other, record, _)| {
+            let owner = self.index.owner(&record.member);
+            let exists = other != id && matches!(owner, Owner::Node(_));
+            exists.then(|| record.member.node.parse::<Name>().ok())?
+        })?;
+        Some(txn.when_present(&self.keys.node(&other)))
+    }
+
+    /// The end of a removed member: its record is deleted, its join ends, and its node becomes a worker if that is its
+    /// desired role. If the desired role has changed meanwhile, the observed role stays and the node may join again.
+    pub(super) fn forget(&self, id: MemberId) -> Option<Txn> {
+        let (record, revision) = self.index.record(id)?;
+        let member = &record.member;
+        let key = self.keys.member(id);
+        let txn = Txn::new().when_unchanged(&key, revision).delete(&key);
+        let Ok(name) = member.node.parse::<Name>() else {
+            return Some(txn);
+        };
+        let join_key = self.keys.join(&name);
+        let (join, join_revision) = self.index.join(name.as_str());
+        // Neither the node nor the join changes while another add for the node may be under way.
+        let txn = txn.when_unchanged(&join_key, join_revision);
+        if join.is_some_and(|join| join.progress() == Progress::Adding) {
+            return Some(txn);
+        }
+        let txn = self.make_worker(txn, id, member, &name);
+        Some(match join.and_then(|join| self.ended_join(join, id, member)) {
+            Some(join) => txn.put(&join_key, join.encode_to_vec()),
+            None => txn,
+        })
+    }
+
+    /// Adds the observed role of the node, where the node is a desired worker and this is its last member.
+    fn make_worker(&self, txn: Txn, id: MemberId, member: &Member, name: &Name) -> Txn {
+        let Owner::Node(roles) = self.index.owner(member) else {
+            return txn;
+        };
+        let mut records = self.index.records();
+        let has_other = records.any(|(other, record, _)| other != id && record.member.node == member.node);
+        if roles.desired != Role::Worker || roles.observed == Role::Worker || has_other {
+            return txn;
+        }
+        let Some(facts) = self
+            .index
+            .node(name.as_str())
+            .and_then(|entry| entry.value.as_ref())
+        else {
+            return txn;
+        };
+        let key = self.keys.node(name);
+        txn.when_unchanged(&key, roles.revision)
+            .put(&key, node_update::with_role(&facts.value, Role::Worker))
+    }
+
+    /// The join with its end, if it led to this member and has not ended.
+    fn ended_join(&self, join: &Join, id: MemberId, member: &Member) -> Option<Join> {
+        if member_of(join) != Some(id) || is_ended(join) {
+            return None;
+        }
+        let removal = member.removal.as_ref();
+        let cause = removal.map_or(Cause::Unspecified, Removal::cause);
+        let reason = match cause {
+            Cause::NeverStarted => Reason::NeverStarted,
+            _ => Reason::Overtaken,
+        };
+        let why = (reason, format!("member {id} was removed: {}", cause_words(cause)));
+        let mut ended = join.clone();
+        set_progress(&mut ended, Some(id), Progress::Removed, Some(&why), self.now);
+        // A later request is still to be answered.
+        ended.answers.clone_from(&join.answers);
+        Some(ended)
+    }
+}

@@ -1,0 +1,218 @@
+//! Executes an action: commits its transaction, or calls etcd. A change of etcd's members starts inside the window of the
+//! term, has a limit, and comes after its committed intent (INV-3).
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+
+use super::actions::{Action, NewMemberRecord, Witness};
+use crate::etcd::members::{ChangeError, ChangeFault, ListedMember};
+use crate::etcd::{Error, Etcd, Fence, FencedError, MemberId, Revision, Txn};
+use crate::failpoint;
+use crate::roles::reason::Reason;
+use crate::store::Store;
+
+/// The limit of a single change of the member list.
+pub const CHANGE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The revision of what an action wrote, if it wrote anything.
+pub type Outcome = Result<Option<Revision>, NotDone>;
+
+/// Why an action was not done, as far as is known.
+#[derive(Debug)]
+pub enum NotDone {
+    /// Something that the decision was made from has changed; nothing was written.
+    Stale,
+    /// The action failed, or its outcome is unknown. What follows is decided from new reads.
+    Failed(Reason, String),
+    /// The term is over.
+    LostLeadership,
+}
+
+/// Executes an action.
+///
+/// # Errors
+/// [`NotDone`]
+pub async fn execute(store: &Store, fence: &Fence, action: Action) -> Outcome {
+    let etcd = &store.etcd;
+    match action {
+        Action::Commit(txn) => commit(etcd, fence, txn).await,
+        Action::Forget {
+            member,
+            witnesses,
+            forget,
+        } => {
+            confirm_removed(etcd, fence, member, &witnesses, None).await?;
+            commit(etcd, fence, forget).await
+        }
+        Action::Remove {
+            victim,
+            through,
+            witnesses,
+            forget,
+        } => {
+            let confirmed = remove(etcd, fence, &victim, &through).await?;
+            confirm_removed(etcd, fence, victim.id, &witnesses, confirmed).await?;
+            failpoint::abort_at("roles.removal-confirmed");
+            commit(etcd, fence, forget).await
+        }
+        Action::MoveLeadership { from, to } => {
+            let moving = etcd.move_leadership(&from, to);
+            done(call(fence, "roles.lose-move", moving).await?)
+        }
+        Action::Promote { through, learner } => {
+            let promoting = etcd.promote_learner(&through, learner);
+            match call(fence, "roles.lose-promotion", promoting).await? {
+                // An earlier call has promoted it.
+                Err(error) if error.fault == ChangeFault::NotALearner => Ok(None),
+                answer => done(answer),
+            }
+        }
+        Action::Add { through, record } => add(etcd, fence, &through, *record).await,
+        Action::Readdress {
+            through,
+            member,
+            peer_urls,
+        } => {
+            let updating = etcd.update_peer_urls(&through, member, &peer_urls);
+            done(call(fence, "roles.lose-update", updating).await?)
+        }
+    }
+}
+
+async fn commit(etcd: &Etcd, fence: &Fence, txn: Txn) -> Outcome {
+    match etcd.fenced(fence, txn).await {
+        Ok(committed) => Ok(Some(committed.revision)),
+        Err(FencedError::Conflict) => Err(NotDone::Stale),
+        Err(FencedError::LostLeadership(_)) => Err(NotDone::LostLeadership),
+        Err(FencedError::Failed(error) | FencedError::Unknown(error)) => {
+            Err(NotDone::Failed(Reason::EtcdUnavailable, error.to_string()))
+        }
+    }
+}
+
+/// Makes a call that etcd cannot fence. `loses` is the failpoint that drops the reply.
+async fn call<T>(
+    fence: &Fence,
+    loses: &str,
+    calling: impl Future<Output = Result<T, ChangeError>>,
+) -> Result<Result<T, ChangeError>, NotDone> {
+    if !fence.window().is_open() {
+        return Err(NotDone::LostLeadership);
+    }
+    let answer = tokio::select! {
+        biased;
+        () = fence.window().closed() => return Err(NotDone::LostLeadership),
+        answer = calling => Some(answer).filter(|_| !failpoint::drop_reply_at(loses)),
+        () = tokio::time::sleep(CHANGE_LIMIT) => None,
+    };
+    answer.ok_or_else(|| {
+        let message = format!("no answer within {CHANGE_LIMIT:?}");
+        NotDone::Failed(Reason::EtcdUnavailable, message)
+    })
+}
+
+fn done<T>(answer: Result<T, ChangeError>) -> Outcome {
+    answer.map(|_| None).map_err(refused)
+}
+
+fn refused(error: ChangeError) -> NotDone {
+    let reason = match error.fault {
+        ChangeFault::LearnerNotReady => Reason::LearnerNotInSync,
+        ChangeFault::TooManyLearners => Reason::LearnerPending,
+        ChangeFault::NotLeader | ChangeFault::BadTransferee => Reason::LeadershipNotMoved,
+        ChangeFault::Unknown => Reason::EtcdUnavailable,
+        ChangeFault::PeerUrlExists => Reason::PeerUrlTaken,
+        ChangeFault::BadUrls => Reason::BadPeerUrl,
+        ChangeFault::QuorumAtRisk
+        | ChangeFault::NotALearner
+        | ChangeFault::MemberNotFound
+        | ChangeFault::Denied
+        | ChangeFault::Refused => Reason::EtcdRefused,
+    };
+    NotDone::Failed(reason, error.to_string())
+}
+
+async fn add(etcd: &Etcd, fence: &Fence, through: &ListedMember, record: NewMemberRecord) -> Outcome {
+    let adding = etcd.add_learner(through, record.peer_urls());
+    let added = call(fence, "roles.lose-add", adding).await?.map_err(refused)?;
+    failpoint::abort_at("roles.add-answered");
+    commit(etcd, fence, record.txn(added.id)).await
+}
+
+/// Removes the member. Returns the voter that has thereby confirmed it: one answers only once it has applied the change.
+async fn remove(
+    etcd: &Etcd,
+    fence: &Fence,
+    victim: &ListedMember,
+    through: &ListedMember,
+) -> Result<Option<MemberId>, NotDone> {
+    let answer = call(fence, "roles.lose-removal", etcd.remove_member(through, victim)).await;
+    failpoint::pause_at("roles.removal-answered").await;
+    match answer? {
+        Ok(()) => Ok(Some(through.id)),
+        // An earlier call has removed it.
+        Err(error) if error.fault == ChangeFault::MemberNotFound => Ok(None),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+/// Waits until the lists of a quorum of the voters that stay are without the member, each given by that very voter.
+/// `confirmed` is a voter that needs not be asked any more.
+async fn confirm_removed(
+    etcd: &Etcd,
+    fence: &Fence,
+    removed: MemberId,
+    witnesses: &[Witness],
+    confirmed: Option<MemberId>,
+) -> Result<(), NotDone> {
+    let needed = witnesses.len() / 2 + 1;
+    let (have, ask): (Vec<_>, Vec<_>) = witnesses
+        .iter()
+        .partition(|witness| Some(witness.voter.id) == confirmed);
+    let mut confirmations = have.len();
+    let mut last = String::new();
+    let mut answers: FuturesUnordered<_> = ask
+        .into_iter()
+        .map(|witness| is_without(etcd, witness, removed))
+        .collect();
+    while confirmations < needed {
+        let answer = tokio::select! {
+            biased;
+            () = fence.window().closed() => return Err(NotDone::LostLeadership),
+            answer = answers.next() => answer,
+        };
+        match answer {
+            Some((_, Ok(true))) => confirmations += 1,
+            Some((voter, Ok(false))) => last = format!("; {voter} still lists it"),
+            Some((voter, Err(error))) => last = format!("; {voter}: {error}"),
+            None => {
+                let message = format!(
+                    "{confirmations} of {needed} voters confirm that member {removed} is removed{last}"
+                );
+                return Err(NotDone::Failed(Reason::MemberListUnreadable, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the witness's list is without the member.
+///
+/// A list that a voter gives without asking the others may be old, and a list from before the member was added is without
+/// it as well. If the voter is known to have had the member, its own list is as good as a linearizable one: members apply
+/// changes in the order of the log and an id never comes back, so the voter has applied the removal. This saves the round
+/// trips of a read through raft, which waits until the follower learns what is committed.
+async fn is_without(etcd: &Etcd, witness: &Witness, removed: MemberId) -> (MemberId, Result<bool, Error>) {
+    let Witness { voter, knew_member } = witness;
+    let limit = etcd.config().request_timeout;
+    if *knew_member
+        && let Ok(list) = etcd.own_list_of(voter, limit).await
+        && list.member(removed).is_none()
+    {
+        return (voter.id, Ok(true));
+    }
+    let list = etcd.list_through(voter, limit).await;
+    (voter.id, list.map(|list| list.member(removed).is_none()))
+}

@@ -1,0 +1,161 @@
+//! When to survey the members again: after a failure or a wait, soon at first, then less and less often; and at once when
+//! something changes (INV-9).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::retry::{Backoff, Delays, Policy, sleep_until};
+use crate::roles::plan::{Blocked, Subject};
+use crate::roles::reason::Reason;
+
+/// For waits that are usually over in no time.
+const SOON: Duration = Duration::from_millis(20);
+
+/// For waits on a member, an operator or a timer of etcd.
+pub const LATER: Duration = Duration::from_millis(250);
+
+/// The longest rest after a refusal by etcd. etcd counts a member only 5 s after it connected; until then it refuses what
+/// it soon accepts.
+const REFUSED: Duration = Duration::from_secs(1);
+
+/// When to survey again, in one term.
+pub struct Schedule {
+    /// The longest time between two attempts.
+    most: Duration,
+    /// When the next survey is due; `None` while one is under way.
+    next: Option<Instant>,
+    failed: Backoff<Subject>,
+    /// Why each of the `failed` failed last.
+    failures: BTreeMap<Subject, (Reason, String)>,
+    /// What the last plan said is blocked.
+    waits: BTreeMap<Subject, Wait>,
+    unreadable: Delays,
+}
+
+#[derive(Clone, Copy)]
+struct Wait {
+    since: Instant,
+    /// It waits for a learner to start or to catch up. etcd reports neither, so the learner is asked.
+    for_learner: bool,
+}
+
+impl Wait {
+    fn next_survey(self, now: Instant, most: Duration) -> Duration {
+        let waited = now.saturating_duration_since(self.since);
+        match self.for_learner {
+            // A change is seen at most a tenth later than it happened.
+            true => (waited / 10).clamp(SOON.min(most), most),
+            false => (waited / 2).clamp(LATER.min(most), most),
+        }
+    }
+}
+
+impl Schedule {
+    pub fn new(most: Duration) -> Self {
+        Self {
+            most,
+            next: Some(Instant::now()),
+            failed: Backoff::default(),
+            failures: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            unreadable: Delays::new(LATER.min(most), most),
+        }
+    }
+
+    fn policy(&self, reason: Reason) -> Policy {
+        let first = match reason {
+            Reason::Pending | Reason::LearnerNotInSync => SOON,
+            _ => LATER,
+        };
+        let most = match reason {
+            Reason::EtcdRefused => self.most.min(REFUSED),
+            _ => self.most,
+        };
+        Policy::new(first.min(most), most)
+    }
+
+    /// A step failed. It rests, longer with every failure for the same reason.
+    pub fn failed(&mut self, subject: &Subject, reason: Reason, message: String) {
+        let before = self.failures.insert(subject.clone(), (reason, message));
+        if before.is_some_and(|(before, _)| before != reason) {
+            self.failed.succeeded(subject);
+        }
+        self.failed.failed(subject.clone(), self.policy(reason));
+    }
+
+    /// A step succeeded, so a next failure is a new one.
+    pub fn succeeded(&mut self, subject: &Subject) {
+        self.failed.succeeded(subject);
+        self.failures.remove(subject);
+        self.unreadable.reset();
+    }
+
+    /// Something changed: every step may be tried at once. A step that fails again rests longer than before.
+    pub fn wake(&mut self) {
+        self.failed.wake_all();
+        self.next = Some(Instant::now());
+    }
+
+    /// The steps that rest, and why they failed.
+    pub fn resting(&self) -> BTreeMap<Subject, (Reason, String)> {
+        let resting = self.failed.resting();
+        resting
+            .filter_map(|subject| Some((subject.clone(), self.failures.get(subject)?.clone())))
+            .collect()
+    }
+
+    /// Takes over what a plan with all answers says is blocked. Failures that it no longer mentions are forgotten.
+    pub fn settled(&mut self, blocked: &[Blocked]) {
+        self.unreadable.reset();
+        let before = std::mem::take(&mut self.waits);
+        for one in blocked {
+            let for_learner = matches!(one.reason, Reason::LearnerNotStarted | Reason::LearnerNotInSync);
+            let known = before.get(&one.subject).copied();
+            let wait = known.filter(|wait| wait.for_learner == for_learner);
+            let since = Instant::now();
+            let wait = wait.unwrap_or(Wait { since, for_learner });
+            self.waits.insert(one.subject.clone(), wait);
+        }
+        let failed = &mut self.failed;
+        let waits = &self.waits;
+        self.failures.retain(|subject, _| {
+            let kept = failed.is_resting(subject) || waits.contains_key(subject);
+            if !kept {
+                failed.succeeded(subject);
+            }
+            kept
+        });
+    }
+
+    /// How long the subject has been blocked.
+    pub fn waited(&self, subject: &Subject) -> Duration {
+        let wait = self.waits.get(subject);
+        wait.map_or(Duration::ZERO, |wait| wait.since.elapsed())
+    }
+
+    /// Schedules the next survey for what is blocked, and for `longest` from now at the latest. It comes earlier once a
+    /// rest is over.
+    pub fn survey_within(&mut self, longest: Duration) {
+        let now = Instant::now();
+        let waits = self.waits.values().map(|wait| wait.next_survey(now, self.most));
+        self.next = Some(now + waits.min().unwrap_or(longest).min(longest));
+    }
+
+    /// Schedules the next survey after the list could not be read.
+    pub fn list_unreadable(&mut self) {
+        self.next = Some(Instant::now() + self.unreadable.next_delay());
+    }
+
+    /// Whether a survey is due. If so, the caller begins it, and no other is scheduled.
+    pub fn take_due(&mut self) -> bool {
+        self.next.take_if(|next| *next <= Instant::now()).is_some()
+    }
+
+    /// Resolves when a rest is over or, while `idle`, when a survey is due. Safe to cancel.
+    pub async fn due(&mut self, idle: bool) {
+        tokio::select! {
+            _ = self.failed.next_due() => self.next = Some(Instant::now()),
+            () = sleep_until(self.next), if idle => {}
+        }
+    }
+}

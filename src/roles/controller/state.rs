@@ -1,0 +1,402 @@
+//! The state of one term, and what follows from each event in it.
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+use tracing::{debug, warn};
+
+use super::RoleController;
+use super::actions::{Context, failpoints};
+use super::conditions::conditions;
+use super::execute::{NotDone, Outcome, execute};
+use super::probes::Probes;
+use super::report::Reporter;
+use super::schedule::{LATER, Schedule};
+use super::survey::Survey;
+use super::upkeep::{self, Upkeep};
+use crate::causes;
+use crate::etcd::members::ListedMember;
+use crate::etcd::{Error, FencedError, MemberId, Revision};
+use crate::failpoint;
+use crate::retry::sleep_until;
+use crate::roles::index::Index;
+use crate::roles::membership::{Membership, membership};
+use crate::roles::plan::{Blocked, Plan, Step, plan};
+use crate::roles::reason::Reason;
+use crate::store::Update;
+use crate::store::writer::Writer;
+
+/// The term is over.
+pub struct TermOver;
+
+/// The state of one term.
+pub struct TermState<'c> {
+    controller: &'c RoleController,
+    index: Index,
+    phase: Phase,
+    /// The member list of the last survey.
+    list: Vec<ListedMember>,
+    /// Of the last own write about members. Nothing is decided until the index shows it.
+    written: Revision,
+    schedule: Schedule,
+    probes: Probes,
+    upkeep: Upkeep,
+    reporter: Reporter,
+    /// Superseded surveys, polled to completion so that no request for a status is pending when a member is removed.
+    superseded: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// Since when the store has not been read; `None` once that is reported.
+    unread_since: Option<Instant>,
+}
+
+/// Where membership stands.
+enum Phase {
+    /// Nothing is under way until the next survey is due.
+    Idle,
+    /// The members are asked. The plan is made again with each answer.
+    Surveying(Box<Survey>),
+    /// A step is taken.
+    Acting {
+        step: Step,
+        membership: Box<Membership>,
+        executing: BoxFuture<'static, Outcome>,
+        /// The survey that follows an intent, begun together with it.
+        next_survey: Option<Box<Survey>>,
+    },
+}
+
+/// What can happen, apart from news of the store.
+pub enum Event {
+    /// The survey has learned something, or its list cannot be read.
+    Surveyed(Result<(), Error>),
+    /// The step was executed.
+    Executed(Outcome),
+    /// Writes of the upkeep have ended.
+    Written(Vec<upkeep::Ended>),
+    /// A test of peer URLs has ended.
+    Probed,
+    /// Something is due: a survey, an expiry, a report, a superseded survey to drop.
+    Due,
+}
+
+impl Phase {
+    /// Safe to cancel.
+    async fn next(&mut self) -> Event {
+        match self {
+            Self::Idle => std::future::pending().await,
+            Self::Surveying(survey) => Event::Surveyed(survey.next().await),
+            Self::Acting {
+                executing,
+                next_survey,
+                ..
+            } => loop {
+                let surveyed = async {
+                    match next_survey {
+                        Some(survey) => survey.next().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let surveyed = tokio::select! {
+                    outcome = &mut *executing => return Event::Executed(outcome),
+                    surveyed = surveyed => surveyed,
+                };
+                if surveyed.is_err() {
+                    // Another survey begins once the step is taken.
+                    *next_survey = None;
+                }
+            },
+        }
+    }
+}
+
+impl<'c> TermState<'c> {
+    pub fn new(controller: &'c RoleController, writer: Writer) -> Self {
+        let RoleController {
+            store,
+            notices,
+            settings,
+            ..
+        } = controller;
+        Self {
+            controller,
+            index: Index::new(store.keys.clone()),
+            phase: Phase::Idle,
+            list: Vec::new(),
+            written: Revision::ABSENT,
+            schedule: Schedule::new(settings.retry),
+            probes: Probes::new(),
+            upkeep: Upkeep::new(writer),
+            reporter: Reporter::new(store.etcd.metrics().clone(), notices.clone()),
+            superseded: FuturesUnordered::new(),
+            unread_since: Some(Instant::now()),
+        }
+    }
+
+    /// Takes in news of the store.
+    pub fn take_in(&mut self, update: Update) {
+        if self.index.take_in(update) {
+            self.schedule.wake();
+        }
+    }
+
+    /// What happens next. Safe to cancel.
+    pub async fn next(&mut self) -> Event {
+        let timer = self.timer();
+        let idle = self.is_idle();
+        tokio::select! {
+            event = self.phase.next() => event,
+            ended = self.upkeep.next() => Event::Written(ended),
+            () = self.probes.next() => Event::Probed,
+            () = self.schedule.due(idle) => Event::Due,
+            Some(()) = self.superseded.next() => Event::Due,
+            () = sleep_until(timer) => Event::Due,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle) && self.index.is_complete()
+    }
+
+    fn timer(&self) -> Option<Instant> {
+        let RoleController { store, settings, .. } = self.controller;
+        if !self.index.is_complete() {
+            return self.unread_since.map(|since| since + settings.patience);
+        }
+        let expiry = self
+            .upkeep
+            .next_expiry(&self.index, &store.keys, Timestamp::now());
+        expiry.map(|left| Instant::now() + left)
+    }
+
+    /// Takes note of an event.
+    ///
+    /// # Errors
+    /// The term is over.
+    pub fn on_event(&mut self, event: Event) -> Result<(), TermOver> {
+        match event {
+            Event::Surveyed(Ok(())) | Event::Due => {}
+            Event::Surveyed(Err(error)) => {
+                warn!("etcd's member list cannot be read, so nothing is decided about members: {error}");
+                self.phase = Phase::Idle;
+                self.schedule.list_unreadable();
+            }
+            Event::Executed(outcome) => self.on_executed(outcome)?,
+            Event::Written(ended) => self.on_written(ended)?,
+            Event::Probed => self.schedule.wake(),
+        }
+        Ok(())
+    }
+
+    fn on_written(&self, ended: Vec<upkeep::Ended>) -> Result<(), TermOver> {
+        let mut made = Vec::new();
+        let mut leads = Ok(());
+        for one in ended {
+            match one.result {
+                Ok(_) => made.extend(one.transition),
+                Err(FencedError::LostLeadership(_)) => leads = Err(TermOver),
+                Err(error) => debug!("a write failed and will be repeated: {}", causes::chain(&error)),
+            }
+        }
+        self.reporter.roles_changed(&made);
+        leads
+    }
+
+    fn on_executed(&mut self, outcome: Outcome) -> Result<(), TermOver> {
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        let Phase::Acting {
+            step,
+            membership,
+            next_survey,
+            ..
+        } = phase
+        else {
+            return Ok(());
+        };
+        match outcome {
+            Ok(revision) => {
+                self.written = self.written.max(revision.unwrap_or_default());
+                self.schedule.succeeded(&step.subject());
+                self.reporter.step_taken(&step, &membership);
+                // What follows is decided from new answers. If the intent took long to be written, the answers that came
+                // meanwhile are too old: a member that gave one may have died since.
+                let fresh = self.controller.settings.member_timeout;
+                match next_survey.filter(|survey| survey.age() < fresh) {
+                    Some(survey) => self.phase = Phase::Surveying(survey),
+                    None => self.survey(),
+                }
+            }
+            Err(NotDone::Stale) => {
+                debug!("refused, because something changed: {step}");
+                self.not_taken(&step, "something changed meanwhile".to_owned());
+            }
+            Err(NotDone::Failed(reason, message)) => {
+                self.reporter.step_failed(&step, reason, &message);
+                self.schedule.failed(&step.subject(), reason, message);
+                // At once: the step may have been done all the same, and other steps may be possible.
+                self.survey();
+            }
+            Err(NotDone::LostLeadership) => return Err(TermOver),
+        }
+        Ok(())
+    }
+
+    /// The step was not taken. It is decided again in an instant, and later if that happens again and again.
+    fn not_taken(&mut self, step: &Step, message: String) {
+        self.schedule.failed(&step.subject(), Reason::Pending, message);
+        self.schedule.survey_within(self.controller.settings.resync);
+        self.phase = Phase::Idle;
+    }
+
+    /// Begins everything that can be begun.
+    pub fn advance(&mut self) {
+        if !self.index.is_complete() {
+            return self.report_unread();
+        }
+        let keys = &self.controller.store.keys;
+        self.unread_since = None;
+        self.upkeep.seen(self.index.revision());
+        self.upkeep.begin_transitions(&self.index, keys);
+        let expired = upkeep::expired_nodes(&self.index, keys, Timestamp::now());
+        self.upkeep.begin_all(expired);
+        if self.is_idle() && self.schedule.take_due() {
+            self.survey();
+        }
+        self.decide();
+    }
+
+    fn report_unread(&mut self) {
+        let RoleController { store, settings, .. } = self.controller;
+        let overdue = |since: &mut Instant| since.elapsed() >= settings.patience;
+        if self.unread_since.take_if(overdue).is_some() {
+            self.reporter.unread(store.keys.prefix());
+        }
+    }
+
+    fn survey(&mut self) {
+        let store = &self.controller.store;
+        // Behind a proxy or a port forward, the members' own addresses may lead nowhere: they are not used needlessly.
+        let managed = self.index.records().next().is_some() || self.index.joins().next().is_some();
+        self.phase = match managed || store.etcd.config().sync_endpoints {
+            true => Phase::Surveying(self.begin_survey(None)),
+            false => Phase::Idle,
+        };
+    }
+
+    /// Asks every member but those whose removal is decided, and `except`.
+    fn begin_survey(&self, except: Option<MemberId>) -> Box<Survey> {
+        let RoleController { store, settings, .. } = self.controller;
+        let leaving = self.index.records();
+        let leaving = leaving.filter(|(_, record, _)| record.member.removal.is_some());
+        let not_asked = leaving.map(|(id, ..)| id).chain(except).collect();
+        Box::new(Survey::begin(
+            &store.etcd,
+            settings.member_timeout,
+            &self.list,
+            not_asked,
+        ))
+    }
+
+    /// Plans from the answers so far, and takes the step that they allow, if any.
+    fn decide(&mut self) {
+        let Phase::Surveying(survey) = &self.phase else {
+            return;
+        };
+        let Some(list) = survey.list() else { return };
+        // Until the index shows the last write, it would be decided once more.
+        if self.index.revision() < self.written {
+            return;
+        }
+        self.list = list.to_vec();
+        let mut membership = membership(&self.index, &self.list, &survey.answers(), survey.is_complete());
+        membership.resting = self.schedule.resting();
+        for pending in &mut membership.joins {
+            pending.reachability = self.probes.of(&pending.join);
+        }
+        let now = Timestamp::now();
+        let settings = &self.controller.settings;
+        let next = plan(&membership, now, &settings.limits);
+        self.probes.begin(&next.probe, &self.index, settings.dial_timeout);
+        match next.step {
+            Some(step) => self.take(step, membership, now),
+            None if membership.complete => self.settle(&membership, &next, now),
+            None => {}
+        }
+    }
+
+    fn take(&mut self, step: Step, membership: Membership, now: Timestamp) {
+        let RoleController { store, fence, .. } = self.controller;
+        let context = Context {
+            index: &self.index,
+            membership: &membership,
+            list: &self.list,
+            keys: &store.keys,
+            term: fence.term(),
+            now,
+        };
+        let Some(action) = context.to_action(&step) else {
+            return self.not_taken(&step, "it is no longer possible".to_owned());
+        };
+        debug!("{step}");
+        // The call that follows an intent is decided from answers that were requested no earlier than the intent.
+        let next_survey = match &step {
+            Step::DecideRemoval(id, _) => Some(self.begin_survey(Some(*id))),
+            Step::DecidePromotion(_) | Step::DecideAdd(_) => Some(self.begin_survey(None)),
+            _ => None,
+        };
+        let (before, after) = failpoints(&step);
+        let (store, fence) = (store.clone(), fence.clone());
+        let executing = async move {
+            failpoint::pause_at(before).await;
+            let outcome = execute(&store, &fence, action).await;
+            failpoint::abort_at(after);
+            outcome
+        };
+        let acting = Phase::Acting {
+            step,
+            membership: Box::new(membership),
+            executing: Box::pin(executing),
+            next_survey,
+        };
+        if let Phase::Surveying(survey) = std::mem::replace(&mut self.phase, acting) {
+            self.superseded.push(Box::pin(survey.drain()));
+        }
+    }
+
+    /// Nothing can be done now: reports why, and schedules the next survey.
+    fn settle(&mut self, membership: &Membership, plan: &Plan, now: Timestamp) {
+        let RoleController { store, settings, .. } = self.controller;
+        self.phase = Phase::Idle;
+        self.schedule.settled(&plan.blocked);
+        self.reporter.observe(&self.index, membership, &plan.blocked);
+        let lasting: Vec<Blocked> = plan
+            .blocked
+            .iter()
+            .filter(|blocked| self.schedule.waited(&blocked.subject) >= self.patience(blocked.reason))
+            .cloned()
+            .collect();
+        self.reporter.blocked(&lasting);
+        let keys = &store.keys;
+        let conditions = conditions(&self.index, keys, membership, &lasting, now);
+        let ended_joins = upkeep::ended_joins(&self.index, keys, now, settings.keep_joins);
+        // What cannot be written now is written after a later survey, but not much later.
+        let longest = match self.upkeep.begin_all(conditions.into_iter().chain(ended_joins)) {
+            true => settings.resync,
+            false => settings.resync.min(LATER),
+        };
+        self.schedule.survey_within(longest);
+    }
+
+    /// How long something may be blocked for this reason before that is reported.
+    fn patience(&self, reason: Reason) -> Duration {
+        match reason {
+            Reason::Pending => Duration::MAX,
+            // A learner takes its time, and etcd refuses for 5 s what it accepts then.
+            Reason::LearnerNotStarted | Reason::LearnerNotInSync | Reason::EtcdRefused => {
+                self.controller.settings.patience
+            }
+            _ => Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A survey of etcd's members: the list, and the health of each member as it comes in.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+
+use crate::etcd::members::{ListedMember, MemberList};
+use crate::etcd::{Error, Etcd, MemberId};
+use crate::roles::membership::Answer;
+
+/// One survey. Members of the last list are asked at once, while the new list is read: their answers count if the new
+/// list has them unchanged.
+pub struct Survey {
+    etcd: Etcd,
+    limit: Duration,
+    /// When the questions were sent: no answer is older.
+    begun: Instant,
+    /// Members whose removal is decided. A request for their status could make them panic.
+    not_asked: Vec<MemberId>,
+    list: Option<Vec<ListedMember>>,
+    asked: Vec<ListedMember>,
+    answers: Vec<(ListedMember, Answer)>,
+    under_way: FuturesUnordered<BoxFuture<'static, Reply>>,
+    complete: bool,
+}
+
+enum Reply {
+    List(Result<MemberList, Error>),
+    Answer(Box<ListedMember>, Answer),
+}
+
+/// How long a single voter may take to give the list before all endpoints are asked for it.
+const HEAD_START: Duration = Duration::from_millis(50);
+
+/// Reads the list through a voter of the last survey, over the open connection to it, or from whichever endpoint answers
+/// if that takes too long.
+async fn list(etcd: &Etcd, voter: Option<ListedMember>, limit: Duration) -> Result<MemberList, Error> {
+    let Some(voter) = voter else {
+        return etcd.list_members().await;
+    };
+    match tokio::time::timeout(HEAD_START, etcd.list_through(&voter, limit)).await {
+        Ok(Ok(list)) => Ok(list),
+        _ => etcd.list_members().await,
+    }
+}
+
+impl Survey {
+    /// Sends the questions: `limit` is for each answer, `last` is the list of the last survey.
+    pub fn begin(etcd: &Etcd, limit: Duration, last: &[ListedMember], not_asked: Vec<MemberId>) -> Self {
+        let mut survey = Self {
+            etcd: etcd.clone(),
+            limit,
+            begun: Instant::now(),
+            not_asked,
+            list: None,
+            asked: Vec::new(),
+            answers: Vec::new(),
+            under_way: FuturesUnordered::new(),
+            complete: false,
+        };
+        let etcd = etcd.clone();
+        let voter = last
+            .iter()
+            .find(|member| !member.learner && !survey.not_asked.contains(&member.id));
+        let voter = voter.cloned();
+        survey.under_way.push(Box::pin(
+            async move { Reply::List(list(&etcd, voter, limit).await) },
+        ));
+        for member in last {
+            survey.ask(member.clone());
+        }
+        survey
+    }
+
+    fn ask(&mut self, member: ListedMember) {
+        self.asked.push(member.clone());
+        if self.not_asked.contains(&member.id) || member.client_urls.is_empty() {
+            self.answers.push((member, Answer::default()));
+            return;
+        }
+        let (etcd, limit) = (self.etcd.clone(), self.limit);
+        self.under_way.push(Box::pin(async move {
+            let reports = etcd.survey(std::slice::from_ref(&member), limit).await;
+            let answer = reports.into_iter().next().map(|report| Answer {
+                healthy: report.is_healthy(),
+                status: report.status.ok(),
+            });
+            Reply::Answer(Box::new(member), answer.unwrap_or_default())
+        }));
+    }
+
+    /// Resolves when the list or an answer has come in, or once all of them have; never after that. Safe to cancel.
+    ///
+    /// # Errors
+    /// The list cannot be read.
+    pub async fn next(&mut self) -> Result<(), Error> {
+        if self.complete {
+            return std::future::pending().await;
+        }
+        match self.under_way.next().await {
+            None => self.complete = true,
+            Some(Reply::List(list)) => {
+                let members = list?.members;
+                for member in &members {
+                    if !self.asked.contains(member) {
+                        self.ask(member.clone());
+                    }
+                }
+                self.list = Some(members);
+            }
+            Some(Reply::Answer(member, answer)) => self.answers.push((*member, answer)),
+        }
+        Ok(())
+    }
+
+    /// Waits for the answers that are still missing, and ignores them. A member is not removed before it has answered a
+    /// request for its status.
+    pub async fn drain(mut self) {
+        while self.under_way.next().await.is_some() {}
+    }
+
+    /// The list, once it has been read.
+    pub fn list(&self) -> Option<&[ListedMember]> {
+        self.list.as_deref()
+    }
+
+    /// Whether every member has answered or had its time to answer.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// How old the answers may be.
+    pub fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// The answers so far, of members that the list has unchanged.
+    pub fn answers(&self) -> BTreeMap<MemberId, Answer> {
+        let list = self.list.as_deref().unwrap_or_default();
+        still_true(&self.answers, list)
+    }
+}
+
+/// An answer counts if the list has the member as it was when it was asked: a learner proves less than a voter, and
+/// another address may lead to another member.
+fn still_true(answers: &[(ListedMember, Answer)], list: &[ListedMember]) -> BTreeMap<MemberId, Answer> {
+    let current = answers.iter().filter(|(member, _)| list.contains(member));
+    current
+        .map(|(member, answer)| (member.id, answer.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_given_as_a_learner_or_at_another_address_does_not_count_for_a_voter() {
+        let member = |id, learner| ListedMember {
+            id: MemberId(id),
+            name: "m".to_owned(),
+            peer_urls: Vec::new(),
+            client_urls: vec!["http://10.0.0.1:2379".to_owned()],
+            learner,
+        };
+        let asked = [
+            member(1, false),
+            member(2, true),
+            member(3, false),
+            member(4, false),
+        ];
+        let answers = asked.map(|member| {
+            let answer = Answer {
+                healthy: true,
+                status: None,
+            };
+            (member, answer)
+        });
+        let moved = ListedMember {
+            client_urls: vec!["http://10.0.0.2:2379".to_owned()],
+            ..member(3, false)
+        };
+        let list = [member(1, false), member(2, false), moved];
+        let counted: Vec<MemberId> = still_true(&answers, &list).into_keys().collect();
+        assert_eq!(counted, [MemberId(1)]);
+    }
+}

@@ -1,0 +1,291 @@
+use tokio::time::Instant;
+
+use super::*;
+use crate::etcd::KeyValue;
+use crate::volumes::operation::QUICK;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn data() -> Name {
+    name("data")
+}
+
+fn node(text: &str) -> Target {
+    Target::Node(name(text))
+}
+
+fn failure(retry: Option<Policy>) -> Failure {
+    Failure {
+        why: Blocked {
+            reason: "Internal".to_owned(),
+            message: "no".to_owned(),
+        },
+        retry,
+        is_quiet: false,
+    }
+}
+
+/// Ends the pass, and returns the rest after it in milliseconds without its jitter; `None` for no rest.
+fn rest_after_pass(unsettled: &mut Unsettled) -> Option<u64> {
+    unsettled.end_pass(&data());
+    let until = unsettled.backoff.due_at()?;
+    let rest = until.saturating_duration_since(Instant::now());
+    // Each rest is up to a quarter longer than one of these, and some time has passed since it began.
+    let bases = (0..12).map(|doublings| 200 << doublings);
+    let base = bases
+        .into_iter()
+        .find(|base| (base * 3 / 4..base * 5 / 4 + 1).contains(&u64::try_from(rest.as_millis()).unwrap()));
+    Some(base.unwrap_or_else(|| panic!("{rest:?} is no rest of the policies")))
+}
+
+/// Ends the rest, as if the volume were due.
+fn begin_pass(unsettled: &mut Unsettled) {
+    unsettled.backoff.wake(&data());
+    unsettled.state(&data()).begin_pass();
+}
+
+fn fail(unsettled: &mut Unsettled, target: Target, retry: Option<Policy>) -> bool {
+    unsettled.fail(&data(), target, failure(retry))
+}
+
+/// The rest after a pass in which these fail.
+fn rest_after(unsettled: &mut Unsettled, failed: &[Target]) -> Option<u64> {
+    begin_pass(unsettled);
+    for target in failed {
+        fail(unsettled, target.clone(), Some(QUICK));
+    }
+    rest_after_pass(unsettled)
+}
+
+fn resting(unsettled: &Unsettled) -> BTreeSet<Target> {
+    unsettled
+        .get(&data())
+        .map(RetryState::resting)
+        .unwrap_or_default()
+}
+
+fn snapshot(own: bool, revision: i64) -> RecordSnapshot {
+    let kv = KeyValue {
+        key: b"k".to_vec(),
+        value: Vec::new(),
+        create_revision: Revision(1),
+        mod_revision: Revision(revision),
+        lease: None,
+    };
+    RecordSnapshot {
+        key: b"k".to_vec(),
+        now: Ok(kv),
+        own,
+    }
+}
+
+#[test]
+fn rests_grow_from_pass_to_pass_until_someone_changes_something() {
+    let mut unsettled = Unsettled::default();
+    let rests: Vec<_> = (0..3)
+        .map(|_| rest_after(&mut unsettled, &[Target::Volume]))
+        .collect();
+    assert_eq!(rests, [Some(200), Some(400), Some(800)]);
+    assert!(unsettled.wake(&data(), Some(Revision(7))));
+    assert_eq!(unsettled.backoff.due_at(), None, "it does not rest");
+    assert_eq!(rest_after(&mut unsettled, &[Target::Volume]), Some(200));
+}
+
+#[test]
+fn the_first_failure_after_a_success_rests_shortest() {
+    let mut unsettled = Unsettled::default();
+    rest_after(&mut unsettled, &[Target::Volume]);
+    rest_after(&mut unsettled, &[Target::Volume]);
+    begin_pass(&mut unsettled);
+    // The volume is created at last; then its first publication fails.
+    unsettled.succeed(&data(), &Target::Volume);
+    fail(&mut unsettled, node("n1"), Some(QUICK));
+    assert_eq!(rest_after_pass(&mut unsettled), Some(200));
+}
+
+#[test]
+fn the_success_of_one_node_does_not_make_the_failure_of_another_hot() {
+    let mut unsettled = Unsettled::default();
+    rest_after(&mut unsettled, &[node("n1"), node("n2")]);
+    begin_pass(&mut unsettled);
+    unsettled.succeed(&data(), &node("n2"));
+    fail(&mut unsettled, node("n1"), Some(QUICK));
+    assert_eq!(rest_after_pass(&mut unsettled), Some(400));
+    // Nor where the one failed before the other succeeded.
+    begin_pass(&mut unsettled);
+    fail(&mut unsettled, node("n1"), Some(QUICK));
+    unsettled.succeed(&data(), &node("n3"));
+    assert_eq!(rest_after_pass(&mut unsettled), Some(800));
+}
+
+#[test]
+fn a_final_failure_is_held_from_pass_to_pass_and_counts_for_no_rest() {
+    let mut unsettled = Unsettled::default();
+    fail(&mut unsettled, node("n1"), None);
+    assert_eq!(rest_after_pass(&mut unsettled), None);
+    let rest = rest_after(&mut unsettled, &[node("n2")]);
+    assert_eq!(rest, Some(200), "the final failure does not count");
+    begin_pass(&mut unsettled);
+    assert_eq!(resting(&unsettled), [node("n1")].into());
+    assert!(unsettled.state(&data()).blocked(&node("n1")).is_some());
+    unsettled.succeed(&data(), &node("n2"));
+    assert_eq!(rest_after_pass(&mut unsettled), None);
+    assert!(unsettled.get(&data()).is_some(), "it is held, not settled");
+    assert_eq!(rest_after(&mut unsettled, &[node("n2")]), Some(200));
+    unsettled.wake(&data(), None);
+    assert!(resting(&unsettled).is_empty());
+    unsettled.end_pass(&data());
+    assert!(unsettled.get(&data()).is_none(), "it is settled");
+}
+
+/// INV-9: a plugin that drops its connection with every call comes back each time.
+#[test]
+fn a_plugin_that_reconnects_ends_no_rest_and_what_it_refused_for_good_is_retried_slowly() {
+    let mut unsettled = Unsettled::default();
+    rest_after(&mut unsettled, &[Target::Volume]);
+    unsettled.reconnected(&data());
+    assert_eq!(resting(&unsettled), [Target::Volume].into());
+    assert_eq!(rest_after_pass(&mut unsettled), Some(200), "the rest goes on");
+    assert_eq!(rest_after(&mut unsettled, &[Target::Volume]), Some(400));
+
+    let mut unsettled = Unsettled::default();
+    fail(&mut unsettled, node("n1"), None);
+    assert_eq!(rest_after_pass(&mut unsettled), None);
+    unsettled.reconnected(&data());
+    let blocked = unsettled.state(&data()).blocked(&node("n1"));
+    assert!(blocked.is_some(), "its condition stays");
+    assert_eq!(rest_after_pass(&mut unsettled), Some(25_600));
+    begin_pass(&mut unsettled);
+    assert!(resting(&unsettled).is_empty());
+}
+
+#[test]
+fn the_quickest_policy_of_a_pass_counts() {
+    let mut unsettled = Unsettled::default();
+    fail(&mut unsettled, node("n1"), Some(SLOW));
+    fail(&mut unsettled, node("n2"), Some(QUICK));
+    assert_eq!(rest_after_pass(&mut unsettled), Some(200));
+}
+
+/// The rests that DESIGN and operators count on: 100 ms · 2ⁿ after the n-th failure, and never beyond ten minutes.
+#[test]
+fn calls_follow_at_once_and_after_200_600_1400_3000_and_6200_milliseconds() {
+    let mut at = 0;
+    let mut unsettled = Unsettled::default();
+    let mut times = vec![at];
+    for _ in 1..=5 {
+        at += rest_after(&mut unsettled, &[Target::Volume]).unwrap();
+        times.push(at);
+    }
+    assert_eq!(times, [0, 200, 600, 1400, 3000, 6200]);
+    let most = std::time::Duration::from_secs(600);
+    for failures in [13, 64, u32::MAX] {
+        assert_eq!((QUICK.delay(failures), SLOW.delay(failures)), (most, most));
+    }
+}
+
+#[test]
+fn only_a_write_by_someone_else_during_an_operation_is_news() {
+    let mut unsettled = Unsettled::default();
+    let mut is_news = |written: Option<Option<i64>>, records: &[RecordSnapshot]| {
+        unsettled.state(&data()).begin();
+        if let Some(written) = written {
+            let wakes_now = unsettled.wake(&data(), written.map(Revision));
+            assert!(!wakes_now, "the end of the operation sees to it");
+        }
+        unsettled.end_operation(&data(), records)
+    };
+    assert!(!is_news(Some(Some(7)), &[snapshot(true, 7)]));
+    assert!(is_news(Some(Some(7)), &[snapshot(true, 8)]));
+    assert!(is_news(Some(Some(7)), &[snapshot(false, 7)]), "it was only read");
+    assert!(!is_news(None, &[]), "earlier news is forgotten");
+    assert!(
+        is_news(Some(None), &[snapshot(true, 7)]),
+        "something else changed"
+    );
+}
+
+#[test]
+fn a_volume_that_is_woken_during_its_operation_keeps_its_failures_until_the_end() {
+    let mut unsettled = Unsettled::default();
+    fail(&mut unsettled, node("n1"), None);
+    unsettled.state(&data()).begin();
+    assert!(!unsettled.wake(&data(), None));
+    assert_eq!(resting(&unsettled), [node("n1")].into());
+    unsettled.state(&data()).queue();
+    assert!(
+        unsettled.wake(&data(), None),
+        "a queued one is planned when it is served"
+    );
+    assert!(resting(&unsettled).is_empty() && unsettled.state(&data()).is_active());
+}
+
+#[test]
+fn a_failure_is_reported_once_and_again_after_a_success() {
+    let mut unsettled = Unsettled::default();
+    assert!(fail(&mut unsettled, Target::Volume, Some(QUICK)));
+    unsettled.end_pass(&data());
+    begin_pass(&mut unsettled);
+    assert!(!fail(&mut unsettled, Target::Volume, Some(QUICK)));
+    begin_pass(&mut unsettled);
+    unsettled.succeed(&data(), &Target::Volume);
+    assert!(fail(&mut unsettled, Target::Volume, None));
+    unsettled.end_pass(&data());
+    begin_pass(&mut unsettled);
+    assert!(!fail(&mut unsettled, Target::Volume, None), "final, and reported");
+}
+
+#[test]
+fn a_volume_whose_snapshots_are_stale_again_and_again_rests() {
+    let mut unsettled = Unsettled::default();
+    for _ in 0..8 {
+        unsettled.observed_stale(&data(), node("n1"));
+        assert!(resting(&unsettled).is_empty());
+    }
+    unsettled.observed_stale(&data(), node("n1"));
+    assert_eq!(resting(&unsettled), [node("n1")].into());
+    assert_eq!(rest_after_pass(&mut unsettled), Some(200));
+    begin_pass(&mut unsettled);
+    unsettled.observed_stale(&data(), node("n1"));
+    assert!(resting(&unsettled).is_empty(), "each pass counts for itself");
+}
+
+#[test]
+fn a_quiet_failure_leaves_the_condition_as_it_is() {
+    let mut unsettled = Unsettled::default();
+    unsettled.fail(&data(), Target::Volume, Failure::restless());
+    let state = unsettled.state(&data());
+    assert!(state.is_quiet(&Target::Volume) && state.blocked(&Target::Volume).is_none());
+    assert!(!state.is_quiet(&node("n1")));
+}
+
+#[test]
+fn drift_that_is_not_resting_is_forgotten_at_the_end_of_a_pass() {
+    let mut unsettled = Unsettled::default();
+    let state = unsettled.state(&data());
+    state.drift = Drift {
+        lost: [name("n1"), name("n2")].into(),
+        strays: ["csi-n8".to_owned(), "csi-n9".to_owned()].into(),
+    };
+    fail(&mut unsettled, node("n1"), Some(QUICK));
+    fail(&mut unsettled, Target::Stray("csi-n9".to_owned()), Some(QUICK));
+    unsettled.end_pass(&data());
+    let kept = Drift {
+        lost: [name("n1")].into(),
+        strays: ["csi-n9".to_owned()].into(),
+    };
+    assert_eq!(unsettled.state(&data()).drift, kept);
+}
+
+#[tokio::test]
+async fn a_volume_whose_rest_is_over_begins_a_pass() {
+    let mut unsettled = Unsettled::default();
+    fail(&mut unsettled, Target::Volume, Some(QUICK));
+    unsettled.state(&data()).conditions_written = true;
+    unsettled.end_pass(&data());
+    assert_eq!(unsettled.next_due().await, [data()]);
+    assert!(resting(&unsettled).is_empty());
+    assert!(!unsettled.state(&data()).conditions_written);
+}
