@@ -17,7 +17,7 @@ use crate::store::Name;
 #[command(after_help = "\
 The desired role becomes worker. The leader then moves etcd's leadership off the node's member if need be, removes the \
 member, and makes the node a worker. A demotion that the leader has not begun can be taken back with quorate promote; \
-after that the node joins anew.
+after that the node has to join again.
 
 Refused are the demotion of the last manager (rule LastManager), of a manager that is not in the member list \
 (NotAMember), and one that would leave etcd without a healthy quorum (QuorumRisk). Nothing is changed then.
@@ -41,8 +41,8 @@ pub struct DemoteArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a node that does not exist, 4 for what is refused, 5 for what somebody else changed meanwhile, 2 where the time
-/// is over, 64 where nobody can be asked.
+/// 3 for a node that does not exist, 4 for a refusal, 5 if another client changed the node meanwhile, 2 after the time-out, 64
+/// if standard input is no terminal to ask on.
 pub async fn run(args: DemoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     confirm::require(args.yes, "demote")?;
     let store = connect(etcd).await?;
@@ -52,7 +52,7 @@ pub async fn run(args: DemoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         confirm::ask(&[&planned.statement], "nothing was changed")?;
     }
     let line = match demote(&store, name, planned).await? {
-        Outcome::Requested => format!("node/{name} is to be a worker\n"),
+        Outcome::Requested => format!("node/{name} will become a worker\n"),
         Outcome::Already => format!("node/{name} is a desired worker already\n"),
     };
     let _: Reader = print(&line)?;

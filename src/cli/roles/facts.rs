@@ -21,7 +21,7 @@ pub const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 pub struct Facts {
     /// Etcd's own list, read linearizably.
     pub list: MemberList,
-    /// How each of them answered; those that are being removed are not asked (REQ-M-7).
+    /// How each of them answered; those that are being removed are not asked, because a status request can panic etcd then.
     pub surveys: Vec<MemberReport>,
     /// Every record.
     pub records: BTreeMap<MemberId, Record>,
@@ -169,7 +169,7 @@ impl Facts {
     }
 
     /// Adds the compares that nothing of what a check looked at has changed, but for the node of the request itself,
-    /// which the request compares. etcd's own list cannot be compared: the leader looks at it anew.
+    /// which the request compares. etcd's own list cannot be compared: the leader reads it again.
     pub fn compare(&self, mut txn: Txn, store: &Store, except: &Name) -> Txn {
         for (name, revision) in self.nodes.iter().filter(|(name, _)| *name != except) {
             txn = txn.when_unchanged(&store.keys.node(name), *revision);

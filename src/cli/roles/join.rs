@@ -236,7 +236,7 @@ fn look(
         return gone("was overwritten with what cannot be read");
     };
     if join.request.as_ref().is_none_or(|request| request.id != id) {
-        return gone("was asked for anew by somebody else, with other settings");
+        return gone("was requested again by another client, with other settings");
     }
     if !member::is_answered(&join) {
         return Ok(wait::Progress::Waiting(Vec::new()));

@@ -45,7 +45,7 @@ pub fn hint(rule: &str) -> Option<&'static str> {
         (Reason::NotAManager, "quorate promote makes a manager of it"),
         (
             Reason::NodeRemoved,
-            "a node that comes back is a new one: create it anew",
+            "a removed node does not come back: create a new one",
         ),
         (
             Reason::PeerUrlTaken,

@@ -42,7 +42,7 @@ pub async fn run(args: PromoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
     for name in &args.nodes {
         let line = match promote(&store, name).await? {
-            Outcome::Requested => format!("node/{name} is to be a manager\n"),
+            Outcome::Requested => format!("node/{name} will become a manager\n"),
             Outcome::Already => format!("node/{name} is a desired manager already\n"),
         };
         let _: Reader = print(&line)?;

@@ -51,7 +51,9 @@ fn role_of(view: &View, name: &Name, role: Role) -> Result<Option<String>, Failu
         let desired = node::role_word(desired);
         return Err(Failure::new(
             Exit::Conflict,
-            format!("somebody else asked for another role meanwhile: node/{name} is to be a {desired}"),
+            format!(
+                "another client requested another role meanwhile: the desired role of node/{name} is {desired}"
+            ),
         ));
     }
     let status = node.status.unwrap_or_default();

@@ -41,7 +41,7 @@ impl Environment {
         let name_of = |listed: &ListedMember| match (listed.id == member, listed.is_started()) {
             (true, _) => own_name.clone(),
             (false, true) => listed.name.clone(),
-            // etcd compares how many members there are and their URLs; the name of one that never started is nobody's.
+            // etcd compares how many members there are and their URLs; a member that never started has no name.
             (false, false) => listed.id.to_string(),
         };
         let cluster: Vec<String> = list
