@@ -120,7 +120,7 @@ async fn a_volume_grows_where_the_plugin_makes_it_grow_and_says_so_elsewhere() {
     world.plugin.launch().await.unwrap();
     world.apply(&volume("data", "capacity: {required: 4Gi},")).await;
     world.expect_blocked("data", None, "ExpandUnsupported").await;
-    // Restarted with what it lacked: nobody has to say so.
+    // It is restarted with what it lacked. No command has to follow.
     world.plugin.stop().await.unwrap();
     world.plugin.options_mut().offers.expand = true;
     world.plugin.launch().await.unwrap();
@@ -137,7 +137,7 @@ async fn a_volume_that_is_published_again_while_it_is_unpublished_is_so_after_th
     world.publish("data", "n1").await;
     world.done(&["unpublish", "data", "n1"]).await;
     let said = world.done(&["publish", "data", "n1"]).await;
-    assert!(said.contains("again, after it is unpublished"), "{said}");
+    assert!(said.contains("published again after it is unpublished"), "{said}");
     // The node confirms, without touching what was asked meanwhile.
     let key = world.store.keys.publication(&parsed("data"), &parsed("n1"));
     let mut publication = world.publication("data", "n1").await.unwrap();

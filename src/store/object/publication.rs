@@ -1,4 +1,5 @@
-//! The Publication kind: that a volume is, or is to be, published to a node. Commands ask for it, nobody applies it.
+//! The Publication kind: a volume that is published to a node, or has been requested for it. Commands request it; `apply`
+//! does not accept it.
 
 use serde_json::{Value, json};
 

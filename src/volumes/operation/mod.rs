@@ -205,9 +205,7 @@ impl Run<'_> {
             Step::DeleteRecord => {
                 let stored = self.stored_volume();
                 let proof = Proof::Empty(self.env.store.keys.publications_of(&self.operation.volume));
-                self.write(&stored.key, stored.revision, None, Some(proof))
-                    .await
-                    .map(drop)
+                self.write(&stored, None, Some(proof)).await.map(drop)
             }
         }
     }

@@ -10,22 +10,26 @@ use crate::store::writer::{Proof, Unit};
 /// How often a result is written into a record that others change at the same time.
 const RESULT_ATTEMPTS: u32 = 20;
 
-/// An object, with its key and the revision that it was read at.
+/// A record of the operation's volume.
+#[derive(Clone)]
+pub(super) enum Record {
+    Volume,
+    /// The publication to this node.
+    Publication(Name),
+}
+
+/// An object with its record, and the revision that it was read at.
 pub(super) struct Versioned<O> {
-    pub(super) key: Vec<u8>,
-    /// The object's name, with its owner's before it, as in `data/n1`.
-    id: String,
+    record: Record,
     pub(super) object: O,
-    pub(super) revision: Revision,
+    revision: Revision,
 }
 
 impl Run<'_> {
     /// The volume's record in the snapshot.
     pub(super) fn stored_volume(&self) -> Versioned<Volume> {
-        let name = &self.operation.volume;
         Versioned {
-            key: self.env.store.keys.volume(name),
-            id: name.to_string(),
+            record: Record::Volume,
             object: self.operation.snapshot.volume.clone(),
             revision: self.operation.snapshot.revision,
         }
@@ -37,13 +41,28 @@ impl Run<'_> {
         let publication = snapshot.publications.get(node).cloned();
         let revision = snapshot.revisions.get(node).copied();
         let (object, revision) = publication.zip(revision).ok_or(Interrupted::Stale)?;
-        let volume = &self.operation.volume;
         Ok(Versioned {
-            key: self.env.store.keys.publication(volume, node),
-            id: format!("{volume}/{node}"),
+            record: Record::Publication(node.clone()),
             object,
             revision,
         })
+    }
+
+    fn key(&self, record: &Record) -> Vec<u8> {
+        let (keys, volume) = (&self.env.store.keys, &self.operation.volume);
+        match record {
+            Record::Volume => keys.volume(volume),
+            Record::Publication(node) => keys.publication(volume, node),
+        }
+    }
+
+    /// The name of the record's object, after its owner's if it has one.
+    fn id(&self, record: &Record) -> String {
+        let volume = &self.operation.volume;
+        match record {
+            Record::Volume => volume.to_string(),
+            Record::Publication(node) => format!("{volume}/{node}"),
+        }
     }
 
     /// Replaces a record.
@@ -54,7 +73,7 @@ impl Run<'_> {
         proof: Option<Proof>,
     ) -> Result<(), Interrupted> {
         let value = Some(after.encode_to_vec());
-        stored.revision = self.write(&stored.key, stored.revision, value, proof).await?;
+        stored.revision = self.write(stored, value, proof).await?;
         stored.object = after;
         Ok(())
     }
@@ -69,7 +88,7 @@ impl Run<'_> {
     ) -> Result<bool, Interrupted> {
         for _ in 0..RESULT_ATTEMPTS {
             let value = result(&stored.object).map(|after| after.encode_to_vec());
-            match self.write(&stored.key, stored.revision, value, None).await {
+            match self.write(&stored, value, None).await {
                 Err(Interrupted::Stale) => {}
                 other => return other.map(|_| true),
             }
@@ -87,11 +106,11 @@ impl Run<'_> {
         before: &Versioned<O>,
     ) -> Result<Option<Versioned<O>>, Interrupted> {
         let uid = |object: &O| object.metadata().map(|metadata| metadata.uid.clone());
-        let now = self.read(&before.key).await?.and_then(|kv| {
-            let object = decode::<O>(&before.id, &kv.value).ok()?;
+        let id = self.id(&before.record);
+        let now = self.read(self.key(&before.record)).await?.and_then(|kv| {
+            let object = decode::<O>(&id, &kv.value).ok()?;
             (uid(&object) == uid(&before.object)).then(|| Versioned {
-                key: before.key.clone(),
-                id: before.id.clone(),
+                record: before.record.clone(),
                 object,
                 revision: kv.mod_revision,
             })
@@ -99,30 +118,30 @@ impl Run<'_> {
         Ok(now)
     }
 
-    /// Writes or deletes (`None`) a record that has the revision `expected`.
-    pub(super) async fn write(
+    /// Writes or deletes (`None`) a record that still has its revision.
+    pub(super) async fn write<O>(
         &mut self,
-        key: &[u8],
-        expected: Revision,
+        stored: &Versioned<O>,
         value: Option<Vec<u8>>,
         proof: Option<Proof>,
     ) -> Result<Revision, Interrupted> {
+        let key = self.key(&stored.record);
         let unit = match value.clone() {
-            Some(value) => Unit::new().put(key.to_vec(), expected, value),
-            None => Unit::new().delete(key.to_vec(), expected),
+            Some(value) => Unit::new().put(key.clone(), stored.revision, value),
+            None => Unit::new().delete(key.clone(), stored.revision),
         };
         let unit = proof.into_iter().fold(unit, Unit::proving);
         match self.env.writer.write(unit).await {
             Ok(revision) => {
                 let now = value.map(|value| KeyValue {
-                    key: key.to_vec(),
+                    key: key.clone(),
                     value,
                     create_revision: Revision::ABSENT,
                     mod_revision: revision,
                     lease: None,
                 });
                 self.records.push(RecordSnapshot {
-                    key: key.to_vec(),
+                    key,
                     now: now.ok_or(revision),
                     own: true,
                 });
@@ -146,11 +165,11 @@ impl Run<'_> {
         }
     }
 
-    async fn read(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Interrupted> {
-        let read = self.env.store.etcd.get(key).await;
+    async fn read(&mut self, key: Vec<u8>) -> Result<Option<KeyValue>, Interrupted> {
+        let read = self.env.store.etcd.get(&key).await;
         let (stored, revision) = read.map_err(|error| Failure::etcd(&error))?;
         self.records.push(RecordSnapshot {
-            key: key.to_vec(),
+            key,
             now: stored.clone().ok_or(revision),
             own: false,
         });

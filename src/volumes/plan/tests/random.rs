@@ -12,7 +12,7 @@ enum Fate {
     Works,
     /// The plugin refuses, nothing happens.
     Fails,
-    /// It happens, and nobody hears of it.
+    /// The plugin carries it out, and its answer is lost.
     AnswerLost,
     /// The leader dies after the intent.
     CrashBefore,
@@ -330,7 +330,7 @@ impl World {
 
     fn end(&mut self, node: &Name, restart: Option<&str>) {
         match record::ended(&self.scene.publications[node], restart) {
-            Some(anew) => self.scene.publications.insert(node.clone(), anew),
+            Some(restarted) => self.scene.publications.insert(node.clone(), restarted),
             None => self.scene.publications.remove(node),
         };
     }
@@ -343,7 +343,7 @@ fn marked_of(volume: &Volume) -> Volume {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// INV-6: whatever fails and whoever dies, nothing is left behind, and every rule that [`World::take`] asserts held
+    /// INV-6: whatever fails and whichever process dies, nothing is left behind, and every rule that [`World::take`] asserts held
     /// at each step.
     #[test]
     fn the_backend_is_empty_at_the_end_of_every_life(
