@@ -1,38 +1,57 @@
 //! Quorate, an etcd-backed, leader-elected cluster controller.
 //!
-//! # Layers
-//!
-//! A lower layer never names a higher one:
-//!
-//! | layer | modules | may name |
-//! | --- | --- | --- |
-//! | vocabulary | [`release`], [`proto`], [`retry`], [`metrics`], [`causes`], [`failpoint`], [`grpc_code`] | |
-//! | etcd | [`etcd`]: connection, session, election, fence, watch | `etcd_client`, alone |
-//! | CSI | [`csi`]: connections to plugins, capabilities, calls | clients of `tonic`, alone |
-//! | store | [`store`]: keys, objects, followers, caches | |
-//! | Kubernetes | [`kube`]: client, discovery, apply, events | `kube`, alone |
-//! | subjects | [`gate`], [`resources`], [`roles`], [`volumes`], [`deallocator`]: a pure `plan` each, a controller around it | |
-//! | a process | [`term`], [`replica`], [`serve`] | |
-//! | people | [`cli`] | |
+//! Programs that embed it start at the [`prelude`]. Everything else serves the `quorate` program and may change at any
+//! time. ARCHITECTURE.md lists its layers: a lower one never names a higher one.
 
+#[doc(hidden)]
 pub mod causes;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod cli;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod csi;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod deallocator;
+#[doc(hidden)]
 pub mod etcd;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod failpoint;
+#[doc(hidden)]
 pub mod gate;
+#[doc(hidden)]
 pub mod grpc_code;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod kube;
+#[doc(hidden)]
 pub mod metrics;
+pub mod prelude;
+#[doc(hidden)]
 pub mod release;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod replica;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod resources;
+#[doc(hidden)]
 pub mod retry;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod roles;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod serve;
+#[doc(hidden)]
 pub mod store;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod term;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod volumes;
 
 /// The messages of `proto/quorate/v1`, as etcd stores them.
@@ -41,6 +60,7 @@ pub mod volumes;
     clippy::all,
     reason = "generated; the .proto files hold the documentation"
 )]
+#[doc(hidden)]
 pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/quorate.v1.rs"));
 }

@@ -15,6 +15,7 @@ mod election;
 mod etcd;
 mod gate;
 mod layers;
+mod library;
 mod members;
 mod objects;
 mod resources;

@@ -5,8 +5,8 @@
 //! [`controller`] drives them under the term. Level-triggered: the index takes in every change of a service, a network, a
 //! task or a node, and whatever can be deleted then is deleted.
 //!
-//! Why a network may be deleted: a write of a service compares, in the same transaction, that each network that it newly
-//! refers to is unmarked. So from the mark on, the references to a network only get fewer, and an index at or past the
+//! Why a network may be deleted: every write of a service compares, in the same transaction, each network that it newly
+//! refers to: unmarked. So from the mark on, the references to a network only get fewer, and an index at or past the
 //! revision of the mark that shows none is proof. One watch over all four kinds feeds the index: when it has shown the
 //! mark, it has shown every service as it was then.
 

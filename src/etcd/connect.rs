@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use etcd_client::Client;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 
 use super::config::{Config, ConfigError};
 use super::connection::Connection;
@@ -32,13 +33,15 @@ pub(super) struct Shared {
     /// The endpoints in the balanced channel, for the keep-alive, which connects to one member at a time.
     pub live: watch::Sender<Vec<String>>,
     /// Notified when a request went unanswered: the endpoints are checked ahead of time.
-    pub recheck: Notify,
+    pub recheck: Arc<Notify>,
     /// Held while endpoints join and leave the balanced channel, so that `live` lists what is in it.
     pub changing: tokio::sync::Mutex<()>,
     /// One client per endpoint, for requests that go to whichever member is behind it.
     pub per_endpoint: Mutex<BTreeMap<String, Client>>,
     /// One client per member, for requests that only this member may answer.
     pub contacts: Contacts,
+    /// Follows the endpoints of a connection that keeps itself current. Ends with the connection.
+    pub background: OnceLock<JoinSet<()>>,
 }
 
 impl std::fmt::Debug for Etcd {
@@ -112,10 +115,11 @@ impl Etcd {
             metrics,
             connection: RwLock::new(Arc::new(connection)),
             live: watch::Sender::new(live),
-            recheck: Notify::new(),
+            recheck: Arc::default(),
             changing: tokio::sync::Mutex::new(()),
             per_endpoint: Mutex::new(per_endpoint),
             contacts: Contacts::default(),
+            background: OnceLock::new(),
         })))
     }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -20,12 +21,23 @@ use super::watch::Watcher;
 pub struct Leadership {
     session: Session,
     fence: Fence,
+    /// Beats the pulse of a leader that has no other.
+    _beating: JoinSet<()>,
 }
 
 impl Leadership {
     /// The proof of leadership that every write of the leader carries.
     pub fn fence(&self) -> &Fence {
         &self.fence
+    }
+
+    /// Resolves when leadership is lost: its window closed, or its election key is gone.
+    pub async fn lost(&self) {
+        tokio::select! {
+            biased;
+            () = self.fence.window().closed() => {}
+            () = self.key_lost() => {}
+        }
     }
 
     /// Resolves when the election key is gone, even if the lease still lives: an operator may have deleted the key. The next
@@ -93,7 +105,31 @@ pub async fn candidates(etcd: &Etcd, prefix: &str) -> Result<Vec<Candidate>, Err
     Ok(keys.into_iter().map(candidate).collect())
 }
 
-/// Stands for election below `prefix` until elected or withdrawn. Every other result than a win revokes the lease, so that
+/// Stands for election below `prefix` until elected. `prefix` is that of `etcdctl elect`, `name` the value that it shows.
+///
+/// The lease is renewed while this runtime runs its tasks, and ends soon after if the runtime hangs or the process ends.
+/// Dropping the future gives the candidacy up: its key goes with its lease, after a TTL.
+///
+/// # Errors
+/// [`CampaignError`]. To try again, call this again.
+pub async fn elect(
+    etcd: &Etcd,
+    prefix: &str,
+    name: &str,
+    ttl: Duration,
+) -> Result<Leadership, CampaignError> {
+    let pulse = Pulse::default();
+    let mut beating = JoinSet::new();
+    beating.spawn(pulse.clone().beat_forever());
+    let leadership = campaign(etcd, prefix, name, ttl, &pulse, &CancellationToken::new()).await?;
+    Ok(Leadership {
+        _beating: beating,
+        ..leadership
+    })
+}
+
+/// Like [`elect`], for a process with a pulse of its own, which it has to beat: the lease is renewed only while it does.
+/// Stands for election until elected or withdrawn. Every other result than a win revokes the lease, so that
 /// no key is left behind that could win later. A caller that wants to continue after an error campaigns again, with a new
 /// lease.
 ///
@@ -122,7 +158,11 @@ pub async fn campaign(
     match won {
         Ok(term) if session.window().is_open() => {
             let fence = Fence::new(key, term, session.window().clone());
-            Ok(Leadership { session, fence })
+            Ok(Leadership {
+                session,
+                fence,
+                _beating: JoinSet::new(),
+            })
         }
         Ok(_) => {
             session.close().await;

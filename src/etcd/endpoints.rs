@@ -5,14 +5,16 @@
 //! probed by itself first. The configured ones always stay candidates, as the way back.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use etcd_client::Client;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::connect::Etcd;
+use super::connect::{Etcd, Shared};
 use super::connection::Connection;
 use super::kv::MemberId;
 use super::probe::{answering, configured, probe};
@@ -24,22 +26,27 @@ const RECHECK_PAUSE: Duration = Duration::from_secs(1);
 impl Etcd {
     /// Keeps the endpoints, the certificates and the password current until cancelled.
     pub async fn follow_endpoints(&self, stop: CancellationToken) {
-        let shared = &self.0;
-        let follow = async {
-            loop {
-                tokio::select! {
-                    () = tokio::time::sleep(shared.config.endpoint_interval) => {}
-                    () = shared.recheck.notified() => {}
-                }
-                self.check_endpoints().await;
-                tokio::time::sleep(RECHECK_PAUSE).await;
-            }
-        };
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
-            () = follow => {}
+            () = self.follow() => {}
         }
+    }
+
+    /// Keeps the endpoints, the certificates and the password current on a task of this runtime, until the last clone of
+    /// this connection is dropped.
+    pub(super) fn follow_in_background(&self) {
+        let mut background = JoinSet::new();
+        background.spawn(self.follow());
+        // A set that is there already follows them; this one ends as it is dropped.
+        let _ = self.0.background.set(background);
+    }
+
+    /// Checks the endpoints at every interval and after unanswered requests. Does not keep the connection alive, and ends
+    /// with it.
+    fn follow(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (interval, recheck) = (self.0.config.endpoint_interval, self.0.recheck.clone());
+        follow(Arc::downgrade(&self.0), interval, recheck)
     }
 
     /// Runs work that may outlive members and credentials, and keeps both current meanwhile.
@@ -154,5 +161,19 @@ impl Etcd {
     fn endpoint_clients(&self) -> MutexGuard<'_, BTreeMap<String, Client>> {
         // The map is a cache: it is valid even if a panic poisoned the lock.
         self.0.per_endpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn follow(connection: Weak<Shared>, interval: Duration, recheck: Arc<Notify>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = recheck.notified() => {}
+        }
+        let Some(shared) = connection.upgrade() else {
+            return;
+        };
+        Etcd(shared).check_endpoints().await;
+        tokio::time::sleep(RECHECK_PAUSE).await;
     }
 }

@@ -4,6 +4,7 @@
 //! [`Session`] (a lease with its keep-alive), the [`election`], which makes a [`Fence`], and the [`Watcher`].
 
 mod alert;
+mod builder;
 mod config;
 mod connect;
 mod connection;
@@ -18,6 +19,7 @@ pub mod session;
 mod txn;
 mod watch;
 
+pub use builder::Builder;
 pub use config::{Config, ConfigError, Password, TlsFiles};
 pub use connect::{ConnectError, Etcd};
 pub use error::{Class, Error};

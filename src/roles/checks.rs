@@ -57,6 +57,12 @@ impl Refusal {
             message: message.to_string(),
         }
     }
+
+    /// The refusal of a node that was removed.
+    pub fn node_removed(name: &str) -> Self {
+        let message = format_args!("node {name} was removed; a removed uid is never admitted again");
+        Self::new(Reason::NodeRemoved, message)
+    }
 }
 
 impl Managers {
@@ -150,10 +156,7 @@ impl Managers {
         peer_urls: &[String],
     ) -> Result<(), Refusal> {
         if removed {
-            return Err(Refusal::new(
-                Reason::NodeRemoved,
-                format_args!("node {name} was removed; a removed uid is never admitted again"),
-            ));
+            return Err(Refusal::node_removed(name));
         }
         let Some(roles) = roles else {
             return Err(Refusal::new(

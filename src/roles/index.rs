@@ -10,6 +10,7 @@ use crate::etcd::{KeyValue, MemberId, Revision};
 use crate::proto::join::Progress;
 use crate::proto::{Join, Member};
 use crate::store::Keys;
+use crate::store::index::Synced;
 
 mod facts;
 mod feed;
@@ -23,16 +24,13 @@ pub struct Entry<T> {
     pub value: Option<T>,
     /// When the key was last written.
     pub mod_revision: Revision,
-    /// The list, or the watch after it, that showed the key last.
-    seen_in: u32,
 }
 
 impl<T> Entry<T> {
-    fn of(kv: &KeyValue, seen_in: u32, value: Option<T>) -> Self {
+    fn of(kv: &KeyValue, value: Option<T>) -> Self {
         Self {
             value,
             mod_revision: kv.mod_revision,
-            seen_in,
         }
     }
 }
@@ -41,9 +39,9 @@ impl<T> Entry<T> {
 #[derive(Debug)]
 pub struct Index {
     keys: Keys,
-    complete: bool,
-    revision: Revision,
-    list: u32,
+    synced: Synced,
+    /// Whether the update that is taken in has changed anything that membership depends on.
+    relevant: bool,
     nodes: HashMap<Box<str>, Entry<NodeFacts>>,
     members: BTreeMap<MemberId, Entry<StoredRecord>>,
     joins: BTreeMap<Box<str>, Entry<Join>>,
@@ -59,9 +57,8 @@ impl Index {
     pub fn new(keys: Keys) -> Self {
         Self {
             keys,
-            complete: false,
-            revision: Revision::ABSENT,
-            list: 0,
+            synced: Synced::default(),
+            relevant: false,
             nodes: HashMap::new(),
             members: BTreeMap::new(),
             joins: BTreeMap::new(),
@@ -74,12 +71,12 @@ impl Index {
 
     /// Whether a whole list has been read. Without one, nothing is known to be absent and nothing is decided.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.synced.is_complete()
     }
 
     /// The revision at which the index holds.
     pub fn revision(&self) -> Revision {
-        self.revision
+        self.synced.revision()
     }
 
     /// The node with this name.

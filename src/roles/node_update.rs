@@ -1,4 +1,4 @@
-//! New values of stored nodes and their conditions. Pure.
+//! New values of stored nodes. Pure.
 //!
 //! A role is written by appending it: protobuf merges a message that follows another, so fields that only a newer release
 //! knows stay as they are. A condition cannot be removed that way; then the value is decoded and encoded again.
@@ -6,24 +6,13 @@
 use jiff::Timestamp;
 use prost::Message;
 
-use super::reason::{ROLE_CHANGE_BLOCKED, Reason};
-use crate::proto::condition::Status;
-use crate::proto::{Condition, Node, NodeStatus, Role};
-use crate::store::object::time;
+use super::reason::ROLE_CHANGE_BLOCKED;
+use crate::proto::{Node, NodeStatus, Role};
+use crate::store::object::condition;
 
 /// The node with this observed role and without the condition [`ROLE_CHANGE_BLOCKED`].
 pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
-    let mut value = match Node::decode(value) {
-        Ok(mut node) if is_blocked(&node) => {
-            set_condition(
-                &mut node.status.get_or_insert_default().conditions,
-                ROLE_CHANGE_BLOCKED,
-                None,
-            );
-            node.encode_to_vec()
-        }
-        _ => value.to_vec(),
-    };
+    let mut value = with_blocked(value, None, Timestamp::UNIX_EPOCH).unwrap_or_else(|| value.to_vec());
     let change = Node {
         status: Some(NodeStatus {
             role: role.into(),
@@ -35,44 +24,17 @@ pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
     value
 }
 
-fn is_blocked(node: &Node) -> bool {
-    let conditions = node.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    conditions
-        .iter()
-        .any(|condition| condition.r#type == ROLE_CHANGE_BLOCKED)
-}
-
-/// The node with `condition` as its [`ROLE_CHANGE_BLOCKED`], or without one; `None` if the value cannot be read.
-pub fn with_blocked(value: &[u8], condition: Option<Condition>) -> Option<Vec<u8>> {
+/// The node with [`ROLE_CHANGE_BLOCKED`] for this reason and message, or without that condition; `None` if it is so
+/// already, or if the value cannot be read.
+pub fn with_blocked(value: &[u8], why: Option<(&str, &str)>, now: Timestamp) -> Option<Vec<u8>> {
     let mut node = Node::decode(value).ok()?;
+    let generation = node.metadata.as_ref().map_or(0, |metadata| metadata.generation);
     let conditions = &mut node.status.get_or_insert_default().conditions;
-    set_condition(conditions, ROLE_CHANGE_BLOCKED, condition);
-    Some(node.encode_to_vec())
-}
-
-/// Replaces the condition of this type, or removes it.
-pub fn set_condition(conditions: &mut Vec<Condition>, kind: &str, condition: Option<Condition>) {
-    conditions.retain(|other| other.r#type != kind);
-    conditions.extend(condition);
-}
-
-/// A condition that says why something is blocked. It keeps the transition time of the condition `before`.
-pub fn blocked(
-    kind: &str,
-    before: Option<&Condition>,
-    (reason, message): (Reason, &str),
-    generation: i64,
-    now: Timestamp,
-) -> Condition {
-    let since = before.and_then(|before| before.last_transition_time);
-    Condition {
-        r#type: kind.to_owned(),
-        status: Status::True.into(),
-        reason: reason.as_str().to_owned(),
-        message: message.to_owned(),
-        last_transition_time: since.or_else(|| Some(time::to_proto(now))),
-        observed_generation: generation,
-    }
+    let changed = match why {
+        Some(why) => condition::set(conditions, ROLE_CHANGE_BLOCKED, why, generation, now),
+        None => condition::clear(conditions, ROLE_CHANGE_BLOCKED),
+    };
+    changed.then(|| node.encode_to_vec())
 }
 
 #[cfg(test)]
@@ -85,6 +47,7 @@ mod tests {
         let node = Node {
             metadata: Some(Metadata {
                 name: "n1".to_owned(),
+                generation: 3,
                 ..Metadata::default()
             }),
             ..Node::default()
@@ -99,43 +62,19 @@ mod tests {
             Role::Manager
         );
 
-        let condition = blocked(
-            ROLE_CHANGE_BLOCKED,
-            None,
-            (Reason::QuorumRisk, "m"),
-            3,
-            Timestamp::UNIX_EPOCH,
-        );
-        let held = with_blocked(&written, Some(condition)).unwrap();
-        let status = Node::decode(&*held).unwrap().status.unwrap();
+        let why = Some(("QuorumRisk", "m"));
+        let blocked = with_blocked(&written, why, Timestamp::UNIX_EPOCH).unwrap();
+        let status = Node::decode(&*blocked).unwrap().status.unwrap();
         assert_eq!((status.conditions.len(), status.role()), (1, Role::Manager));
-        let free = Node::decode(&*with_role(&held, Role::Worker))
-            .unwrap()
-            .status
-            .unwrap();
-        assert_eq!((free.conditions.len(), free.role()), (0, Role::Worker));
-    }
-
-    #[test]
-    fn a_blocked_condition_keeps_its_transition_time_and_the_other_conditions() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let why = |message| (Reason::QuorumRisk, message);
-        let first = blocked(ROLE_CHANGE_BLOCKED, None, why("two are down"), 3, at(10));
-        let second = blocked(ROLE_CHANGE_BLOCKED, Some(&first), why("one is down"), 4, at(20));
-        assert_eq!(second.last_transition_time, Some(time::to_proto(at(10))));
+        assert_eq!(status.conditions[0].observed_generation, 3);
         assert_eq!(
-            (second.observed_generation, second.message.as_str()),
-            (4, "one is down")
+            with_blocked(&blocked, why, Timestamp::MAX),
+            None,
+            "it says so already"
         );
-
-        let other = Condition {
-            r#type: "Ready".to_owned(),
-            ..Condition::default()
-        };
-        let mut conditions = vec![first, other.clone()];
-        set_condition(&mut conditions, ROLE_CHANGE_BLOCKED, Some(second.clone()));
-        assert_eq!(conditions, [other.clone(), second]);
-        set_condition(&mut conditions, ROLE_CHANGE_BLOCKED, None);
-        assert_eq!(conditions, [other]);
+        let free = Node::decode(&*with_role(&blocked, Role::Worker)).unwrap();
+        let free = free.status.unwrap();
+        assert_eq!((free.conditions.len(), free.role()), (0, Role::Worker));
+        assert_eq!(with_blocked(&written, None, Timestamp::MAX), None);
     }
 }

@@ -4,7 +4,9 @@ mod cache;
 mod follow;
 pub mod index;
 pub mod keys;
+#[cfg(feature = "controller")]
 pub mod object;
+#[cfg(feature = "controller")]
 pub mod writer;
 
 pub use cache::{Cache, Change};
@@ -20,4 +22,12 @@ pub struct Store {
     pub etcd: Etcd,
     /// The keys below the prefix.
     pub keys: Keys,
+}
+
+impl Store {
+    /// The keys below `prefix`, through this connection.
+    pub fn new(etcd: Etcd, prefix: Prefix) -> Self {
+        let keys = Keys::new(prefix);
+        Self { etcd, keys }
+    }
 }

@@ -13,7 +13,7 @@
 //!        │                │  │       the final ones too, and their count begins at 0 again.
 //!        ├─▶ settled      │  │
 //!        ├─▶ held ────────┼──┘ only final failures are left: nothing is tried before a change
-//!        └─▶ resting ─────┘    a failure is to be retried; when it is due, all but the final ones are tried again
+//!        └─▶ resting ─────┘    a failure waits for its retry; when that is due, all but the final ones are tried again
 //! ```
 //!
 //! - A volume that is woken while an operation runs stays running. The end of the operation then counts as the change.

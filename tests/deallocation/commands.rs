@@ -376,7 +376,7 @@ async fn faults_of_documents_are_reported_with_their_paths() {
         }
     }
     for (args, code, expected) in [
-        (&["get", "task", "t"][..], 64, "expected OWNER/NAME"),
+        (&["get", "task", "t"][..], 64, "expected SERVICE/NAME"),
         (&["get", "task", "web/t"], 3, "task/web/t not found"),
         (&["delete", "network", "n", "--timeout", "1s"], 64, "--wait"),
     ] {

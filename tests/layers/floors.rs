@@ -27,7 +27,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
         &["gate/", "resources/", "roles/", "volumes/", "deallocator/"],
     ),
     ("a process", &["replica/", "serve/"]),
-    ("people", &["cli/"]),
+    ("people", &["cli/", "prelude.rs"]),
 ];
 
 /// The generated messages are included by the root of the crate.

@@ -207,7 +207,7 @@ async fn a_blocked_role_change_shows_its_reason_wherever_the_node_is_shown() {
         never = withdrawing => never,
     };
     let told = waited.expect_code(5);
-    assert!(told.contains("is to be a manager"), "{told}");
+    assert!(told.contains("became a desired manager meanwhile"), "{told}");
     eventually(SOON, "the role", async || {
         if site.desired("etcd-2").await == Role::Manager {
             Ok(())

@@ -1,4 +1,4 @@
-//! A member that is asked for its status in the second that it lives on after its removal dies of a panic (REQ-M-7).
+//! A member that is asked for its status in the second that it lives on after its removal dies of a panic.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! Every gRPC code of every call, through the controller: what is called next, what the records say meanwhile, and that a
-//! change ends the wait (REQ-V-9).
+//! change ends the wait.
 
 use std::collections::HashMap;
 

@@ -53,7 +53,7 @@ fn micros_now() -> u64 {
     u64::try_from(since.as_micros()).unwrap()
 }
 
-/// REQ-V-2: a change by somebody else, and nothing that the leader writes itself.
+/// Only a change by another client ends a delay; no write of the leader does.
 #[tokio::test]
 async fn a_change_by_a_person_ends_a_delay_and_begins_anew_with_short_ones() {
     let world = World::start().await;

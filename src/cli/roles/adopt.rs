@@ -1,35 +1,37 @@
-//! `quorate adopt`: records, and nodes where there are none, for members that etcd has already.
+//! `quorate adopt`: creates the records, and missing nodes, of members that etcd has already.
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use clap::Args;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::facts::records;
-use crate::cli::confirm::{self, ATTEMPTS};
+use super::facts::{Record, records};
+use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, one_line, print};
-use crate::etcd::Txn;
 use crate::etcd::members::{ListedMember, MemberList};
+use crate::etcd::{MemberId, Txn};
 use crate::proto::node_spec::Availability;
 use crate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, Role};
-use crate::retry::Delays;
 use crate::store::object::{decode, time};
 use crate::store::{Name, Store};
 
 /// Arguments of `quorate adopt`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Quorate never touches a member of etcd that it has no record of. This writes the records: each member belongs to the \
-node that is called as the member is. A node that does not exist is created as a manager; one that exists must be a \
-desired manager and have no other member. Nothing is changed in etcd's member list. From then on the members follow \
-the roles of their nodes.
+Quorate never touches a member of etcd that has no record. This command creates the records: each member belongs to \
+the node with the name of the member. A node that does not exist is created as a manager; an existing node must be a \
+desired manager and have no other member. Etcd's member list does not change. From then on the members follow the roles \
+of their nodes.
 
 Examples:
   quorate adopt                    # all members
   quorate adopt etcd-1 8e9e05c52164694d")]
 pub struct AdoptArgs {
-    /// Ids (hexadecimal) or names of members; all that have no record, if none is given
+    /// Ids (hexadecimal) or names of members [default: all members without a record]
     #[arg(value_name = "MEMBER")]
     members: Vec<String>,
 }
@@ -49,14 +51,7 @@ pub async fn run(args: AdoptArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             Err(failure) => failures.push(failure),
         }
     }
-    let Some(first) = failures.first() else {
-        return Ok(());
-    };
-    let lines: Vec<String> = failures.iter().map(|failure| format!("\n  {failure}")).collect();
-    Err(Failure::new(
-        first.exit,
-        format!("not every member was adopted{}", lines.concat()),
-    ))
+    Failure::all("not every member was adopted", &failures)
 }
 
 fn choose<'a>(list: &'a MemberList, named: &[String]) -> Result<Vec<&'a ListedMember>, Failure> {
@@ -78,7 +73,7 @@ fn choose<'a>(list: &'a MemberList, named: &[String]) -> Result<Vec<&'a ListedMe
             }
             _ => {
                 return Err(Failure::usage(format!(
-                    "{} members are named {text}: give the id of the one that is meant",
+                    "{} members are named {text}: give the id of the member",
                     found.len()
                 )));
             }
@@ -87,7 +82,7 @@ fn choose<'a>(list: &'a MemberList, named: &[String]) -> Result<Vec<&'a ListedMe
     Ok(chosen)
 }
 
-/// The members with this id or name. An id comes first: a name may look like one.
+/// The members with this id or name. An id comes first, because a name may look like an id.
 pub fn find<'a>(list: &'a MemberList, text: &str) -> Vec<&'a ListedMember> {
     let id = u64::from_str_radix(text, 16).ok();
     let by_id = list.members.iter().find(|member| Some(member.id.0) == id);
@@ -100,100 +95,126 @@ pub fn find<'a>(list: &'a MemberList, text: &str) -> Vec<&'a ListedMember> {
     }
 }
 
-/// Ties one member to its node; what was done, in words.
+/// Ties one member to its node, and returns in words what was done.
 ///
 /// # Errors
 /// 4 by the rule that refuses it.
 pub async fn adopt(store: &Store, listed: &ListedMember) -> Result<String, Failure> {
-    let id = listed.id;
-    let refuse = |rule: &str, why: String| {
-        Failure::new(
-            Exit::Refused,
-            format!("member/{id}: refused by rule {rule}: {why}"),
-        )
-    };
-    let key = store.keys.member(id);
-    let mut delays = Delays::etcd();
-    for _ in 0..ATTEMPTS {
-        let (records, revision) = records(store).await?;
-        if let Some(record) = records.get(&id) {
-            return Ok(match &record.member {
-                Ok(member) => {
-                    format!("member/{id} belongs to node {} already", one_line(&member.node))
-                }
-                Err(malformed) => {
-                    return Err(refuse(
-                        "Malformed",
-                        format!("its record cannot be read: {malformed}"),
-                    ));
-                }
-            });
-        }
-        if !listed.is_started() {
-            let why = "it has never started, so it has no name to call a node by".to_owned();
-            return Err(refuse("NoName", why));
-        }
-        let name: Name = listed.name.parse().map_err(|error| {
-            refuse(
-                "NoName",
-                format!("a node cannot be called as this member is: {error}"),
-            )
-        })?;
-        let node_key = store.keys.node(&name);
-        let (stored, _) = store.etcd.get(&node_key).await.map_err(Failure::failed)?;
-        let mut txn = Txn::new()
-            .when_absent(&key)
-            .when_range_unwritten_since(&store.keys.members(), revision);
-        let (uid, created) = match &stored {
-            None => {
-                let node = manager(&name);
-                txn = txn.when_absent(&node_key).put(&node_key, node.encode_to_vec());
-                (node.metadata.unwrap_or_default().uid, true)
-            }
-            Some(kv) => {
-                let node: Node = decode(name.as_str(), &kv.value).map_err(|malformed| {
-                    refuse("Malformed", format!("node {name} cannot be read: {malformed}"))
-                })?;
-                if node.spec.unwrap_or_default().desired_role() != Role::Manager {
-                    // It would be removed from etcd at once.
-                    let why =
-                        format!("node {name} is a desired worker; quorate promote makes a manager of it");
-                    return Err(refuse("NotAManager", why));
-                }
-                txn = txn.when_unchanged(&node_key, kv.mod_revision);
-                (node.metadata.unwrap_or_default().uid, false)
-            }
-        };
-        let other = records.iter().find(|(_, record)| {
-            let member = record.member.as_ref();
-            member.is_ok_and(|member| member.node == name.as_str() && member.node_uid == uid)
-        });
-        if let Some((other, _)) = other {
-            return Err(refuse(
-                "NodeHasMember",
-                format!("node {name} has the member {other}"),
-            ));
-        }
-        let record = Member {
-            node: name.to_string(),
-            node_uid: uid,
-            peer_urls: listed.peer_urls.clone(),
-            joined_at: Some(time::to_proto(Timestamp::now())),
-            ..Member::default()
-        };
-        txn = txn.put(&key, record.encode_to_vec());
-        if confirm::commit(&store.etcd, txn, "adopted").await? {
-            return Ok(match created {
-                true => format!("member/{id} adopted by node {name}, which is created as a manager"),
-                false => format!("member/{id} adopted by node {name}"),
-            });
-        }
-        delays.wait().await;
-    }
-    Err(confirm::overtaken())
+    commit::settle(store, "adopted", async || decide(store, listed).await).await
 }
 
-/// A new node that is a manager: the one that its member is the proof of.
+async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>, Failure> {
+    let id = listed.id;
+    let (records, revision) = records(store).await?;
+    if let Some(record) = records.get(&id) {
+        return match &record.member {
+            Ok(member) => Ok(Decision::Nothing(format!(
+                "member/{id} belongs to node {} already",
+                one_line(&member.node)
+            ))),
+            Err(malformed) => Err(refuse(
+                id,
+                "Malformed",
+                format_args!("its record cannot be read: {malformed}"),
+            )),
+        };
+    }
+    let node = NodeOf::read(store, listed).await?;
+    check_no_other_member(id, &node, &records)?;
+    let record = Member {
+        node: node.name.to_string(),
+        node_uid: node.uid.clone(),
+        peer_urls: listed.peer_urls.clone(),
+        joined_at: Some(time::to_proto(Timestamp::now())),
+        ..Member::default()
+    };
+    let key = store.keys.member(id);
+    let txn = node
+        .txn
+        .when_absent(&key)
+        .when_range_unwritten_since(&store.keys.members(), revision)
+        .put(&key, record.encode_to_vec());
+    let name = &node.name;
+    let done = match node.is_created {
+        true => format!("member/{id} adopted by node {name}, which is created as a manager"),
+        false => format!("member/{id} adopted by node {name}"),
+    };
+    Ok(Decision::Write(txn, done))
+}
+
+/// The node that adopts a member.
+struct NodeOf {
+    name: Name,
+    uid: String,
+    is_created: bool,
+    /// Creates the node, or compares it.
+    txn: Txn,
+}
+
+impl NodeOf {
+    async fn read(store: &Store, listed: &ListedMember) -> Result<Self, Failure> {
+        let id = listed.id;
+        if !listed.is_started() {
+            return Err(refuse(
+                id,
+                "NoName",
+                "it has never started, so it has no name for a node",
+            ));
+        }
+        let name: Name = listed.name.parse().map_err(|error| {
+            let why = format_args!("its name cannot be the name of a node: {error}");
+            refuse(id, "NoName", why)
+        })?;
+        let key = store.keys.node(&name);
+        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let Some(kv) = stored else {
+            let node = manager(&name);
+            let txn = Txn::new().when_absent(&key).put(&key, node.encode_to_vec());
+            return Ok(Self {
+                name,
+                uid: node.metadata.unwrap_or_default().uid,
+                is_created: true,
+                txn,
+            });
+        };
+        let node: Node = decode(name.as_str(), &kv.value).map_err(|malformed| {
+            let why = format_args!("node {name} cannot be read: {malformed}");
+            refuse(id, "Malformed", why)
+        })?;
+        if node.spec.unwrap_or_default().desired_role() != Role::Manager {
+            // The leader would remove the member from etcd at once.
+            let why = format_args!("node {name} is a desired worker; quorate promote makes it a manager");
+            return Err(refuse(id, "NotAManager", why));
+        }
+        Ok(Self {
+            uid: node.metadata.unwrap_or_default().uid,
+            is_created: false,
+            txn: Txn::new().when_unchanged(&key, kv.mod_revision),
+            name,
+        })
+    }
+}
+
+fn check_no_other_member(
+    id: MemberId,
+    node: &NodeOf,
+    records: &BTreeMap<MemberId, Record>,
+) -> Result<(), Failure> {
+    let other = records.iter().find(|(_, record)| {
+        let member = record.member.as_ref();
+        member.is_ok_and(|member| member.node == node.name.as_str() && member.node_uid == node.uid)
+    });
+    other.map_or(Ok(()), |(other, _)| {
+        let why = format_args!("node {} has the member {other}", node.name);
+        Err(refuse(id, "NodeHasMember", why))
+    })
+}
+
+fn refuse(id: MemberId, rule: &str, why: impl fmt::Display) -> Failure {
+    Failure::refused(rule, why).on(format_args!("member/{id}"))
+}
+
+/// A new node that is a manager, which its member proves.
 fn manager(name: &Name) -> Node {
     Node {
         metadata: Some(Metadata {

@@ -15,12 +15,12 @@ use crate::store::Name;
 /// Arguments of `quorate demote`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The desired role becomes worker. The leader then moves etcd's leadership off the node's member if need be, removes the \
-member, and makes the node a worker. A demotion that the leader has not begun can be taken back with quorate promote; \
-after that the node must join again.
+The desired role becomes worker. The leader then transfers raft leadership away from the node's member if it has it, \
+removes the member, and makes the node a worker. Until the leader begins, quorate promote withdraws a demotion; after \
+that, the node must join again.
 
-Refused are the demotion of the last manager (rule LastManager), of a manager that is not in the member list \
-(NotAMember), and one that would leave etcd without a healthy quorum (QuorumRisk). Nothing is changed then.
+A demotion is refused for the last manager (rule LastManager), for a manager without a member in etcd's list \
+(NotAMember), and if it would leave etcd without a healthy quorum (QuorumRisk). Nothing is changed then.
 
 Examples:
   quorate demote n4 --wait --timeout 2m
@@ -30,7 +30,7 @@ pub struct DemoteArgs {
     #[arg(value_name = "NODE")]
     node: Name,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 
@@ -41,8 +41,8 @@ pub struct DemoteArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a node that does not exist, 4 for a refusal, 5 if another writer changed the node meanwhile, 2 if the time is over,
-/// 64 if there is no terminal to ask for confirmation.
+/// 3 for a node that does not exist, 4 if it is refused, 5 if others changed it meanwhile, 2 if the time is over, 64 if
+/// standard input is not a terminal and `--yes` is not given.
 pub async fn run(args: DemoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     confirm::require(args.yes, "demote")?;
     let store = connect(etcd).await?;
@@ -52,7 +52,7 @@ pub async fn run(args: DemoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         confirm::ask(&[&planned.statement], "nothing was changed")?;
     }
     let line = match demote(&store, name, planned).await? {
-        Outcome::Requested => format!("node/{name} is to be a worker\n"),
+        Outcome::Requested => format!("node/{name} is a desired worker\n"),
         Outcome::Already => format!("node/{name} is a desired worker already\n"),
     };
     let _: Reader = print(&line)?;

@@ -1,5 +1,5 @@
-//! What requests about roles are checked against: etcd's member list, the health of its members, their records and the
-//! nodes of those.
+//! What requests about roles are checked against: etcd's member list, the health of its members, their records, and the
+//! nodes of the records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,34 +17,34 @@ use crate::store::{Name, Store, keys::RoleKey};
 /// How long a member may take to prove that it is healthy.
 pub const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 
-/// The store's part and etcd's part, read for one decision.
+/// The store's part and etcd's part, read for a single decision.
 pub struct Facts {
-    /// Etcd's own list, read linearizably.
+    /// etcd's own list, read linearizably.
     pub list: MemberList,
-    /// How each of them answered; those that are being removed are not asked (REQ-M-7).
+    /// The answer of each member. Members that are being removed are not asked, since a request for the status can crash them.
     pub surveys: Vec<MemberReport>,
-    /// Every record.
+    /// Every member record.
     pub records: BTreeMap<MemberId, Record>,
-    /// What the checks look at.
+    /// The input of the checks.
     pub managers: Managers,
-    /// The nodes of the records, with the revisions at which they are or are not there.
+    /// The nodes that the records name, and when each was last written; [`Revision::ABSENT`] if it does not exist.
     nodes: BTreeMap<Name, Revision>,
-    /// Of the records.
+    /// The revision at which the records were read.
     revision: Revision,
 }
 
 /// A record below `/members/`.
 pub struct Record {
-    /// What it says, if it can be read.
+    /// The record, if it can be read.
     pub member: Result<Member, Malformed>,
-    /// When it was last written.
+    /// When the record was last written.
     pub revision: Revision,
 }
 
 /// The records below `/members/`, and the revision at which they were read.
 ///
 /// # Errors
-/// A failure if etcd did not answer.
+/// etcd did not answer.
 pub async fn records(store: &Store) -> Result<(BTreeMap<MemberId, Record>, Revision), Failure> {
     let (stored, revision) = store
         .etcd
@@ -64,37 +64,37 @@ pub async fn records(store: &Store) -> Result<(BTreeMap<MemberId, Record>, Revis
     Ok((records.collect(), revision))
 }
 
-/// How the listed members fare, but for those that are being removed.
+/// Asks the listed members for their health, except those that are being removed.
 pub async fn survey(
     store: &Store,
     list: &MemberList,
     records: &BTreeMap<MemberId, Record>,
 ) -> Vec<MemberReport> {
-    let leaves = |member: &&ListedMember| !records.get(&member.id).is_some_and(Record::is_removal_decided);
-    let asked: Vec<ListedMember> = list.members.iter().filter(leaves).cloned().collect();
+    let stays = |member: &&ListedMember| !records.get(&member.id).is_some_and(Record::is_removal_decided);
+    let asked: Vec<ListedMember> = list.members.iter().filter(stays).cloned().collect();
     store.etcd.survey(&asked, HEALTH_LIMIT).await
 }
 
 impl Record {
-    /// Whether the leader has decided to remove the member.
+    /// Whether the removal of the member is decided.
     pub fn is_removal_decided(&self) -> bool {
         self.member.as_ref().is_ok_and(|member| member.removal.is_some())
     }
 }
 
 impl Facts {
-    /// Reads everything, and asks each member how it fares.
+    /// Reads everything, and asks each member for its health.
     ///
     /// # Errors
-    /// A failure if etcd did not answer: what could not be read is no proof of anything.
+    /// etcd did not answer: what could not be read proves nothing.
     pub async fn with_health(store: &Store) -> Result<Self, Failure> {
         Self::gather(store, true).await
     }
 
-    /// Reads everything but how the members fare: they count as unhealthy, which checks of quorum alone look at.
+    /// Reads everything but the health of the members. They count as unhealthy, which only checks of quorum use.
     ///
     /// # Errors
-    /// A failure if etcd did not answer: what could not be read is no proof of anything.
+    /// etcd did not answer: what could not be read proves nothing.
     pub async fn without_health(store: &Store) -> Result<Self, Failure> {
         Self::gather(store, false).await
     }
@@ -104,7 +104,7 @@ impl Facts {
             Failure::failed(format!("the member list cannot be read: {error}"))
                 .hint("does etcd have a quorum? etcdctl endpoint health --cluster")
         })?;
-        // As late as can be: whose removal is on record is not asked for its status.
+        // As late as possible, since a member is not asked once its removal is recorded.
         let (records, revision) = records(store).await?;
         let surveys = match health {
             true => survey(store, &list, &records).await,
@@ -122,7 +122,7 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Finds the node of each listed member that has a record.
+    /// Reads the node of each listed member that has a record.
     async fn tie(&mut self, store: &Store) -> Result<(), Failure> {
         for listed in &self.list.members {
             let survey = self.surveys.iter().find(|survey| survey.id == listed.id);
@@ -168,8 +168,8 @@ impl Facts {
         Ok(())
     }
 
-    /// Adds compares of everything that a check read, except the node of the request, which the request compares itself.
-    /// etcd's own member list cannot be compared: the leader reads it again.
+    /// Adds the compares that nothing has changed that the check used, except the node of the request itself, which the
+    /// request compares. etcd's own list cannot be compared; the leader reads it again.
     pub fn compare(&self, mut txn: Txn, store: &Store, except: &Name) -> Txn {
         for (name, revision) in self.nodes.iter().filter(|(name, _)| *name != except) {
             txn = txn.when_unchanged(&store.keys.node(name), *revision);
@@ -177,7 +177,7 @@ impl Facts {
         for (id, record) in &self.records {
             txn = txn.when_unchanged(&store.keys.member(*id), record.revision);
         }
-        // And no further record came.
+        // No record was added either.
         txn.when_range_unwritten_since(&store.keys.members(), self.revision)
     }
 
@@ -189,7 +189,7 @@ impl Facts {
     }
 }
 
-/// What the checks know of a node.
+/// The roles of a node, for the checks.
 pub fn roles_of(node: &Node, revision: Revision) -> NodeRoles {
     let role = |role: i32| Role::try_from(role).unwrap_or(Role::Unspecified);
     NodeRoles {

@@ -1,4 +1,5 @@
-//! `quorate join`: a request below `/joins/`, and what etcd needs to start once the leader has carried it out.
+//! `quorate join`: writes a request below `/joins/`, and prints what etcd needs to start once the leader has carried it
+//! out.
 
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use prost::Message;
 
 use super::facts::Facts;
 use super::request::read_node;
+use super::wait::REQUEST_STAYS;
 use super::{hint, refused};
-use crate::cli::confirm::{self, ATTEMPTS};
+use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::duration::duration;
 use crate::cli::exit::{Exit, Failure};
@@ -19,9 +21,7 @@ use crate::cli::wait::{self, until};
 use crate::etcd::{KeyRange, MemberId, Revision, Txn};
 use crate::proto::join::Progress;
 use crate::proto::{Join, JoinRequest, RemovedNode};
-use crate::retry::Delays;
 use crate::roles::checks::{Refusal, check_peer_url};
-use crate::roles::reason::Reason;
 use crate::store::object::{member, time};
 use crate::store::{Name, Store};
 
@@ -32,17 +32,18 @@ use environment::Environment;
 /// Arguments of `quorate join`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The leader tries whether the peer URL can be reached (a refused connection will do: etcd starts after this), adds the \
-node's etcd as a learner, and lets it vote once it has caught up. The command returns as soon as etcd can be started, \
-and prints what it needs for that. A learner that is not started within the leader's --learner-timeout is removed.
+The leader tests whether the peer URL can be reached (a refused connection will do, since etcd starts later), adds the \
+node's etcd as a learner, and promotes it to a voter once it has caught up. The command returns as soon as etcd can be \
+started, and prints the settings for that. A learner that is not started within the leader's --learner-timeout is removed.
 
-The data directory of a member that has never started must be empty: what a removed member left behind is of no use. One \
+The data directory of a member that has never started must be empty: the data of a removed member is of no use. A member \
 that has started keeps its own.
 
-Asked again, it prints the same again. A member that joins with another peer URL gets that, nothing else changes.
+The same command again prints the same settings. A member that joins with another peer URL gets that URL; nothing else \
+changes.
 
-Refused are workers (rule NotAManager), nodes that were removed (NodeRemoved), peer URLs of another member \
-(PeerUrlTaken) and ones that cannot be reached (PeerUnreachable).
+A join is refused for workers (rule NotAManager), removed nodes (NodeRemoved), peer URLs of other members \
+(PeerUrlTaken) and peer URLs that cannot be reached (PeerUnreachable).
 
 Examples:
   quorate join n4 --peer-url https://10.0.0.4:2380
@@ -54,27 +55,27 @@ pub struct JoinArgs {
     #[arg(value_name = "NODE")]
     node: Name,
 
-    /// Where the other members reach its etcd; may be given several times
+    /// URL at which the other members reach its etcd; may be given several times
     #[arg(long = "peer-url", value_name = "URL", required = true, value_delimiter = ',', value_parser = url)]
     peer_urls: Vec<String>,
 
-    /// Where clients reach its etcd, for the printed settings alone
+    /// URL at which clients reach its etcd, only for the printed settings
     #[arg(long = "client-url", value_name = "URL", value_delimiter = ',', value_parser = url)]
     client_urls: Vec<String>,
 
-    /// Do not try whether the peer URL can be reached
+    /// Do not test whether the peer URL can be reached
     #[arg(long)]
     no_dial: bool,
 
-    /// The node's uid, if it is known: a node of this name that was created later does not join then
+    /// Uid of the node; a node of this name with another uid does not join
     #[arg(long, value_name = "UID")]
     uid: Option<String>,
 
-    /// How to print what etcd needs
+    /// How to print the settings
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: JoinFormat,
 
-    /// Go on waiting until it votes
+    /// Wait until the member votes
     #[arg(long)]
     wait: bool,
 
@@ -83,13 +84,13 @@ pub struct JoinArgs {
     timeout: Option<Duration>,
 }
 
-/// Form of the output.
+/// The form in which the settings are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum JoinFormat {
     /// For people
     #[default]
     Text,
-    /// A line a variable, as a shell and systemd read them
+    /// One line a variable, for a shell or systemd
     Env,
     /// One JSON object
     Json,
@@ -97,28 +98,27 @@ pub enum JoinFormat {
 
 fn url(text: &str) -> Result<String, String> {
     let text = text.trim_end_matches('/');
-    check_peer_url(text).map_err(|why| why.trim_start_matches("is none: ").to_owned())?;
+    check_peer_url(text).map_err(|why| why.trim_start_matches("is invalid: ").to_owned())?;
     Ok(text.to_owned())
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a node that does not exist, 4 for what is refused, by the command or by the leader, 5 where somebody else asks
-/// for another join of this node, 2 where the time is over.
+/// 3 for a node that does not exist, 4 if the command or the leader refuses it, 5 if another join of this node is requested
+/// meanwhile, 2 if the time is over.
 pub async fn run(args: JoinArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let name = &args.node;
     let begun = std::time::Instant::now();
     let id = request(&store, &args).await?;
-    let hint = "the request stays, and is carried out once nothing holds it up and a replica leads";
     let joined = |enough: &'static [Progress], limit| {
         let ranges = vec![KeyRange::key(store.keys.join(name))];
         let id = id.clone();
         let store = &store;
         async move {
-            let seen = |view: &View| look(view, name, &id, enough);
-            until(store, ranges, limit, hint, seen).await
+            let observe = |view: &View| observe(view, name, &id, enough);
+            until(store, ranges, limit, REQUEST_STAYS, observe).await
         }
     };
     let member = joined(&[Progress::Learner, Progress::Voter], args.timeout).await?;
@@ -133,73 +133,74 @@ pub async fn run(args: JoinArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the request, unless the same is under way; its id.
+/// Writes the request, unless the same one is under way, and returns its id.
 async fn request(store: &Store, args: &JoinArgs) -> Result<String, Failure> {
-    let name = &args.node;
-    let key = store.keys.join(name);
-    let mut delays = Delays::etcd();
-    for _ in 0..ATTEMPTS {
-        let found = match read_node(store, name).await {
-            Err(failure) if failure.exit == Exit::NotFound => {
-                return Err(removed(store, name, args.uid.as_deref())
-                    .await?
-                    .map_or(failure, |refusal| refused(&refusal)));
-            }
-            found => found?,
-        };
-        let uid = args.uid.as_deref().unwrap_or(found.uid());
-        let removed_key = store.keys.removed(uid);
-        let (removed, _) = store.etcd.get(&removed_key).await.map_err(Failure::failed)?;
-        let roles = (uid == found.uid()).then(|| found.roles());
-        let facts = Facts::without_health(store).await?;
-        facts
-            .managers
-            .check_join(name.as_str(), roles, removed.is_some(), &args.peer_urls)
-            .map_err(|refusal| refused(&refusal))?;
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
-        let before = match &stored {
-            None => Join::default(),
-            Some(kv) => member::decode_join(&kv.value).map_err(|malformed| {
-                let why =
-                    format!("refused by rule Malformed: the join of node {name} cannot be read: {malformed}");
-                let key = String::from_utf8_lossy(&kv.key).into_owned();
-                Failure::new(Exit::Refused, why).hint(format!("etcdctl del {key}, then ask again"))
-            })?,
-        };
-        let asked = before.request.as_ref().filter(|asked| {
-            let same = asked.node_uid == uid && asked.peer_urls == args.peer_urls;
-            same && asked.no_dial == args.no_dial && !member::is_ended(&before)
-        });
-        if let Some(asked) = asked {
-            return Ok(asked.id.clone());
-        }
-        let id = uuid::Uuid::new_v4().to_string();
-        // The leader's part stays: it says what became of an add that is under way.
-        let join = Join {
-            request: Some(JoinRequest {
-                id: id.clone(),
-                node_uid: uid.to_owned(),
-                peer_urls: args.peer_urls.clone(),
-                requested_at: Some(time::to_proto(Timestamp::now())),
-                no_dial: args.no_dial,
-            }),
-            ..before
-        };
-        let read_at = stored.map_or(Revision::ABSENT, |kv| kv.mod_revision);
-        let txn = Txn::new()
-            .when_unchanged(&store.keys.node(name), found.revision)
-            .when_unchanged(&key, read_at)
-            .when_absent(&removed_key)
-            .put(&key, join.encode_to_vec());
-        if confirm::commit(&store.etcd, txn, "requested").await? {
-            return Ok(id);
-        }
-        delays.wait().await;
-    }
-    Err(confirm::overtaken())
+    commit::settle(store, "requested", async || decide(store, args).await).await
 }
 
-/// The refusal of a node that does not exist any more, where its removal is on record.
+async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Failure> {
+    let name = &args.node;
+    let found = match read_node(store, name).await {
+        Err(failure) if failure.exit == Exit::NotFound => {
+            let removed = removed(store, name, args.uid.as_deref()).await?;
+            return Err(removed.map_or(failure, |refusal| refused(&refusal)));
+        }
+        found => found?,
+    };
+    let uid = args.uid.as_deref().unwrap_or(found.uid());
+    let removed_key = store.keys.removed(uid);
+    let (removed, _) = store.etcd.get(&removed_key).await.map_err(Failure::failed)?;
+    let roles = (uid == found.uid()).then(|| found.roles());
+    let facts = Facts::without_health(store).await?;
+    facts
+        .managers
+        .check_join(name.as_str(), roles, removed.is_some(), &args.peer_urls)
+        .map_err(|refusal| refused(&refusal))?;
+    let (before, read_at) = stored_join(store, name).await?;
+    let same = before.request.as_ref().filter(|request| {
+        let same = request.node_uid == uid && request.peer_urls == args.peer_urls;
+        same && request.no_dial == args.no_dial && !member::is_ended(&before)
+    });
+    if let Some(same) = same {
+        return Ok(Decision::Nothing(same.id.clone()));
+    }
+    let id = uuid::Uuid::new_v4().to_string();
+    // The leader's part stays: it says what became of an add that is under way.
+    let join = Join {
+        request: Some(JoinRequest {
+            id: id.clone(),
+            node_uid: uid.to_owned(),
+            peer_urls: args.peer_urls.clone(),
+            requested_at: Some(time::to_proto(Timestamp::now())),
+            no_dial: args.no_dial,
+        }),
+        ..before
+    };
+    let key = store.keys.join(name);
+    let txn = Txn::new()
+        .when_unchanged(&store.keys.node(name), found.revision)
+        .when_unchanged(&key, read_at)
+        .when_absent(&removed_key)
+        .put(&key, join.encode_to_vec());
+    Ok(Decision::Write(txn, id))
+}
+
+/// The join of the node, and when it was last written; an empty one if there is none.
+async fn stored_join(store: &Store, name: &Name) -> Result<(Join, Revision), Failure> {
+    let key = store.keys.join(name);
+    let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+    let Some(kv) = stored else {
+        return Ok((Join::default(), Revision::ABSENT));
+    };
+    let join = member::decode_join(&kv.value).map_err(|malformed| {
+        let why = format!("the join of node {name} cannot be read: {malformed}");
+        let key = String::from_utf8_lossy(&key).into_owned();
+        Failure::refused("Malformed", why).hint(format!("etcdctl del {key}, then join again"))
+    })?;
+    Ok((join, kv.mod_revision))
+}
+
+/// The refusal of a node that does not exist, if its removal is recorded.
 async fn removed(store: &Store, name: &Name, uid: Option<&str>) -> Result<Option<Refusal>, Failure> {
     let range = match uid {
         Some(uid) => KeyRange::key(store.keys.removed(uid)),
@@ -208,35 +209,30 @@ async fn removed(store: &Store, name: &Name, uid: Option<&str>) -> Result<Option
     let (records, _) = store.etcd.list(&range).await.map_err(Failure::failed)?;
     let named = |value: &[u8]| RemovedNode::decode(value).is_ok_and(|removed| removed.name == name.as_str());
     let found = records.iter().any(|kv| named(&kv.value));
-    Ok(found.then(|| {
-        Refusal::new(
-            Reason::NodeRemoved,
-            format_args!("node {name} was removed: a node of its uid is never admitted again"),
-        )
-    }))
+    Ok(found.then(|| Refusal::node_removed(name.as_str())))
 }
 
-/// How far the join is; done with its member once it has come to one of `enough`.
-fn look(
+/// How far the join is; done, with its member, once its progress is one of `enough`.
+fn observe(
     view: &View,
     name: &Name,
     id: &str,
     enough: &[Progress],
 ) -> Result<wait::Progress<MemberId>, Failure> {
-    let gone = |why: &str| {
+    let lost = |why: &str| {
         Err(Failure::new(
             Exit::Conflict,
             format!("the join of node {name} {why}"),
         ))
     };
     let Some(stored) = view.get(&view.keys.join(name)) else {
-        return gone("was deleted meanwhile");
+        return lost("was deleted meanwhile");
     };
     let Ok(join) = member::decode_join(&stored.value) else {
-        return gone("was overwritten with what cannot be read");
+        return lost("was overwritten and cannot be read");
     };
     if join.request.as_ref().is_none_or(|request| request.id != id) {
-        return gone("was replaced by another request with other settings");
+        return lost("was replaced by another request, with other settings");
     }
     if !member::is_answered(&join) {
         return Ok(wait::Progress::Waiting(Vec::new()));
@@ -249,12 +245,10 @@ fn look(
         "" => join.message.clone(),
         reason => format!("{reason}: {}", join.message),
     };
+    let waiting = |reason: String| Ok(wait::Progress::Waiting(vec![reason]));
     match join.progress() {
         Progress::Refused => {
-            let failure = Failure::new(
-                Exit::Refused,
-                format!("refused by rule {}: {}", join.reason, join.message),
-            );
+            let failure = Failure::refused(&join.reason, &join.message);
             Err(match hint(&join.reason) {
                 Some(advice) => failure.hint(advice),
                 None => failure,
@@ -263,11 +257,11 @@ fn look(
         Progress::Removed => Err(Failure::failed(format!(
             "node/{name}: its member was removed again: {why}"
         ))),
-        Progress::Learner => Ok(wait::Progress::Waiting(vec![match why.as_str() {
-            "" => format!("node/{name} is a learner: it votes once it is started and has caught up"),
-            why => format!("node/{name} is a learner: {why}"),
-        }])),
-        Progress::Waiting => Ok(wait::Progress::Waiting(vec![format!("node/{name}: {why}")])),
+        Progress::Learner if why.is_empty() => waiting(format!(
+            "node/{name} is a learner and votes once it has started and caught up"
+        )),
+        Progress::Learner => waiting(format!("node/{name} is a learner: {why}")),
+        Progress::Waiting => waiting(format!("node/{name}: {why}")),
         Progress::Unspecified | Progress::Adding | Progress::Voter => Ok(wait::Progress::Waiting(Vec::new())),
     }
 }

@@ -1,4 +1,4 @@
-//! Node roles on the command line: `promote`, `demote`, `join`, `adopt`. They write requests and wait; the leader alone
+//! Node roles on the command line: `promote`, `demote`, `join`, `adopt`. They write requests and wait; only the leader
 //! changes etcd's member list.
 
 pub mod adopt;
@@ -9,23 +9,20 @@ pub mod promote;
 pub mod request;
 mod wait;
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::roles::checks::Refusal;
 use crate::roles::reason::Reason;
 
-/// A refusal as the commands tell it.
+/// A refusal as the failure of a command.
 pub fn refused(refusal: &Refusal) -> Failure {
-    let failure = Failure::new(
-        Exit::Refused,
-        format!("refused by rule {}: {refusal}", refusal.rule),
-    );
+    let failure = Failure::refused(refusal.rule, refusal);
     match hint(refusal.rule.as_str()) {
         Some(hint) => failure.hint(hint),
         None => failure,
     }
 }
 
-/// What can be done about a refusal, by the word for its rule.
+/// What can be done about a refusal, by the word of its rule.
 pub fn hint(rule: &str) -> Option<&'static str> {
     let hints = [
         (Reason::LastManager, "promote another node and let it join first"),
@@ -35,25 +32,25 @@ pub fn hint(rule: &str) -> Option<&'static str> {
         ),
         (
             Reason::QuorumRisk,
-            "quorate get members shows which are unhealthy: bring them back first",
+            "quorate get members shows the unhealthy members; repair them first",
         ),
         (
             Reason::MemberOfEtcd,
             "--force does not change that: etcd would lose a member that it counts on. Demote the node first",
         ),
         (Reason::LastVoter, "without it there is no etcd"),
-        (Reason::NotAManager, "quorate promote makes a manager of it"),
+        (Reason::NotAManager, "quorate promote makes it a manager"),
         (
             Reason::NodeRemoved,
-            "a node that comes back is a new one: create it again",
+            "a node that comes back is a new node: create it again",
         ),
         (
             Reason::PeerUrlTaken,
-            "quorate get members -o wide shows whose it is",
+            "quorate get members -o wide shows the peer URLs",
         ),
         (
             Reason::PeerUnreachable,
-            "the replica that leads must reach it; where only the members do, add --no-dial",
+            "the leading replica must reach it; if only the members can, add --no-dial",
         ),
     ];
     let found = hints.iter().find(|(reason, _)| reason.as_str() == rule);

@@ -14,9 +14,9 @@ use crate::store::Name;
 /// Arguments of `quorate promote`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The desired role becomes manager; the leader makes the node a manager at once. It is no member of etcd by that: \
-quorate join lets its etcd join, quorate demote takes the promotion back. If one of the nodes does not exist, none \
-is promoted.
+The desired role becomes manager, and the leader makes the node a manager at once. That does not make it a member of \
+etcd: quorate join lets its etcd join, and quorate demote withdraws the promotion. If one of the nodes does not exist, \
+none is promoted.
 
 Examples:
   quorate promote n4 --wait
@@ -33,16 +33,16 @@ pub struct PromoteArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a node that does not exist, 2 where the time is over.
+/// 3 for a node that does not exist, 2 if the time is over.
 pub async fn run(args: PromoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
-    // Before one of them is asked for.
+    // Before any of them is promoted.
     for name in &args.nodes {
         read_node(&store, name).await?;
     }
     for name in &args.nodes {
         let line = match promote(&store, name).await? {
-            Outcome::Requested => format!("node/{name} is to be a manager\n"),
+            Outcome::Requested => format!("node/{name} is a desired manager\n"),
             Outcome::Already => format!("node/{name} is a desired manager already\n"),
         };
         let _: Reader = print(&line)?;

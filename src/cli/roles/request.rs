@@ -1,32 +1,34 @@
-//! A change of a node's desired role, as `promote` and `demote` ask for it.
+//! Changes of a node's desired role, as `promote` and `demote` request them.
 
 use super::facts::{self, Facts};
 use super::refused;
-use crate::cli::confirm::{self, ATTEMPTS};
+use crate::cli::commit::{self, Decision};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::stored::Versioned;
-use crate::etcd::Txn;
+use crate::etcd::{MemberId, Txn};
 use crate::proto::{Node, Role};
-use crate::retry::Delays;
 use crate::roles::membership::NodeRoles;
 use crate::store::object::Object;
 use crate::store::{Name, Store};
 
+/// What has happened if a request is committed.
+const REQUESTED: &str = "requested";
+
 /// Reads the node that a request is about.
 ///
 /// # Errors
-/// 3 if it is not there, 4 if it cannot be read.
+/// 3 if it does not exist, 4 if it cannot be read.
 pub async fn read_node(store: &Store, name: &Name) -> Result<Versioned<Node>, Failure> {
     Versioned::read(store, name.as_str(), store.keys.node(name)).await
 }
 
 impl Versioned<Node> {
-    /// What the checks know of it.
+    /// The roles of the node, for the checks.
     pub fn roles(&self) -> NodeRoles {
         facts::roles_of(&self.object, self.revision)
     }
 
-    /// Its uid.
+    /// The uid of the node; empty if it has none.
     pub fn uid(&self) -> &str {
         let metadata = self.object.metadata.as_ref();
         metadata.map_or("", |metadata| metadata.uid.as_str())
@@ -41,53 +43,57 @@ impl Versioned<Node> {
     }
 }
 
-/// Whether the node had the desired role already, or has it from now on.
+/// Whether the node had the desired role before the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was written.
+    /// It had; nothing was written.
     Already,
-    /// The request is written.
+    /// It has it from now on.
     Requested,
 }
 
-/// Asks for a promotion.
+/// Requests a promotion.
 ///
 /// # Errors
 /// 3, 4 or 5.
 pub async fn promote(store: &Store, name: &Name) -> Result<Outcome, Failure> {
-    let mut delays = Delays::etcd();
-    for _ in 0..ATTEMPTS {
+    commit::settle(store, REQUESTED, async || {
         let found = read_node(store, name).await?;
-        if found.roles().desired == Role::Manager {
-            return Ok(Outcome::Already);
-        }
-        let txn = found.with_desired(Role::Manager);
-        if confirm::commit(&store.etcd, txn, "requested").await? {
-            return Ok(Outcome::Requested);
-        }
-        delays.wait().await;
-    }
-    Err(confirm::overtaken())
+        Ok(match found.roles().desired {
+            Role::Manager => Decision::Nothing(Outcome::Already),
+            _ => Decision::Write(found.with_desired(Role::Manager), Outcome::Requested),
+        })
+    })
+    .await
 }
 
 /// A demotion that is allowed, and what it means.
 pub struct Demotion {
-    /// What will happen to what.
+    /// What will happen, in words.
     pub statement: String,
     txn: Option<Txn>,
 }
 
 impl Demotion {
-    /// Whether there is anything to ask for.
+    /// Whether there is anything to request.
     pub fn is_change(&self) -> bool {
         self.txn.is_some()
     }
 }
 
-/// Checks a demotion. A node that is a desired worker already is not checked: nothing is asked for.
+impl From<Demotion> for Decision<Outcome> {
+    fn from(demotion: Demotion) -> Self {
+        match demotion.txn {
+            None => Self::Nothing(Outcome::Already),
+            Some(txn) => Self::Write(txn, Outcome::Requested),
+        }
+    }
+}
+
+/// Checks a demotion. The demotion of a desired worker is not checked, because nothing is requested then.
 ///
 /// # Errors
-/// 3 if there is no such node, 4 by the rule that refuses it.
+/// 3 if the node does not exist, 4 by the rule that refuses the demotion.
 pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failure> {
     let found = read_node(store, name).await?;
     let roles = found.roles();
@@ -103,57 +109,44 @@ pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failu
         .check_demotion(name.as_str(), roles.observed)
         .map_err(|refusal| refused(&refusal))?;
     let txn = found.with_desired(Role::Worker);
-    let members: Vec<String> = facts
-        .members_of(name)
-        .iter()
-        .map(|member| member.id.to_string())
-        .collect();
-    let statement = match &members[..] {
-        [] => format!("node/{name} stays a worker: its promotion is withdrawn"),
-        members => {
-            let voters = facts.list.voters().count();
-            let left = facts
-                .list
-                .voters()
-                .filter(|voter| !members.contains(&voter.id.to_string()));
-            format!(
-                "node/{name} becomes a worker: its member {} is removed from etcd for good, which then has {} instead of \
-                 {voters} voters; the data directory of that member is of no further use",
-                members.join(", "),
-                left.count(),
-            )
-        }
-    };
     Ok(Demotion {
-        statement,
+        statement: statement(&facts, name),
         txn: Some(facts.compare(txn, store, name)),
     })
 }
 
-/// Asks for the demotion that was agreed on. What changed since is looked at again: if it would still mean the same, it
-/// is asked for.
+fn statement(facts: &Facts, name: &Name) -> String {
+    let members: Vec<MemberId> = facts.members_of(name).iter().map(|member| member.id).collect();
+    if members.is_empty() {
+        return format!("node/{name} stays a worker: its promotion is withdrawn");
+    }
+    let voters = facts.list.voters().count();
+    let left = facts.list.voters().filter(|voter| !members.contains(&voter.id));
+    let ids: Vec<String> = members.iter().map(ToString::to_string).collect();
+    format!(
+        "node/{name} becomes a worker: its member {} is removed from etcd for good, which then has {} instead of \
+         {voters} voters; the data directory of that member is of no further use",
+        ids.join(", "),
+        left.count(),
+    )
+}
+
+/// Requests the demotion that was agreed to. If something has changed since, the demotion is checked again, and requested
+/// if it still means the same.
 ///
 /// # Errors
 /// 3, 4 or 5.
 pub async fn demote(store: &Store, name: &Name, agreed: Demotion) -> Result<Outcome, Failure> {
-    let Demotion { statement, mut txn } = agreed;
-    let mut delays = Delays::etcd();
-    for _ in 0..ATTEMPTS {
-        let Some(decided) = txn else {
-            return Ok(Outcome::Already);
-        };
-        if confirm::commit(&store.etcd, decided, "requested").await? {
-            return Ok(Outcome::Requested);
-        }
+    let statement = agreed.statement.clone();
+    commit::settle_from(store, REQUESTED, agreed.into(), async || {
         let next = plan_demotion(store, name).await?;
-        if next.txn.is_some() && next.statement != statement {
+        if next.is_change() && next.statement != statement {
             return Err(Failure::new(
                 Exit::Conflict,
                 format!("something changed meanwhile; now: {}", next.statement),
             ));
         }
-        txn = next.txn;
-        delays.wait().await;
-    }
-    Err(confirm::overtaken())
+        Ok(next.into())
+    })
+    .await
 }

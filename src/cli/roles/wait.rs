@@ -1,4 +1,4 @@
-//! Waiting until nodes are observed in a role.
+//! Waiting until nodes have an observed role.
 
 use std::time::Duration;
 
@@ -7,15 +7,19 @@ use crate::cli::objects::view::View;
 use crate::cli::output::{Reader, print};
 use crate::cli::wait::until_all;
 use crate::etcd::KeyRange;
-use crate::proto::{Condition, Node, Role};
+use crate::proto::{Node, Role};
 use crate::roles::reason::ROLE_CHANGE_BLOCKED;
-use crate::store::object::{decode, node};
+use crate::store::object::{condition, decode, node};
 use crate::store::{Name, Store};
 
-/// Waits until all of these nodes are observed in this role.
+/// What becomes of a request when the command that made it stops waiting.
+pub const REQUEST_STAYS: &str =
+    "the request stays, and is carried out once nothing blocks it and a replica leads";
+
+/// Waits until all of these nodes have this observed role.
 ///
 /// # Errors
-/// 2 if the time is over, 3 if a node is deleted meanwhile, 5 if somebody asks for another role meanwhile.
+/// 2 if the time is over, 3 if a node is deleted meanwhile, 5 if another role is requested meanwhile.
 pub async fn for_roles(
     store: &Store,
     names: &[Name],
@@ -23,10 +27,10 @@ pub async fn for_roles(
     limit: Option<Duration>,
 ) -> Result<(), Failure> {
     let ranges = names.iter().map(|name| KeyRange::key(store.keys.node(name)));
+    let ranges = ranges.collect();
     let word = node::role_word(role.into());
-    let hint = "the request stays: it is carried out once nothing holds it up and a replica leads";
     let names: Vec<&Name> = names.iter().collect();
-    until_all(store, ranges.collect(), limit, hint, &names, |view, name| {
+    until_all(store, ranges, limit, REQUEST_STAYS, &names, |view, name| {
         let waits = role_of(view, name, role)?;
         if waits.is_none() {
             let _: Reader = print(&format!("node/{name} is a {word}\n"))?;
@@ -36,7 +40,7 @@ pub async fn for_roles(
     .await
 }
 
-/// Why the node is not in this role yet; `None` if it is.
+/// Why the node does not have this role yet; `None` if it has.
 fn role_of(view: &View, name: &Name, role: Role) -> Result<Option<String>, Failure> {
     let Some(stored) = view.get(&view.keys.node(name)) else {
         return Err(Failure::new(
@@ -51,23 +55,17 @@ fn role_of(view: &View, name: &Name, role: Role) -> Result<Option<String>, Failu
         let desired = node::role_word(desired);
         return Err(Failure::new(
             Exit::Conflict,
-            format!("somebody else asked for another role meanwhile: node/{name} is to be a {desired}"),
+            format!("node/{name} became a desired {desired} meanwhile, by another request"),
         ));
     }
     let status = node.status.unwrap_or_default();
     if status.role == i32::from(role) {
         return Ok(None);
     }
-    Ok(Some(match blocked(&status.conditions) {
-        Some(why) => format!("node/{name}: {why}"),
-        None => format!("node/{name}: the leader has yet to carry it out"),
-    }))
-}
-
-/// Why the leader does not carry out what the node's desired role asks for.
-fn blocked(conditions: &[Condition]) -> Option<String> {
-    let blocked = conditions
-        .iter()
-        .find(|condition| condition.r#type == ROLE_CHANGE_BLOCKED)?;
-    Some(format!("{}: {}", blocked.reason, blocked.message))
+    Ok(Some(
+        match condition::find(&status.conditions, ROLE_CHANGE_BLOCKED) {
+            Some(blocked) => format!("node/{name}: {}: {}", blocked.reason, blocked.message),
+            None => format!("node/{name}: the leader has yet to carry it out"),
+        },
+    ))
 }

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use prost::Message;
 
 use crate::etcd::MemberId;
-use crate::proto::Condition;
 use crate::roles::index::Index;
 use crate::roles::membership::{Membership, Owner};
 use crate::roles::node_update;
 use crate::roles::plan::{Blocked, Subject};
-use crate::roles::reason::{EVICTION_BLOCKED, ROLE_CHANGE_BLOCKED};
+use crate::roles::reason::EVICTION_BLOCKED;
+use crate::store::object::condition;
 use crate::store::writer::Unit;
 use crate::store::{Keys, Name};
 
@@ -48,14 +48,8 @@ fn of_nodes(index: &Index, keys: &Keys, blocked: &BTreeMap<&str, &Blocked>, now:
         .filter_map(|name| Some((*name, index.node(name)?.value.as_ref()?)));
     let changed = no_longer.chain(still).filter_map(|(name, facts)| {
         let node: Name = name.parse().ok()?;
-        let condition = blocked.get(name).map(|one| {
-            let before = facts.blocked.as_ref();
-            condition(ROLE_CHANGE_BLOCKED, before, one, facts.generation, now)
-        });
-        if condition == facts.blocked {
-            return None;
-        }
-        let value = node_update::with_blocked(&facts.value, condition)?;
+        let why = blocked.get(name).map(|one| why(one));
+        let value = node_update::with_blocked(&facts.value, why, now)?;
         Some(Unit::new().put(keys.node(&node), facts.roles.revision, value))
     });
     changed.collect()
@@ -68,26 +62,17 @@ fn of_records(
     now: Timestamp,
 ) -> Vec<Unit> {
     let changed = index.records().filter_map(|(id, record, revision)| {
-        let condition = blocked
-            .get(&id)
-            .map(|one| condition(EVICTION_BLOCKED, record.blocked.as_ref(), one, 0, now));
-        if condition == record.blocked {
-            return None;
-        }
         let mut member = record.member.clone();
-        node_update::set_condition(&mut member.conditions, EVICTION_BLOCKED, condition);
-        Some(Unit::new().put(keys.member(id), revision, member.encode_to_vec()))
+        let conditions = &mut member.conditions;
+        let changed = match blocked.get(&id) {
+            Some(one) => condition::set(conditions, EVICTION_BLOCKED, why(one), 0, now),
+            None => condition::clear(conditions, EVICTION_BLOCKED),
+        };
+        changed.then(|| Unit::new().put(keys.member(id), revision, member.encode_to_vec()))
     });
     changed.collect()
 }
 
-fn condition(
-    kind: &str,
-    before: Option<&Condition>,
-    blocked: &Blocked,
-    generation: i64,
-    now: Timestamp,
-) -> Condition {
-    let why = (blocked.reason, blocked.message.as_str());
-    node_update::blocked(kind, before, why, generation, now)
+fn why(blocked: &Blocked) -> (&'static str, &str) {
+    (blocked.reason.as_str(), blocked.message.as_str())
 }

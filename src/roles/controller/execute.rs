@@ -8,7 +8,7 @@ use futures::stream::FuturesUnordered;
 
 use super::actions::{Action, NewMemberRecord, Witness};
 use crate::etcd::members::{ChangeError, ChangeFault, ListedMember};
-use crate::etcd::{Error, Etcd, Fence, FencedError, MemberId, Revision, Txn};
+use crate::etcd::{Error, Etcd, Fence, MemberId, Revision, Stop, Txn};
 use crate::failpoint;
 use crate::roles::reason::Reason;
 use crate::store::Store;
@@ -82,14 +82,15 @@ pub async fn execute(store: &Store, fence: &Fence, action: Action) -> Outcome {
 }
 
 async fn commit(etcd: &Etcd, fence: &Fence, txn: Txn) -> Outcome {
-    match etcd.fenced(fence, txn).await {
-        Ok(committed) => Ok(Some(committed.revision)),
-        Err(FencedError::Conflict) => Err(NotDone::Stale),
-        Err(FencedError::LostLeadership(_)) => Err(NotDone::LostLeadership),
-        Err(FencedError::Failed(error) | FencedError::Unknown(error)) => {
-            Err(NotDone::Failed(Reason::EtcdUnavailable, error.to_string()))
-        }
-    }
+    let committed = etcd
+        .fenced(fence, txn)
+        .await
+        .map_err(|error| match error.into() {
+            Stop::LostLeadership => NotDone::LostLeadership,
+            Stop::Stale => NotDone::Stale,
+            Stop::Unavailable(error) => NotDone::Failed(Reason::EtcdUnavailable, error.to_string()),
+        })?;
+    Ok(Some(committed.revision))
 }
 
 /// Makes a call that etcd cannot fence. `loses` is the failpoint that drops the reply.

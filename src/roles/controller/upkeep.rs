@@ -1,5 +1,5 @@
-//! Writes that no step waits for: roles of nodes without a member, conditions, and the deletion of records that are no longer
-//! needed. Each is a unit of its own, so that one that fails delays no other.
+//! Writes that no step waits for: roles of nodes without a member, conditions, and the deletion of records that are
+//! no longer needed. Each is a unit of its own, so that one that cannot be written delays no other.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 
 use crate::etcd::KeyValue;
-use crate::proto::{Condition, Member, Node, Role};
+use crate::proto::{Member, Node, Role};
 use crate::roles::membership::NodeRoles;
-use crate::roles::reason::{EVICTION_BLOCKED, ROLE_CHANGE_BLOCKED};
-use crate::store::object::{decode, member, time};
+use crate::roles::reason::ROLE_CHANGE_BLOCKED;
+use crate::store::object::{condition, decode, member, time};
 
 /// A node, as far as its role is concerned.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,10 +15,8 @@ pub struct NodeFacts {
     pub uid: String,
     /// Its roles, and when it was last written.
     pub roles: NodeRoles,
-    /// Its condition `RoleChangeBlocked`.
-    pub blocked: Option<Condition>,
-    /// The generation of its spec.
-    pub generation: i64,
+    /// Whether it has the condition `RoleChangeBlocked`.
+    pub blocked: bool,
     /// The stored bytes, from which new values are made. Empty for a worker that stays one: no write is due there.
     pub value: Vec<u8>,
 }
@@ -26,26 +24,23 @@ pub struct NodeFacts {
 impl NodeFacts {
     pub(super) fn read(name: &str, kv: &KeyValue) -> Option<Self> {
         let node: Node = decode(name, &kv.value).ok()?;
-        let metadata = node.metadata.unwrap_or_default();
         let status = node.status.unwrap_or_default();
-        let mut facts = Self {
-            uid: metadata.uid,
+        let (desired, observed) = (node.spec.unwrap_or_default().desired_role(), status.role());
+        let blocked = condition::find(&status.conditions, ROLE_CHANGE_BLOCKED).is_some();
+        let stays_worker = (desired, observed) == (Role::Worker, Role::Worker) && !blocked;
+        Some(Self {
+            uid: node.metadata.unwrap_or_default().uid,
             roles: NodeRoles {
-                desired: node.spec.unwrap_or_default().desired_role(),
-                observed: status.role(),
+                desired,
+                observed,
                 revision: kv.mod_revision,
             },
-            blocked: condition(&status.conditions, ROLE_CHANGE_BLOCKED),
-            generation: metadata.generation,
-            value: Vec::new(),
-        };
-        let NodeRoles {
-            desired, observed, ..
-        } = facts.roles;
-        if desired != Role::Worker || observed != Role::Worker || facts.blocked.is_some() {
-            facts.value = kv.value.clone();
-        }
-        Some(facts)
+            blocked,
+            value: match stays_worker {
+                true => Vec::new(),
+                false => kv.value.clone(),
+            },
+        })
     }
 
     /// Whether the desired role differs from the observed one, and this release knows both.
@@ -65,8 +60,6 @@ pub struct StoredRecord {
     pub member: Member,
     /// When the member joined.
     pub joined_at: Option<Timestamp>,
-    /// Its condition `EvictionBlocked`.
-    pub blocked: Option<Condition>,
 }
 
 impl StoredRecord {
@@ -74,13 +67,7 @@ impl StoredRecord {
         let member = member::decode_member(&kv.value).ok()?;
         Some(Self {
             joined_at: time::from_proto(member.joined_at.as_ref()),
-            blocked: condition(&member.conditions, EVICTION_BLOCKED),
             member,
         })
     }
-}
-
-fn condition(conditions: &[Condition], kind: &str) -> Option<Condition> {
-    let of_kind = |condition: &&Condition| condition.r#type == kind;
-    conditions.iter().find(of_kind).cloned()
 }

@@ -1,96 +1,61 @@
-//! Feeds the index with lists and with the events after them.
+//! Feeds the index, key by key.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use prost::Message;
 
 use super::{Entry, Index, NodeFacts, StoredRecord};
-use crate::etcd::{Event, KeyValue};
+use crate::etcd::{KeyValue, Revision};
 use crate::proto::RemovedNode;
 use crate::store::Update;
+use crate::store::index::Indexed;
 use crate::store::keys::RoleKey;
 use crate::store::object::{member, time};
 
 impl Index {
     /// Takes in an update. Returns whether it changed anything that membership depends on.
     pub fn take_in(&mut self, update: Update) -> bool {
-        match update {
-            Update::Page { first, keys } => {
-                if first {
-                    self.complete = false;
-                    self.list = self.list.wrapping_add(1);
-                }
-                for kv in keys {
-                    self.put(&kv);
-                }
-                false
-            }
-            Update::Listed(revision) => {
-                self.forget_unlisted();
-                self.revision = revision;
-                self.complete = true;
-                true
-            }
-            Update::Events(events) => {
-                let mut relevant = false;
-                for event in events {
-                    self.revision = self.revision.max(event.revision());
-                    relevant |= match event {
-                        Event::Put(kv) => self.put(&kv),
-                        Event::Delete { key, .. } => self.delete(&key),
-                    };
-                }
-                relevant
-            }
-        }
+        // While a list is read, nothing is decided; its end may change anything.
+        let (listing, listed) = match update {
+            Update::Page { .. } => (true, false),
+            Update::Listed(_) => (false, true),
+            Update::Events(_) => (false, false),
+        };
+        self.relevant = listed;
+        let mut synced = std::mem::take(&mut self.synced);
+        synced.take_in(update, self);
+        self.synced = synced;
+        self.relevant && !listing
     }
 
-    fn put(&mut self, kv: &KeyValue) -> bool {
-        let keys = self.keys.clone();
-        let list = self.list;
-        match keys.parse_role(&kv.key) {
-            RoleKey::Node(name) => {
-                let value = NodeFacts::read(name, kv);
-                let mark = |set: &mut BTreeSet<Box<str>>, is: bool| match is {
-                    true => _ = set.insert(name.into()),
-                    false => _ = set.remove(name),
-                };
-                mark(
-                    &mut self.role_mismatches,
-                    value.as_ref().is_some_and(NodeFacts::differs),
-                );
-                let blocked = value.as_ref().is_some_and(|facts| facts.blocked.is_some());
-                mark(&mut self.blocked, blocked);
-                let roles =
-                    |facts: &NodeFacts| (facts.uid.clone(), facts.roles.desired, facts.roles.observed);
-                let after = value.as_ref().map(roles);
-                let before = self.nodes.insert(name.into(), Entry::of(kv, list, value));
-                let changed = before.is_none_or(|before| before.value.as_ref().map(roles) != after);
-                changed && self.concerns_membership(name)
-            }
-            RoleKey::Member(id) => {
-                let entry = Entry::of(kv, list, StoredRecord::read(kv));
-                self.members.insert(id, entry);
-                true
-            }
-            RoleKey::Join(node) => {
-                let entry = Entry::of(kv, list, member::decode_join(&kv.value).ok());
-                self.joins.insert(node.into(), entry);
-                true
-            }
-            RoleKey::Removed(uid) => {
-                let removed = RemovedNode::decode(&*kv.value).ok();
-                // A record that cannot be read stays for ever: nothing says when it expires.
-                let expiry = removed.and_then(|removed| time::from_proto(removed.expires_at.as_ref()));
-                self.forget_expiry(uid);
-                if let Some(expiry) = expiry {
-                    self.expiring.insert((expiry, uid.into()));
-                }
-                self.removed.insert(uid.into(), Entry::of(kv, list, Some(expiry)));
-                true
-            }
-            RoleKey::Other => false,
+    fn put_node(&mut self, name: &str, kv: &KeyValue) {
+        let value = NodeFacts::read(name, kv);
+        let mark = |set: &mut BTreeSet<Box<str>>, is: bool| match is {
+            true => _ = set.insert(name.into()),
+            false => _ = set.remove(name),
+        };
+        let differs = value.as_ref().is_some_and(NodeFacts::differs);
+        mark(&mut self.role_mismatches, differs);
+        let blocked = value.as_ref().is_some_and(|facts| facts.blocked);
+        mark(&mut self.blocked, blocked);
+        let roles = |facts: &NodeFacts| (facts.uid.clone(), facts.roles.desired, facts.roles.observed);
+        let after = value.as_ref().map(roles);
+        let before = self.nodes.insert(name.into(), Entry::of(kv, value));
+        let changed = before.is_none_or(|before| before.value.as_ref().map(roles) != after);
+        self.relevant |= changed && self.concerns_membership(name);
+    }
+
+    fn put_removed(&mut self, uid: &str, kv: &KeyValue) {
+        let removed = RemovedNode::decode(&*kv.value).ok();
+        // A record that cannot be read stays for ever: nothing says when it expires.
+        let expiry = removed.and_then(|removed| time::from_proto(removed.expires_at.as_ref()));
+        self.forget_expiry(uid);
+        if let Some(expiry) = expiry {
+            self.expiring.insert((expiry, uid.into()));
         }
+        self.removed.insert(uid.into(), Entry::of(kv, Some(expiry)));
+        self.relevant = true;
     }
 
     /// Whether a member record or a join names this node.
@@ -107,10 +72,28 @@ impl Index {
             self.expiring.remove(&(expiry, uid.into()));
         }
     }
+}
 
-    fn delete(&mut self, key: &[u8]) -> bool {
-        let keys = self.keys.clone();
-        match keys.parse_role(key) {
+impl Indexed for Index {
+    fn put(&mut self, kv: KeyValue) {
+        match self.keys.clone().parse_role(&kv.key) {
+            RoleKey::Node(name) => self.put_node(name, &kv),
+            RoleKey::Member(id) => {
+                self.members.insert(id, Entry::of(&kv, StoredRecord::read(&kv)));
+                self.relevant = true;
+            }
+            RoleKey::Join(node) => {
+                let join = member::decode_join(&kv.value).ok();
+                self.joins.insert(node.into(), Entry::of(&kv, join));
+                self.relevant = true;
+            }
+            RoleKey::Removed(uid) => self.put_removed(uid, &kv),
+            RoleKey::Other => {}
+        }
+    }
+
+    fn delete(&mut self, key: &[u8], _: Revision) {
+        self.relevant |= match self.keys.clone().parse_role(key) {
             RoleKey::Node(name) => {
                 self.role_mismatches.remove(name);
                 self.blocked.remove(name);
@@ -123,36 +106,15 @@ impl Index {
                 self.removed.remove(uid).is_some()
             }
             RoleKey::Other => false,
-        }
+        };
     }
 
-    /// Forgets what the list did not show: it was deleted while no watch was open.
-    fn forget_unlisted(&mut self) {
-        let list = self.list;
-        let Self {
-            nodes,
-            role_mismatches,
-            blocked,
-            removed,
-            expiring,
-            ..
-        } = self;
-        nodes.retain(|name, entry| {
-            let listed = entry.seen_in == list;
-            if !listed {
-                role_mismatches.remove(name);
-                blocked.remove(name);
-            }
-            listed
-        });
-        removed.retain(|uid, entry| {
-            let listed = entry.seen_in == list;
-            if let Some(expiry) = entry.value.flatten().filter(|_| !listed) {
-                expiring.remove(&(expiry, uid.clone()));
-            }
-            listed
-        });
-        self.members.retain(|_, entry| entry.seen_in == list);
-        self.joins.retain(|_, entry| entry.seen_in == list);
+    fn keys(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
+        let nodes = self.nodes.keys().map(|name| RoleKey::Node(name));
+        let members = self.members.keys().map(|id| RoleKey::Member(*id));
+        let joins = self.joins.keys().map(|node| RoleKey::Join(node));
+        let removed = self.removed.keys().map(|uid| RoleKey::Removed(uid));
+        let all = nodes.chain(members).chain(joins).chain(removed);
+        all.filter_map(|key| Some(Cow::Owned(self.keys.role(key)?)))
     }
 }

@@ -55,6 +55,17 @@ impl Keys {
         self.joins().through(self.all_removed())
     }
 
+    /// The bytes of a key that [`Keys::parse_role`] returned; `None` for [`RoleKey::Other`].
+    pub fn role(&self, key: RoleKey<'_>) -> Option<Vec<u8>> {
+        Some(match key {
+            RoleKey::Join(node) => self.below(format_args!("/joins/{node}")),
+            RoleKey::Member(id) => self.member(id),
+            RoleKey::Node(name) => self.below(format_args!("/nodes/{name}")),
+            RoleKey::Removed(uid) => self.removed(uid),
+            RoleKey::Other => return None,
+        })
+    }
+
     /// Parses a key of [`Keys::roles`].
     pub fn parse_role<'a>(&self, key: &'a [u8]) -> RoleKey<'a> {
         let parts = self
@@ -104,6 +115,8 @@ mod tests {
         ] {
             assert_eq!(keys().parse_role(&key), expected);
             assert!(range.start() <= key.as_slice());
+            let built = (expected != RoleKey::Other).then_some(key);
+            assert_eq!(keys().role(expected), built);
         }
         assert_eq!(keys().parse_role(b"/team/quorate2/nodes/a"), RoleKey::Other);
     }

@@ -1,4 +1,5 @@
-//! The Publication kind: the publication of a volume to a node. Commands request it; it cannot be applied.
+//! The Publication kind: a volume that is published to a node, or has been requested for it. Commands request it; `apply`
+//! does not accept it.
 
 use serde_json::{Value, json};
 

@@ -170,7 +170,7 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
             let joined = time::from_proto(record.joined_at.as_ref());
             let joined = joined.map_or_else(String::new, |at| format!(", joined {}", time::since(at, now)));
             let removal = record.removal.as_ref().map_or_else(String::new, |removal| {
-                format!(", is being removed {}", cause_words(removal.cause()))
+                format!(", is being removed: {}", cause_words(removal.cause()))
             });
             format!("{id}{joined}{removal}")
         }

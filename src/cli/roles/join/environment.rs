@@ -1,4 +1,4 @@
-//! What etcd needs to start as a member that is listed already. Pure.
+//! The settings with which etcd starts as a member that is listed already. Pure.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::etcd::members::{ListedMember, MemberList};
 use crate::store::Name;
 use crate::store::object::text::to_json;
 
-/// etcd's settings as its variables, in the order in which they are printed.
+/// etcd's settings as environment variables, in the order in which they are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     node: String,
@@ -20,10 +20,10 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// For the member of this node.
+    /// The settings for this member of the node.
     ///
     /// # Errors
-    /// A failure if the member is not in the list any more.
+    /// The member is no longer in the list.
     pub fn new(
         node: &Name,
         member: MemberId,
@@ -33,15 +33,16 @@ impl Environment {
     ) -> Result<Self, Failure> {
         let Some(own) = list.member(member) else {
             return Err(Failure::failed(format!(
-                "node/{node}: its member {member} is not in the member list any more"
+                "node/{node}: its member {member} is no longer in etcd's list"
             ))
-            .hint("ask again"));
+            .hint("join again"));
         };
         let own_name = own_name(node, own, list);
         let name_of = |listed: &ListedMember| match (listed.id == member, listed.is_started()) {
             (true, _) => own_name.clone(),
             (false, true) => listed.name.clone(),
-            // A member that never started has no name yet. etcd compares the number of members and their URLs alone.
+            // etcd compares the number of members and their URLs. A member that never started has no name, so any unique one
+            // will do.
             (false, false) => listed.id.to_string(),
         };
         let cluster: Vec<String> = list
@@ -58,7 +59,7 @@ impl Environment {
             ("ETCD_INITIAL_CLUSTER_STATE", "existing".to_owned()),
             ("ETCD_INITIAL_ADVERTISE_PEER_URLS", peer_urls.join(",")),
         ];
-        // etcd listens on addresses, not on names.
+        // etcd listens on addresses, not on host names.
         if peer_urls.iter().all(|url| is_address(url)) {
             variables.push(("ETCD_LISTEN_PEER_URLS", peer_urls.join(",")));
         }
@@ -77,7 +78,7 @@ impl Environment {
         })
     }
 
-    /// In the format asked for.
+    /// The settings in this format.
     pub fn render(&self, format: JoinFormat) -> String {
         let lines = |indent: &str| -> String {
             let line = |(name, value): &(&str, String)| format!("{indent}{name}={value}\n");
@@ -93,14 +94,14 @@ impl Environment {
             JoinFormat::Text => {
                 let Self { node, member, .. } = self;
                 let kind = if self.learner { "a learner" } else { "a voter" };
-                // Never both: a voter that came back empty would have forgotten what it has voted for.
+                // A voter that restarts on an empty directory would have forgotten what it has voted for.
                 let data = if self.started {
-                    "the data directory that it has"
+                    "its existing data directory"
                 } else {
                     "an empty data directory"
                 };
                 format!(
-                    "node/{node}: member {member} is in the list as {kind}. Its etcd starts, on {data}, with\n{}",
+                    "node/{node}: member {member} is in etcd's list as {kind}. Start its etcd on {data} with\n{}",
                     lines("  ")
                 )
             }
@@ -108,7 +109,8 @@ impl Environment {
     }
 }
 
-/// Its name if it has one, else the node's. Two members of one name would be taken for one with the URLs of both.
+/// The name of the member if it has one, else that of the node. etcd would take two members with one name for a single one
+/// with the URLs of both.
 fn own_name(node: &Name, own: &ListedMember, list: &MemberList) -> String {
     let wanted = if own.is_started() {
         own.name.clone()
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_names_every_member_and_the_new_one_by_its_node() {
+    fn the_cluster_has_every_member_and_the_new_one_under_the_name_of_its_node() {
         let list = list(vec![
             listed(1, "etcd-1", &["http://10.0.0.1:2380"]),
             listed(2, "", &["http://10.0.0.4:2380", "http://[::1]:2380"]),
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_members_get_one_name() {
+    fn no_two_members_get_the_same_name() {
         let list = list(vec![
             listed(1, "n4", &["http://a:2380"]),
             listed(2, "", &["http://b:2380"]),
@@ -192,19 +194,18 @@ mod tests {
             variable(&made, "ETCD_INITIAL_CLUSTER"),
             Some("n4=http://a:2380,n4-0000000000000002=http://b:2380")
         );
-        assert_eq!(variable(&made, "ETCD_LISTEN_PEER_URLS"), None, "b is a name");
+        assert_eq!(variable(&made, "ETCD_LISTEN_PEER_URLS"), None, "b is a host name");
     }
 
     #[test]
-    fn a_member_that_has_started_keeps_its_name_and_one_that_is_gone_is_no_answer() {
+    fn a_started_member_keeps_its_name_and_an_unlisted_one_is_a_failure() {
         let list = list(vec![listed(1, "other", &["http://a:2380"])]);
         let node = "n1".parse().unwrap();
         let made = Environment::new(&node, MemberId(1), &list, &["http://a:2380".to_owned()], &[]).unwrap();
         assert_eq!(variable(&made, "ETCD_NAME"), Some("other"));
-        // Without its data it would have forgotten what it has voted for.
         let text = made.render(JoinFormat::Text);
         assert!(
-            text.contains("as a voter") && text.contains("the data directory that it has"),
+            text.contains("as a voter") && text.contains("its existing data directory"),
             "{text}"
         );
         assert!(Environment::new(&node, MemberId(9), &list, &[], &[]).is_err());

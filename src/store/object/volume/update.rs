@@ -32,7 +32,7 @@ pub(super) fn changed_for_good(stored: &VolumeSpec, given: &VolumeSpec) -> Vec<F
     compare("spec.group", stored.group == given.group);
     let capacity = |spec: &VolumeSpec| spec.capacity.unwrap_or_default();
     let (before, after) = (capacity(stored), capacity(given));
-    // A capacity that the document leaves out is a difference of its own.
+    // A capacity that is left out has a fault of its own.
     if given.capacity.is_some() || stored.capacity.is_none() {
         if after.required < before.required {
             let text = format!(

@@ -192,7 +192,7 @@ fn one_node_after_the_other_gets_a_volume_for_one_and_all_get_one_for_many() {
     assert_eq!(waiting(Scope::SingleNode), None);
     assert_eq!(waiting(Scope::Unspecified), None, "the narrower one");
     assert_eq!(waiting(Scope::MultiNode), Some(Target::Node(name("n1"))));
-    // A volume that is published to no other node.
+    // No other publication holds up the node's own.
     let own = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::PendingPublish, "csi-n1");
     assert!(matches!(own.step(), Some(Step::Publish { .. })));
     // A plugin that publishes nothing leaves no id behind.

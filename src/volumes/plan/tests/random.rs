@@ -12,7 +12,7 @@ enum Fate {
     Works,
     /// The plugin refuses, nothing happens.
     Fails,
-    /// The call takes effect, and its answer is lost.
+    /// The plugin carries it out, and its answer is lost.
     AnswerLost,
     /// The leader dies after the intent.
     CrashBefore,
@@ -343,8 +343,8 @@ fn marked_of(volume: &Volume) -> Volume {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// INV-6: whichever calls fail and whichever leaders die, nothing is left behind, and every rule that
-    /// [`World::take`] asserts held at each step.
+    /// INV-6: whatever fails and whichever process dies, nothing is left behind, and every rule that [`World::take`] asserts held
+    /// at each step.
     #[test]
     fn the_backend_is_empty_at_the_end_of_every_life(
         multi: bool,

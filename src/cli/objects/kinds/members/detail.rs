@@ -61,7 +61,7 @@ pub(super) fn describe(description: &mut Description, seen: &Seen<'_>, now: Time
         let since = time::from_proto(removal.decided_at.as_ref());
         let since = since.map_or_else(String::new, |at| format!(", since {}", time::since(at, now)));
         let (term, cause) = (removal.term, cause_words(removal.cause()));
-        description.field(0, "Removal", format!("decided on in term {term}, {cause}{since}"));
+        description.field(0, "Removal", format!("decided in term {term}: {cause}{since}"));
     }
     description.conditions(&seen.conditions(), now);
 }
