@@ -10,7 +10,7 @@ mod orphans;
 mod random;
 mod scenarios;
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use futures::future::join_all;
 use prost::Message;
@@ -37,6 +37,12 @@ impl Deref for World {
 
     fn deref(&self) -> &Base {
         &self.0
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Base {
+        &mut self.0
     }
 }
 

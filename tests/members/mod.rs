@@ -6,7 +6,7 @@ mod refusals;
 mod shown;
 mod tour;
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 use quorate::cli::companion::find_on_path;
@@ -28,6 +28,12 @@ impl Deref for Site {
 
     fn deref(&self) -> &Base {
         &self.0
+    }
+}
+
+impl DerefMut for Site {
+    fn deref_mut(&mut self) -> &mut Base {
+        &mut self.0
     }
 }
 

@@ -1,6 +1,6 @@
 //! A leader in the test's own process.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use quorate::etcd::Config;
 use quorate::store::{Keys, Store};
@@ -63,6 +63,12 @@ impl Deref for Leader {
 
     fn deref(&self) -> &Self::Target {
         &self.leader
+    }
+}
+
+impl DerefMut for Leader {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.leader
     }
 }
 

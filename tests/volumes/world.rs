@@ -3,9 +3,9 @@
 use std::ops::Deref;
 
 use prost::Message;
-use quorate::etcd::{KeyRange, KeyValue, Txn};
+use quorate::etcd::KeyValue;
 use quorate::proto::condition::Status;
-use quorate::proto::{Condition, CsiNode, Node, Publication, Volume};
+use quorate::proto::{Condition, CsiNode, Publication, Volume};
 use quorate::store::object::publication::{state, state_word};
 use quorate::store::{Name, Store};
 use quorate::term::Notices;
@@ -14,7 +14,8 @@ use quorate_dev::csi_plugin::backend::id_of;
 use quorate_dev::csi_plugin::log::Call;
 
 use super::history;
-use crate::support::base::{Base, document};
+use crate::support::base::Base;
+pub use crate::support::base::document;
 use crate::support::csi::{DRIVER, TestPlugin};
 use crate::support::leader::Leader;
 use crate::support::wait::{SOON, eventually, same};
