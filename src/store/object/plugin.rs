@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_a_spec_is_told_with_its_path() {
+    fn every_fault_of_a_spec_is_reported_with_its_path() {
         let document = json!({"spec": {"endpoint": "x", "concurrency": 0, "timeout": "0s", "limit": 3}});
         let mut faults = Vec::new();
         Fields::document(&document, &mut faults, Plugin::read);

@@ -75,7 +75,7 @@ fn a_node_created_as_a_desired_manager_is_an_observed_worker() {
 }
 
 #[test]
-fn every_fault_of_a_document_is_told_at_once() {
+fn every_fault_of_a_document_is_reported_at_once() {
     let document = manifest(
         "spec: {desiredRole: boss, availabilty: drain}\n\
          status: {release: 1.2, controller: 'yes', csi: [{plugin: p, nodeID: ''}, {plugin: p}], conditions: [{x: 1}]}\n\

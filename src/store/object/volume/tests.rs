@@ -65,7 +65,7 @@ fn what_get_prints_of_a_volume_is_what_was_applied_and_applies_unchanged() {
 }
 
 #[test]
-fn every_fault_of_a_volume_is_told_at_once_with_its_path() {
+fn every_fault_of_a_volume_is_reported_at_once_with_its_path() {
     let document = json!({
         "apiVersion": "quorate.dev/v1", "kind": "Volume", "metadata": {"name": "data"},
         "spec": {

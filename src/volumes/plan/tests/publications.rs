@@ -63,7 +63,7 @@ fn it_is_unpublished_from_the_stored_node_id_whatever_the_node_says_now() {
 }
 
 #[test]
-fn a_node_whose_id_changed_under_a_publish_gets_it_anew_after_the_old_id_lost_it() {
+fn a_node_whose_id_changed_under_a_publish_gets_it_again_after_the_old_id_lost_it() {
     let scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::PendingPublish, "csi-old");
     let detach = Step::Detach {
         node: name("n1"),
