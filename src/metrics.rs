@@ -37,7 +37,7 @@ pub struct CsiOperation {
 /// A single label `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
-    /// `canceled`, `closed`, `compacted`, `error`, `silent`, `too_large`
+    /// `canceled`, `closed`, `compacted`, `error`, `other_history`, `silent`, `too_large`
     pub reason: &'static str,
 }
 
@@ -173,7 +173,15 @@ metrics! {
 
 /// The series that exist from the start, so that a scraper sees their first event as an increase.
 fn start_series(metrics: &Metrics) {
-    for reason in ["canceled", "closed", "compacted", "error", "silent", "too_large"] {
+    for reason in [
+        "canceled",
+        "closed",
+        "compacted",
+        "error",
+        "other_history",
+        "silent",
+        "too_large",
+    ] {
         drop(metrics.watch_restarts.get_or_create(&Reason { reason }));
     }
     for kind in ["service", "network"] {

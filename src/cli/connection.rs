@@ -144,6 +144,7 @@ pub fn refused(error: &ConnectError) -> Failure {
             ConfigError::NoEndpoints | ConfigError::Endpoint(_) | ConfigError::Scheme(_),
         ) => Failure::usage(error),
         ConnectError::Config(_) => failure,
+        ConnectError::SeveralClusters(_) => failure.hint("give --etcd-endpoints of one cluster"),
         ConnectError::Setup(_) => failure.hint("check --etcd-cacert, --etcd-cert and --etcd-key"),
         ConnectError::NoneAnswers(answers) => {
             let any = |text: &str| answers.iter().any(|(_, error)| error.message().contains(text));

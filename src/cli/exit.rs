@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::etcd::StoreLost;
+
 /// The exit codes, as the end of `--help` lists them.
 pub const TABLE: &str = "Exit codes: 0 done, 1 failed, 2 timed out, 3 not found, 4 refused (the reason says by which rule), \
                          5 conflict, 64 usage.";
@@ -105,6 +107,12 @@ impl fmt::Display for Failure {
             Some(hint) => write!(f, "\n  {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+impl From<StoreLost> for Failure {
+    fn from(lost: StoreLost) -> Self {
+        Self::failed(lost)
     }
 }
 

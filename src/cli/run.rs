@@ -1,5 +1,6 @@
 //! `quorate run`: a replica of the controller.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -64,6 +65,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             () = status.pulse.clone().beat_forever() => return Ok(()),
             etcd = connect(config, &metrics, args.start_limit()) => etcd?,
         };
+        let lost = etcd.clone();
         let wiring = Wiring {
             settings: args.settings(node, versions),
             store: Store { etcd, keys },
@@ -71,7 +73,15 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             bundle,
             args: &args,
         };
-        wiring.run(&status, &stop).await
+        let mut running = pin!(wiring.run(&status, &stop));
+        tokio::select! {
+            ended = &mut running => ended,
+            lost = lost.store_lost() => {
+                // No window is open any more. Started again, the replica reads what is there now.
+                stop.cancel();
+                running.await.and(Err(lost.into()))
+            }
+        }
     };
     let outcome = tokio::select! {
         outcome = replica => outcome,

@@ -43,7 +43,7 @@ const BURST: Duration = Duration::from_millis(200);
 pub async fn run(args: StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connection::connect(etcd).await?;
     if args.watch {
-        return store.etcd.following(watch(&store, &args)).await;
+        return store.etcd.following(watch(&store, &args)).await?;
     }
     let overview = Overview::read(&store).await.map_err(Failure::failed)?;
     print(&render(&overview, &args)).map(drop)

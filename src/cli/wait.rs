@@ -72,9 +72,9 @@ pub async fn until<T>(
     };
     // A wait can outlive members of etcd: the endpoints follow the member list meanwhile.
     let done = store.etcd.following(done);
-    let Some(limit) = limit else { return done.await };
+    let Some(limit) = limit else { return done.await? };
     if let Ok(done) = timeout(limit, done).await {
-        return done;
+        return done?;
     }
     let reasons = match reasons.is_empty() {
         true => "etcd did not answer".to_owned(),

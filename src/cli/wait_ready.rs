@@ -59,7 +59,7 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         let waiting = wait_ready(&store, requirements, |reason| {
             show(format!("waiting: {reason}\n"))
         });
-        store.etcd.following(waiting).await;
+        store.etcd.following(waiting).await?;
         show(format!(
             "ready: the reconciled state admits release {}\n",
             requirements.release

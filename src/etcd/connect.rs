@@ -1,6 +1,7 @@
 //! The connection: one balanced channel over the endpoints that answer, with a limit and a metric on every call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -9,11 +10,13 @@ use etcd_client::Client;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use super::answer::{Answer, KnownStore};
 use super::config::{Config, ConfigError};
 use super::connection::Connection;
 use super::error::{Class, Error};
 use super::members::Contacts;
 use super::probe;
+use super::store_identity::{ClusterId, Header, prevailing};
 use crate::metrics::{Metrics, Request};
 use crate::retry::Delays;
 
@@ -32,6 +35,10 @@ pub(super) struct Shared {
     pub connection: RwLock<Arc<Connection>>,
     /// The endpoints in the balanced channel, for the keep-alive, which connects to one member at a time.
     pub live: watch::Sender<Vec<String>>,
+    /// The store that this process has read.
+    pub store: KnownStore,
+    /// The endpoints that are refused, since they belong to another cluster.
+    pub refused: Mutex<BTreeSet<String>>,
     /// Notified when a request went unanswered: the endpoints are checked ahead of time.
     pub recheck: Arc<Notify>,
     /// Held while endpoints join and leave the balanced channel, so that `live` lists what is in it.
@@ -60,15 +67,18 @@ pub enum ConnectError {
     #[error("the etcd connection cannot be set up")]
     Setup(#[source] Error),
     /// No endpoint answered. The message lists each of them with its error.
-    #[error("no etcd endpoint answers:{}", list(.0))]
+    #[error("no etcd endpoint answers:{}", list(.0.iter().map(|(endpoint, error)| (endpoint, error.message()))))]
     NoneAnswers(Vec<(String, Error)>),
+    /// The endpoints belong to several clusters, and none of these has the most. The message lists each endpoint.
+    #[error("the etcd endpoints belong to several clusters:{}", list(.0.iter().map(|(endpoint, id)| (endpoint, id))))]
+    SeveralClusters(Vec<(String, ClusterId)>),
 }
 
 impl ConnectError {
     /// Whether another attempt may succeed although the settings stay the same.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Config(_) | Self::Setup(_) => false,
+            Self::Config(_) | Self::Setup(_) | Self::SeveralClusters(_) => false,
             // Waiting corrects neither a wrong certificate authority nor a wrong password.
             Self::NoneAnswers(answers) => answers
                 .iter()
@@ -77,10 +87,9 @@ impl ConnectError {
     }
 }
 
-fn list(answers: &[(String, Error)]) -> String {
+fn list<'a, T: Display>(answers: impl Iterator<Item = (&'a String, T)>) -> String {
     answers
-        .iter()
-        .map(|(endpoint, error)| format!("\n  {endpoint}: {}", error.message()))
+        .map(|(endpoint, answer)| format!("\n  {endpoint}: {answer}"))
         .collect()
 }
 
@@ -94,7 +103,15 @@ impl Etcd {
         let mut per_endpoint = BTreeMap::new();
         let candidates = probe::configured(&config);
         let answers = probe::probe(&config, &credentials, &mut per_endpoint, candidates).await;
-        let live = probe::answering(&answers);
+        let headers = probe::headers(&answers);
+        let clusters = || headers.iter().map(|(_, header)| header.cluster);
+        let Ok(cluster) = prevailing(clusters()) else {
+            let named = headers
+                .into_iter()
+                .map(|(endpoint, header)| (endpoint, header.cluster));
+            return Err(ConnectError::SeveralClusters(named.collect()));
+        };
+        let live = probe::answering(&answers, cluster);
         if live.is_empty() {
             let failed: Vec<_> = answers
                 .into_iter()
@@ -115,6 +132,8 @@ impl Etcd {
             metrics,
             connection: RwLock::new(Arc::new(connection)),
             live: watch::Sender::new(live),
+            store: KnownStore::of(cluster),
+            refused: Mutex::default(),
             recheck: Arc::default(),
             changing: tokio::sync::Mutex::new(()),
             per_endpoint: Mutex::new(per_endpoint),
@@ -151,6 +170,7 @@ impl Etcd {
     /// was not applied: it is sent once more with a new token.
     pub(super) async fn call<T, F, Fut>(&self, operation: &'static str, attempt: F) -> Result<T, Error>
     where
+        T: Answer,
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
@@ -173,6 +193,7 @@ impl Etcd {
 
     async fn call_once<T, F, Fut>(&self, operation: &'static str, attempt: &F) -> Result<T, Error>
     where
+        T: Answer,
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
@@ -188,6 +209,7 @@ impl Etcd {
 
     async fn attempt<T, F, Fut>(&self, operation: &'static str, attempt: &F) -> Result<T, Error>
     where
+        T: Answer,
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
@@ -202,18 +224,25 @@ impl Etcd {
         result
     }
 
-    /// Makes one request over any client within `limit`, counts and times it.
-    pub(super) async fn within<T>(
+    /// Makes one request over any client within `limit`, counts and times it, and checks which store answered.
+    pub(super) async fn within<T: Answer>(
         &self,
         operation: &'static str,
         limit: Duration,
         request: impl Future<Output = Result<T, etcd_client::Error>>,
     ) -> Result<T, Error> {
+        let highest = self.before_request(operation)?;
         let started = Instant::now();
         let result = match tokio::time::timeout(limit, request).await {
             Ok(result) => result.map_err(|error| Error::from_client(operation, error)),
             Err(_) => Err(Error::timed_out(operation, limit)),
         };
+        let result = result.and_then(|answer| {
+            let floor = T::LINEARIZABLE.then_some(highest);
+            let header: Option<Header> = answer.header();
+            header.map_or(Ok(()), |header| self.check_header(operation, header, floor))?;
+            Ok(answer)
+        });
         let code = result.as_ref().map_or_else(|error| error.code, |_| "OK");
         let seconds = started.elapsed().as_secs_f64();
         self.0

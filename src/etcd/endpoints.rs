@@ -4,7 +4,7 @@
 //! An endpoint that refuses connections makes calls fail at random when it shares a balanced channel, so each endpoint is
 //! probed by itself first. The configured ones always stay candidates, as the way back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ use tracing::{info, warn};
 
 use super::connect::{Etcd, Shared};
 use super::connection::Connection;
-use super::kv::MemberId;
-use super::probe::{answering, configured, probe};
+use super::kv::{MemberId, Revision};
+use super::probe::{Answer, configured, headers, probe};
+use super::store_identity::StoreLost;
 use crate::causes;
 
 /// The least pause between two checks, however many requests go unanswered.
@@ -50,9 +51,15 @@ impl Etcd {
     }
 
     /// Runs work that may outlive members and credentials, and keeps both current meanwhile.
-    pub async fn following<T>(&self, work: impl Future<Output = T>) -> T {
+    ///
+    /// # Errors
+    /// [`StoreLost`] if etcd is restored or replaced meanwhile.
+    pub async fn following<T>(&self, work: impl Future<Output = T>) -> Result<T, StoreLost> {
         tokio::select! {
-            done = work => done,
+            // First: what the work has read by then is void.
+            biased;
+            lost = self.store_lost() => Err(lost),
+            done = work => Ok(done),
             // Its token is never cancelled, so it never ends.
             never = async {
                 self.follow_endpoints(CancellationToken::new()).await;
@@ -82,10 +89,14 @@ impl Etcd {
         }
         let excluded = self.0.contacts.excluded_urls();
         candidates.retain(|endpoint| !excluded.contains(endpoint));
+        let Ok(highest) = self.before_request("range") else {
+            return;
+        };
+        let asked = candidates.len();
         let mut clients = self.endpoint_clients().clone();
         let answers = probe(config, &credentials, &mut clients, candidates).await;
         *self.endpoint_clients() = clients;
-        let mut live = answering(&answers);
+        let mut live = self.of_this_store(&answers, asked, highest);
         // A removal may have begun during the probe.
         let excluded = self.0.contacts.excluded_urls();
         live.retain(|endpoint| !excluded.contains(endpoint));
@@ -112,6 +123,34 @@ impl Etcd {
             }
             Err(error) => warn!("etcd credentials changed on disk, but do not work: {error}"),
         }
+    }
+
+    /// The endpoints that serve the store of this process. Names those that serve another, once each.
+    fn of_this_store(&self, answers: &[Answer], asked: usize, floor: Revision) -> Vec<String> {
+        let headers = headers(answers);
+        let mut refused = BTreeMap::new();
+        for (endpoint, header) in &headers {
+            if let Err(error) = self.check_header("range", *header, Some(floor)) {
+                refused.insert(endpoint.clone(), error);
+            }
+        }
+        self.judge_clusters(asked, headers.iter().map(|(_, header)| header.cluster));
+        let names: BTreeSet<String> = refused.keys().cloned().collect();
+        let before = {
+            let mut known = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *known, names)
+        };
+        for (endpoint, error) in &refused {
+            if !before.contains(endpoint) {
+                warn!("the endpoint {endpoint} is refused: {}", error.message());
+            }
+        }
+        let serving = answers.iter().filter(|(_, answer)| answer.is_ok());
+        let serving = serving.map(|(endpoint, _)| endpoint);
+        serving
+            .filter(|endpoint| !refused.contains_key(*endpoint))
+            .cloned()
+            .collect()
     }
 
     /// Makes these the endpoints of the balanced channel.

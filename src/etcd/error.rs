@@ -26,6 +26,9 @@ pub enum Class {
     Exhausted,
     /// etcd refused the request for any other reason. Nothing was applied.
     Refused,
+    /// etcd was restored or replaced: see [`StoreLost`](super::StoreLost). A write may have been applied to what answers
+    /// now. Every further request fails like this one.
+    StoreLost,
     /// The client's own settings do not allow a connection (certificates, addresses).
     Settings,
 }
@@ -119,6 +122,7 @@ impl Error {
             | Class::LeaseNotFound
             | Class::TooLarge
             | Class::Refused
+            | Class::StoreLost
             | Class::Settings => false,
         }
     }
@@ -169,7 +173,7 @@ impl Error {
 
     /// Whether a write that failed with this may have been applied.
     pub fn outcome_unknown(&self) -> bool {
-        self.class == Class::Unavailable
+        matches!(self.class, Class::Unavailable | Class::StoreLost)
     }
 }
 

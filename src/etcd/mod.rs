@@ -4,6 +4,7 @@
 //! [`Session`] (a lease with its keep-alive), the [`election`], which makes a [`Fence`], and the [`Watcher`].
 
 mod alert;
+mod answer;
 mod builder;
 mod config;
 mod connect;
@@ -16,6 +17,7 @@ mod kv;
 pub mod members;
 mod probe;
 pub mod session;
+mod store_identity;
 mod txn;
 mod watch;
 
@@ -26,5 +28,6 @@ pub use error::{Class, Error};
 pub use fence::{Fence, FencedError, Stop};
 pub use kv::{KeyRange, KeyValue, LeaseId, MemberId, Pages, Revision};
 pub use session::{LeaseTimes, Pulse, Session, Window};
+pub use store_identity::{ClusterId, StoreLost, Witness};
 pub use txn::{Committed, Txn, TxnError};
 pub use watch::{Event, Watched, Watcher};

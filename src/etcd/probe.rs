@@ -8,6 +8,7 @@ use futures::future::join_all;
 use super::alert;
 use super::config::{Config, Credentials};
 use super::error::Error;
+use super::store_identity::{ClusterId, Header};
 
 /// The key of reads whose result does not matter; it need not exist. `etcdctl endpoint health` reads the same key. A user
 /// who may not read it is refused only after the read went through raft, so that the refusal proves as much.
@@ -18,8 +19,8 @@ pub(super) fn denies_the_key(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == tonic::Code::PermissionDenied)
 }
 
-/// An endpoint, and whether the member behind it can serve.
-pub(super) type Answer = (String, Result<(), Error>);
+/// An endpoint, and whether the member behind it can serve, with what it says about its store, if it says that.
+pub(super) type Answer = (String, Result<Option<Header>, Error>);
 
 /// The configured endpoints, as URLs with a scheme.
 pub(super) fn configured(config: &Config) -> BTreeSet<String> {
@@ -30,9 +31,18 @@ pub(super) fn configured(config: &Config) -> BTreeSet<String> {
         .collect()
 }
 
-/// The endpoints that can serve.
-pub(super) fn answering(answers: &[Answer]) -> Vec<String> {
-    let serving = answers.iter().filter(|(_, answer)| answer.is_ok());
+/// The endpoints that say what store they serve.
+pub(super) fn headers(answers: &[Answer]) -> Vec<(String, Header)> {
+    let said = |(endpoint, answer): &Answer| Some((endpoint.clone(), (*answer.as_ref().ok()?)?));
+    answers.iter().filter_map(said).collect()
+}
+
+/// The endpoints that can serve this cluster, those included that do not say which one they serve.
+pub(super) fn answering(answers: &[Answer], cluster: Option<ClusterId>) -> Vec<String> {
+    let serves = |header: &Option<Header>| header.is_none_or(|header| Some(header.cluster) == cluster);
+    let serving = answers
+        .iter()
+        .filter(|(_, answer)| answer.as_ref().is_ok_and(serves));
     serving.map(|(endpoint, _)| endpoint.clone()).collect()
 }
 
@@ -77,7 +87,10 @@ pub(super) async fn probe(
     answers
         .into_iter()
         .map(|(endpoint, answer)| {
-            let served = answer.map(|client| _ = clients.insert(endpoint.clone(), client));
+            let served = answer.map(|(client, header)| {
+                clients.insert(endpoint.clone(), client);
+                header
+            });
             (endpoint, served)
         })
         .collect()
@@ -88,7 +101,7 @@ async fn read_through(
     endpoint: &str,
     options: &ConnectOptions,
     known: Option<Client>,
-) -> Result<Client, Error> {
+) -> Result<(Client, Option<Header>), Error> {
     let read = async {
         let mut client = match known {
             Some(client) => client,
@@ -98,8 +111,13 @@ async fn read_through(
             .get(ANY_KEY, Some(GetOptions::new().with_count_only()))
             .await
         {
-            Err(error) if !denies_the_key(&error) => Err(error),
-            _ => Ok(client),
+            Ok(read) => Ok((client, read.header().map(Header::from))),
+            // The refusal says nothing about the store. The list of members does, though not at which revision it is.
+            Err(error) if denies_the_key(&error) => {
+                let listed = client.member_list().await?;
+                Ok((client, listed.header().map(Header::from)))
+            }
+            Err(error) => Err(error),
         }
     };
     read.await.map_err(|error| Error::from_client("range", error))

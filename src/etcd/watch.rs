@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use etcd_client::{WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{GetOptions, WatchOptions, WatchResponse, WatchStream};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tracing::{debug, warn};
@@ -10,6 +10,7 @@ use tracing::{debug, warn};
 use super::connect::{Etcd, LARGEST_MESSAGE};
 use super::error::{Class, Error};
 use super::kv::{KeyRange, KeyValue, Revision, revision_of};
+use super::store_identity::{Epoch, Header, Witness};
 use crate::metrics::Reason;
 use crate::retry::Delays;
 
@@ -50,8 +51,9 @@ impl Event {
 pub enum Watched {
     /// Changes, oldest first. None is left out, none comes twice.
     Events(Vec<Event>),
-    /// Changes are lost: compacted, or more at once than one message can hold. List the range again. The watch continues
-    /// at a revision that such a list has reached, so that nothing after the list is missed.
+    /// Changes are lost: compacted, or more at once than one message can hold; or etcd may have been restored while the
+    /// watch was interrupted, so that its changes are not those of before. List the range again. The watch continues at a
+    /// revision that such a list has reached, so that nothing after the list is missed.
     Compacted,
 }
 
@@ -75,6 +77,9 @@ impl Watcher {
             next: from,
             from_before: false,
             stream: None,
+            epoch: None,
+            last: None,
+            interrupted: false,
             opened: Instant::now(),
             asked_for_progress: false,
             renewed_token: false,
@@ -124,6 +129,12 @@ struct Watch {
     /// Whether to open one revision earlier: see [`Watch::start`].
     from_before: bool,
     stream: Option<WatchStream>,
+    /// By what to recognize the store, from the first stream on.
+    epoch: Option<Epoch>,
+    /// The last change that was returned.
+    last: Option<LastChange>,
+    /// Whether changes may have been missed since the last response.
+    interrupted: bool,
     /// When the stream was opened.
     opened: Instant,
     asked_for_progress: bool,
@@ -132,6 +143,24 @@ struct Watch {
     /// Before the stream is opened again.
     pause: Option<Duration>,
     delays: Delays,
+}
+
+/// A change, to find it again in the history of the store.
+struct LastChange {
+    key: Vec<u8>,
+    revision: Revision,
+    /// Whether the key was written, and not deleted.
+    put: bool,
+}
+
+impl LastChange {
+    fn of(event: &Event) -> Self {
+        Self {
+            key: event.key().to_vec(),
+            revision: event.revision(),
+            put: matches!(event, Event::Put(_)),
+        }
+    }
 }
 
 impl Watch {
@@ -173,6 +202,7 @@ impl Watch {
             Err(error) => {
                 warn!("opening a watch failed, trying again: {error}");
                 self.from_before = true;
+                self.interrupted = true;
                 self.pause = Some(self.delays.next_delay());
             }
         }
@@ -180,12 +210,25 @@ impl Watch {
 
     async fn on_response(&mut self, response: WatchResponse) -> Option<Watched> {
         self.asked_for_progress = false;
+        let header = response.header().map(Header::from);
+        if let Some(header) = header
+            && self.etcd.check_header("watch", header, None).is_err()
+        {
+            self.reopen("error");
+            return None;
+        }
         if response.compact_revision() > 0 {
             return Some(self.skip_past(Revision(response.compact_revision()), "compacted"));
         }
         if response.canceled() {
             self.on_canceled(response.cancel_reason()).await;
             return None;
+        }
+        if response.created()
+            && let Some(header) = header
+            && !self.recognizes(header).await
+        {
+            return self.begin_again().await;
         }
         if response.created() && !self.from_before && revision_of(response.header()) >= self.next {
             // The watch starts in the past.
@@ -201,9 +244,63 @@ impl Watch {
             .collect();
         // The watch advances by events alone: before etcd 3.4.25 the header of a progress notification could run ahead of
         // events still to come (etcd issue 15220).
-        self.next = events.last()?.revision().next();
+        let last = events.last()?;
+        self.next = last.revision().next();
+        self.last = Some(LastChange::of(last));
         self.delays.reset();
         Some(Watched::Events(events))
+    }
+
+    /// Whether the stream that was just opened continues the history that the watch has followed so far (INV-11).
+    async fn recognizes(&mut self, header: Header) -> bool {
+        let now = Epoch {
+            raft_term: header.raft_term,
+            witness: self.etcd.0.store.witness(),
+        };
+        if !std::mem::take(&mut self.interrupted) {
+            self.epoch.get_or_insert(now);
+            return true;
+        }
+        if self.epoch.as_ref() != Some(&now) {
+            return false;
+        }
+        // A linearizable read, which is refused where the store went back; a watch from a revision to come is silent.
+        let registered = match now.witness {
+            Some(Witness { key, mod_revision }) => {
+                let found = self.etcd.get(&key).await;
+                found.is_ok_and(|(found, _)| found.is_some_and(|kv| kv.mod_revision == mod_revision))
+            }
+            None => self.etcd.get(&self.range.start).await.is_ok(),
+        };
+        registered && self.has_last_change().await
+    }
+
+    /// Whether the store still has the last change in its history. If it has, every change before is in it as well.
+    async fn has_last_change(&self) -> bool {
+        let Some(LastChange { key, revision, put }) = &self.last else {
+            return true;
+        };
+        match self.etcd.mod_revision_at(key, *revision).await {
+            Ok(Some(written)) => *put && written == *revision,
+            Ok(None) => !put,
+            // Compacted, or not answered.
+            Err(_) => false,
+        }
+    }
+
+    /// Continues after the current revision, whatever the revisions of before, for a caller that lists again.
+    async fn begin_again(&mut self) -> Option<Watched> {
+        match self.etcd.get(&self.range.start).await {
+            Ok((_, now)) => {
+                debug!("a watch was interrupted while etcd may have been restored: listing again");
+                self.next = Revision::ABSENT;
+                (self.epoch, self.last) = (None, None);
+                let watched = self.skip_past(now, "other_history");
+                self.interrupted = false;
+                Some(watched)
+            }
+            Err(error) => self.on_error(error).await,
+        }
     }
 
     async fn on_canceled(&mut self, reason: &str) {
@@ -255,6 +352,7 @@ impl Watch {
         self.stream = None;
         self.asked_for_progress = false;
         self.from_before = true;
+        self.interrupted = true;
         self.etcd
             .metrics()
             .watch_restarts
@@ -290,6 +388,19 @@ impl Watch {
 }
 
 impl Etcd {
+    /// When the key was last written, as of this revision; `None` if it did not exist then.
+    async fn mod_revision_at(&self, key: &[u8], at: Revision) -> Result<Option<Revision>, Error> {
+        let response = self
+            .call("range", |connection| {
+                let options = GetOptions::new().with_revision(at.0).with_keys_only();
+                let key = key.to_vec();
+                async move { connection.client.kv_client().get(key, Some(options)).await }
+            })
+            .await?;
+        let found = response.kvs().first();
+        Ok(found.map(|kv| Revision(kv.mod_revision())))
+    }
+
     /// Resolves once the key is gone or `holds` is false for it. While etcd does not answer, the state of the key is
     /// unknown and this waits: the caller's lease limits for how long.
     pub async fn while_key(&self, key: &[u8], holds: impl Fn(&KeyValue) -> bool) {

@@ -9,7 +9,9 @@ use tracing::{info, warn};
 
 use crate::causes;
 use crate::etcd::session::SessionError;
-use crate::etcd::{Error, KeyRange, KeyValue, Pulse, Revision, Session, Txn, TxnError, Watcher, Window};
+use crate::etcd::{
+    Error, KeyRange, KeyValue, Pulse, Revision, Session, Txn, TxnError, Watcher, Window, Witness,
+};
 use crate::failpoint;
 use crate::proto::Registration;
 use crate::release::Version;
@@ -63,6 +65,10 @@ pub async fn keep_registered(
                     revision,
                     window: session.window().clone(),
                 };
+                store.etcd.set_witness(Some(Witness {
+                    key: store.keys.registration(&who.node),
+                    mod_revision: revision,
+                }));
                 published.send_replace(Some(registered));
                 tokio::select! {
                     () = stop.cancelled() => {}
@@ -71,6 +77,7 @@ pub async fn keep_registered(
                 }
                 // Unready before the record goes, never after it (INV-4).
                 published.send_replace(None);
+                store.etcd.set_witness(None);
                 failpoint::pause_at("registration.unready").await;
                 session.close().await;
             }

@@ -6,6 +6,7 @@ mod changes;
 mod credentials;
 mod members;
 mod outages;
+mod restore;
 mod volume;
 mod watch;
 

@@ -1,10 +1,10 @@
 //! etcd clusters, each in a directory of its own.
 
 use std::ops::{Deref, DerefMut};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorate_dev::etcd::{Etcd, Options, Tls};
+use quorate_dev::etcd::{Etcd, Member, Options, Tls};
 use quorate_dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
@@ -208,6 +208,58 @@ impl TestEtcd {
         match self.try_etcdctl(&["compaction", &self.revision().to_string()]) {
             Err(error) if !error.contains("has been compacted") => panic!("etcdctl compaction: {error}"),
             _ => {}
+        }
+    }
+
+    /// Saves a snapshot of the store as it is now, and returns its file.
+    pub fn snapshot(&self) -> PathBuf {
+        let file = self.directory().join("snapshot.db");
+        let saving = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints={}", self.endpoints()[0]))
+            .args(["snapshot", "save"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(saving.status.success(), "{saving:?}");
+        file
+    }
+
+    /// Kills all members and starts them again from a snapshot, with the same URLs and token, so that the cluster keeps its
+    /// id.
+    pub async fn restore(&mut self, snapshot: &Path) {
+        let record = std::fs::read(self.directory().join("cluster.json")).unwrap();
+        let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+        self.restore_as(record["token"].as_str().unwrap(), snapshot).await;
+    }
+
+    /// The same as a cluster of this token. With another one it has another id.
+    pub async fn restore_as(&mut self, token: &str, snapshot: &Path) {
+        let peer = |member: &Member| format!("{}={}", member.name, member.peer_url);
+        let cluster: Vec<String> = self.members.iter().map(peer).collect();
+        let directory = self.directory().to_owned();
+        for member in &mut self.members {
+            member.kill().await.unwrap();
+            let data = directory.join(format!("{}.data", member.name));
+            std::fs::remove_dir_all(&data).unwrap();
+            let restoring = Command::new("etcdctl")
+                .env("ETCDCTL_API", "3")
+                .args(["snapshot", "restore"])
+                .arg(snapshot)
+                .arg(format!("--name={}", member.name))
+                .arg(format!("--initial-cluster={}", cluster.join(",")))
+                .arg(format!("--initial-cluster-token={token}"))
+                .arg(format!("--initial-advertise-peer-urls={}", member.peer_url))
+                .arg(format!("--data-dir={}", data.display()))
+                .output()
+                .unwrap();
+            assert!(restoring.status.success(), "{restoring:?}");
+        }
+        for member in &mut self.members {
+            member.launch().unwrap();
+        }
+        for member in &mut self.members {
+            member.wait_healthy().await.unwrap();
         }
     }
 

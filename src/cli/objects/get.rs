@@ -82,7 +82,7 @@ pub async fn run(args: GetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             store
                 .etcd
                 .following(watch(&store, &selection, &mut printer))
-                .await
+                .await?
         }
         false => list(&store, &selection, &mut printer).await,
     }

@@ -14,6 +14,7 @@ use crate::etcd::connection::Connection;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::MemberId;
 use crate::etcd::probe::{ANY_KEY, denies_the_key};
+use crate::etcd::store_identity::Header;
 
 fn unavailable(operation: &'static str, why: String) -> Error {
     Error::new(operation, "Unavailable", Class::Unavailable, why)
@@ -35,7 +36,7 @@ impl Etcd {
         request: impl FnOnce(Client) -> Fut,
     ) -> Result<T, Error>
     where
-        Fut: Future<Output = Result<(Option<MemberId>, T), etcd_client::Error>>,
+        Fut: Future<Output = Result<(Option<Header>, T), etcd_client::Error>>,
     {
         let deadline = Instant::now() + limit;
         let client = self.contact(operation, member, limit).await?;
@@ -43,17 +44,17 @@ impl Etcd {
         self.ask(operation, member.id, left, request(client)).await
     }
 
-    /// Makes a request over the member's own client. The request returns which member answered, if the response says so.
+    /// Makes a request over the member's own client. The request returns what the response says about its store.
     /// Behind an address that several members share, another one may answer: its answer does not count.
     pub(super) async fn ask<T>(
         &self,
         operation: &'static str,
         member: MemberId,
         limit: Duration,
-        request: impl Future<Output = Result<(Option<MemberId>, T), etcd_client::Error>>,
+        request: impl Future<Output = Result<(Option<Header>, T), etcd_client::Error>>,
     ) -> Result<T, Error> {
         match self.within(operation, limit, request).await {
-            Ok((Some(other), _)) if other != member => {
+            Ok((Some(Header { member: other, .. }), _)) if other != member => {
                 self.0.contacts.forget(member);
                 let why = format!("member {other} answers at the client URLs of member {member}");
                 Err(unavailable(operation, why))

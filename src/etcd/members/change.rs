@@ -93,7 +93,7 @@ fn classify(error: &Error) -> ChangeFault {
         return *fault;
     }
     match error.class {
-        Class::Unavailable => ChangeFault::Unknown,
+        Class::Unavailable | Class::StoreLost => ChangeFault::Unknown,
         Class::Denied | Class::StaleToken => ChangeFault::Denied,
         Class::Compacted
         | Class::LeaseNotFound

@@ -12,6 +12,7 @@ use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::MemberId;
 use crate::etcd::probe::{ANY_KEY, denies_the_key};
+use crate::etcd::store_identity::Header;
 
 /// A member as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,30 +83,29 @@ impl MemberList {
 /// Makes a linearizable read, then lists, both through the same member. etcd lists its members without asking the others,
 /// and before 3.5 it has no other way. Members apply changes of the list in the order of the log, so the list is at least
 /// as new as the read.
-async fn read_list(mut client: Client) -> Result<MemberList, etcd_client::Error> {
+async fn read_list(mut client: Client) -> Result<(Option<Header>, MemberList), etcd_client::Error> {
     let options = GetOptions::new().with_count_only();
     let read_by = match client.get(ANY_KEY, Some(options)).await {
         Ok(read) => read.header().map(ResponseHeader::member_id),
         Err(error) if denies_the_key(&error) => None,
         Err(error) => return Err(error),
     };
-    let list = own_list(client).await?;
+    let (header, list) = own_list(client).await?;
     if read_by.is_some_and(|reader| reader != list.answered_by.0) {
         let text = "two members answered over one connection, so the member list may be outdated";
         return Err(etcd_client::Error::Internal(text.to_owned()));
     }
-    Ok(list)
+    Ok((header, list))
 }
 
 /// The list that the answering member has.
-async fn own_list(mut client: Client) -> Result<MemberList, etcd_client::Error> {
+async fn own_list(mut client: Client) -> Result<(Option<Header>, MemberList), etcd_client::Error> {
     let listed = client.member_list().await?;
     let mut members: Vec<_> = listed.members().iter().map(ListedMember::from_client).collect();
     members.sort_by_key(|member| member.id);
-    Ok(MemberList {
-        members,
-        answered_by: MemberId(listed.header().map_or(0, ResponseHeader::member_id)),
-    })
+    let header = listed.header().map(Header::from);
+    let answered_by = header.map_or(MemberId(0), |header| header.member);
+    Ok((header, MemberList { members, answered_by }))
 }
 
 impl Etcd {
@@ -136,7 +136,7 @@ impl Etcd {
         let mut failed = None;
         while let Some(answer) = asked.next().await {
             match answer {
-                Ok(list) => {
+                Ok((_, list)) => {
                     let ids = list.members.iter().map(|member| member.id);
                     self.0.contacts.keep_only(&ids.collect());
                     return Ok(list);
@@ -174,13 +174,9 @@ impl Etcd {
         read: impl FnOnce(Client) -> Fut,
     ) -> Result<MemberList, Error>
     where
-        Fut: Future<Output = Result<MemberList, etcd_client::Error>>,
+        Fut: Future<Output = Result<(Option<Header>, MemberList), etcd_client::Error>>,
     {
-        self.ask_member("member_list", member, limit, |client| async move {
-            let list = read(client).await?;
-            Ok((Some(list.answered_by), list))
-        })
-        .await
+        self.ask_member("member_list", member, limit, read).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, GetOptions, ResponseHeader, StatusResponse};
+use etcd_client::{Client, GetOptions, StatusResponse};
 use futures::future::{join, join_all};
 
 use super::list::ListedMember;
@@ -10,6 +10,7 @@ use crate::etcd::connect::Etcd;
 use crate::etcd::error::Error;
 use crate::etcd::kv::MemberId;
 use crate::etcd::probe::{ANY_KEY, denies_the_key};
+use crate::etcd::store_identity::Header;
 
 /// The answers of one member.
 #[derive(Clone, Debug)]
@@ -105,25 +106,21 @@ pub fn most_committed(surveys: &[MemberReport]) -> u64 {
     statuses.map(|status| status.committed).max().unwrap_or(0)
 }
 
-fn answered_by(header: Option<&ResponseHeader>) -> Option<MemberId> {
-    header.map(|header| MemberId(header.member_id()))
-}
-
-async fn read(mut client: Client, learner: bool) -> Result<(Option<MemberId>, ()), etcd_client::Error> {
+async fn read(mut client: Client, learner: bool) -> Result<(Option<Header>, ()), etcd_client::Error> {
     let mut options = GetOptions::new().with_count_only();
     if learner {
         options = options.with_serializable();
     }
     match client.get(ANY_KEY, Some(options)).await {
-        Ok(read) => Ok((answered_by(read.header()), ())),
+        Ok(read) => Ok((read.header().map(Header::from), ())),
         Err(error) if denies_the_key(&error) => Ok((None, ())),
         Err(error) => Err(error),
     }
 }
 
-async fn status(mut client: Client) -> Result<(Option<MemberId>, Status), etcd_client::Error> {
+async fn status(mut client: Client) -> Result<(Option<Header>, Status), etcd_client::Error> {
     let status = client.status().await?;
-    Ok((answered_by(status.header()), Status::from_client(&status)))
+    Ok((status.header().map(Header::from), Status::from_client(&status)))
 }
 
 impl Etcd {

@@ -36,7 +36,7 @@ impl KeepAlive {
             pulse,
             next_endpoint: first_endpoint(lease),
         };
-        let stopped = stop.clone();
+        let (stopped, etcd, lost) = (stop.clone(), etcd.clone(), renewal.window.clone());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -47,6 +47,8 @@ impl KeepAlive {
                     tokio::select! {
                         () = stopped.cancelled() => {}
                         () = renewal.run() => {}
+                        // The lease, if it still exists, is one of another history.
+                        _ = etcd.store_lost() => lost.close(),
                     }
                 });
             })?;
@@ -123,7 +125,12 @@ impl Renewal {
         match streams {
             Some((keeper, answers)) => {
                 keeper.keep_alive().await.map_err(of_keep_alive)?;
-                match answers.message().await.map_err(of_keep_alive)? {
+                let answer = answers.message().await.map_err(of_keep_alive)?;
+                if let Some(header) = answer.as_ref().and_then(|answer| answer.header()) {
+                    // It may be older than the revisions that other answers showed.
+                    self.etcd.check_header(OPERATION, header.into(), None)?;
+                }
+                match answer {
                     Some(answer) if answer.ttl() > 0 => Ok(()),
                     Some(_) => Err(Error::new(
                         OPERATION,
