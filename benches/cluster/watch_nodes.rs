@@ -8,7 +8,7 @@ use etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp, WatchOptions};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use prost::Message as _;
-use quorate::etcd::{Config, Etcd};
+use quorate::etcd::{Config, Etcd, Revision};
 use quorate::gate::plan::BundleVersions;
 use quorate::gate::releases::Releases;
 use quorate::gate::watch_nodes::watch_nodes;
@@ -234,6 +234,14 @@ async fn load(store: &Store) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
+/// When the last write that a sum holds was made.
+fn written_at(releases: &Releases) -> Revision {
+    releases
+        .last_write
+        .as_ref()
+        .map_or(Revision::ABSENT, |last| last.revision)
+}
+
 /// Makes some changes one after the other. Returns how long a raw watch took to bring each one, and watch-nodes to publish
 /// it. Each watch has its own connection.
 async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Samples)> {
@@ -270,15 +278,12 @@ async fn follow_changes(etcd: &EtcdServer, store: &Store) -> Result<(Samples, Sa
         // The task that awaits it takes the time, so that neither side waits for the other.
         let mut published = watching.published.clone();
         let mut publication = JoinSet::new();
-        let before = published
-            .borrow_and_update()
-            .as_ref()
-            .map(|releases| releases.revision);
+        let before = published.borrow_and_update().as_ref().map(written_at);
         publication.spawn(async move {
-            let changed = published.wait_for(|now| now.as_ref().map(|releases| releases.revision) > before);
+            let changed = published.wait_for(|now| now.as_ref().map(written_at) > before);
             changed
                 .await
-                .map(|releases| releases.as_ref().map(|releases| releases.revision.0))
+                .map(|releases| releases.as_ref().map(|releases| written_at(releases).0))
                 .ok()
                 .flatten()
                 .zip(Some(Instant::now()))

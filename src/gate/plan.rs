@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::releases::{FEW, Releases};
 use super::status::{State, Status};
-use crate::etcd::Revision;
 use crate::release::{Release, Version};
 
 /// The version of a bundle and its two minimums.
@@ -121,17 +120,17 @@ impl fmt::Display for Blockers {
     }
 }
 
-/// Whether the status may be restricted now. Returns the revision at which no node is in the way (INV-4): the
-/// transaction must prove that no node changed since.
+/// Whether the status may be restricted now: no node is in the way (INV-4). The transaction must prove that no node was
+/// written since [`Releases::last_write`].
 ///
 /// # Errors
 /// [`Blockers`], at least one.
-pub fn may_restrict(releases: &Releases, bundle: &BundleVersions) -> Result<Revision, Blockers> {
+pub fn may_restrict(releases: &Releases, bundle: &BundleVersions) -> Result<(), Blockers> {
     let Releases {
         outside, unreadable, ..
     } = releases;
     if outside.is_empty() && unreadable.is_empty() {
-        return Ok(releases.revision);
+        return Ok(());
     }
     let total = outside.total + unreadable.total;
     let outside = outside.first.iter().map(|(release, node)| {
@@ -251,7 +250,7 @@ mod tests {
             greatest: release(6),
             outside: vec![(release(1), "c2".to_owned()), (release(6), "b".to_owned())].into(),
             unreadable: vec!["x".to_owned()].into(),
-            revision: Revision(9),
+            last_write: None,
         };
         let blockers = may_restrict(&releases, &bundle(5, 3)).unwrap_err();
         assert_eq!(
@@ -268,7 +267,7 @@ mod tests {
             unreadable: Vec::new().into(),
             ..releases
         };
-        assert_eq!(may_restrict(&free, &bundle(5, 3)), Ok(Revision(9)));
+        assert_eq!(may_restrict(&free, &bundle(5, 3)), Ok(()));
     }
 
     #[test]

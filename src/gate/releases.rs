@@ -1,4 +1,4 @@
-//! The releases that run, as a sum with the revision at which it holds. Pure.
+//! The releases that run, as a sum with what proves that it still holds. Pure.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -61,7 +61,17 @@ pub struct Releases {
     pub outside: Few<(Release, String)>,
     /// Names of nodes whose value cannot be parsed.
     pub unreadable: Few<String>,
-    /// The sum holds at this revision.
+    /// The last write of a node; `None` if there is no node. The sum holds until the next one.
+    pub last_write: Option<LastWrite>,
+}
+
+/// A key below `/nodes/`, when it was written last, of all that exist. That it was, and that no other was written since,
+/// proves that a sum still holds, in every history of the store: a revision alone would mean other writes after a restore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastWrite {
+    /// The whole key.
+    pub key: Vec<u8>,
+    /// The revision of the write.
     pub revision: Revision,
 }
 
@@ -117,8 +127,8 @@ impl Tally {
         release < self.minimum || release > self.own
     }
 
-    /// The sum, which holds at `revision`.
-    pub fn sum(&self, revision: Revision) -> Releases {
+    /// The sum, with the last write that is in it.
+    pub fn sum(&self, last_write: Option<LastWrite>) -> Releases {
         let least = self
             .count_by_release
             .first_key_value()
@@ -132,7 +142,7 @@ impl Tally {
             greatest: greatest.max(self.own),
             outside: Few::of(self.outside.keys().cloned()),
             unreadable: Few::of(self.unreadable.keys().cloned()),
-            revision,
+            last_write,
         }
     }
 }
@@ -161,11 +171,8 @@ mod tests {
 
     #[test]
     fn without_any_node_the_own_release_is_least_and_greatest() {
-        let sum = Tally::new(release(5), release(3)).sum(Revision(7));
-        assert_eq!(
-            (sum.least, sum.greatest, sum.revision),
-            (release(5), release(5), Revision(7))
-        );
+        let sum = Tally::new(release(5), release(3)).sum(None);
+        assert_eq!((sum.least, sum.greatest), (release(5), release(5)));
         assert!(sum.outside.is_empty() && sum.unreadable.is_empty());
     }
 
@@ -176,30 +183,27 @@ mod tests {
         tally.change("a", None, Some(&old));
         tally.change("b", None, Some(&old));
         tally.change("a", Some(&old), Some(&Reported::Release(release(5))));
-        assert_eq!(tally.sum(Revision(1)).least, release(2));
-        assert_eq!(
-            tally.sum(Revision(1)).outside.first,
-            [(release(2), "b".to_owned())]
-        );
+        assert_eq!(tally.sum(None).least, release(2));
+        assert_eq!(tally.sum(None).outside.first, [(release(2), "b".to_owned())]);
         tally.change("b", Some(&old), None);
-        assert_eq!(tally.sum(Revision(2)).least, release(5));
-        assert!(tally.sum(Revision(2)).outside.is_empty());
+        assert_eq!(tally.sum(None).least, release(5));
+        assert!(tally.sum(None).outside.is_empty());
     }
 
     #[test]
     fn a_node_that_cannot_be_parsed_is_named_until_it_is_corrected() {
         let mut tally = Tally::new(release(5), release(3));
         tally.change("a", None, Some(&Reported::Unreadable));
-        assert_eq!(tally.sum(Revision(1)).unreadable.first, ["a"]);
+        assert_eq!(tally.sum(None).unreadable.first, ["a"]);
         tally.change("a", Some(&Reported::Unreadable), Some(&Reported::Nothing));
-        assert!(tally.sum(Revision(2)).unreadable.is_empty());
+        assert!(tally.sum(None).unreadable.is_empty());
     }
 
     #[test]
     fn a_node_above_the_own_release_is_the_greatest_and_named() {
         let mut tally = Tally::new(release(5), release(3));
         tally.change("a", None, Some(&Reported::Release(release(6))));
-        let sum = tally.sum(Revision(1));
+        let sum = tally.sum(None);
         assert_eq!(
             (sum.greatest, &*sum.outside.first),
             (release(6), &[(release(6), "a".to_owned())][..])
@@ -212,14 +216,11 @@ mod tests {
         let old = Reported::Release(release(2));
         tally.change("a", None, Some(&old));
         tally.change("a", None, Some(&old));
-        assert_eq!(tally.sum(Revision(1)).outside.total, 1);
+        assert_eq!(tally.sum(None).outside.total, 1);
         tally.change("a", Some(&old), None);
-        assert_eq!(
-            tally.sum(Revision(2)).outside.first,
-            [(release(2), "a".to_owned())]
-        );
+        assert_eq!(tally.sum(None).outside.first, [(release(2), "a".to_owned())]);
         tally.change("a", Some(&old), None);
-        assert!(tally.sum(Revision(3)).outside.is_empty());
+        assert!(tally.sum(None).outside.is_empty());
     }
 
     #[test]
@@ -228,7 +229,7 @@ mod tests {
         for minor in (0..30).rev() {
             tally.change("a", None, Some(&Reported::Release(release(minor))));
         }
-        let outside = tally.sum(Revision(1)).outside;
+        let outside = tally.sum(None).outside;
         assert_eq!((outside.total, outside.first.len()), (30, FEW));
         assert_eq!(outside.first[0], (release(0), "a".to_owned()));
     }

@@ -6,10 +6,10 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::plan::{self, BundleVersions};
-use super::releases::Releases;
+use super::releases::{LastWrite, Releases};
 use super::status::Status;
 use super::status_key::StatusKey;
-use crate::etcd::{KeyRange, Revision, Stop, Txn};
+use crate::etcd::{KeyRange, Stop, Txn};
 use crate::failpoint;
 use crate::metrics::Metrics;
 
@@ -34,9 +34,9 @@ impl Restriction<'_> {
     /// Writes the status once no node is in the way.
     pub async fn write(mut self) -> Result<(), Stop> {
         loop {
-            match self.free_at() {
-                Ok(revision) => {
-                    if self.try_write(revision).await? {
+            match self.look() {
+                Ok(last_write) => {
+                    if self.try_write(last_write).await? {
                         return Ok(());
                     }
                 }
@@ -46,20 +46,27 @@ impl Restriction<'_> {
         }
     }
 
-    /// A revision at which no node was in the way, or which nodes are.
-    fn free_at(&mut self) -> Result<Revision, String> {
+    /// The last write of a node at which no node was in the way, or which nodes are.
+    fn look(&mut self) -> Result<Option<LastWrite>, String> {
         let releases = self.releases.borrow_and_update();
         let releases = releases.as_ref().ok_or("waiting for the list of nodes")?;
-        plan::may_restrict(releases, self.bundle).map_err(|blockers| blockers.to_string())
+        plan::may_restrict(releases, self.bundle).map_err(|blockers| blockers.to_string())?;
+        Ok(releases.last_write.clone())
     }
 
-    /// Writes the status in a transaction that proves that no node changed since `revision` (INV-4). Whether it was
-    /// written: where it was not, the watches bring the node or the status that changed.
-    async fn try_write(&mut self, revision: Revision) -> Result<bool, Stop> {
+    /// Writes the status in a transaction that proves that no node was written since `last_write` (INV-4). Whether the
+    /// status was written: where it was not, the watches bring the node or the status that changed.
+    async fn try_write(&mut self, last_write: Option<LastWrite>) -> Result<bool, Stop> {
         self.blocked.by(None);
         self.key.clear_degraded();
         failpoint::pause_at("gate.restricting").await;
-        let proof = Txn::new().when_range_unwritten_since(&self.nodes, revision);
+        let proof = match last_write {
+            // The write itself, too: in a store that was restored, the same revision is that of another write.
+            Some(LastWrite { key, revision }) => Txn::new()
+                .when_unchanged(&key, revision)
+                .when_range_unwritten_since(&self.nodes, revision),
+            None => Txn::new().when_range_empty(&self.nodes),
+        };
         match self.key.write(self.to, proof).await {
             Ok(()) => {
                 info!("reconciler status restricted: {}", self.to);

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::plan::BundleVersions;
-use super::releases::{Releases, Reported, Tally};
+use super::releases::{LastWrite, Releases, Reported, Tally};
 use crate::etcd::KeyValue;
 use crate::proto;
 use crate::release::{Release, Version};
@@ -36,7 +36,11 @@ pub async fn watch_nodes(
             () = changed => {}
         }
         if cache.is_complete() {
-            let sum = tally.sum(cache.revision());
+            let last_write = cache.newest().map(|(key, revision)| LastWrite {
+                key: key.to_vec(),
+                revision,
+            });
+            let sum = tally.sum(last_write);
             published.send_if_modified(|current| {
                 let changed = current.as_ref() != Some(&sum);
                 *current = Some(sum);

@@ -93,7 +93,7 @@ mod tests {
             greatest: Release::new(0, minor, 0),
             outside: Vec::new().into(),
             unreadable: Vec::new().into(),
-            revision: Revision(7),
+            last_write: None,
         })
     }
 

@@ -24,6 +24,15 @@ pub struct Cache<V> {
     synced: Synced,
     decode: Decode<V>,
     entries: Entries<V>,
+    newest: Newest,
+}
+
+/// The key that was written last, of those that exist, and when.
+#[derive(Debug)]
+enum Newest {
+    Known(Option<(Box<[u8]>, Revision)>),
+    /// It was deleted: the one before it is to be found.
+    Deleted,
 }
 
 type Decode<V> = Box<dyn Fn(&KeyValue) -> V + Send + Sync>;
@@ -48,6 +57,7 @@ impl<V> Cache<V> {
             synced: Synced::default(),
             decode: Box::new(decode),
             entries: HashMap::new(),
+            newest: Newest::Known(None),
         }
     }
 
@@ -57,6 +67,7 @@ impl<V> Cache<V> {
         let mut feed = Feed {
             entries: &mut self.entries,
             decode: &self.decode,
+            newest: &mut self.newest,
             on_change,
         };
         self.synced.take_in(update, &mut feed);
@@ -70,6 +81,18 @@ impl<V> Cache<V> {
     /// The revision that the cache has come to: no key of the range changed between the last change in it and this.
     pub fn revision(&self) -> Revision {
         self.synced.revision()
+    }
+
+    /// The key that was written last, of those that exist, and when. Looks at every key after that key was deleted.
+    pub fn newest(&mut self) -> Option<(&[u8], Revision)> {
+        if let Newest::Deleted = self.newest {
+            let last = self.entries.iter().max_by_key(|(_, entry)| entry.mod_revision);
+            self.newest = Newest::Known(last.map(|(key, entry)| (key.clone(), entry.mod_revision)));
+        }
+        match &self.newest {
+            Newest::Known(Some((key, revision))) => Some((key, *revision)),
+            Newest::Known(None) | Newest::Deleted => None,
+        }
     }
 
     /// The number of keys.
@@ -99,11 +122,36 @@ impl<V> Cache<V> {
 struct Feed<'a, V, F> {
     entries: &'a mut Entries<V>,
     decode: &'a Decode<V>,
+    newest: &'a mut Newest,
     on_change: F,
+}
+
+impl Newest {
+    fn put(&mut self, kv: &KeyValue) {
+        let Self::Known(newest) = self else { return };
+        match newest {
+            Some((key, revision)) if kv.mod_revision < *revision => {
+                // Only a restored store has the same key at an earlier revision.
+                if **key == *kv.key {
+                    *self = Self::Deleted;
+                }
+            }
+            _ => *newest = Some((kv.key.as_slice().into(), kv.mod_revision)),
+        }
+    }
+
+    fn delete(&mut self, deleted: &[u8]) {
+        if let Self::Known(Some((key, _))) = self
+            && **key == *deleted
+        {
+            *self = Self::Deleted;
+        }
+    }
 }
 
 impl<V, F: FnMut(Change<'_, V>)> Indexed for Feed<'_, V, F> {
     fn put(&mut self, kv: KeyValue) {
+        self.newest.put(&kv);
         let Some(known) = self.entries.get_mut(&*kv.key) else {
             let entry = Entry {
                 value: (self.decode)(&kv),
@@ -129,6 +177,7 @@ impl<V, F: FnMut(Change<'_, V>)> Indexed for Feed<'_, V, F> {
     }
 
     fn delete(&mut self, key: &[u8], _: Revision) {
+        self.newest.delete(key);
         if let Some(deleted) = self.entries.remove(key) {
             (self.on_change)(Change {
                 key,

@@ -125,8 +125,8 @@ async fn a_node_that_changes_after_the_releases_were_read_refuses_the_restrictio
     let bundle = bundle(5, 3);
     let read_at = cluster.register("c2", release(5)).await;
     // An incompatible node comes just after the releases were read.
-    let came = cluster.register("old", release(1)).await;
-    let (published, releases) = watch::channel(Some(only(&bundle, read_at)));
+    cluster.register("old", release(1)).await;
+    let (published, releases) = watch::channel(Some(only(&bundle, "c2", read_at)));
     let term = cluster.term_refused_twice(&bundle, releases).await;
     assert_eq!(
         cluster.status().await.unwrap(),
@@ -138,10 +138,24 @@ async fn a_node_that_changes_after_the_releases_were_read_refuses_the_restrictio
         term.leadership.fence().window().is_open(),
         "a refusal for nodes does not end the term"
     );
-    // The node goes. A delete leaves no revision in the range, so the proof holds from the revision at which it came.
+    // The node goes. A delete leaves no revision in the range, so the last write is the one before it.
     cluster.unregister("old").await;
-    published.send_replace(Some(only(&bundle, came)));
+    published.send_replace(Some(only(&bundle, "c2", read_at)));
     wait_done(&cluster, &term).await;
+}
+
+/// As after a restore: the sum is of a history in which c2 was upgraded, and its revisions are yet to come in this one.
+#[tokio::test]
+async fn a_sum_of_another_history_of_the_store_restricts_nothing() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let bundle = bundle(5, 3);
+    let now = cluster.register("c2", release(1)).await;
+    let ahead = Revision(now.0 + 1000);
+    let (_published, releases) = watch::channel(Some(only(&bundle, "c2", ahead)));
+    let term = cluster.term_refused_twice(&bundle, releases).await;
+    assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
+    assert!(term.recorder.passes().is_empty());
 }
 
 /// The releases while these nodes at 0.1.0 are in the way.
@@ -149,7 +163,7 @@ fn blocked_by(bundle: &BundleVersions, nodes: &[&str], revision: Revision) -> Op
     let outside: Vec<_> = nodes.iter().map(|node| (release(1), node.to_string())).collect();
     Some(Releases {
         outside: outside.into(),
-        ..only(bundle, revision)
+        ..only(bundle, "c2", revision)
     })
 }
 
@@ -164,7 +178,7 @@ async fn the_same_blocker_that_comes_back_is_shown_again() {
     let term = cluster.term_on(&bundle, TIMES, releases).await;
     wait_blocked(&cluster, &term, "node old at 0.1.0, needs 0.3.0").await;
     // Releases without the node: the attempt is refused, and then the node is in the way again.
-    published.send_replace(Some(only(&bundle, read_at)));
+    published.send_replace(Some(only(&bundle, "c2", read_at)));
     eventually(SOON, "the attempt is refused", async || {
         same(cluster.gate_blocked(), 0)
     })
@@ -207,7 +221,7 @@ async fn an_announcement_that_hangs_is_not_cut_short_and_delays_no_restriction()
         same(term.recorder.announcing().len(), 3)
     })
     .await;
-    published.send_replace(Some(only(&bundle, revision)));
+    published.send_replace(Some(only(&bundle, "leader", revision)));
     wait_done(&cluster, &term).await;
     assert_eq!(
         term.recorder.announced().len(),

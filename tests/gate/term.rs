@@ -8,7 +8,7 @@ use quorate::etcd::election::Leadership;
 use quorate::etcd::{Etcd, Fence, KeyValue, Pulse, Revision, Txn};
 use quorate::gate::controller::{GateController, PassFailed, Reconcile, Times};
 use quorate::gate::plan::BundleVersions;
-use quorate::gate::releases::Releases;
+use quorate::gate::releases::{LastWrite, Releases};
 use quorate::gate::status::{State, Status};
 use quorate::gate::watch_nodes::watch_nodes;
 use quorate::grpc_code::Code;
@@ -370,14 +370,17 @@ pub fn registration(node: &str) -> String {
     format!("/q/nodes/{node}/release")
 }
 
-/// At this revision no release but that of the bundle runs.
-pub fn only(bundle: &BundleVersions, revision: Revision) -> Releases {
+/// No release but that of the bundle runs, and the last write is the registration of this node at this revision.
+pub fn only(bundle: &BundleVersions, node: &str, revision: Revision) -> Releases {
     Releases {
         least: bundle.version.release,
         greatest: bundle.version.release,
         outside: Vec::new().into(),
         unreadable: Vec::new().into(),
-        revision,
+        last_write: Some(LastWrite {
+            key: registration(node).into_bytes(),
+            revision,
+        }),
     }
 }
 
