@@ -184,6 +184,8 @@ fn start_log(format: LogFormat) {
         .unwrap_or_else(|_| EnvFilter::new(format!("info,{}", crate::kube::QUIET)));
     let log = tracing_subscriber::fmt()
         .with_env_filter(levels)
+        // It would report a line that it cannot write to the same stderr, and panic if that fails, too.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     // Fails only if a log was started before, which then serves as well.
     let _ = match format {
