@@ -58,6 +58,7 @@ pub mod volumes;
 #[allow(
     missing_docs,
     clippy::all,
+    rustdoc::all,
     reason = "generated; the .proto files hold the documentation"
 )]
 #[doc(hidden)]
