@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate::proto::task_status::State;
 
 use super::{World, history, network, service};
+use crate::support::doomed::{LASTING_LEASES, expire_leases};
 use crate::support::quorate::{Launch, TestReplica};
 use crate::support::seeded_rng::{SeededRng, seed};
 
@@ -65,7 +66,7 @@ const STEPS: usize = 150;
 impl Run {
     async fn start(seed: u64) -> Self {
         let world = World::start().await;
-        let launch = Launch::on(&world.etcd).flag("--lease-ttl=2");
+        let launch = Launch::on(&world.etcd).flag(LASTING_LEASES);
         let replicas = vec![launch.start("r0"), launch.start("r1")];
         Self {
             world,
@@ -218,6 +219,7 @@ impl Run {
     async fn crash(&mut self) {
         let victim = usize::try_from(self.rng.below(2)).unwrap();
         self.replicas[victim].kill().await.unwrap();
+        expire_leases(&self.world.store, &self.replicas[victim].node_id).await;
         self.replicas[victim] = self.launch.start(&format!("r{victim}"));
     }
 }

@@ -16,13 +16,6 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Replicas, TestReplica, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
-/// The key of the leader and its name.
-fn leader_by_key(etcd: &TestEtcd) -> Option<(String, String)> {
-    let found = etcd.etcdctl(&["get", "--prefix", "--sort-by=CREATE", "--limit=1", ELECTION]);
-    let mut lines = found.lines();
-    Some((lines.next()?.to_owned(), lines.next()?.to_owned()))
-}
-
 /// Waits until a replica other than `gone` leads. Returns its index, and when it was seen leading.
 async fn successor(replicas: &Replicas, gone: usize) -> (usize, Instant) {
     eventually(SOON, "another replica leads", async || {
@@ -41,7 +34,7 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three(&etcd).await;
     let name = replicas.0[leader].node_id.clone();
-    assert_eq!(leader_by_key(&etcd).unwrap().1, name);
+    assert_eq!(etcd.leader_of(ELECTION).unwrap().1, name);
     let asked = Instant::now();
     replicas.0[leader].terminate();
     let (next, led) = successor(&replicas, leader).await;
@@ -49,7 +42,7 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
     assert!(led - asked < TTL / 2, "{:?}", led - asked);
     let status = replicas.0[leader].ended().await;
     assert!(status.success(), "{status}");
-    let named = leader_by_key(&etcd).unwrap().1;
+    let named = etcd.leader_of(ELECTION).unwrap().1;
     assert_eq!(named, replicas.0[next].node_id);
     assert_eq!(etcd.keys(ELECTION).len(), 2);
     assert_eq!(
@@ -80,7 +73,7 @@ async fn a_leader_paused_beyond_its_ttl_steps_down_and_stands_again() {
     let (mut replicas, leader) = three_for(&etcd, SHORT_TTL).await;
     let pid = replicas.0[leader].process().unwrap().pid();
     let name = replicas.0[leader].node_id.clone();
-    let (old_key, _) = leader_by_key(&etcd).unwrap();
+    let (old_key, _) = etcd.leader_of(ELECTION).unwrap();
     replicas.0[leader].pause();
     let (next, _) = successor(&replicas, leader).await;
     assert!(etcd.keys(&old_key).is_empty());
@@ -106,12 +99,12 @@ async fn a_leader_paused_beyond_its_ttl_steps_down_and_stands_again() {
 async fn a_leader_whose_lease_is_revoked_makes_way_and_stands_again() {
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three(&etcd).await;
-    let (key, _) = leader_by_key(&etcd).unwrap();
+    let (key, _) = etcd.leader_of(ELECTION).unwrap();
     etcd.etcdctl(&["lease", "revoke", key.strip_prefix(ELECTION).unwrap()]);
     let (next, _) = successor(&replicas, leader).await;
     replicas.0[leader].wait_for_log("no longer leading").await;
     wait_for_candidates(&etcd, 3).await;
-    assert_eq!(leader_by_key(&etcd).unwrap().1, replicas.0[next].node_id);
+    assert_eq!(etcd.leader_of(ELECTION).unwrap().1, replicas.0[next].node_id);
     assert_eq!(replicas.leader().await.0, next);
 }
 
@@ -119,7 +112,7 @@ async fn a_leader_whose_lease_is_revoked_makes_way_and_stands_again() {
 async fn a_leader_whose_key_is_deleted_makes_way_and_stands_again() {
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three(&etcd).await;
-    let (key, _) = leader_by_key(&etcd).unwrap();
+    let (key, _) = etcd.leader_of(ELECTION).unwrap();
     etcd.etcdctl(&["del", &key]);
     let (next, _) = successor(&replicas, leader).await;
     replicas.0[leader].wait_for_log("no longer leading").await;
@@ -140,7 +133,7 @@ async fn a_waiting_candidate_whose_lease_is_revoked_stands_again() {
     let waiting: Vec<String> = etcd
         .keys(ELECTION)
         .into_iter()
-        .filter(|key| *key != leader_by_key(&etcd).unwrap().0)
+        .filter(|key| *key != etcd.leader_of(ELECTION).unwrap().0)
         .collect();
     for key in &waiting {
         etcd.etcdctl(&["lease", "revoke", key.strip_prefix(ELECTION).unwrap()]);
@@ -312,11 +305,11 @@ async fn status_names_an_election_key_that_was_written_by_hand_and_the_command_t
     let (mut replicas, leader) = three(&etcd).await;
     let status = async || quorate_on(&etcd, &["status"], "").await.expect_done();
     assert!(!status().await.contains("Election:"));
-    let (key, _) = leader_by_key(&etcd).unwrap();
+    let (key, _) = etcd.leader_of(ELECTION).unwrap();
     etcd.etcdctl(&["put", &key, "by hand"]);
     replicas.0[leader].terminate();
     assert!(replicas.0[leader].ended().await.success());
-    assert_eq!(leader_by_key(&etcd).unwrap().0, key, "it is still there");
+    assert_eq!(etcd.leader_of(ELECTION).unwrap().0, key, "it is still there");
     let shown = status().await;
     let (_, command) = shown.split_once("etcdctl ").expect(&shown);
     let command: Vec<&str> = command.lines().next().unwrap().split(' ').collect();

@@ -11,7 +11,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::following;
-use crate::support::client::{TTL, commit, config, connect_with, lead, lead_for, pulse, put};
+use crate::support::client::{
+    RENEWED_TTL, commit, config, connect_with, lead, lead_for, pulse, put, renewed,
+};
 use crate::support::etcd::{ClientTls, PASSWORD, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, TestReplica};
@@ -38,13 +40,8 @@ async fn tls_with_client_certificates_serves_the_whole_layer() {
     let _following = following(&client);
     let mut beating = JoinSet::new();
     let pulse = pulse(&mut beating);
-    let leader = lead_for(&client, "leader", TTL, &pulse).await.unwrap();
-    let window = leader.fence().window();
-    let before = window.remaining();
-    eventually(SOON, "the lease is renewed over TLS", async || {
-        same(window.remaining() > before, true)
-    })
-    .await;
+    let leader = lead_for(&client, "leader", RENEWED_TTL, &pulse).await.unwrap();
+    renewed(leader.fence().window()).await;
     client
         .fenced(leader.fence(), Txn::new().put(b"/e", "1"))
         .await
@@ -110,7 +107,7 @@ async fn certificates_that_change_on_disk_are_adopted_without_losing_leadership(
     let etcd = TestEtcd::with_tls().await;
     let tls = etcd.tls.as_ref().unwrap();
     let mut replica = Launch::on(&etcd)
-        .flag("--lease-ttl=3")
+        .flag("--lease-ttl=20")
         .flag("--etcd-endpoint-interval-ms=300")
         .start("a");
     replica.wait_leading().await;
@@ -247,7 +244,7 @@ async fn a_password_that_changes_in_etcd_and_on_disk_is_adopted_without_losing_t
     let client = connect_with(config).await;
     let _following = following(&client);
     let mut beating = JoinSet::new();
-    let leader = lead_for(&client, "leader", TTL, &pulse(&mut beating))
+    let leader = lead_for(&client, "leader", RENEWED_TTL, &pulse(&mut beating))
         .await
         .unwrap();
     let changed = "a staple for the battery";
@@ -257,7 +254,7 @@ async fn a_password_that_changes_in_etcd_and_on_disk_is_adopted_without_losing_t
         client.fenced(leader.fence(), Txn::new().put(b"/q/e", "1")).await
     })
     .await;
-    assert!(leader.fence().window().is_open());
+    renewed(leader.fence().window()).await;
 }
 
 #[tokio::test]

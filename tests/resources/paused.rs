@@ -39,7 +39,8 @@ async fn a_leader_that_was_paused_amid_its_writes_writes_nothing_more() {
     }
     let launch = Launch::on_kubernetes(&kubernetes)
         .bundle(bundle.path())
-        .flag("--lease-ttl=3")
+        // The test waits until the lease expires. Before that a busy machine has 6 s to renew it.
+        .flag("--lease-ttl=8")
         .flag("--settle-ms=100")
         .flag(format!("--kube-in-flight={}", IN_FLIGHT.len()));
 

@@ -6,7 +6,9 @@ use quorate::resources::Bundle;
 use serde_json::json;
 
 use super::site::{bundle_directory, config_map};
+use crate::support::doomed::Doomed;
 use crate::support::kubernetes::Kubernetes;
+use crate::support::leader::store_on;
 use crate::support::quorate::{Launch, status_json};
 use crate::support::wait::{SOON, eventually};
 
@@ -112,10 +114,10 @@ async fn the_next_leader_creates_what_its_predecessor_deleted_before_it_died() {
 
     let launch = Launch::on_kubernetes(&kubernetes)
         .bundle(after.path())
-        .flag("--settle-ms=100")
-        .flag("--lease-ttl=2");
-    let mut dying = launch.clone().flag("--crash-at=resources.deleted").start("b");
-    dying.ended().await;
+        .flag("--settle-ms=100");
+    let store = store_on(&kubernetes.etcd.endpoints()).await;
+    let mut dying = Doomed::start(&launch, "b", "resources.deleted", &store);
+    dying.aborted().await;
     assert!(
         kubernetes.get(BINDING).await.is_none(),
         "deleted, and not yet created"

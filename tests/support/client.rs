@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use quorate::etcd::election::{CampaignError, Leadership, campaign};
-use quorate::etcd::{Committed, Config, Etcd, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher};
+use quorate::etcd::{
+    Committed, Config, Etcd, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher, Window,
+};
 use quorate::grpc_code::Code;
 use quorate::metrics::Metrics;
 use quorate::store::{Keys, Store};
@@ -13,10 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::etcd::TestEtcd;
 use super::metrics;
-use super::wait::{SOON, eventually};
+use super::wait::{SOON, eventually, same};
 
 /// The least TTL that one etcd member grants as requested, in every release. For tests of the end of a lease.
 pub const TTL: Duration = Duration::from_secs(2);
+
+/// For a lease that is renewed during a test, every 3.3 s. No machine is busy enough for it to expire.
+pub const RENEWED_TTL: Duration = Duration::from_secs(20);
 
 /// No machine is busy enough for a lease of this TTL to expire during a test.
 pub const LONG_TTL: Duration = Duration::from_secs(60);
@@ -71,6 +76,17 @@ pub async fn commit(etcd: &Etcd, txn: Txn) -> Result<Committed, TxnError> {
 /// Writes one key as an operator would.
 pub async fn put(etcd: &Etcd, key: &str, value: impl Into<Vec<u8>>) -> Committed {
     commit(etcd, Txn::new().put(key.as_bytes(), value)).await.unwrap()
+}
+
+/// Waits until the lease of this window is renewed once more than now.
+pub async fn renewed(window: &Window) {
+    let mut last = window.remaining();
+    eventually(SOON, "the lease is renewed", async || {
+        // Between two renewals it only shrinks.
+        let before = std::mem::replace(&mut last, window.remaining());
+        same(last > before, true)
+    })
+    .await;
 }
 
 /// A pulse that beats as long as the set lives.

@@ -1,4 +1,4 @@
-//! Replicas that abort at a failpoint while another one stands by.
+//! Replicas that abort or are killed while another one stands by.
 
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
@@ -14,11 +14,13 @@ use super::wait::{SOON, eventually};
 /// SIGABRT.
 const ABORTED: i32 = 6;
 
+/// Leases that outlast the test. With short ones, an election of etcd or a busy machine could end a term at any moment.
+pub const LASTING_LEASES: &str = "--lease-ttl=60";
+
 /// A replica that aborts at a failpoint.
 ///
-/// Its leases outlast the test. With short ones, an election of etcd or a busy machine could end its term before it
-/// reaches the point, and the replica beside it would do the work unharmed. Once it has aborted, its keys are deleted, as
-/// etcd deletes them when the leases expire, so that its successor need not wait that long.
+/// Its leases last: otherwise its term could end before it reaches the point, and the replica beside it would do the work
+/// unharmed. Once it has aborted, [`expire_leases`] lets its successor lead.
 pub struct Doomed {
     point: &'static str,
     /// The process.
@@ -30,7 +32,7 @@ impl Doomed {
     /// Starts the replica. `launch` sets no `--lease-ttl`.
     pub fn start(launch: &Launch, node_id: &str, point: &'static str, store: &Store) -> Self {
         eprintln!("{point}");
-        let launch = launch.clone().flag("--lease-ttl=60");
+        let launch = launch.clone().flag(LASTING_LEASES);
         Self {
             point,
             replica: launch.flag(format!("--crash-at={point}")).start(node_id),
@@ -49,7 +51,7 @@ impl Doomed {
         let (point, log) = (self.point, self.replica.log());
         assert_eq!(ended.signal(), Some(ABORTED), "{point}: {ended}: {log}");
         assert!(log.contains(&format!("failpoint {point}: aborting")), "{log}");
-        self.delete_keys().await;
+        expire_leases(&self.store, &self.replica.node_id).await;
     }
 
     /// Does `work`, during which or shortly after which the replica aborts at its point.
@@ -66,20 +68,22 @@ impl Doomed {
             None => work.await,
         }
     }
+}
 
-    async fn delete_keys(&self) {
-        let Store { etcd, keys } = &self.store;
-        let node_id: Name = self.replica.node_id.parse().unwrap();
-        eventually(SOON, "its keys are deleted", async || {
-            let candidates = candidates(etcd, &keys.election())
-                .await
-                .map_err(|error| error.to_string())?;
-            let own = candidates.iter().filter(|one| one.name == node_id.as_str());
-            let txn = own.fold(Txn::new().delete(&keys.registration(&node_id)), |txn, own| {
-                txn.delete(&own.key)
-            });
-            commit(etcd, txn).await.map_err(|error| error.to_string())
-        })
-        .await;
-    }
+/// Deletes the keys of a replica that is dead, as etcd does when the leases expire, so that its successor need not wait
+/// that long.
+pub async fn expire_leases(store: &Store, node_id: &str) {
+    let Store { etcd, keys } = store;
+    let node_id: Name = node_id.parse().unwrap();
+    eventually(SOON, "its keys are deleted", async || {
+        let candidates = candidates(etcd, &keys.election())
+            .await
+            .map_err(|error| error.to_string())?;
+        let own = candidates.iter().filter(|one| one.name == node_id.as_str());
+        let txn = own.fold(Txn::new().delete(&keys.registration(&node_id)), |txn, own| {
+            txn.delete(&own.key)
+        });
+        commit(etcd, txn).await.map_err(|error| error.to_string())
+    })
+    .await;
 }

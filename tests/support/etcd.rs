@@ -185,6 +185,16 @@ impl TestEtcd {
             .collect()
     }
 
+    /// The key of the leader of this election, and its value: of all candidates the one that entered first. `election` ends
+    /// with a slash.
+    pub fn leader_of(&self, election: &str) -> Option<(String, String)> {
+        // Without an order etcd applies the limit before it sorts, to the keys in their own order.
+        let first = ["--sort-by=CREATE", "--order=ASCEND", "--limit=1"];
+        let found = self.etcdctl(&[&["get", "--prefix", election][..], &first].concat());
+        let mut lines = found.lines();
+        Some((lines.next()?.to_owned(), lines.next()?.to_owned()))
+    }
+
     /// The current revision.
     pub fn revision(&self) -> i64 {
         let answer = self.etcdctl(&["get", "--write-out=json", "revision-of-no-key"]);

@@ -241,10 +241,11 @@ impl TestReplica {
     /// Waits until the leader's lease was renewed once more than now.
     pub async fn lease_renewed(&self) {
         let margin = async || self.metric("quorate_lease_margin_seconds").await;
-        let before = margin().await;
-        // Between two renewals the margin only shrinks.
+        let mut last = margin().await;
         eventually(SOON, "the lease is renewed", async || {
-            same(margin().await > before, true)
+            // Between two renewals the margin only shrinks.
+            let before = std::mem::replace(&mut last, margin().await);
+            same(last > before, true)
         })
         .await;
     }

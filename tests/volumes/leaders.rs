@@ -203,16 +203,8 @@ async fn a_call_under_way_ends_with_the_lease_of_its_leader_and_is_made_again_by
         world.plugin.fault(method, 1, Happening::Hangs).await;
         ask_for(&world, method).await;
         world.expect_calls(method, 1).await;
-        let leading = [
-            "get",
-            "--prefix",
-            "--keys-only",
-            "--sort-by=CREATE",
-            "--limit=1",
-            ELECTION,
-        ];
-        let key = world.etcd.etcdctl(&leading);
-        let lease = key.trim().strip_prefix(ELECTION).unwrap();
+        let (key, _) = world.etcd.leader_of(ELECTION).unwrap();
+        let lease = key.strip_prefix(ELECTION).unwrap();
         world.etcd.etcdctl(&["lease", "revoke", lease]);
         expect_done(&world, method).await;
         expect_cancelled(&world, method, 0).await;

@@ -11,6 +11,7 @@ use quorate_dev::csi_plugin::faults::Fault;
 use quorate_dev::csi_plugin::order::Order;
 
 use super::*;
+use crate::support::doomed::{LASTING_LEASES, expire_leases};
 use crate::support::quorate::{Finished, TestReplica};
 use crate::support::seeded_rng::{SeededRng, seed};
 
@@ -83,6 +84,7 @@ impl Run {
             14 => {
                 let which = usize::try_from(self.rng.below(2)).unwrap();
                 self.replicas[which].kill().await.unwrap();
+                expire_leases(&self.world.store, &self.replicas[which].node_id).await;
                 self.replicas[which].launch().unwrap();
                 format!("replica {which} is killed")
             }
@@ -212,7 +214,7 @@ async fn run(seed: u64) {
     // A call that hangs costs this second.
     let objects = world.plugin_document("{\"timeout\": \"1s\"}") + &secret("backend", "token", "s3cr3t");
     world.apply(&objects).await;
-    let launch = Launch::on(&world.etcd).flag("--lease-ttl=2");
+    let launch = Launch::on(&world.etcd).flag(LASTING_LEASES);
     let mut run = Run {
         world,
         rng: SeededRng(seed),
