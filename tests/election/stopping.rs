@@ -1,6 +1,5 @@
 //! Replicas that stop: in which order, and within which time (INV-10).
 
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,8 +7,6 @@ use std::time::{Duration, Instant};
 use quorate::etcd::Fence;
 use quorate::replica::{self, ReplicaStatus, Settings};
 use quorate::term;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +16,7 @@ use crate::gate::term::{Recorder, TIMES, bundle};
 use crate::support::client::{connect, lead, pulse, store};
 use crate::support::etcd::TestEtcd;
 use crate::support::hold::Hold;
-use crate::support::quorate::{Replicas, binary};
+use crate::support::quorate::Replicas;
 use crate::support::wait::{SOON, eventually, same};
 
 /// The order of serving (INV-4) in reverse.
@@ -48,28 +45,6 @@ async fn a_replica_that_is_asked_to_stop_is_unready_before_its_record_goes() {
         same(client.get(&record).await.unwrap().0.is_none(), true)
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_replica_runs_on_and_stops_when_the_reader_of_its_log_is_gone() {
-    let etcd = TestEtcd::start().await;
-    let mut replica = Command::new(binary())
-        .args(["run", "--no-kubernetes", "--node-id=a", "--listen=127.0.0.1:0"])
-        .arg(format!("--etcd-endpoints={}", etcd.endpoints_flag()))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    drop(replica.stderr.take());
-    eventually(SOON, "it leads", async || {
-        same(etcd.keys("/quorate/kubernetes/reconciler/leader/").len(), 1)
-    })
-    .await;
-    let pid = replica.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    kill_process(pid.unwrap(), Signal::TERM).unwrap();
-    let ended = timeout(SOON, replica.wait()).await.unwrap().unwrap();
-    assert!(ended.success(), "{ended}");
 }
 
 #[tokio::test]
