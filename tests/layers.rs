@@ -8,6 +8,7 @@ mod floors;
 mod imports;
 mod libraries;
 mod purity;
+mod sizes;
 pub mod source;
 mod unfenced;
 mod words;
@@ -36,7 +37,9 @@ fn the_table_of_the_architecture_names_these_floors() {
 
 #[test]
 fn the_imports_are_free_of_circles() {
-    assert_none(imports::circles(&Files::below(&["dev/src"])));
+    for crate_root in ["src", "dev/src"] {
+        assert_none(imports::circles(&Files::below(&[crate_root])));
+    }
 }
 
 #[test]
@@ -62,6 +65,11 @@ fn only_the_owners_of_leases_and_commands_write_without_a_fence() {
 fn a_key_has_one_writer_among_the_controllers_which_the_architecture_names() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     assert_none(writers::differences(&text, &Files::below(&["src"])));
+}
+
+#[test]
+fn no_function_is_longer_than_80_lines_or_nested_deeper_than_5() {
+    assert_none(sizes::excesses(&Files::below(&["src", "dev/src"])));
 }
 
 #[test]

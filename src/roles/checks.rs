@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::membership::NodeRoles;
+use super::owner::NodeRoles;
 use super::quorum::{Quorum, Vote};
 use super::reason::Reason;
 use crate::etcd::{MemberId, Revision};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use super::membership::{NodeRoles, Owner};
+use super::owner::{NodeRoles, Owner};
 use crate::etcd::{KeyValue, MemberId, Revision};
 use crate::proto::join::Progress;
 use crate::proto::{Join, Member};

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use super::blocked::Subject;
 use super::index::{Index, StoredRecord};
-use super::plan::Subject;
+use super::owner::{NodeRoles, Owner};
 use super::quorum::Vote;
 use super::reason::Reason;
 use crate::etcd::members::{ListedMember, Status};
@@ -71,28 +72,6 @@ pub struct Record {
     pub removal: Option<Cause>,
     /// Whether the promotion to a voter is decided.
     pub promotion: bool,
-}
-
-/// The node that a record or a join belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// A node that exists.
-    Node(NodeRoles),
-    /// The node cannot be read, or the record names no uid. Nothing is done about the member.
-    Unknown,
-    /// No node has this name and uid.
-    Gone,
-}
-
-/// The roles of a node that exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeRoles {
-    /// The role that the operator wants.
-    pub desired: Role,
-    /// The role that the leader recorded last.
-    pub observed: Role,
-    /// When the node was last written.
-    pub revision: Revision,
 }
 
 /// A join that has not ended.

@@ -8,11 +8,13 @@
 //! [`membership`] is the model that decisions are made from; [`quorum`] counts voters; [`checks`] has the rules by which
 //! commands and the leader refuse requests; [`reason`] has their stable words.
 
+pub mod blocked;
 pub mod checks;
 pub mod controller;
 pub mod index;
 pub mod membership;
 mod node_update;
+pub mod owner;
 pub mod plan;
 pub mod quorum;
 pub mod reason;

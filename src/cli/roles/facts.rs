@@ -9,7 +9,7 @@ use crate::etcd::members::{ListedMember, MemberList, MemberReport};
 use crate::etcd::{MemberId, Revision, Txn};
 use crate::proto::{Member, Node, Role};
 use crate::roles::checks::{Managed, Managers};
-use crate::roles::membership::NodeRoles;
+use crate::roles::owner::NodeRoles;
 use crate::roles::quorum::Vote;
 use crate::store::object::{Malformed, decode, member};
 use crate::store::{Name, Store, keys::RoleKey};

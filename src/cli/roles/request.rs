@@ -7,7 +7,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::stored::Versioned;
 use crate::etcd::{MemberId, Txn};
 use crate::proto::{Node, Role};
-use crate::roles::membership::NodeRoles;
+use crate::roles::owner::NodeRoles;
 use crate::store::object::Object;
 use crate::store::{Name, Store};
 

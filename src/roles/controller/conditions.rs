@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use prost::Message;
 
 use crate::etcd::MemberId;
+use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::index::Index;
-use crate::roles::membership::{Membership, Owner};
+use crate::roles::membership::Membership;
 use crate::roles::node_update;
-use crate::roles::plan::{Blocked, Subject};
+use crate::roles::owner::Owner;
 use crate::roles::reason::EVICTION_BLOCKED;
 use crate::store::object::condition;
 use crate::store::writer::Unit;

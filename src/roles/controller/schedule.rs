@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::retry::{Backoff, Delays, Policy, sleep_until};
-use crate::roles::plan::{Blocked, Subject};
+use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::reason::Reason;
 
 /// For waits that are usually over in no time.

@@ -13,7 +13,7 @@ use crate::etcd::{FencedError, Revision};
 use crate::failpoint;
 use crate::retry::{Backoff, Policy};
 use crate::roles::index::Index;
-use crate::roles::membership::Owner;
+use crate::roles::owner::Owner;
 use crate::roles::transitions::{Transition, transitions};
 use crate::store::object::member::is_ended;
 use crate::store::object::time;

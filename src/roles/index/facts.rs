@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::etcd::KeyValue;
 use crate::proto::{Member, Node, Role};
-use crate::roles::membership::NodeRoles;
+use crate::roles::owner::NodeRoles;
 use crate::roles::reason::ROLE_CHANGE_BLOCKED;
 use crate::store::object::{condition, decode, member, time};
 

@@ -3,14 +3,17 @@
 use jiff::Timestamp;
 
 use super::removal::decide_on;
-use super::{Blocked, Limits, Plan, Step, Subject, first, left, says};
+use super::rule::{Limits, Plan, first, left};
+use super::step::Step;
 use crate::etcd::members::same_urls;
 use crate::etcd::{MemberId, Revision};
-use crate::proto::Role;
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
+use crate::proto::{Join, Role};
+use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::checks::{Managed, Managers, Refusal};
-use crate::roles::membership::{Member, Membership, NodeRoles, Owner, PendingJoin, Reachability};
+use crate::roles::membership::{Member, Membership, PendingJoin, Reachability};
+use crate::roles::owner::{NodeRoles, Owner};
 use crate::roles::quorum::{Change, Quorum};
 use crate::roles::reason::Reason;
 use crate::store::object::member::{is_answered, member_of};
@@ -142,6 +145,16 @@ fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocke
     let why = Some((blocked.reason, blocked.message.clone()));
     let known = says(&pending.join, Progress::Waiting, None, why.as_ref());
     (lasts && !known).then(|| pending.note(Progress::Waiting, None, why))
+}
+
+/// Whether the leader's part of a join already says this.
+fn says(join: &Join, progress: Progress, member: Option<MemberId>, why: Option<&(Reason, String)>) -> bool {
+    let (reason, message) = why.map_or(("", ""), |(reason, message)| (reason.as_str(), message));
+    is_answered(join)
+        && join.progress() == progress
+        && member_of(join) == member
+        && join.reason == reason
+        && join.message == message
 }
 
 /// What a join does next.

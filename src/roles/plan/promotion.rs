@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 
-use super::{Blocked, Limits, Plan, Step, first};
+use super::rule::{Limits, Plan, first};
+use super::step::Step;
+use crate::roles::blocked::Blocked;
 use crate::roles::membership::{Member, Membership};
 use crate::roles::quorum::Change;
 use crate::roles::reason::Reason;

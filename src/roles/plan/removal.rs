@@ -2,10 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::{Blocked, Limits, Plan, Step, first, left};
+use super::rule::{Limits, Plan, first, left};
+use super::step::Step;
 use crate::etcd::MemberId;
 use crate::proto::removal::Cause;
-use crate::roles::membership::{Member, Membership, Owner};
+use crate::roles::blocked::Blocked;
+use crate::roles::membership::{Member, Membership};
+use crate::roles::owner::Owner;
 use crate::roles::quorum::Change;
 use crate::roles::reason::Reason;
 

@@ -2,19 +2,11 @@
 
 use std::fmt;
 
-use super::Reason;
 use crate::etcd::MemberId;
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
-
-/// What a step is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    /// A member.
-    Member(MemberId),
-    /// The join of the node with this name.
-    Join(String),
-}
+use crate::roles::blocked::Subject;
+use crate::roles::reason::Reason;
 
 /// One step towards the desired roles.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,14 @@
 use super::*;
+use crate::etcd::MemberId;
 use crate::etcd::Revision;
+use crate::proto::Join;
+use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
 use crate::proto::{JoinRequest, Role};
-use crate::roles::membership::{Listing, NodeRoles, Owner, PendingJoin, Reachability, Record};
+use crate::roles::blocked::Subject;
+use crate::roles::membership::{Listing, Member, PendingJoin, Reachability, Record};
+use crate::roles::owner::{NodeRoles, Owner};
+use crate::roles::reason::Reason;
 
 mod cases;
 mod every_cluster;

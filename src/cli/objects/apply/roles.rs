@@ -5,7 +5,7 @@ use crate::cli::exit::Failure;
 use crate::cli::roles::facts::{Facts, roles_of};
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::{Node, Role};
-use crate::roles::membership::NodeRoles;
+use crate::roles::owner::NodeRoles;
 use crate::store::object::change::{Rejection, Step};
 use crate::store::object::{Object, decode};
 use crate::store::{Name, Store};

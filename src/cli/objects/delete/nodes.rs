@@ -155,7 +155,7 @@ mod tests {
     use crate::etcd::Revision;
     use crate::proto::{Metadata, NodeSpec, Role};
     use crate::roles::checks::Managed;
-    use crate::roles::membership::NodeRoles;
+    use crate::roles::owner::NodeRoles;
     use crate::roles::quorum::Vote;
 
     fn node(role: Role) -> Node {

@@ -1,0 +1,141 @@
+//! What the rules of the plan share: what they find, their limits, and what each asks of the membership.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::step::Step;
+use crate::etcd::MemberId;
+use crate::roles::blocked::{Blocked, Subject};
+use crate::roles::membership::{Member, Membership};
+use crate::roles::quorum::{self, Change, Quorum, Vote};
+use crate::roles::reason::Reason;
+
+/// The next step, or what is in the way.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The one step to take.
+    pub step: Option<Step>,
+    /// Changes that cannot be made now. The list is complete only if there is no step.
+    pub blocked: Vec<Blocked>,
+    /// Nodes whose peer URLs must be tested before their join can go on.
+    pub probe: Vec<String>,
+}
+
+/// Limits that a plan observes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long a learner may take to start before it is removed.
+    pub learner_timeout: Duration,
+    /// How long an add without an answer may still show in the list before it counts as not made.
+    pub add_doubt: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            learner_timeout: Duration::from_secs(600),
+            // etcd gives up a proposal after 5 s and two election timeouts: usually 7 s.
+            add_doubt: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Member {
+    /// A change of this member that cannot be made now.
+    pub fn block(&self, reason: Reason, message: impl fmt::Display) -> Blocked {
+        Blocked {
+            subject: Subject::Member(self.id),
+            node: self.node().to_owned(),
+            reason,
+            message: message.to_string(),
+        }
+    }
+}
+
+impl Membership {
+    /// The listed members, as a quorum counts them.
+    pub fn votes(&self) -> Vec<Vote> {
+        self.members.iter().filter_map(Member::vote).collect()
+    }
+
+    /// Changes that are decided: etcd may make them at any moment, or may have made them.
+    fn in_doubt(&self) -> Vec<Change> {
+        let mut doubts = Vec::new();
+        for member in self.members.iter().filter(|member| member.listed.is_some()) {
+            let Some(record) = &member.record else { continue };
+            // Both, if the removal was decided after the promotion: the promotion may still come first.
+            if record.promotion && member.is_learner() {
+                doubts.push(Change::Promote(member.id));
+            }
+            if record.removal.is_some() {
+                doubts.push(Change::Remove(member.id));
+            }
+        }
+        doubts
+    }
+
+    /// INV-5: whether the cluster has a healthy quorum after this change, whatever else is under way.
+    pub fn check_quorum(&self, change: Change) -> Result<(), Quorum> {
+        quorum::check(&self.votes(), change, &self.in_doubt())
+    }
+
+    /// The voter to send a change to: the raft leader, or else any healthy voter but `except`.
+    pub fn through(&self, except: Option<MemberId>) -> Option<MemberId> {
+        let eligible = |member: &&Member| {
+            let healthy = member.listed.as_ref().is_some_and(|listing| listing.healthy);
+            healthy && member.is_voter() && Some(member.id) != except
+        };
+        let leader = self
+            .members
+            .iter()
+            .filter(eligible)
+            .find(|member| Some(member.id) == self.raft_leader);
+        leader
+            .or_else(|| self.members.iter().find(eligible))
+            .map(|member| member.id)
+    }
+
+    /// The step, unless it failed a short while ago. Checked last, so that a safety refusal is reported rather than an
+    /// earlier failure.
+    pub fn unless_resting(&self, step: Step, node: &str) -> Result<Step, Blocked> {
+        let subject = step.subject();
+        match self.resting.get(&subject) {
+            None => Ok(step),
+            Some((reason, message)) => Err(Blocked {
+                node: node.to_owned(),
+                reason: *reason,
+                message: message.clone(),
+                subject,
+            }),
+        }
+    }
+}
+
+/// Finds a step of one kind, or adds to the plan what is in its way.
+pub type Rule = fn(&Membership, Timestamp, &Limits, &mut Plan) -> Option<Step>;
+
+/// The first of these attempts, each for a node, that yields a step; those before it are added to the plan as blocked.
+pub fn first<'a>(
+    membership: &Membership,
+    plan: &mut Plan,
+    attempts: impl Iterator<Item = (&'a str, Result<Step, Blocked>)>,
+) -> Option<Step> {
+    for (node, attempt) in attempts {
+        match attempt.and_then(|step| membership.unless_resting(step, node)) {
+            Ok(step) => return Some(step),
+            Err(blocked) => plan.blocked.push(blocked),
+        }
+    }
+    None
+}
+
+/// The time left until `limit` has passed since `since`; zero if `since` is unknown.
+pub fn left(since: Option<Timestamp>, limit: Duration, now: Timestamp) -> Duration {
+    let Some(since) = since else {
+        return Duration::ZERO;
+    };
+    let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    limit.saturating_sub(passed)
+}
