@@ -80,7 +80,8 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             lost = lost.store_lost() => {
                 // No window is open any more. Started again, the replica reads what is there now.
                 stop.cancel();
-                running.await.and(Err(lost.into()))
+                let _ = running.await;
+                Err(lost.into())
             }
         }
     };

@@ -17,7 +17,7 @@ use super::store_identity::{ClusterId, Header, Refused, StoreIdentity, StoreLost
 impl From<&ResponseHeader> for Header {
     fn from(header: &ResponseHeader) -> Self {
         Self {
-            cluster: ClusterId(header.cluster_id()),
+            cluster: Some(ClusterId(header.cluster_id())).filter(|id| id.0 > 0),
             member: MemberId(header.member_id()),
             revision: Revision(header.revision()),
             raft_term: header.raft_term(),

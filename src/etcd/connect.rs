@@ -103,13 +103,9 @@ impl Etcd {
         let mut per_endpoint = BTreeMap::new();
         let candidates = probe::configured(&config);
         let answers = probe::probe(&config, &credentials, &mut per_endpoint, candidates).await;
-        let headers = probe::headers(&answers);
-        let clusters = || headers.iter().map(|(_, header)| header.cluster);
-        let Ok(cluster) = prevailing(clusters()) else {
-            let named = headers
-                .into_iter()
-                .map(|(endpoint, header)| (endpoint, header.cluster));
-            return Err(ConnectError::SeveralClusters(named.collect()));
+        let clusters = probe::clusters(&answers);
+        let Ok(cluster) = prevailing(clusters.iter().map(|(_, cluster)| *cluster)) else {
+            return Err(ConnectError::SeveralClusters(clusters));
         };
         let live = probe::answering(&answers, cluster);
         if live.is_empty() {

@@ -134,7 +134,7 @@ impl Etcd {
                 refused.insert(endpoint.clone(), error);
             }
         }
-        self.judge_clusters(asked, headers.iter().map(|(_, header)| header.cluster));
+        self.judge_clusters(asked, headers.iter().filter_map(|(_, header)| header.cluster));
         let names: BTreeSet<String> = refused.keys().cloned().collect();
         let before = {
             let mut known = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);

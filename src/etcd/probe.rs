@@ -37,9 +37,18 @@ pub(super) fn headers(answers: &[Answer]) -> Vec<(String, Header)> {
     answers.iter().filter_map(said).collect()
 }
 
+/// The cluster of each endpoint that names it.
+pub(super) fn clusters(answers: &[Answer]) -> Vec<(String, ClusterId)> {
+    let named = |(endpoint, header): (String, Header)| Some((endpoint, header.cluster?));
+    headers(answers).into_iter().filter_map(named).collect()
+}
+
 /// The endpoints that can serve this cluster, those included that do not say which one they serve.
 pub(super) fn answering(answers: &[Answer], cluster: Option<ClusterId>) -> Vec<String> {
-    let serves = |header: &Option<Header>| header.is_none_or(|header| Some(header.cluster) == cluster);
+    let serves = |header: &Option<Header>| match header.and_then(|header| header.cluster) {
+        Some(served) => Some(served) == cluster,
+        None => true,
+    };
     let serving = answers
         .iter()
         .filter(|(_, answer)| answer.as_ref().is_ok_and(serves));

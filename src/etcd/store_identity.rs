@@ -22,7 +22,8 @@ impl fmt::Display for ClusterId {
 /// What a response says about the store that it is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub cluster: ClusterId,
+    /// A proxy may leave it out.
+    pub cluster: Option<ClusterId>,
     /// The member that answered.
     pub member: MemberId,
     /// The revision of the store at the answering member; [`Revision::ABSENT`] in a response that has none.
@@ -93,10 +94,11 @@ impl StoreIdentity {
     /// Takes in what a response says. `floor` is [`StoreIdentity::highest`] before the request, for a linearizable one.
     /// Any other may come from a member that lags.
     pub fn take_in(&mut self, header: Header, floor: Option<Revision>) -> Result<(), Refused> {
-        let pinned = *self.cluster.get_or_insert(header.cluster);
-        if header.cluster != pinned {
-            let answered = header.cluster;
-            return Err(Refused::Foreign { pinned, answered });
+        if let Some(answered) = header.cluster {
+            let pinned = *self.cluster.get_or_insert(answered);
+            if answered != pinned {
+                return Err(Refused::Foreign { pinned, answered });
+            }
         }
         if header.revision == Revision::ABSENT {
             return Ok(());
@@ -180,7 +182,7 @@ mod tests {
 
     fn header(cluster: ClusterId, revision: i64) -> Header {
         Header {
-            cluster,
+            cluster: Some(cluster),
             member: MemberId(1),
             revision: Revision(revision),
             raft_term: 2,
@@ -224,6 +226,11 @@ mod tests {
             Ok(()),
             "sent before"
         );
+        let unnamed = Header {
+            cluster: None,
+            ..header(OTHER, 20)
+        };
+        assert_eq!(store.take_in(unnamed, None), Ok(()), "from a proxy");
         assert_eq!(
             store.take_in(header(OURS, 0), Some(Revision(20))),
             Ok(()),

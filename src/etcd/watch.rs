@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use etcd_client::{GetOptions, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{WatchOptions, WatchResponse, WatchStream};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tracing::{debug, warn};
@@ -10,9 +10,13 @@ use tracing::{debug, warn};
 use super::connect::{Etcd, LARGEST_MESSAGE};
 use super::error::{Class, Error};
 use super::kv::{KeyRange, KeyValue, Revision, revision_of};
-use super::store_identity::{Epoch, Header, Witness};
+use super::store_identity::{Epoch, Header};
 use crate::metrics::Reason;
 use crate::retry::Delays;
+
+mod history;
+
+use history::LastChange;
 
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,24 +149,6 @@ struct Watch {
     delays: Delays,
 }
 
-/// A change, to find it again in the history of the store.
-struct LastChange {
-    key: Vec<u8>,
-    revision: Revision,
-    /// Whether the key was written, and not deleted.
-    put: bool,
-}
-
-impl LastChange {
-    fn of(event: &Event) -> Self {
-        Self {
-            key: event.key().to_vec(),
-            revision: event.revision(),
-            put: matches!(event, Event::Put(_)),
-        }
-    }
-}
-
 impl Watch {
     /// Opens the stream, or takes one message from it.
     async fn step(&mut self) -> Option<Watched> {
@@ -251,58 +237,6 @@ impl Watch {
         Some(Watched::Events(events))
     }
 
-    /// Whether the stream that was just opened continues the history that the watch has followed so far (INV-11).
-    async fn recognizes(&mut self, header: Header) -> bool {
-        let now = Epoch {
-            raft_term: header.raft_term,
-            witness: self.etcd.0.store.witness(),
-        };
-        if !std::mem::take(&mut self.interrupted) {
-            self.epoch.get_or_insert(now);
-            return true;
-        }
-        if self.epoch.as_ref() != Some(&now) {
-            return false;
-        }
-        // A linearizable read, which is refused where the store went back; a watch from a revision to come is silent.
-        let registered = match now.witness {
-            Some(Witness { key, mod_revision }) => {
-                let found = self.etcd.get(&key).await;
-                found.is_ok_and(|(found, _)| found.is_some_and(|kv| kv.mod_revision == mod_revision))
-            }
-            None => self.etcd.get(&self.range.start).await.is_ok(),
-        };
-        registered && self.has_last_change().await
-    }
-
-    /// Whether the store still has the last change in its history. If it has, every change before is in it as well.
-    async fn has_last_change(&self) -> bool {
-        let Some(LastChange { key, revision, put }) = &self.last else {
-            return true;
-        };
-        match self.etcd.mod_revision_at(key, *revision).await {
-            Ok(Some(written)) => *put && written == *revision,
-            Ok(None) => !put,
-            // Compacted, or not answered.
-            Err(_) => false,
-        }
-    }
-
-    /// Continues after the current revision, whatever the revisions of before, for a caller that lists again.
-    async fn begin_again(&mut self) -> Option<Watched> {
-        match self.etcd.get(&self.range.start).await {
-            Ok((_, now)) => {
-                debug!("a watch was interrupted while etcd may have been restored: listing again");
-                self.next = Revision::ABSENT;
-                (self.epoch, self.last) = (None, None);
-                let watched = self.skip_past(now, "other_history");
-                self.interrupted = false;
-                Some(watched)
-            }
-            Err(error) => self.on_error(error).await,
-        }
-    }
-
     async fn on_canceled(&mut self, reason: &str) {
         warn!("etcd ended a watch, reopening it: {reason}");
         // Older releases report a token that they no longer know as a missing permission.
@@ -388,19 +322,6 @@ impl Watch {
 }
 
 impl Etcd {
-    /// When the key was last written, as of this revision; `None` if it did not exist then.
-    async fn mod_revision_at(&self, key: &[u8], at: Revision) -> Result<Option<Revision>, Error> {
-        let response = self
-            .call("range", |connection| {
-                let options = GetOptions::new().with_revision(at.0).with_keys_only();
-                let key = key.to_vec();
-                async move { connection.client.kv_client().get(key, Some(options)).await }
-            })
-            .await?;
-        let found = response.kvs().first();
-        Ok(found.map(|kv| Revision(kv.mod_revision())))
-    }
-
     /// Resolves once the key is gone or `holds` is false for it. While etcd does not answer, the state of the key is
     /// unknown and this waits: the caller's lease limits for how long.
     pub async fn while_key(&self, key: &[u8], holds: impl Fn(&KeyValue) -> bool) {

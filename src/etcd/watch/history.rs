@@ -1,0 +1,97 @@
+//! Whether a watch that was interrupted continues the history that it has followed so far (INV-11).
+
+use etcd_client::GetOptions;
+use tracing::debug;
+
+use super::{Event, Watch, Watched};
+use crate::etcd::connect::Etcd;
+use crate::etcd::error::{Class, Error};
+use crate::etcd::kv::Revision;
+use crate::etcd::store_identity::{Epoch, Header, Witness};
+
+/// A change, to find it again in the history of the store.
+pub(super) struct LastChange {
+    key: Vec<u8>,
+    revision: Revision,
+    /// Whether the key was written, and not deleted.
+    put: bool,
+}
+
+impl LastChange {
+    pub(super) fn of(event: &Event) -> Self {
+        Self {
+            key: event.key().to_vec(),
+            revision: event.revision(),
+            put: matches!(event, Event::Put(_)),
+        }
+    }
+}
+
+impl Watch {
+    /// Whether the stream that was just opened continues the history that the watch has followed so far (INV-11).
+    pub(super) async fn recognizes(&mut self, header: Header) -> bool {
+        let now = Epoch {
+            raft_term: header.raft_term,
+            witness: self.etcd.0.store.witness(),
+        };
+        if !std::mem::take(&mut self.interrupted) {
+            self.epoch.get_or_insert(now);
+            return true;
+        }
+        if self.epoch.as_ref() != Some(&now) {
+            return false;
+        }
+        // A linearizable read, which is refused where the store went back; a watch from a revision to come is silent.
+        let registered = match now.witness {
+            Some(Witness { key, mod_revision }) => {
+                let found = self.etcd.get(&key).await;
+                found.is_ok_and(|(found, _)| found.is_some_and(|kv| kv.mod_revision == mod_revision))
+            }
+            None => self.etcd.get(&self.range.start).await.is_ok(),
+        };
+        registered && self.has_last_change().await
+    }
+
+    /// Whether the store still has the last change in its history. If it has, every change before is in it as well.
+    async fn has_last_change(&self) -> bool {
+        let Some(LastChange { key, revision, put }) = &self.last else {
+            return true;
+        };
+        match self.etcd.mod_revision_at(key, *revision).await {
+            Ok(Some(written)) => *put && written == *revision,
+            Ok(None) => !put,
+            // A compaction takes the sign away, and says nothing about the history.
+            Err(error) => error.class == Class::Compacted,
+        }
+    }
+
+    /// Continues after the current revision, whatever the revisions of before, for a caller that lists again.
+    pub(super) async fn begin_again(&mut self) -> Option<Watched> {
+        match self.etcd.get(&self.range.start).await {
+            Ok((_, now)) => {
+                debug!("a watch was interrupted while etcd may have been restored: listing again");
+                self.next = Revision::ABSENT;
+                (self.epoch, self.last) = (None, None);
+                let watched = self.skip_past(now, "other_history");
+                self.interrupted = false;
+                Some(watched)
+            }
+            Err(error) => self.on_error(error).await,
+        }
+    }
+}
+
+impl Etcd {
+    /// When the key was last written, as of this revision; `None` if it did not exist then.
+    async fn mod_revision_at(&self, key: &[u8], at: Revision) -> Result<Option<Revision>, Error> {
+        let response = self
+            .call("range", |connection| {
+                let options = GetOptions::new().with_revision(at.0).with_keys_only();
+                let key = key.to_vec();
+                async move { connection.client.kv_client().get(key, Some(options)).await }
+            })
+            .await?;
+        let found = response.kvs().first();
+        Ok(found.map(|kv| Revision(kv.mod_revision())))
+    }
+}
