@@ -65,6 +65,7 @@ pub mod volumes;
 #[allow(
     missing_docs,
     clippy::all,
+    rustdoc::all,
     reason = "generated; the .proto files hold the documentation"
 )]
 #[doc(hidden)]
