@@ -119,7 +119,7 @@ pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
         ConnectError::NoneAnswers(answers) => {
             answers.iter().any(|(_, error)| error.is_between_leaders()) && Instant::now() < until
         }
-        ConnectError::Config(_) | ConnectError::Setup(_) => false,
+        ConnectError::Config(_) | ConnectError::Setup(_) | ConnectError::SeveralClusters(_) => false,
     });
     let etcd = etcd.await?;
     etcd.get(&keys.status())
