@@ -15,6 +15,7 @@ mod error;
 mod fence;
 mod kv;
 pub mod members;
+mod one_store;
 mod probe;
 mod range;
 pub mod session;

@@ -32,7 +32,7 @@ impl Watch {
     pub(super) async fn recognizes(&mut self, header: Header) -> bool {
         let now = Epoch {
             raft_term: header.raft_term,
-            witness: self.etcd.0.store.witness(),
+            witness: self.etcd.0.store.witness().clone(),
         };
         if !std::mem::take(&mut self.interrupted) {
             self.epoch.get_or_insert(now);
