@@ -23,8 +23,12 @@ pub static MEMBERS: Kind = Kind {
     shows_members: true,
     // By the name that etcd knows.
     alias: |view, id| {
-        let list = &view.members()?.list;
-        let named = adopt::find(list, id.name.as_str()).first().copied();
+        let listed = view
+            .membership()?
+            .members
+            .iter()
+            .filter_map(|member| member.listed.as_ref());
+        let named = adopt::find(listed, id.name.as_str()).first().copied();
         named.map(|member| view.keys.member(member.id))
     },
     ..Kind::new(
@@ -77,13 +81,14 @@ fn seen<'v>(item: &Item<'v>) -> Result<Seen<'v>, Malformed> {
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
     let seen = seen(item)?;
     let status = seen.status();
-    let listed = |pick: fn(&ListedMember) -> &[String]| seen.listed.map_or(&[][..], pick).join(",");
+    let listed = |pick: fn(&ListedMember) -> &[String]| seen.listed().map_or(&[][..], pick).join(",");
     let joined = seen.record.as_ref().map(|record| {
         let joined = time::from_proto(record.joined_at.as_ref());
         joined.map_or_else(|| UNKNOWN.to_owned(), |joined| time::age(joined, item.now))
     });
     let cells = vec![
-        seen.listed.map_or_else(String::new, |listed| listed.name.clone()),
+        seen.listed()
+            .map_or_else(String::new, |listed| listed.name.clone()),
         seen.node().to_owned(),
         seen.role().to_owned(),
         yes_no(seen.leads).to_owned(),
