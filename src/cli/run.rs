@@ -14,6 +14,7 @@ use crate::failpoint;
 use crate::gate::plan::BundleVersions;
 use crate::kube::KubeClient;
 use crate::kube::events::Events;
+use crate::lines;
 use crate::metrics::Metrics;
 use crate::replica::{self, MakeEvents, ReplicaStatus, Settings};
 use crate::resources::{self, Bundle, TermReconciler};
@@ -184,7 +185,7 @@ fn start_log(format: LogFormat) {
         .unwrap_or_else(|_| EnvFilter::new(format!("info,{}", crate::kube::QUIET)));
     let log = tracing_subscriber::fmt()
         .with_env_filter(levels)
-        .with_writer(std::io::stderr);
+        .with_writer(lines::stderr);
     // Fails only if a log was started before, which then serves as well.
     let _ = match format {
         LogFormat::Text => log.with_ansi(false).try_init(),
@@ -238,6 +239,5 @@ async fn cancel_then_abort(mut signals: Signals, stop: &CancellationToken) {
     info!("{name}: asked to stop");
     stop.cancel();
     let name = signals.next().await;
-    eprintln!("{name}: asked to stop again: aborting");
-    std::process::abort();
+    lines::abort(format_args!("{name}: asked to stop again: aborting"));
 }

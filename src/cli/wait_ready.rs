@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::LAST_LINES_LIMIT;
 use super::connection::{self, EtcdArgs};
 use super::duration::duration;
 use super::exit::{Exit, Failure};
-use super::output::print;
 use crate::gate::{Requirements, wait_ready};
+use crate::lines::Lines;
 use crate::release::Release;
 use crate::resources::Bundle;
 
@@ -52,21 +53,21 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             requirements.min_reconciler, requirements.release
         )));
     }
+    // A stdout that is closed, full or not read is no failure: the exit code is the answer, in time.
+    let shown = Lines::to(std::io::stdout());
     let ready = async {
         let store = connection::connect(etcd).await?;
-        // A reader that closed stdout is no failure: the exit code is the answer.
-        let show = |line: String| drop(print(&line));
         let waiting = wait_ready(&store, requirements, |reason| {
-            show(format!("waiting: {reason}\n"))
+            shown.line(format_args!("waiting: {reason}"));
         });
         store.etcd.following(waiting).await;
-        show(format!(
-            "ready: the reconciled state admits release {}\n",
+        shown.line(format_args!(
+            "ready: the reconciled state admits release {}",
             requirements.release
         ));
         Ok(())
     };
-    match args.timeout {
+    let done = match args.timeout {
         None => ready.await,
         Some(limit) => tokio::time::timeout(limit, ready).await.unwrap_or_else(|_| {
             Err(Failure::new(
@@ -75,5 +76,7 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             )
             .hint("quorate status shows what the state is waiting for"))
         }),
-    }
+    };
+    shown.flush(LAST_LINES_LIMIT);
+    done
 }

@@ -12,6 +12,7 @@ use super::status_key::StatusKey;
 use crate::etcd::{KeyRange, Revision, Stop, Txn};
 use crate::failpoint;
 use crate::metrics::Metrics;
+use crate::term::TermGauges;
 
 /// The longest time between two attempts. A transaction can be refused for a change that the watches brought before it
 /// was sent: then no news follows, and only the next attempt shows that nothing is in the way any more.
@@ -99,6 +100,7 @@ impl Restriction<'_> {
 pub(super) struct Blocked {
     message: watch::Sender<Option<String>>,
     metrics: Metrics,
+    _ends_with_the_wait: TermGauges,
 }
 
 impl Blocked {
@@ -107,6 +109,7 @@ impl Blocked {
         Self {
             message: watch::Sender::new(None),
             metrics: metrics.clone(),
+            _ends_with_the_wait: TermGauges::new([metrics.gate_blocked.clone()]),
         }
     }
 
@@ -123,11 +126,5 @@ impl Blocked {
             *before = message.map(str::to_owned);
             news
         })
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        self.metrics.gate_blocked.set(0);
     }
 }

@@ -14,6 +14,7 @@ pub use deallocator::DeallocatorKey;
 pub use name::{BadName, BadPrefix, Id, Name, Prefix};
 pub use node::NodeKey;
 pub use role::RoleKey;
+pub use space::KeySpace;
 
 /// Builds every key below one prefix.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::view::Item;
 use crate::cli::output::{Description, NONE, UNKNOWN, one_line, or_none};
 use crate::proto::{Condition, Metadata};
+use crate::store::object::mark::{self, Marked};
 use crate::store::object::{Malformed, Object, condition, time};
 
 /// How many blockers a description lists.
@@ -81,8 +82,10 @@ impl Description {
         self.field(0, "Deleting", text);
     }
 
-    /// A section that lists the first [`LISTED`] of the objects that hold this one back.
-    pub fn blockers(&mut self, blockers: &[String]) {
+    /// Whether an object is marked for deletion, and the first [`LISTED`] of its users, which then hold it back.
+    pub fn deletion(&mut self, object: &impl Marked, now: Timestamp, users: &[String]) {
+        self.mark(object.mark(), now);
+        let blockers = mark::blockers(object, users);
         let shown = blockers.iter().take(LISTED).cloned();
         let more = blockers.len().checked_sub(LISTED).filter(|more| *more > 0);
         let more = more.map(|more| format!("and {more} more"));

@@ -4,9 +4,23 @@ use super::Keys;
 use super::space::key_space;
 use crate::etcd::KeyRange;
 
-key_space!("/services/", "Service", service, services, parse_service);
-key_space!("/networks/", "Network", network, networks, parse_network);
-key_space!("/tasks/", "Task", task, tasks, parse_task, tasks_of);
+key_space!(
+    SERVICES,
+    "/services/",
+    "Service",
+    service,
+    services,
+    parse_service
+);
+key_space!(
+    NETWORKS,
+    "/networks/",
+    "Network",
+    network,
+    networks,
+    parse_network
+);
+key_space!(TASKS, "/tasks/", "Task", task, tasks, parse_task, tasks_of);
 
 /// A key of [`Keys::deallocator_range`]. Names are as in the key, valid or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

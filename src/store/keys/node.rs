@@ -1,7 +1,7 @@
 //! The keys of nodes, their registrations and their sessions.
 
 use super::space::key_space;
-use super::{Keys, Name};
+use super::{KeySpace, Keys, Name};
 use crate::etcd::KeyRange;
 
 /// A key below `/nodes/`.
@@ -28,25 +28,34 @@ impl Keys {
 
     /// The range of all nodes and registrations, which the gate's transaction proves unchanged (INV-4).
     pub fn nodes(&self) -> KeyRange {
-        KeyRange::prefix(self.below(format_args!("/nodes/")))
+        KeySpace::NODES.all(self)
     }
 
     /// Parses a key of [`Keys::nodes`].
     pub fn parse_node<'a>(&self, key: &'a [u8]) -> NodeKey<'a> {
-        let name = self.parse_below(key, "/nodes/");
-        match name.map(|name| {
-            name.split_once('/')
-                .map_or((name, None), |(name, rest)| (name, Some(rest)))
-        }) {
-            Some((name, None)) if !name.is_empty() => NodeKey::Node(name),
-            Some((name, Some("release"))) if !name.is_empty() => NodeKey::Registration(name),
-            _ => NodeKey::Other,
-        }
+        let node = KeySpace::NODES.name(self, key).map(NodeKey::Node);
+        let registration = || KeySpace::REGISTRATIONS.name(self, key).map(NodeKey::Registration);
+        node.or_else(registration).unwrap_or(NodeKey::Other)
     }
 }
 
+impl KeySpace {
+    /// Of every `Node`.
+    pub const NODES: Self = Self {
+        folder: "/nodes/",
+        suffix: "",
+        takes: |name| !name.is_empty() && !name.contains('/'),
+    };
+
+    /// Of every `Registration`, in the range of nodes.
+    pub const REGISTRATIONS: Self = Self {
+        suffix: "/release",
+        ..Self::NODES
+    };
+}
+
 // `/alive/<name>`: a session id, on the node's lease; the key exists while the node is ready.
-key_space!("/alive/", "session id", alive, all_alive, parse_alive);
+key_space!(SESSIONS, "/alive/", "session id", alive, all_alive, parse_alive);
 
 #[cfg(test)]
 mod tests {

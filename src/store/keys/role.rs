@@ -1,6 +1,6 @@
 //! The keys of members, joins and removed nodes: with nodes, the input of the role controller.
 
-use super::{Keys, Name};
+use super::{KeySpace, Keys, Name};
 use crate::etcd::{KeyRange, MemberId};
 
 /// A key of [`Keys::roles`]. Names are as in the key, valid or not.
@@ -46,7 +46,12 @@ impl Keys {
 
     /// The range of all member records.
     pub fn members(&self) -> KeyRange {
-        KeyRange::prefix(self.below(format_args!("/members/")))
+        KeySpace::MEMBERS.all(self)
+    }
+
+    /// The id in a key of [`Keys::members`].
+    pub fn parse_member(&self, key: &[u8]) -> Option<MemberId> {
+        parse_member_id(KeySpace::MEMBERS.name(self, key)?)
     }
 
     /// Joins, member records, nodes and removed nodes in one range, so that one watch brings their changes in the order
@@ -80,6 +85,15 @@ impl Keys {
             _ => RoleKey::Other,
         }
     }
+}
+
+impl KeySpace {
+    /// Of every `Member`.
+    pub const MEMBERS: Self = Self {
+        folder: "/members/",
+        suffix: "",
+        takes: |id| parse_member_id(id).is_some(),
+    };
 }
 
 /// Accepts an id only as [`MemberId`] prints it, so that no member has two keys.

@@ -2,8 +2,9 @@
 
 use super::space::key_space;
 
-key_space!("/volumes/", "Volume", volume, volumes, parse_volume);
+key_space!(VOLUMES, "/volumes/", "Volume", volume, volumes, parse_volume);
 key_space!(
+    PUBLICATIONS,
     "/publications/",
     "Publication",
     publication,
@@ -11,9 +12,10 @@ key_space!(
     parse_publication,
     publications_of
 );
-key_space!("/plugins/", "Plugin", plugin, plugins, parse_plugin);
-key_space!("/secrets/", "Secret", secret, secrets, parse_secret);
+key_space!(PLUGINS, "/plugins/", "Plugin", plugin, plugins, parse_plugin);
+key_space!(SECRETS, "/secrets/", "Secret", secret, secrets, parse_secret);
 key_space!(
+    TOMBSTONES,
     "/tombstones/",
     "Tombstone",
     tombstone,

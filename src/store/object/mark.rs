@@ -48,6 +48,11 @@ macro_rules! marked {
 
 marked!(Service, Network, Volume);
 
+/// What holds the object back: its users, once it is marked.
+pub fn blockers<'a>(object: &impl Marked, users: &'a [String]) -> &'a [String] {
+    if object.is_marked() { users } else { &[] }
+}
+
 /// The status part of a document: whether the object is marked, since when, and what holds it back.
 pub fn status(mark: Option<&StoredTime>, blockers: &[String]) -> Value {
     present(json!({

@@ -74,9 +74,7 @@ impl Appliable for Plugin {
     fn read(document: &mut Fields<'_, '_>) -> Manifest {
         let spec = document.object("spec", |spec| {
             let endpoint = spec.parsed("endpoint", |text| check_endpoint(text).map(|()| text.to_owned()));
-            if spec.value("endpoint").is_none() {
-                spec.missing("endpoint");
-            }
+            spec.require("endpoint");
             let concurrency = spec.integer("concurrency");
             let allowed = |given: &i64| (1..=i64::from(MOST_CONCURRENCY)).contains(given);
             if concurrency.is_some_and(|given| !allowed(&given)) {
@@ -90,9 +88,7 @@ impl Appliable for Plugin {
                 timeout: spec.parsed("timeout", read_timeout),
             }
         });
-        if spec.is_none() && document.value("spec").is_none() {
-            document.missing("spec");
-        }
+        document.require("spec");
         spec.unwrap_or_default()
     }
 

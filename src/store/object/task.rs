@@ -106,7 +106,7 @@ impl Appliable for Task {
 
     fn read(document: &mut Fields<'_, '_>) -> Manifest {
         let mut manifest = Manifest::default();
-        let spec = document.object("spec", |spec| {
+        document.object("spec", |spec| {
             manifest.service = spec.parsed("service", str::parse::<Name>);
             if manifest.service.is_none() && spec.value("service").is_none() {
                 spec.fault("service", "missing: a task is addressed as SERVICE/NAME");
@@ -117,9 +117,7 @@ impl Appliable for Task {
                 _ => spec.parsed("node", str::parse::<Name>),
             };
         });
-        if spec.is_none() && document.value("spec").is_none() {
-            document.missing("spec");
-        }
+        document.require("spec");
         document.object("status", |status| {
             manifest.state = status.one_of("state", STATES);
             if manifest.state.is_none() && status.is_given("state") && status.value("state").is_none() {

@@ -146,9 +146,7 @@ impl Appliable for Volume {
             group: spec.string("group").map(str::to_owned),
             availability: spec.one_of("availability", AVAILABILITIES),
         });
-        if spec.is_none() && document.value("spec").is_none() {
-            document.missing("spec");
-        }
+        document.require("spec");
         // Accepted because `get -o yaml` prints it. A document cannot change it.
         document.object("status", |status| {
             status.string("volumeID");
@@ -205,17 +203,13 @@ fn required<'v, R>(
     name: &'static str,
     read: impl FnOnce(&mut Fields<'v, '_>) -> R,
 ) -> Option<R> {
-    if fields.value(name).is_none() {
-        fields.missing(name);
-    }
+    fields.require(name);
     fields.object(name, read)
 }
 
 fn read_driver(driver: &mut Fields<'_, '_>) -> Driver {
     let name = driver.parsed("name", str::parse::<Name>);
-    if driver.value("name").is_none() {
-        driver.missing("name");
-    }
+    driver.require("name");
     Driver {
         name: name.map(|name| name.to_string()).unwrap_or_default(),
         options: driver.strings("options").unwrap_or_default(),
@@ -225,11 +219,8 @@ fn read_driver(driver: &mut Fields<'_, '_>) -> Driver {
 fn read_access_mode(mode: &mut Fields<'_, '_>) -> AccessMode {
     let scope = mode.one_of("scope", SCOPES);
     let sharing = mode.one_of("sharing", SHARINGS);
-    for name in ["scope", "sharing"] {
-        if mode.value(name).is_none() {
-            mode.missing(name);
-        }
-    }
+    mode.require("scope");
+    mode.require("sharing");
     if (scope, sharing) == (Some(Scope::MultiNode), Some(Sharing::None)) {
         mode.fault("sharing", "none is no way to share a volume among several nodes");
     }
@@ -290,11 +281,8 @@ fn read_secrets(spec: &mut Fields<'_, '_>) -> Option<Vec<VolumeSecret>> {
     spec.objects("secrets", |entry| {
         let key = entry.string("key").unwrap_or_default().to_owned();
         let secret = entry.parsed("secret", str::parse::<Name>);
-        for name in ["key", "secret"] {
-            if entry.value(name).is_none() {
-                entry.missing(name);
-            }
-        }
+        entry.require("key");
+        entry.require("secret");
         if key.is_empty() && entry.value("key").is_some_and(Value::is_string) {
             entry.fault("key", "must not be empty");
         }

@@ -6,15 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::etcd::{Event, KeyRange, KeyValue, Revision};
+use crate::etcd::{KeyRange, KeyValue, Revision};
 use crate::proto::{Plugin, Publication, Volume};
+use crate::store::index::{Indexed, Synced};
 use crate::store::object::volume::driver;
 use crate::store::object::{Malformed, decode};
 use crate::store::{Keys, Name, Update};
 
 use super::plan;
+use feed::Feed;
 
-mod changes;
+mod feed;
 mod records;
 
 /// The ranges that are followed, each by itself. Changes of two ranges may be seen out of order: what depends on their order
@@ -58,7 +60,7 @@ impl Part {
 /// A change that wakes volumes: a write by someone else, or one that is not yet known to be the leader's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A record of this volume was written, or deleted, at this revision.
+    /// A record of this volume was written, or deleted, at this revision; at or before it, if a list left the record out.
     Record(Name, Revision),
     /// A secret or a node that this volume depends on changed.
     Around(Name),
@@ -71,7 +73,15 @@ pub enum Change {
 struct Stored {
     value: Box<[u8]>,
     mod_revision: Revision,
-    seen_in: u32,
+}
+
+impl From<KeyValue> for Stored {
+    fn from(kv: KeyValue) -> Self {
+        Self {
+            value: kv.value.into_boxed_slice(),
+            mod_revision: kv.mod_revision,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +97,6 @@ struct Entry {
 #[derive(Debug)]
 struct SeenNode {
     mod_revision: Revision,
-    seen_in: u32,
     /// Empty if the record cannot be read.
     uid: String,
     out_of_service: bool,
@@ -140,22 +149,28 @@ pub struct VolumeSnapshot {
     pub nodes: BTreeMap<Name, plan::Node>,
 }
 
+/// How the copy of one range follows it.
+#[derive(Debug, Default)]
+struct Followed {
+    synced: Synced,
+    /// Keys that this leader deleted, with the revisions, until the copy has come to them. Older states of these keys are
+    /// ignored.
+    gone: HashMap<Vec<u8>, Revision>,
+}
+
 /// The copy of every range, and the ways from plugins, nodes and secrets to volumes.
 #[derive(Debug)]
 pub struct Index {
     keys: Keys,
     volumes: HashMap<Name, Entry>,
     nodes: HashMap<Name, SeenNode>,
-    plugins: HashMap<Name, (Result<Plugin, Malformed>, Revision, u32)>,
-    secrets: HashMap<Name, (Revision, u32)>,
+    plugins: HashMap<Name, (Result<Plugin, Malformed>, Revision)>,
+    secrets: HashMap<Name, Revision>,
     by_driver: HashMap<Name, HashSet<Name>>,
     by_node: HashMap<Name, BTreeSet<Name>>,
     by_secret: HashMap<Name, BTreeSet<Name>>,
-    /// Keys that this leader deleted, with the revisions, until the watch delivers the deletions. Older states of these keys
-    /// are ignored.
-    gone: HashMap<Vec<u8>, Revision>,
-    lists: [u32; 5],
-    complete: [bool; 5],
+    /// How each range is followed, in the order of [`Part::ALL`].
+    followed: [Followed; 5],
     counts: HashMap<State, i64>,
     changes: u64,
 }
@@ -185,9 +200,7 @@ impl Index {
             by_driver: HashMap::new(),
             by_node: HashMap::new(),
             by_secret: HashMap::new(),
-            gone: HashMap::new(),
-            lists: [0; 5],
-            complete: [false; 5],
+            followed: Default::default(),
             counts: HashMap::new(),
             changes: 0,
         }
@@ -195,7 +208,7 @@ impl Index {
 
     /// Whether every range was listed. Before that, nothing is known to be absent.
     pub fn is_complete(&self) -> bool {
-        self.complete.iter().all(|complete| *complete)
+        self.followed.iter().all(|followed| followed.synced.is_complete())
     }
 
     /// The names of all volumes, and of publications without a volume.
@@ -226,7 +239,7 @@ impl Index {
 
     /// The Plugin object of this name.
     pub fn plugin(&self, name: &Name) -> Option<&Result<Plugin, Malformed>> {
-        self.plugins.get(name).map(|(plugin, ..)| plugin)
+        self.plugins.get(name).map(|(plugin, _)| plugin)
     }
 
     /// How many volumes are in a state.
@@ -287,36 +300,13 @@ impl Index {
 
     /// Takes in a step of following a range. Returns what changed.
     pub fn take_in(&mut self, part: Part, update: Update) -> Vec<Change> {
-        let mut changes = Vec::new();
-        let at = part as usize;
-        match update {
-            Update::Page { first, keys } => {
-                if first {
-                    self.complete[at] = false;
-                    self.lists[at] = self.lists[at].wrapping_add(1);
-                }
-                for kv in keys {
-                    self.put(part, kv, &mut changes);
-                }
-            }
-            Update::Listed(revision) => {
-                self.forget_unlisted(part, revision, &mut changes);
-                self.complete[at] = true;
-            }
-            Update::Events(events) => {
-                for event in events {
-                    match event {
-                        Event::Put(kv) => self.put(part, kv, &mut changes),
-                        Event::Delete { key, revision } => {
-                            if self.gone.get(&key).is_some_and(|deleted| *deleted <= revision) {
-                                self.gone.remove(&key);
-                            }
-                            self.delete(part, &key, revision, &mut changes);
-                        }
-                    }
-                }
-            }
-        }
+        let mut synced = std::mem::take(&mut self.followed[part as usize].synced);
+        let mut feed = Feed::new(self, part);
+        synced.take_in(update, &mut feed);
+        let changes = feed.changes;
+        let followed = &mut self.followed[part as usize];
+        followed.gone.retain(|_, deleted| !synced.shows(*deleted));
+        followed.synced = synced;
         changes
     }
 
@@ -327,72 +317,18 @@ impl Index {
             Some(_) => Part::Volumes,
             None => Part::Publications,
         };
-        let mut changes = Vec::new();
+        let mut feed = Feed::new(self, part);
         match now {
-            Ok(kv) => self.put(part, kv.clone(), &mut changes),
-            Err(deleted) => {
-                self.delete(part, key, deleted, &mut changes);
-                // Otherwise the watch has delivered the deletion already.
-                if !changes.is_empty() {
-                    self.gone.insert(key.to_vec(), deleted);
-                }
-            }
+            Ok(kv) => feed.put(kv.clone()),
+            Err(deleted) => feed.delete(key, deleted),
         }
-        !changes.is_empty()
-    }
-
-    fn put(&mut self, part: Part, kv: KeyValue, changes: &mut Vec<Change>) {
-        if self
-            .gone
-            .get(&kv.key)
-            .is_some_and(|deleted| kv.mod_revision < *deleted)
-        {
-            return;
+        let is_changed = !feed.changes.is_empty();
+        // Otherwise the watch has delivered the deletion already.
+        if let (Err(deleted), true) = (now, is_changed) {
+            self.followed[part as usize].gone.insert(key.to_vec(), deleted);
         }
-        self.gone.remove(&kv.key);
-        let list = self.lists[part as usize];
-        let stored = Stored {
-            value: kv.value.into_boxed_slice(),
-            mod_revision: kv.mod_revision,
-            seen_in: list,
-        };
-        match part {
-            Part::Volumes => self.put_volume(&kv.key, stored, changes),
-            Part::Publications => self.put_publication(&kv.key, stored, changes),
-            Part::Nodes => self.put_node(&kv.key, &stored, changes),
-            Part::Plugins => {
-                let Some(name) = parsed(self.keys.parse_plugin(&kv.key)) else {
-                    return;
-                };
-                let plugin = decode::<Plugin>(name.as_str(), &stored.value);
-                let before = self
-                    .plugins
-                    .insert(name.clone(), (plugin, stored.mod_revision, list));
-                if before.is_none_or(|(_, revision, _)| revision != stored.mod_revision) {
-                    changes.push(Change::Plugin(name));
-                }
-            }
-            // The values are read for each call, and kept nowhere.
-            Part::Secrets => {
-                let Some(name) = parsed(self.keys.parse_secret(&kv.key)) else {
-                    return;
-                };
-                let before = self.secrets.insert(name.clone(), (stored.mod_revision, list));
-                if before.is_none_or(|(revision, _)| revision != stored.mod_revision) {
-                    self.around(&self.by_secret, &name, changes);
-                }
-            }
-        }
+        is_changed
     }
-
-    fn around(&self, by: &HashMap<Name, BTreeSet<Name>>, what: &Name, changes: &mut Vec<Change>) {
-        let names = by.get(what).into_iter().flatten();
-        changes.extend(names.cloned().map(Change::Around));
-    }
-}
-
-fn parsed(text: Option<&str>) -> Option<Name> {
-    text?.parse().ok()
 }
 
 #[cfg(test)]

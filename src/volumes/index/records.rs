@@ -2,35 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use super::{Change, Entry, Index, State, Stored, add, parsed, take};
+use super::{Change, Entry, Index, State, Stored, add, take};
+use crate::etcd::Revision;
 use crate::proto::Volume;
 use crate::store::Name;
 use crate::store::object::volume::driver;
 use crate::store::object::{Object, decode};
 
 impl Index {
-    pub(super) fn put_volume(&mut self, key: &[u8], stored: Stored, changes: &mut Vec<Change>) {
-        let Some(name) = parsed(self.keys.parse_volume(key)) else {
-            return;
-        };
+    /// Takes in the record of a volume. An older state than the known one is no change.
+    pub(super) fn put_volume(&mut self, name: Name, stored: Stored) -> Option<Change> {
         self.changes += 1;
         let entry = self.volumes.entry(name.clone()).or_default();
-        if let Some(known) = &mut entry.volume {
-            known.seen_in = stored.seen_in;
-            if known.mod_revision >= stored.mod_revision {
-                return;
-            }
+        let known = entry.volume.as_ref();
+        if known.is_some_and(|known| known.mod_revision >= stored.mod_revision) {
+            return None;
         }
-        let before = entry
-            .volume
-            .as_ref()
-            .and_then(|known| decode::<Volume>(name.as_str(), &known.value).ok());
+        let before = known.and_then(|known| decode::<Volume>(name.as_str(), &known.value).ok());
         let after = decode::<Volume>(name.as_str(), &stored.value).ok();
         let revision = stored.mod_revision;
         entry.volume = Some(stored);
         entry.touched = self.changes;
         self.reindex(&name, before.as_ref(), after.as_ref(), true);
-        changes.push(Change::Record(name, revision));
+        Some(Change::Record(name, revision))
     }
 
     /// Updates the ways from plugins and secrets to the volume, and the counts by state. `there` is false once the record is
@@ -67,49 +61,46 @@ impl Index {
         }
     }
 
-    pub(super) fn put_publication(&mut self, key: &[u8], stored: Stored, changes: &mut Vec<Change>) {
-        let Some((volume, node)) = self.parse_publication(key) else {
-            return;
-        };
+    /// Takes in the record of a publication. An older state than the known one is no change.
+    pub(super) fn put_publication(&mut self, volume: Name, node: Name, stored: Stored) -> Option<Change> {
         self.changes += 1;
         let entry = self.volumes.entry(volume.clone()).or_default();
         let known = entry.publications.entry(node.clone()).or_default();
-        known.seen_in = stored.seen_in;
         if known.mod_revision >= stored.mod_revision {
-            return;
+            return None;
         }
         let revision = stored.mod_revision;
         *known = stored;
         entry.touched = self.changes;
         add(&mut self.by_node, node, &volume);
-        changes.push(Change::Record(volume, revision));
+        Some(Change::Record(volume, revision))
     }
 
-    pub(super) fn parse_publication(&self, key: &[u8]) -> Option<(Name, Name)> {
-        let (volume, node) = self.keys.parse_publication(key)?.split_once('/')?;
-        Some((volume.parse().ok()?, node.parse().ok()?))
-    }
-
-    pub(super) fn remove_volume(&mut self, name: &Name) {
+    /// Takes in that a volume has no record at this revision. A newer record stays.
+    pub(super) fn remove_volume(&mut self, name: Name, at: Revision) -> Option<Change> {
+        let entry = self.volumes.get_mut(&name)?;
+        let known = entry.volume.take_if(|known| known.mod_revision < at)?;
         self.changes += 1;
-        let Some(entry) = self.volumes.get_mut(name) else {
-            return;
-        };
         entry.touched = self.changes;
-        let before = entry.volume.take();
-        let before = before.and_then(|known| decode::<Volume>(name.as_str(), &known.value).ok());
-        self.reindex(name, before.as_ref(), None, false);
-        self.drop_if_empty(name);
+        let before = decode::<Volume>(name.as_str(), &known.value).ok();
+        self.reindex(&name, before.as_ref(), None, false);
+        self.drop_if_empty(&name);
+        Some(Change::Record(name, at))
     }
 
-    pub(super) fn remove_publication(&mut self, volume: &Name, node: &Name) {
+    /// Takes in that a publication has no record at this revision. A newer record stays.
+    pub(super) fn remove_publication(&mut self, volume: Name, node: &Name, at: Revision) -> Option<Change> {
+        let entry = self.volumes.get_mut(&volume)?;
+        entry
+            .publications
+            .get(node)
+            .filter(|known| known.mod_revision < at)?;
+        entry.publications.remove(node);
         self.changes += 1;
-        if let Some(entry) = self.volumes.get_mut(volume) {
-            entry.touched = self.changes;
-            entry.publications.remove(node);
-        }
-        take(&mut self.by_node, node, volume);
-        self.drop_if_empty(volume);
+        entry.touched = self.changes;
+        take(&mut self.by_node, node, &volume);
+        self.drop_if_empty(&volume);
+        Some(Change::Record(volume, at))
     }
 
     fn drop_if_empty(&mut self, name: &Name) {

@@ -1,6 +1,7 @@
 use prost::Message;
 
 use super::*;
+use crate::etcd::Event;
 use crate::proto::access_mode::{Kind, Mount};
 use crate::proto::publication_status::State as Published;
 use crate::proto::volume_spec::Driver;
@@ -170,7 +171,7 @@ fn a_list_deletes_what_it_does_not_show_but_not_what_was_written_after_it() {
     let written = volume("b", 30);
     index.note(&written.key.clone(), Ok(&written));
     let changes = listed(&mut index, Part::Volumes, vec![], 20);
-    assert_eq!(changes, [Change::Record(name("a"), Revision(21))]);
+    assert_eq!(changes, [Change::Record(name("a"), Revision(20))]);
     assert!(index.observe(&name("a")).is_none() && index.observe(&name("b")).is_some());
     assert_eq!(index.count(State::Creating), 1);
 }
@@ -208,6 +209,22 @@ fn what_this_leader_deleted_is_not_restored_by_an_older_list_nor_by_older_events
     assert_eq!(index.take_in(Part::Volumes, Update::Events(vec![gone])), []);
     let change = [Change::Record(name("b"), Revision(31))];
     assert_eq!(events(&mut index, Part::Volumes, vec![volume("b", 31)]), change);
+}
+
+#[test]
+fn what_this_leader_deleted_is_not_restored_after_a_list_of_another_range() {
+    let mut index = full();
+    let key = keys().publication(&name("a"), &name("n1"));
+    assert!(index.note(&key, Err(Revision(12))));
+    listed(
+        &mut index,
+        Part::Volumes,
+        vec![volume("a", 3), volume("b", 4)],
+        20,
+    );
+    let older = vec![publication("a", "n1", 11)];
+    assert_eq!(events(&mut index, Part::Publications, older), []);
+    assert!(index.observe(&name("a")).unwrap().publications.is_empty());
 }
 
 #[test]

@@ -203,7 +203,7 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
     let mut planned = Vec::new();
     let mut failures = Vec::new();
     for manifest in manifests {
-        let key = (manifest.kind.space.key)(&store.keys, &manifest.name);
+        let key = manifest.kind.space.key(&store.keys, &manifest.name);
         let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
         let request = Request {
             part,

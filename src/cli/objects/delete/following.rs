@@ -24,7 +24,7 @@ pub struct Following<'a> {
 
 impl Following<'_> {
     fn created(&self, view: &View, id: &Id) -> Option<Revision> {
-        (self.ending.created)(view, &(self.kind.space.key)(&view.keys, id), id)
+        (self.ending.created)(view, &self.kind.space.key(&view.keys, id), id)
     }
 
     fn line(&self, view: &View, id: &Id) -> String {

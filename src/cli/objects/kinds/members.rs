@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{KeySpace, Kind, NAME, Shown, Words};
+use super::{Kind, NAME, Shown, Words};
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, UNKNOWN, yes_no};
 use crate::cli::roles::adopt;
 use crate::etcd::MemberId;
 use crate::etcd::members::ListedMember;
+use crate::store::keys::KeySpace;
 use crate::store::object::{Malformed, time};
-use crate::store::{Keys, keys::RoleKey};
 
 mod detail;
 mod seen;
@@ -21,28 +21,17 @@ const KIND: &str = "Member";
 /// The kind.
 pub static MEMBERS: Kind = Kind {
     shows_members: true,
-    // By the name that etcd knows.
+    // By the name that etcd knows, or by an id without its leading zeros.
     alias: |view, id| {
-        let listed = view
-            .membership()?
-            .members
-            .iter()
-            .filter_map(|member| member.listed.as_ref());
-        let named = adopt::find(listed, id.name.as_str()).first().copied();
-        named.map(|member| view.keys.member(member.id))
+        let (members, text) = (view.membership()?.members.iter(), id.name.as_str());
+        let listed = members.filter_map(|member| member.listed.as_ref());
+        let named = adopt::find(listed, text).first().map(|member| member.id);
+        let id = named.or_else(|| u64::from_str_radix(text, 16).ok().map(MemberId));
+        id.map(|id| view.keys.member(id))
     },
     ..Kind::new(
         Words::new(KIND, "member", "members", &["mem"]),
-        // A name that is not an id stands for member 0, which does not exist.
-        KeySpace::new(
-            |keys, id| keys.member(MemberId(u64::from_str_radix(id.name.as_str(), 16).unwrap_or(0))),
-            Keys::members,
-            |keys, key| {
-                parse(keys, key)?;
-                let (_, id) = std::str::from_utf8(key).ok()?.rsplit_once('/')?;
-                Some(id)
-            },
-        ),
+        KeySpace::MEMBERS,
         &[
             NAME,
             Column::new("ETCD NAME"),
@@ -66,15 +55,12 @@ pub static MEMBERS: Kind = Kind {
     )
 };
 
-fn parse(keys: &Keys, key: &[u8]) -> Option<MemberId> {
-    match keys.parse_role(key) {
-        RoleKey::Member(id) => Some(id),
-        _ => None,
-    }
-}
-
 fn seen<'v>(item: &Item<'v>) -> Result<Seen<'v>, Malformed> {
-    let id = parse(&item.view.keys, &item.stored.key).unwrap_or(MemberId(0));
+    let id = item
+        .view
+        .keys
+        .parse_member(&item.stored.key)
+        .unwrap_or(MemberId(0));
     Seen::new(item.view, id, item.stored)
 }
 

@@ -8,12 +8,15 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::delete::Deletable;
+use super::pending;
 use super::view::{Item, View};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{Column, Description, UNKNOWN, one_line, or_none, pairs};
-use crate::etcd::KeyRange;
+use crate::cli::output::{Column, Description, UNKNOWN, one_line, or_none, pairs, yes_no};
+use crate::etcd::{KeyRange, Revision};
 use crate::proto::Metadata;
+use crate::store::keys::KeySpace;
 use crate::store::object::change::Codec;
+use crate::store::object::mark::{self, Marked};
 use crate::store::object::{Malformed, Object, document, time};
 use crate::store::{Id, Keys, Name, Store};
 
@@ -57,26 +60,6 @@ impl Words {
             plural,
             short,
         }
-    }
-}
-
-/// Where the objects of a kind are stored.
-pub struct KeySpace {
-    /// The key of an object.
-    pub key: fn(&Keys, &Id) -> Vec<u8>,
-    /// The range of all objects.
-    pub all: fn(&Keys) -> KeyRange,
-    /// The name in the key of an object, `OWNER/NAME` if the kind is owned; `None` for any other key.
-    pub name: for<'k> fn(&Keys, &'k [u8]) -> Option<&'k str>,
-}
-
-impl KeySpace {
-    const fn new(
-        key: fn(&Keys, &Id) -> Vec<u8>,
-        all: fn(&Keys) -> KeyRange,
-        name: for<'k> fn(&Keys, &'k [u8]) -> Option<&'k str>,
-    ) -> Self {
-        Self { key, all, name }
     }
 }
 
@@ -125,6 +108,14 @@ pub enum Affected {
     Nothing,
 }
 
+impl Affected {
+    /// The one that the first part of an id names, which another key has: `web` in `web/1`.
+    fn named(id: Option<&str>, key: impl FnOnce(&Name) -> Vec<u8>) -> Self {
+        let name = id.and_then(|id| id.split('/').next()?.parse().ok());
+        name.map_or(Self::Nothing, |name| Self::One(key(&name)))
+    }
+}
+
 impl Kind {
     /// A kind that is not applied and is shown from its own key alone.
     const fn new(
@@ -153,7 +144,7 @@ impl Kind {
 
     /// The key of the object that a person calls `id`.
     pub fn key(&self, view: &View, id: &Id) -> Vec<u8> {
-        let key = (self.space.key)(&view.keys, id);
+        let key = self.space.key(&view.keys, id);
         match view.get(&key) {
             Some(_) => key,
             None => (self.alias)(view, id).unwrap_or(key),
@@ -162,18 +153,18 @@ impl Kind {
 
     /// The name in a key, if it is the key of an object of this kind.
     pub fn name<'k>(&self, keys: &Keys, key: &'k [u8]) -> Option<&'k str> {
-        (self.space.name)(keys, key)
+        self.space.name(keys, key)
     }
 
     /// The ranges that show these objects, or all of the kind if none is named.
     pub fn ranges(&self, keys: &Keys, ids: &[Id]) -> Vec<KeyRange> {
         // How far a member lags is seen beside the others.
         if ids.is_empty() || self.shows_members {
-            return [vec![(self.space.all)(keys)], (self.beside)(keys, None)].concat();
+            return [vec![self.space.all(keys)], (self.beside)(keys, None)].concat();
         }
         let mut ranges = Vec::new();
         for id in ids {
-            let own = KeyRange::key((self.space.key)(keys, id));
+            let own = KeyRange::key(self.space.key(keys, id));
             // Objects share ranges that do not depend on the name, such as the candidates of the election.
             for range in [vec![own], (self.beside)(keys, Some(&id.name))].concat() {
                 if !ranges.contains(&range) {
@@ -332,6 +323,22 @@ impl Shown {
         cells.push(age(metadata.creation_time.as_ref(), now));
         cells.extend(identity(&metadata));
         Self::new(metadata.labels, cells, document)
+    }
+
+    /// An object of a kind that is deleted by a mark, whose columns before these are the mark and the blockers. `users` hold
+    /// it back once it is marked.
+    fn marked<O: Marked>(
+        object: &O,
+        item: &Item<'_>,
+        mut cells: Vec<String>,
+        users: &[String],
+        document: fn(&O, Revision, &[String]) -> Value,
+    ) -> Self {
+        let blockers = mark::blockers(object, users);
+        cells.push(yes_no(object.is_marked()).to_owned());
+        cells.push(pending::cell(blockers));
+        let document = document(object, item.revision(), blockers);
+        Self::object(object, item.now, cells, document)
     }
 }
 

@@ -2,15 +2,14 @@
 
 use futures::FutureExt;
 
-use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{AGE, Affected, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::{Deletable, Ending, marked};
-use crate::cli::objects::pending::{self, NetworkUsers};
+use crate::cli::objects::pending::NetworkUsers;
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description, yes_no};
+use crate::cli::output::{Column, Description};
 use crate::proto::Network;
-use crate::store::Keys;
+use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
-use crate::store::object::mark::Marked;
 use crate::store::object::{Malformed, Object, network};
 
 /// The kind.
@@ -24,11 +23,7 @@ pub static NETWORKS: Kind = Kind {
     },
     ..Kind::new(
         Words::new(Network::KIND, "network", "networks", &["net"]),
-        KeySpace::new(
-            |keys, id| keys.network(&id.name),
-            Keys::networks,
-            Keys::parse_network,
-        ),
+        KeySpace::NETWORKS,
         &[
             NAME,
             Column::new("SERVICES"),
@@ -51,25 +46,12 @@ static DELETED: Deletable = Deletable {
     })),
 };
 
-/// What holds a network back, if it is marked.
-fn blockers(users: &NetworkUsers, name: &str, network: &Network) -> Vec<String> {
-    match network.is_marked() {
-        true => users.blockers(name),
-        false => Vec::new(),
-    }
-}
-
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
     let network: Network = item.object()?;
     let users = NetworkUsers::of(item.view);
-    let blockers = blockers(&users, item.name, &network);
-    let cells = vec![
-        users.known(item.name).len().to_string(),
-        yes_no(network.is_marked()).to_owned(),
-        pending::cell(&blockers),
-    ];
-    let document = network::to_document(&network, item.revision(), &blockers);
-    Ok(Shown::object(&network, item.now, cells, document))
+    let cells = vec![users.known(item.name).len().to_string()];
+    let users = users.blockers(item.name);
+    Ok(Shown::marked(&network, item, cells, &users, network::to_document))
 }
 
 fn describe(item: &Item<'_>, description: &mut Description) {
@@ -78,6 +60,5 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     };
     let users = NetworkUsers::of(item.view);
     description.field(0, "Services", users.known(item.name).len().to_string());
-    description.mark(network.mark(), item.now);
-    description.blockers(&blockers(&users, item.name, &network));
+    description.deletion(&network, item.now, &users.blockers(item.name));
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
+use super::{AGE, Affected, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
 use crate::cli::objects::delete::nodes;
 use crate::cli::objects::view::{Item, View};
 use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
@@ -13,8 +13,8 @@ use crate::roles::plan::{cause_words, progress_word};
 use crate::store::object::change::Of;
 use crate::store::object::{Malformed, Object, member, node, replica, time};
 use crate::store::{
-    Keys, Name,
-    keys::{NodeKey, RoleKey},
+    Name,
+    keys::{KeySpace, RoleKey},
 };
 
 /// The kind.
@@ -34,19 +34,11 @@ pub static NODES: Kind = Kind {
             // The event of a deleted record does not say whose it was; members are few.
             return Affected::All;
         }
-        let alive = keys.parse_alive(key).and_then(|name| name.parse::<Name>().ok());
-        alive.map_or(Affected::Nothing, |name| Affected::One(keys.node(&name)))
+        Affected::named(keys.parse_alive(key), |name| keys.node(name))
     },
     ..Kind::new(
         Words::new(Node::KIND, "node", "nodes", &["no"]),
-        KeySpace::new(
-            |keys, id| keys.node(&id.name),
-            Keys::nodes,
-            |keys, key| match keys.parse_node(key) {
-                NodeKey::Node(name) => Some(name),
-                NodeKey::Registration(_) | NodeKey::Other => None,
-            },
-        ),
+        KeySpace::NODES,
         &[
             NAME,
             Column::new("ROLE"),

@@ -1,11 +1,11 @@
 //! The Plugin kind for commands.
 
-use super::{AGE, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{AGE, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::used_by_volumes;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description};
 use crate::proto::Plugin;
-use crate::store::Keys;
+use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
 use crate::store::object::{Malformed, Object, plugin};
 
@@ -14,11 +14,7 @@ pub static PLUGINS: Kind = Kind {
     applied: Some(Of::<Plugin>::CODEC),
     ..Kind::new(
         Words::new(Plugin::KIND, "plugin", "plugins", &[]),
-        KeySpace::new(
-            |keys, id| keys.plugin(&id.name),
-            Keys::plugins,
-            Keys::parse_plugin,
-        ),
+        KeySpace::PLUGINS,
         &[
             NAME,
             Column::new("ENDPOINT"),

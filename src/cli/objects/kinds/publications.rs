@@ -1,10 +1,10 @@
 //! The Publication kind for commands: on which nodes volumes are or will be.
 
-use super::{AGE, KeySpace, Kind, NAME, Shown, Words, age};
+use super::{AGE, Kind, NAME, Shown, Words, age};
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, or_none, pairs, yes_no};
 use crate::proto::Publication;
-use crate::store::Keys;
+use crate::store::keys::KeySpace;
 use crate::store::object::publication::{state, state_word, to_document};
 use crate::store::object::{Malformed, Object};
 use crate::volumes::record::blocked;
@@ -14,12 +14,7 @@ pub static PUBLICATIONS: Kind = Kind {
     owned: Some("VOLUME/NODE"),
     ..Kind::new(
         Words::new(Publication::KIND, "publication", "publications", &["pub"]),
-        // Every id of this kind was parsed with an owner.
-        KeySpace::new(
-            |keys, id| keys.publication(id.owner.as_ref().unwrap_or(&id.name), &id.name),
-            Keys::publications,
-            Keys::parse_publication,
-        ),
+        KeySpace::PUBLICATIONS,
         &[
             NAME,
             Column::new("STATE"),

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Affected, KeySpace, Kind, NAME, Shown, Words};
+use super::{Affected, Kind, NAME, Shown, Words};
 use crate::cli::objects::view::{Item, View};
 use crate::cli::output::{Column, Description, NONE, UNKNOWN, or_none, yes_no};
-use crate::store::Keys;
-use crate::store::keys::NodeKey;
+use crate::store::keys::{KeySpace, NodeKey};
 use crate::store::object::replica::{self, Replica};
 use crate::store::object::{Malformed, time};
 
@@ -20,14 +19,7 @@ pub static REPLICAS: Kind = Kind {
     },
     ..Kind::new(
         Words::new(replica::KIND, "replica", "replicas", &["rep"]),
-        KeySpace::new(
-            |keys, id| keys.registration(&id.name),
-            Keys::nodes,
-            |keys, key| match keys.parse_node(key) {
-                NodeKey::Registration(name) => Some(name),
-                NodeKey::Node(_) | NodeKey::Other => None,
-            },
-        ),
+        KeySpace::REGISTRATIONS,
         &[
             NAME,
             Column::new("RELEASE"),

@@ -1,11 +1,11 @@
 //! The Secret kind for commands: shown by name and keys. Its values are never printed.
 
-use super::{AGE, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{AGE, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::used_by_volumes;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, or_none};
 use crate::proto::Secret;
-use crate::store::Keys;
+use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
 use crate::store::object::{Malformed, Object, secret};
 
@@ -14,11 +14,7 @@ pub static SECRETS: Kind = Kind {
     applied: Some(Of::<Secret>::CODEC),
     ..Kind::new(
         Words::new(Secret::KIND, "secret", "secrets", &[]),
-        KeySpace::new(
-            |keys, id| keys.secret(&id.name),
-            Keys::secrets,
-            Keys::parse_secret,
-        ),
+        KeySpace::SECRETS,
         &[NAME, Column::new("KEYS"), AGE, UID, LABELS],
         show,
         describe,

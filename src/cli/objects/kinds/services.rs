@@ -2,33 +2,24 @@
 
 use futures::FutureExt;
 
-use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{AGE, Affected, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::{Deletable, Ending, marked};
 use crate::cli::objects::pending;
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description, NONE, or_none, yes_no};
+use crate::cli::output::{Column, Description, NONE, or_none};
 use crate::proto::Service;
+use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
-use crate::store::object::mark::Marked;
 use crate::store::object::{Malformed, Object, service};
-use crate::store::{Keys, Name};
 
 /// The kind.
 pub static SERVICES: Kind = Kind {
     applied: Some(Of::<Service>::CODEC),
     beside: |keys, name| vec![name.map_or_else(|| keys.tasks(), |name| keys.tasks_of(name))],
-    affected: |keys, key| {
-        let service = keys.parse_task(key).and_then(|id| id.split('/').next());
-        let service = service.and_then(|service| service.parse::<Name>().ok());
-        service.map_or(Affected::Nothing, |name| Affected::One(keys.service(&name)))
-    },
+    affected: |keys, key| Affected::named(keys.parse_task(key), |name| keys.service(name)),
     ..Kind::new(
         Words::new(Service::KIND, "service", "services", &["svc"]),
-        KeySpace::new(
-            |keys, id| keys.service(&id.name),
-            Keys::services,
-            Keys::parse_service,
-        ),
+        KeySpace::SERVICES,
         &[
             NAME,
             Column::new("NETWORKS"),
@@ -55,15 +46,11 @@ static DELETED: Deletable = Deletable {
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
     let service: Service = item.object()?;
     let tasks = pending::of_service(item.view, item.name);
-    let blockers = if service.is_marked() { &tasks[..] } else { &[] };
     let cells = vec![
         service::networks_in_force(&service).join(","),
         tasks.len().to_string(),
-        yes_no(service.is_marked()).to_owned(),
-        pending::cell(blockers),
     ];
-    let document = service::to_document(&service, item.revision(), blockers);
-    Ok(Shown::object(&service, item.now, cells, document))
+    Ok(Shown::marked(&service, item, cells, &tasks, service::to_document))
 }
 
 fn describe(item: &Item<'_>, description: &mut Description) {
@@ -74,8 +61,7 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     }
     description.field(0, "Tasks", tasks.len().to_string());
     if let Some(service) = &service {
-        description.mark(service.mark(), item.now);
-        description.blockers(if service.is_marked() { &tasks } else { &[] });
+        description.deletion(service, item.now, &tasks);
     }
 }
 

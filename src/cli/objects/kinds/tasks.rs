@@ -1,11 +1,11 @@
 //! The Task kind for commands.
 
-use super::{AGE, KeySpace, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{AGE, Kind, LABELS, NAME, Shown, UID, Words};
 use crate::cli::objects::delete::tasks;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, or_none};
 use crate::proto::Task;
-use crate::store::Keys;
+use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
 use crate::store::object::{Malformed, Object, task};
 
@@ -15,12 +15,7 @@ pub static TASKS: Kind = Kind {
     owned: Some("SERVICE/NAME"),
     ..Kind::new(
         Words::new(Task::KIND, "task", "tasks", &[]),
-        // Every id of this kind was parsed with an owner.
-        KeySpace::new(
-            |keys, id| keys.task(id.owner.as_ref().unwrap_or(&id.name), &id.name),
-            Keys::tasks,
-            Keys::parse_task,
-        ),
+        KeySpace::TASKS,
         &[NAME, Column::new("NODE"), Column::new("STATE"), AGE, UID, LABELS],
         show,
         describe,

@@ -1,21 +1,17 @@
 //! The Tombstone kind for commands: what forced deletions may have left at a backend.
 
-use super::{AGE, KeySpace, Kind, LABELS, NAME, Shown, Words, age};
+use super::{AGE, Kind, LABELS, NAME, Shown, Words, age};
 use crate::cli::objects::delete::tombstones;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, NONE, UNKNOWN, or_none, pairs};
 use crate::proto::Tombstone;
-use crate::store::Keys;
+use crate::store::keys::KeySpace;
 use crate::store::object::{Malformed, Object, time, tombstone, volume};
 
 /// The kind.
 pub static TOMBSTONES: Kind = Kind::new(
     Words::new(Tombstone::KIND, "tombstone", "tombstones", &[]),
-    KeySpace::new(
-        |keys, id| keys.tombstone(&id.name),
-        Keys::tombstones,
-        Keys::parse_tombstone,
-    ),
+    KeySpace::TOMBSTONES,
     &[
         NAME,
         Column::new("VOLUME"),

@@ -1,16 +1,16 @@
 //! The Volume kind for commands.
 
-use super::{AGE, Affected, KeySpace, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
+use super::{AGE, Affected, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
 use crate::cli::objects::delete::volumes;
 use crate::cli::objects::pending;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, NONE, or_none};
 use crate::proto::{Publication, Volume};
+use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
 use crate::store::object::mark::Marked;
 use crate::store::object::publication::{state, state_word};
 use crate::store::object::{Malformed, Object, volume};
-use crate::store::{Keys, Name};
 use crate::volumes::record::blocked;
 
 /// The kind.
@@ -21,18 +21,10 @@ pub static VOLUMES: Kind = Kind {
         let publications = name.map_or_else(|| keys.publications(), |name| keys.publications_of(name));
         vec![publications, keys.plugins(), keys.nodes()]
     },
-    affected: |keys, key| {
-        let volume = keys.parse_publication(key).and_then(|id| id.split('/').next());
-        let volume = volume.and_then(|volume| volume.parse::<Name>().ok());
-        volume.map_or(Affected::Nothing, |name| Affected::One(keys.volume(&name)))
-    },
+    affected: |keys, key| Affected::named(keys.parse_publication(key), |name| keys.volume(name)),
     ..Kind::new(
         Words::new(Volume::KIND, "volume", "volumes", &["vol"]),
-        KeySpace::new(
-            |keys, id| keys.volume(&id.name),
-            Keys::volumes,
-            Keys::parse_volume,
-        ),
+        KeySpace::VOLUMES,
         &[
             NAME,
             Column::new("DRIVER"),

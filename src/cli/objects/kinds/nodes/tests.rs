@@ -5,6 +5,7 @@ use crate::proto::{
     Condition, CsiNode, Join, JoinRequest, Metadata, NodeSpec, NodeStatus, Registration, Role,
 };
 use crate::release::{Release, Version};
+use crate::store::Keys;
 use crate::store::object::text::to_yaml;
 
 const NOW: &str = "2026-03-04T16:00:00Z";

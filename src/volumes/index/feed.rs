@@ -1,0 +1,171 @@
+//! Feeds the index with one range, key by key.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Change, Index, Part, SeenNode};
+use crate::etcd::{KeyValue, Revision};
+use crate::proto::{Node, Plugin};
+use crate::store::Name;
+use crate::store::index::Indexed;
+use crate::store::keys::NodeKey;
+use crate::store::object::decode;
+
+/// One range of the index, and what changes in it.
+pub(super) struct Feed<'i> {
+    index: &'i mut Index,
+    part: Part,
+    pub(super) changes: Vec<Change>,
+}
+
+/// What a key names.
+enum Key {
+    Volume(Name),
+    /// The publication of a volume to a node.
+    Publication(Name, Name),
+    Node(Name),
+    Plugin(Name),
+    Secret(Name),
+}
+
+impl<'i> Feed<'i> {
+    pub(super) fn new(index: &'i mut Index, part: Part) -> Self {
+        Self {
+            index,
+            part,
+            changes: Vec::new(),
+        }
+    }
+
+    /// `None` for a key that no object can have.
+    fn parse(&self, key: &[u8]) -> Option<Key> {
+        let (keys, name) = (&self.index.keys, |text: &str| text.parse::<Name>().ok());
+        Some(match self.part {
+            Part::Volumes => Key::Volume(name(keys.parse_volume(key)?)?),
+            Part::Publications => {
+                let (volume, node) = keys.parse_publication(key)?.split_once('/')?;
+                Key::Publication(name(volume)?, name(node)?)
+            }
+            Part::Nodes => match keys.parse_node(key) {
+                NodeKey::Node(node) => Key::Node(name(node)?),
+                NodeKey::Registration(_) | NodeKey::Other => return None,
+            },
+            Part::Plugins => Key::Plugin(name(keys.parse_plugin(key)?)?),
+            Part::Secrets => Key::Secret(name(keys.parse_secret(key)?)?),
+        })
+    }
+
+    fn put_node(&mut self, name: Name, kv: &KeyValue) {
+        // An unreadable node exists: nothing is unpublished from it for being unreadable.
+        let node = decode::<Node>(name.as_str(), &kv.value).unwrap_or_default();
+        let csi = node.status.unwrap_or_default().csi.into_iter();
+        let now = SeenNode {
+            mod_revision: kv.mod_revision,
+            uid: node.metadata.unwrap_or_default().uid,
+            out_of_service: node.spec.is_some_and(|spec| spec.out_of_service),
+            csi: csi.map(|csi| (csi.plugin, csi.node_id)).collect(),
+        };
+        // A node's reporter writes often. Only what volumes depend on counts as a change.
+        let is_same = self
+            .index
+            .nodes
+            .get(&name)
+            .is_some_and(|before| before.same(&now));
+        if !is_same {
+            self.changes.extend(around(&self.index.by_node, &name));
+        }
+        self.index.nodes.insert(name, now);
+    }
+}
+
+/// The changes of the volumes that depend on a node or a secret.
+fn around<'a>(by: &'a HashMap<Name, BTreeSet<Name>>, what: &Name) -> impl Iterator<Item = Change> + use<'a> {
+    let names = by.get(what).into_iter().flatten();
+    names.cloned().map(Change::Around)
+}
+
+impl Indexed for Feed<'_> {
+    fn put(&mut self, kv: KeyValue) {
+        let gone = self.index.followed[self.part as usize].gone.get(&kv.key);
+        if gone.is_some_and(|deleted| kv.mod_revision < *deleted) {
+            return;
+        }
+        let Some(key) = self.parse(&kv.key) else {
+            return;
+        };
+        let index = &mut *self.index;
+        let revision = kv.mod_revision;
+        match key {
+            Key::Volume(name) => self.changes.extend(index.put_volume(name, kv.into())),
+            Key::Publication(volume, node) => {
+                self.changes
+                    .extend(index.put_publication(volume, node, kv.into()));
+            }
+            Key::Node(name) => self.put_node(name, &kv),
+            Key::Plugin(name) => {
+                let plugin = decode::<Plugin>(name.as_str(), &kv.value);
+                let before = index.plugins.insert(name.clone(), (plugin, revision));
+                if before.is_none_or(|(_, before)| before != revision) {
+                    self.changes.push(Change::Plugin(name));
+                }
+            }
+            // The values are read for each call, and kept nowhere.
+            Key::Secret(name) => {
+                if index.secrets.insert(name.clone(), revision) != Some(revision) {
+                    self.changes.extend(around(&index.by_secret, &name));
+                }
+            }
+        }
+    }
+
+    fn delete(&mut self, key: &[u8], at: Revision) {
+        let Some(key) = self.parse(key) else { return };
+        let index = &mut *self.index;
+        match key {
+            Key::Volume(name) => self.changes.extend(index.remove_volume(name, at)),
+            Key::Publication(volume, node) => {
+                self.changes.extend(index.remove_publication(volume, &node, at));
+            }
+            Key::Node(name) => {
+                if index.nodes.remove(&name).is_some() {
+                    self.changes.extend(around(&index.by_node, &name));
+                }
+            }
+            Key::Plugin(name) => {
+                if index.plugins.remove(&name).is_some() {
+                    self.changes.push(Change::Plugin(name));
+                }
+            }
+            Key::Secret(name) => {
+                if index.secrets.remove(&name).is_some() {
+                    self.changes.extend(around(&index.by_secret, &name));
+                }
+            }
+        }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
+        let Index {
+            keys,
+            volumes,
+            nodes,
+            plugins,
+            secrets,
+            ..
+        } = &*self.index;
+        let all: Box<dyn Iterator<Item = Vec<u8>>> = match self.part {
+            Part::Volumes => {
+                let known = volumes.iter().filter(|(_, entry)| entry.volume.is_some());
+                Box::new(known.map(|(name, _)| keys.volume(name)))
+            }
+            Part::Publications => Box::new(volumes.iter().flat_map(move |(volume, entry)| {
+                let nodes = entry.publications.keys();
+                nodes.map(move |node| keys.publication(volume, node))
+            })),
+            Part::Nodes => Box::new(nodes.keys().map(|name| keys.node(name))),
+            Part::Plugins => Box::new(plugins.keys().map(|name| keys.plugin(name))),
+            Part::Secrets => Box::new(secrets.keys().map(|name| keys.secret(name))),
+        };
+        all.map(Cow::Owned)
+    }
+}
