@@ -6,7 +6,7 @@ use crate::proto::{Join, JoinRequest, Role};
 use crate::roles::blocked::Subject;
 use crate::roles::membership::tests::fixtures::{manager, surveyed, voter};
 use crate::roles::membership::{Member, PendingJoin, Reachability};
-use crate::roles::owner::{NodeRoles, Owner};
+use crate::roles::owner::Owner;
 use crate::roles::reason::Reason;
 
 mod cases;
