@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::lines;
+
 static CRASH: OnceLock<String> = OnceLock::new();
 
 static PAUSE: OnceLock<Pause> = OnceLock::new();
@@ -49,8 +51,7 @@ pub fn arm_pause(pause: Pause) {
 /// Aborts the process if this point was armed by [`arm_crash`].
 pub fn abort_at(point: &str) {
     if CRASH.get().is_some_and(|armed| armed == point) {
-        eprintln!("failpoint {point}: aborting");
-        std::process::abort();
+        lines::abort(format_args!("failpoint {point}: aborting"));
     }
 }
 
@@ -67,10 +68,10 @@ pub async fn pause_at(point: &str) {
 
 async fn wait_for_removal(point: &str, file: &Path) {
     if let Err(error) = std::fs::write(file, point) {
-        eprintln!(
+        lines::stderr().line(format_args!(
             "failpoint {point}: not paused, because {} cannot be written: {error}",
             file.display()
-        );
+        ));
         return;
     }
     while file.exists() {
@@ -85,7 +86,7 @@ pub fn drop_reply_at(point: &str) -> bool {
     let armed = CRASH.get().is_some_and(|armed| armed == point);
     let now = armed && !DROPPED.swap(true, Ordering::Relaxed);
     if now {
-        eprintln!("failpoint {point}: losing the reply");
+        lines::stderr().line(format_args!("failpoint {point}: losing the reply"));
     }
     now
 }

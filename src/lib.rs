@@ -3,6 +3,10 @@
 //! Programs that embed it start at the [`prelude`]. Everything else serves the `quorate` program and may change at any
 //! time. ARCHITECTURE.md lists its layers: a lower one never names a higher one.
 
+// `println!` and `eprintln!` panic when their stream is closed or full, and wait while it is not read: `lines` and
+// `cli::output::print` do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 #[doc(hidden)]
 pub mod causes;
 #[cfg(feature = "controller")]
@@ -26,6 +30,9 @@ pub mod grpc_code;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod kube;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod lines;
 #[doc(hidden)]
 pub mod metrics;
 pub mod prelude;
@@ -58,6 +65,7 @@ pub mod volumes;
 #[allow(
     missing_docs,
     clippy::all,
+    rustdoc::all,
     reason = "generated; the .proto files hold the documentation"
 )]
 #[doc(hidden)]

@@ -8,6 +8,7 @@ mod floors;
 mod imports;
 mod libraries;
 mod purity;
+mod sizes;
 pub mod source;
 mod unfenced;
 mod words;
@@ -64,6 +65,11 @@ fn only_the_owners_of_leases_and_commands_write_without_a_fence() {
 fn a_key_has_one_writer_among_the_controllers_which_the_architecture_names() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     assert_none(writers::differences(&text, &Files::below(&["src"])));
+}
+
+#[test]
+fn no_function_is_longer_than_80_lines_or_nested_deeper_than_5() {
+    assert_none(sizes::excesses(&Files::below(&["src", "dev/src"])));
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod objects;
 mod resources;
 mod roles;
 mod store;
+mod streams;
 mod support;
 mod upgrade;
 mod volumes;

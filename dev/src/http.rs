@@ -56,7 +56,7 @@ pub async fn get(port: u16, path: &str) -> io::Result<Response> {
 }
 
 /// Whether a page answered 200. The error says what it answered.
-pub(super) fn is_ok(page: &str, answer: io::Result<Response>) -> Result<(), String> {
+pub fn is_ok(page: &str, answer: io::Result<Response>) -> Result<(), String> {
     match answer {
         Ok(Response { status: 200, .. }) => Ok(()),
         Ok(Response { status, body }) => Err(format!("{page}: {status} {}", body.trim())),

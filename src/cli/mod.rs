@@ -2,9 +2,13 @@
 //! exit codes.
 
 use std::ffi::OsString;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+
+use crate::lines;
 
 pub mod bundle;
 pub mod commit;
@@ -114,24 +118,38 @@ pub fn main() -> ExitCode {
 pub fn execute<C: Parser>(command: impl AsyncFnOnce(C) -> Result<(), Failure>) -> ExitCode {
     let arguments = match C::try_parse() {
         Ok(arguments) => arguments,
-        Err(shown) => {
-            // Help and version are answers, everything else is a usage error; clap knows which stream.
-            let _ = shown.print();
-            return if shown.use_stderr() {
-                Exit::Usage.into()
-            } else {
-                Exit::Done.into()
-            };
+        Err(shown) => return show(&shown).into(),
+    };
+    let exit = match block_on(command(arguments)) {
+        Ok(()) => Exit::Done,
+        Err(failure) => {
+            lines::stderr().line(format_args!("error: {failure}"));
+            failure.exit
         }
     };
-    match block_on(command(arguments)) {
-        Ok(()) => Exit::Done.into(),
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            failure.exit.into()
-        }
-    }
+    lines::stderr().flush(LAST_LINES_LIMIT);
+    exit.into()
 }
+
+/// Shows what clap has to say: help and version are answers, everything else is a usage error.
+fn show(shown: &clap::Error) -> Exit {
+    if !shown.use_stderr() {
+        // An answer whose reader is gone is no failure.
+        let _ = shown.print();
+        return Exit::Done;
+    }
+    if io::stderr().is_terminal() {
+        // With colours, as the terminal has them.
+        let _ = shown.print();
+    } else {
+        lines::stderr().line(shown.render().to_string().trim_end());
+        lines::stderr().flush(LAST_LINES_LIMIT);
+    }
+    Exit::Usage
+}
+
+/// How long a process that ends waits for its last lines to be written.
+const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
 
 fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,11 +1,14 @@
 //! Tables, descriptions and documents: `-o table|wide|json|yaml|name`, and a standard output that its reader may close
 //! early.
 
+use std::fmt::Display;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::ValueEnum;
 
 use super::exit::Failure;
+use crate::lines;
 
 /// How `get` shows objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -141,9 +144,18 @@ pub fn print(text: &str) -> Result<Reader, Failure> {
     }
 }
 
+/// How long a note waits to be written before the output that follows it.
+const NOTE_LIMIT: Duration = Duration::from_millis(100);
+
+/// Writes a note beside the output, to standard error.
+pub fn note(text: impl Display) {
+    lines::stderr().line(text);
+    lines::stderr().flush(NOTE_LIMIT);
+}
+
 /// Writes a warning to standard error.
 pub fn warn(text: &str) {
-    eprintln!("warning: {text}");
+    note(format_args!("warning: {text}"));
 }
 
 /// A description: `Name:   value` lines in sections, as `kubectl describe` lays them out.

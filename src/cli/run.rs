@@ -8,12 +8,13 @@ use tracing_subscriber::EnvFilter;
 
 use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
-use super::signals::{INTERRUPT, Signals, TERMINATE};
+use super::signals::{HANGUP, INTERRUPT, Signals, TERMINATE};
 use crate::etcd::{Config, Etcd, Pulse};
 use crate::failpoint;
 use crate::gate::plan::BundleVersions;
 use crate::kube::KubeClient;
 use crate::kube::events::Events;
+use crate::lines;
 use crate::metrics::Metrics;
 use crate::replica::{self, MakeEvents, ReplicaStatus, Settings};
 use crate::resources::{self, Bundle, TermReconciler};
@@ -29,7 +30,7 @@ pub use flags::RunArgs;
 /// A work runtime whose pulse stopped for this long hangs, and is not only busy: `/livez` fails.
 const PULSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs a replica until SIGTERM or SIGINT.
+/// Runs a replica until SIGTERM, SIGINT or SIGHUP.
 ///
 /// # Errors
 /// A failure if it cannot start, or a part of it ended unexpectedly.
@@ -38,7 +39,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let keys = etcd.keys()?;
     let node = node_id(args.node_id.as_deref())?;
     let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
-    let signals = Signals::listen(&[TERMINATE, INTERRUPT])?;
+    let signals = Signals::listen(&[TERMINATE, INTERRUPT, HANGUP])?;
     start_log(args.log_format);
     arm_failpoints(&args);
 
@@ -184,7 +185,7 @@ fn start_log(format: LogFormat) {
         .unwrap_or_else(|_| EnvFilter::new(format!("info,{}", crate::kube::QUIET)));
     let log = tracing_subscriber::fmt()
         .with_env_filter(levels)
-        .with_writer(std::io::stderr);
+        .with_writer(lines::stderr);
     // Fails only if a log was started before, which then serves as well.
     let _ = match format {
         LogFormat::Text => log.with_ansi(false).try_init(),
@@ -238,6 +239,5 @@ async fn cancel_then_abort(mut signals: Signals, stop: &CancellationToken) {
     info!("{name}: asked to stop");
     stop.cancel();
     let name = signals.next().await;
-    eprintln!("{name}: asked to stop again: aborting");
-    std::process::abort();
+    lines::abort(format_args!("{name}: asked to stop again: aborting"));
 }

@@ -10,6 +10,7 @@ use super::exit::{Exit, Failure};
 use super::objects::view::{LiveView, View};
 use super::output::one_line;
 use crate::etcd::KeyRange;
+use crate::lines;
 use crate::store::Store;
 
 /// Between two reports of what holds a request up: thousands of tasks may end at once.
@@ -86,7 +87,7 @@ pub async fn until<T>(
 /// Prints the reasons that were not printed the last time, and returns all of them.
 fn report(reasons: &[String], reported: &[String]) -> Vec<String> {
     for reason in reasons.iter().filter(|reason| !reported.contains(reason)) {
-        eprintln!("waiting: {}", one_line(reason));
+        lines::stderr().line(format_args!("waiting: {}", one_line(reason)));
     }
     reasons.to_vec()
 }

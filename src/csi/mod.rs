@@ -44,6 +44,7 @@ pub use tonic::Code;
 #[allow(
     missing_docs,
     clippy::all,
+    rustdoc::all,
     reason = "generated; the .proto file holds the documentation"
 )]
 pub mod wire {

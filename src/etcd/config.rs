@@ -88,10 +88,8 @@ impl Config {
             return Err(ConfigError::NoEndpoints);
         }
         for endpoint in &self.endpoints {
-            if endpoint
-                .split_once("://")
-                .is_some_and(|(scheme, address)| !matches!(scheme, "http" | "https") || address.is_empty())
-            {
+            let (scheme, address) = endpoint.split_once("://").unwrap_or(("http", endpoint));
+            if !matches!(scheme, "http" | "https") || address.is_empty() {
                 return Err(ConfigError::Endpoint(endpoint.clone()));
             }
             let normalized = self
@@ -258,8 +256,9 @@ mod tests {
                 .load()
                 .err()
                 .map(|error| error.to_string());
+            let expected = format!("\"{bad}\" is not an etcd endpoint");
             assert!(
-                error.as_ref().is_some_and(|text| text.contains(bad)),
+                error.as_ref().is_some_and(|text| text.contains(&expected)),
                 "{bad:?}: {error:?}"
             );
         }

@@ -72,6 +72,14 @@ impl KeyValue {
 }
 
 /// The keys from `start`, included, to `end`, excluded.
+///
+/// ```
+/// use quorate::prelude::KeyRange;
+///
+/// let nodes = KeyRange::prefix("/nodes/");
+/// assert!(nodes.contains(b"/nodes/n1"));
+/// assert!(!nodes.contains(b"/nodes0"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     pub(super) start: Vec<u8>,

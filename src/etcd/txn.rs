@@ -66,12 +66,6 @@ impl Txn {
         self.when(key, Compare::create_revision(key, CompareOp::Equal, 0))
     }
 
-    /// Requires that the key was created at this revision and has existed since.
-    #[must_use]
-    pub fn when_created_at(self, key: &[u8], revision: Revision) -> Self {
-        self.when(key, Compare::create_revision(key, CompareOp::Equal, revision.0))
-    }
-
     /// Requires that the last write of the key was at this revision; with [`Revision::ABSENT`], that the key does not
     /// exist.
     #[must_use]

@@ -186,6 +186,7 @@ mod tests {
         );
         backoff.wake_all();
         assert_eq!(backoff.due_at(), None);
+        assert!(!backoff.is_resting(&"a") && !backoff.is_resting(&"b"));
         assert_eq!((backoff.failures(&"a"), backoff.failures(&"b")), (2, 1));
         backoff.wake(&"never failed");
         assert_eq!(backoff.failures(&"never failed"), 0);

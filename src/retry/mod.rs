@@ -192,8 +192,10 @@ mod tests {
             );
             assert!(around.delay(failures) >= MOST.mul_f64(0.75), "{failures}");
         }
-        let first_beyond_the_cap = Policy::never_shorter(MOST * 2, MOST);
-        assert_eq!(first_beyond_the_cap.delay(1), MOST);
+        let first_beyond_the_cap = MOST * 2;
+        assert_eq!(Policy::never_shorter(first_beyond_the_cap, MOST).delay(1), MOST);
+        let around = Policy::new(first_beyond_the_cap, MOST).delay(1);
+        assert!(around <= MOST.mul_f64(1.25), "{around:?}");
     }
 
     proptest! {

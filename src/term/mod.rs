@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 
 use crate::etcd::Fence;
 use crate::etcd::election::Leadership;
+use crate::lines;
 
 mod gauges;
 mod notices;
@@ -88,15 +89,17 @@ impl AbortUnlessDone {
         let (done, waiting) = mpsc::channel::<()>();
         let watchdog = move || {
             if is_overdue(limit, |step| waiting.recv_timeout(step)) {
-                eprintln!("tasks of a term that is over did not end within {limit:?}: aborting");
-                std::process::abort();
+                lines::abort(format_args!(
+                    "tasks of a term that is over did not end within {limit:?}: aborting"
+                ));
             }
         };
         let thread = std::thread::Builder::new().name("term-watchdog".to_owned());
         if let Err(error) = thread.spawn(watchdog) {
             // Without a watchdog a term that hangs would never end.
-            eprintln!("cannot start the watchdog of a term that is over: {error}: aborting");
-            std::process::abort();
+            lines::abort(format_args!(
+                "cannot start the watchdog of a term that is over: {error}: aborting"
+            ));
         }
         Self { _done: done }
     }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use prost::Message;
 use quorate::etcd::Txn;
+use quorate::grpc_code::Code;
 use quorate::proto::task_status::State;
 use quorate::store::Store;
 use quorate::store::object::mark::Marked;
 
 use super::{Summary, World, attempt, deallocate, deallocating, decide, history, network, service};
+use crate::support::client::requests_so_far;
 use crate::support::leader::{Leader, store_on};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
@@ -58,11 +60,8 @@ async fn a_task_that_the_leader_has_not_seen_yet_saves_its_service() {
     world.put("/services/web", marked.encode_to_vec()).await;
     world.task("web/1", "", State::New).await;
     eventually(SOON, "the transaction is refused", async || {
-        let refused = "quorate_deallocator_refused_transactions_total 1";
-        match leader.metrics().contains(refused) {
-            true => Ok(()),
-            false => Err(leader.metrics()),
-        }
+        let refused = leader.metric("quorate_deallocator_refused_transactions_total");
+        same(refused, 1.0)
     })
     .await;
     proxy.set(Network::Passes);
@@ -158,11 +157,8 @@ async fn a_list_that_fails_is_not_taken_for_an_empty_one() {
     proxy.set(Network::Resets);
     deallocate(&mut leader);
     eventually(SOON, "a list fails", async || {
-        let failed = "operation=\"range\",code=\"Unavailable\"";
-        match leader.metrics().contains(failed) {
-            true => Ok(()),
-            false => Err(leader.metrics()),
-        }
+        let failed = requests_so_far(&leader.store.etcd, "range", Code::Unavailable);
+        same(failed > 0.0, true)
     })
     .await;
     proxy.set(Network::Passes);
@@ -259,12 +255,9 @@ async fn a_batch_without_an_answer_is_done_only_if_all_of_it_is_gone() {
     let labelled = service("a", "{}").replace("name: a", "name: a, labels: {x: y}");
     let answered = async {
         world.apply(&labelled).await;
-        let unanswered = "operation=\"txn\",code=\"DeadlineExceeded\"";
         eventually(SOON, "the transaction is given up", async || {
-            match cut_off.etcd.metrics().encode().contains(unanswered) {
-                true => Ok(()),
-                false => Err(cut_off.etcd.metrics().encode()),
-            }
+            let unanswered = requests_so_far(&cut_off.etcd, "txn", Code::DeadlineExceeded);
+            same(unanswered > 0.0, true)
         })
         .await;
         proxy.set(Network::Passes);

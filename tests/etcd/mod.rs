@@ -3,6 +3,7 @@
 mod cache;
 mod cancellation;
 mod changes;
+mod compares;
 mod credentials;
 mod members;
 mod outages;

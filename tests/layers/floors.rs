@@ -14,6 +14,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "failpoint.rs",
             "grpc_code.rs",
             "causes.rs",
+            "lines.rs",
             "proto/",
         ],
     ),

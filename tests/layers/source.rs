@@ -147,7 +147,8 @@ pub fn lies_in(path: &str, place: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn tokens(text: &str) -> Vec<Token> {
+/// What a text of Rust consists of, without its comments.
+pub fn tokens(text: &str) -> Vec<Token> {
     let characters: Vec<char> = text.chars().collect();
     let (mut at, mut found) = (0, Vec::new());
     let next = |at: usize| characters.get(at).copied().unwrap_or('\0');

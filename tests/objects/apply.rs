@@ -105,6 +105,12 @@ async fn each_wrong_input_has_its_message_and_code_and_writes_nothing() {
         (String::new(), 64, "no documents in standard input"),
         ("kind: Pod\n".to_owned(), 64, "kind: \"Pod\" is not one of Node"),
         ("just words\n".to_owned(), 64, "document 1: expected an object"),
+        // A template whose variable was not set leaves a null.
+        (
+            node("n2", "{}") + &with_metadata("name: "),
+            64,
+            "document 2 (Node): metadata.name: missing",
+        ),
         ("{\"kind\": \"Node\",\n".to_owned(), 64, "not valid JSON"),
         (with_metadata("name: n2, name: n3"), 64, "not valid YAML"),
         (

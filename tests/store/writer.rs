@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use quorate::etcd::{Etcd, FencedError, KeyRange, Revision, Txn};
+use quorate::grpc_code::Code;
 use quorate::store::writer::{Proof, Unit, Writer, writer};
 use tokio::time::timeout;
 
-use crate::support::client::{commit, config, connect, connect_with, put};
+use crate::support::client::{commit, config, connect, connect_with, put, requests};
 use crate::support::etcd::TestEtcd;
 use crate::support::leader::{Leader, store_on};
 use crate::support::proxy::{Network, Proxy};
@@ -201,9 +202,8 @@ async fn without_an_answer_every_unit_is_unknown_and_nothing_is_repeated() {
     let outcomes = write_all(&writer, vec![create("a"), create("b")]).await;
     let unknown = |outcome: &Outcome| matches!(outcome, Err(FencedError::Unknown(_)));
     assert!(outcomes.iter().all(unknown), "{outcomes:?}");
-    let unanswered = r#"operation="txn",code="DeadlineExceeded"} 1"#;
-    let metrics = leader.metrics();
-    assert!(metrics.contains(unanswered), "one transaction: {metrics}");
+    let unanswered = requests(&leader.store.etcd, "txn", Code::DeadlineExceeded);
+    assert_eq!(unanswered, 1.0, "one transaction");
     let a = revision_of(&client, "a").await;
     assert!(a.is_some() && a == revision_of(&client, "b").await, "{a:?}");
     leader.resign().await;

@@ -61,6 +61,17 @@ pub async fn quorate<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Finished {
     quorate_with(args, None, &[]).await
 }
 
+/// The program under test, without any `QUORATE_…` variable.
+pub fn program() -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("QUORATE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// [`quorate`] with something on stdin and further variables.
 pub async fn quorate_with<I: IntoIterator<Item: AsRef<OsStr>>>(
     args: I,
@@ -69,13 +80,7 @@ pub async fn quorate_with<I: IntoIterator<Item: AsRef<OsStr>>>(
 ) -> Finished {
     use std::process::Stdio;
     use tokio::io::AsyncWriteExt;
-    let mut command = Command::new(binary());
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("QUORATE_") {
-            command.env_remove(name);
-        }
-    }
-    let mut child = command
+    let mut child = program()
         .args(args)
         .envs(variables.iter().copied())
         .stdin(Stdio::piped())

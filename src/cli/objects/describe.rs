@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::kinds::target::{Target, TargetParser};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::cli::output::{Reader, print};
+use crate::cli::output::{Reader, note, print};
 
 /// Arguments of `quorate describe`.
 #[derive(Args, Debug)]
@@ -37,7 +37,11 @@ pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let view = kind.read(&store, &ids).await?;
     let (found, missing) = kind.select(&view, &ids, Timestamp::now());
     if found.is_empty() && missing.is_empty() {
-        eprintln!("no {} found below {}", kind.words.plural, store.keys.prefix());
+        note(format_args!(
+            "no {} found below {}",
+            kind.words.plural,
+            store.keys.prefix()
+        ));
     }
     let texts: Vec<String> = found.iter().map(|item| kind.describe(item)).collect();
     if print(&texts.join("\n"))? == Reader::Gone || missing.is_empty() {

@@ -12,7 +12,7 @@ use super::kinds::{Affected, Kind, Shown};
 use super::view::{Item, LiveView, View};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::cli::output::{Format, Reader, Table, one_line, print, warn};
+use crate::cli::output::{Format, Reader, Table, note, one_line, print, warn};
 use crate::store::object::document::with_header;
 use crate::store::object::label::Selector;
 use crate::store::object::text::{to_json, to_yaml};
@@ -121,7 +121,11 @@ async fn list(store: &Store, selection: &Selection, printer: &mut Printer) -> Re
     let (found, missing) = kind.select(&view, ids, Timestamp::now());
     let shown: Vec<Named> = found.iter().filter_map(|item| selection.show(item)).collect();
     if shown.is_empty() && missing.is_empty() {
-        eprintln!("no {} found below {}", kind.words.plural, store.keys.prefix());
+        note(format_args!(
+            "no {} found below {}",
+            kind.words.plural,
+            store.keys.prefix()
+        ));
     }
     // Documents are one object or one list, even an empty one; a table of nothing is empty.
     let single = ids.len() == 1;

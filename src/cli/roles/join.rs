@@ -16,7 +16,7 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::duration::duration;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::view::View;
-use crate::cli::output::{Reader, print};
+use crate::cli::output::{Reader, note, print};
 use crate::cli::wait::{self, until};
 use crate::etcd::{KeyRange, MemberId, Revision, Txn};
 use crate::proto::join::Progress;
@@ -128,7 +128,7 @@ pub async fn run(args: JoinArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     if args.wait {
         let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
         joined(&[Progress::Voter], left).await?;
-        eprintln!("node/{name}: member {member} votes");
+        note(format_args!("node/{name}: member {member} votes"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Observe, plan, act, under one term.
 //!
-//! Two kinds of work run side by side. Nodes without a member change their roles many at a time ([`upkeep`]). Membership
-//! changes one step at a time: a [`survey`] asks all members at once, the plan is made again with each answer, and the
+//! Two kinds of work run side by side. Nodes without a member change their roles many at a time (`upkeep`). Membership
+//! changes one step at a time: a `survey` asks all members at once, the plan is made again with each answer, and the
 //! first step that it allows is taken; then the next survey begins. While nothing is pending, members are surveyed only
 //! now and then, for the metrics.
 

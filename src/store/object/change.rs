@@ -138,8 +138,11 @@ pub enum Rejection {
 
 /// A kind as `apply` sees it: documents and stored bytes, independent of the message type.
 pub trait Codec: Sync {
-    /// Reads the header of a document of this kind, and adds all faults of the whole document to `faults`.
-    fn check(&self, document: &Value, faults: &mut Vec<Fault>) -> Header;
+    /// The id of the object that a document of this kind describes.
+    ///
+    /// # Errors
+    /// All faults of the document, at least one.
+    fn check(&self, document: &Value) -> Result<Id, Vec<Fault>>;
 
     /// Decides what applying `document` to the stored object writes.
     ///
@@ -178,19 +181,23 @@ impl<O: Appliable> Of<O> {
     pub const CODEC: &'static dyn Codec = &Self(PhantomData);
 }
 
-fn read<O: Appliable>(document: &Value, faults: &mut Vec<Fault>) -> Option<(Header, O::Manifest)> {
-    Fields::document(document, faults, |fields| {
-        let (mut header, manifest) = (Header::read(fields), O::read(fields));
-        header.owner = O::owner_in(&manifest);
-        (header, manifest)
-    })
+fn read<O: Appliable>(document: &Value) -> Result<(Header, O::Manifest), Vec<Fault>> {
+    let mut faults = Vec::new();
+    let read = Fields::document(document, &mut faults, |fields| {
+        (Header::read(fields), O::read(fields))
+    });
+    match read {
+        Some((Some(mut header), manifest)) if faults.is_empty() => {
+            header.owner = O::owner_in(&manifest);
+            Ok((header, manifest))
+        }
+        _ => Err(faults),
+    }
 }
 
 impl<O: Appliable> Codec for Of<O> {
-    fn check(&self, document: &Value, faults: &mut Vec<Fault>) -> Header {
-        read::<O>(document, faults)
-            .map(|(header, _)| header)
-            .unwrap_or_default()
+    fn check(&self, document: &Value) -> Result<Id, Vec<Fault>> {
+        read::<O>(document).map(|(header, _)| header.id())
     }
 
     fn plan(
@@ -199,17 +206,12 @@ impl<O: Appliable> Codec for Of<O> {
         stored: Option<StoredValue<'_>>,
         request: &Request,
     ) -> Result<Step, Rejection> {
-        let mut faults = Vec::new();
-        let read = read::<O>(document, &mut faults).filter(|_| faults.is_empty());
-        let Some((header, manifest)) = read else {
-            return Err(Rejection::Faulty(faults));
-        };
-        let name = header.name.as_ref().map_or("", Name::as_str);
+        let (header, manifest) = read::<O>(document).map_err(Rejection::Faulty)?;
+        let name = header.name.as_str();
         let Some(stored) = stored else {
             return plan_create::<O>(name, &header, &manifest, request);
         };
-        let id = header.id().as_ref().map(Id::to_string).unwrap_or_default();
-        let before: O = decode(&id, stored.value)?;
+        let before: O = decode(&header.id().to_string(), stored.value)?;
         check_identity(&header, &before, stored.mod_revision)?;
         let mut after = before.clone();
         match request.part {

@@ -98,15 +98,10 @@ impl<'v, 'f> Fields<'v, 'f> {
         self.faults.push(Fault::new(path, message));
     }
 
-    /// Adds the fault of a required field that is missing.
-    pub fn missing(&mut self, name: &str) {
-        self.fault(name, "missing");
-    }
-
-    /// Adds a fault unless the field is given.
+    /// Adds a fault if a field is left out or null.
     pub fn require(&mut self, name: &'static str) {
         if self.value(name).is_none() {
-            self.missing(name);
+            self.fault(name, "missing");
         }
     }
 
@@ -343,6 +338,17 @@ mod tests {
             assert!(fields.is_given("a") && !fields.is_given("b"));
         });
         assert!(faults.is_empty());
+    }
+
+    #[test]
+    fn a_required_field_that_is_left_out_or_null_is_missing() {
+        let value = json!({"given": "", "unset": null});
+        let faults = faults(&value, |fields| {
+            for name in ["given", "unset", "absent"] {
+                fields.require(name);
+            }
+        });
+        assert_eq!(faults, ["unset: missing", "absent: missing"]);
     }
 
     #[test]

@@ -164,10 +164,10 @@ pub fn decode<O: Object>(name: &str, value: &[u8]) -> Result<O, Malformed> {
 
 /// `apiVersion`, `kind` and `metadata` of a document. Creation time and generation are accepted, since `get -o yaml`
 /// prints them, and ignored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The name; `None` if it is missing or faulty, and then a fault says so.
-    pub name: Option<Name>,
+    /// The name.
+    pub name: Name,
     /// The owner, for kinds with one. It is part of the spec.
     pub owner: Option<Name>,
     /// The labels; `None` if the document leaves them out.
@@ -179,23 +179,22 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header fields of a document whose kind is already known.
-    pub fn read(document: &mut Fields<'_, '_>) -> Self {
+    /// Reads the header fields of a document whose kind is already known. `None` if the name is missing or faulty, and a
+    /// fault says so.
+    pub fn read(document: &mut Fields<'_, '_>) -> Option<Self> {
         document.value("kind");
-        match document.string("apiVersion") {
-            Some(API_VERSION) => {}
-            Some(other) => {
-                let message = format!("\"{}\" is not {API_VERSION}", other.escape_debug());
-                document.fault("apiVersion", message);
-            }
-            None if document.is_given("apiVersion") => {}
-            None => document.missing("apiVersion"),
+        document.require("apiVersion");
+        if let Some(other) = document
+            .string("apiVersion")
+            .filter(|version| *version != API_VERSION)
+        {
+            let message = format!("\"{}\" is not {API_VERSION}", other.escape_debug());
+            document.fault("apiVersion", message);
         }
+        document.require("metadata");
         let header = document.object("metadata", |metadata| {
+            metadata.require("name");
             let name = metadata.parsed("name", str::parse::<Name>);
-            if name.is_none() && !metadata.is_given("name") {
-                metadata.missing("name");
-            }
             let labels = metadata.strings("labels");
             let mut faults = Vec::new();
             for (key, value) in labels.iter().flatten() {
@@ -207,29 +206,28 @@ impl Header {
             }
             metadata.parsed("creationTimestamp", str::parse::<jiff::Timestamp>);
             metadata.integer("generation");
-            Self {
-                name,
+            let uid = metadata.string("uid").map(str::to_owned);
+            let resource_version = metadata.parsed("resourceVersion", |text| {
+                text.parse::<i64>()
+                    .map_err(|_| format!("\"{}\" is not a number", text.escape_debug()))
+            });
+            Some(Self {
+                name: name?,
                 owner: None,
                 labels,
-                uid: metadata.string("uid").map(str::to_owned),
-                resource_version: metadata.parsed("resourceVersion", |text| {
-                    text.parse::<i64>()
-                        .map_err(|_| format!("\"{}\" is not a number", text.escape_debug()))
-                }),
-            }
+                uid,
+                resource_version,
+            })
         });
-        if header.is_none() && !document.is_given("metadata") {
-            document.missing("metadata");
-        }
-        header.unwrap_or_default()
+        header.flatten()
     }
 
     /// The object's id: `n1`, or `web/1` for kinds with an owner.
-    pub fn id(&self) -> Option<Id> {
-        Some(Id {
+    pub fn id(&self) -> Id {
+        Id {
             owner: self.owner.clone(),
-            name: self.name.clone()?,
-        })
+            name: self.name.clone(),
+        }
     }
 }
 
@@ -240,7 +238,7 @@ mod tests {
     use super::*;
     use crate::proto::Node;
 
-    fn header(value: &Value) -> (Header, Vec<String>) {
+    fn header(value: &Value) -> (Option<Header>, Vec<String>) {
         let mut faults = Vec::new();
         let header = Fields::document(value, &mut faults, Header::read).unwrap();
         (header, faults.iter().map(ToString::to_string).collect())
@@ -258,13 +256,13 @@ mod tests {
         assert!(faults.is_empty(), "{faults:?}");
         assert_eq!(
             header,
-            Header {
-                name: "n1".parse().ok(),
+            Some(Header {
+                name: "n1".parse().unwrap(),
                 owner: None,
                 labels: Some(BTreeMap::from([("a".to_owned(), "b".to_owned())])),
                 uid: Some("u".to_owned()),
                 resource_version: Some(17),
-            }
+            })
         );
     }
 
@@ -290,8 +288,22 @@ mod tests {
             ],
             "{faults:?}"
         );
-        let (_, faults) = header(&json!({"kind": "Node"}));
-        assert_eq!(faults, ["apiVersion: missing", "metadata: missing"]);
+        for (document, expected) in [
+            (
+                json!({"kind": "Node"}),
+                ["apiVersion: missing", "metadata: missing"],
+            ),
+            (
+                json!({"kind": "Node", "apiVersion": null, "metadata": null}),
+                ["apiVersion: missing", "metadata: missing"],
+            ),
+            (
+                json!({"kind": "Node", "metadata": {"name": null}}),
+                ["apiVersion: missing", "metadata.name: missing"],
+            ),
+        ] {
+            assert_eq!(header(&document), (None, expected.map(str::to_owned).to_vec()));
+        }
     }
 
     #[test]

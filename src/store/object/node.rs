@@ -182,9 +182,7 @@ fn read_csi(status: &mut Fields<'_, '_>) -> Option<Vec<CsiNode>> {
             }
             Some(text) => text.to_owned(),
             None => {
-                if !csi.is_given(name) {
-                    csi.missing(name);
-                }
+                csi.require(name);
                 String::new()
             }
         };

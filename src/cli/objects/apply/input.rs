@@ -166,18 +166,14 @@ fn check(source: &str, place: &str, document: Value) -> Result<Manifest, Vec<Str
         );
         return Err(placed(vec![Fault::new("kind", message)]));
     };
-    let mut faults = Vec::new();
-    let header = codec.check(&document, &mut faults);
-    match header.id() {
-        Some(name) if faults.is_empty() => Ok(Manifest {
-            kind,
-            codec,
-            name,
-            document,
-            origin,
-        }),
-        _ => Err(placed(faults)),
-    }
+    let name = codec.check(&document).map_err(placed)?;
+    Ok(Manifest {
+        kind,
+        codec,
+        name,
+        document,
+        origin,
+    })
 }
 
 fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static Kind, Fault> {

@@ -48,8 +48,7 @@ fn stored(rest: &str) -> Node {
 }
 
 fn faults(document: &Value) -> Vec<String> {
-    let mut faults = Vec::new();
-    NODES.check(document, &mut faults);
+    let faults = NODES.check(document).err().unwrap_or_default();
     faults.iter().map(ToString::to_string).collect()
 }
 

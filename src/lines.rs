@@ -1,0 +1,216 @@
+//! Lines for a stream of this process, written by a thread of its own. Adding a line never waits and never fails: a
+//! pipe that its reader does not empty, a full disk and a closed stream cost lines, and nothing else.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Lines that wait for the stream. A burst of the log fits; memory stays bounded at about a megabyte.
+const QUEUE: usize = 4096;
+
+/// How long a process that aborts waits for its last line. Nothing may hold an abort up for longer.
+const ABORT_LIMIT: Duration = Duration::from_millis(100);
+
+/// Between two looks whether a full queue has room again.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The end of a queue of lines.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    queue: SyncSender<Entry>,
+    dropped: Arc<AtomicU64>,
+}
+
+enum Entry {
+    Line(Vec<u8>),
+    /// Everything before it is written.
+    Flush(SyncSender<()>),
+}
+
+/// The lines of standard error: the log, and what commands say beside their output.
+pub fn stderr() -> &'static Lines {
+    static STDERR: LazyLock<Lines> = LazyLock::new(|| Lines::to(io::stderr()));
+    &STDERR
+}
+
+/// Aborts the process, and says why on standard error if that takes the line in time.
+pub fn abort(reason: impl Display) -> ! {
+    stderr().line(reason);
+    stderr().flush(ABORT_LIMIT);
+    std::process::abort();
+}
+
+impl Lines {
+    /// Lines that a thread writes to `stream`.
+    pub fn to(stream: impl Write + Send + 'static) -> Self {
+        let (queue, entries) = sync_channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counter = dropped.clone();
+        let writer = thread::Builder::new().name("lines".to_owned());
+        // Without the thread every line is dropped: a process does not end for its log.
+        drop(writer.spawn(move || write(stream, &entries, &counter)));
+        Self { queue, dropped }
+    }
+
+    /// Adds a line, which this completes with a line end.
+    pub fn line(&self, text: impl Display) {
+        self.add(format!("{text}\n").into_bytes());
+    }
+
+    fn add(&self, line: Vec<u8>) {
+        if self.queue.try_send(Entry::Line(line)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until the lines so far are written, at most for `limit`.
+    pub fn flush(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let (done, written) = sync_channel(1);
+        let mut entry = Entry::Flush(done);
+        while let Err(error) = self.queue.try_send(entry) {
+            entry = match error {
+                TrySendError::Full(entry) if Instant::now() < deadline => entry,
+                TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
+            };
+            thread::sleep(LOOK);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Either way the caller goes on.
+        let _ = written.recv_timeout(left);
+    }
+}
+
+/// One line of the log, which `tracing` hands over whole.
+impl Write for &Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.add(line.to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write(mut stream: impl Write, entries: &Receiver<Entry>, dropped: &AtomicU64) {
+    while let Ok(entry) = entries.recv() {
+        match entry {
+            Entry::Flush(done) => drop(done.try_send(())),
+            Entry::Line(line) => {
+                let lost = dropped.swap(0, Ordering::Relaxed);
+                let written = report(&mut stream, lost).and_then(|()| {
+                    let written = stream.write_all(&line).and_then(|()| stream.flush());
+                    written.map_err(|_| 1)
+                });
+                if let Err(lost) = written {
+                    dropped.fetch_add(lost, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// Says how many lines were lost before the next one.
+///
+/// # Errors
+/// The number of lines that are lost now, with the next one, because the stream takes nothing.
+fn report(stream: &mut impl Write, lost: u64) -> Result<(), u64> {
+    if lost == 0 {
+        return Ok(());
+    }
+    let line = format!("{lost} lines are missing here: the stream did not take them\n");
+    stream.write_all(line.as_bytes()).map_err(|_| lost + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// A stream that fails, blocks or takes lines as the test says.
+    #[derive(Clone, Default)]
+    struct Stream {
+        taken: Arc<Mutex<String>>,
+        full: Arc<Mutex<bool>>,
+    }
+
+    impl Write for Stream {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if *self.full.lock().unwrap() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.taken
+                .lock()
+                .unwrap()
+                .push_str(std::str::from_utf8(bytes).unwrap());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_written_in_their_order() {
+        let stream = Stream::default();
+        let lines = Lines::to(stream.clone());
+        lines.line("one");
+        (&lines).write_all(b"two\n").unwrap();
+        lines.flush(LIMIT);
+        assert_eq!(*stream.taken.lock().unwrap(), "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_stream_that_failed_says_how_many_lines_are_missing_once_it_takes_lines_again() {
+        let stream = Stream::default();
+        let lines = Lines::to(stream.clone());
+        *stream.full.lock().unwrap() = true;
+        lines.line("lost");
+        lines.line("lost as well");
+        lines.flush(LIMIT);
+        *stream.full.lock().unwrap() = false;
+        lines.line("back");
+        lines.flush(LIMIT);
+        assert_eq!(
+            *stream.taken.lock().unwrap(),
+            "2 lines are missing here: the stream did not take them\nback\n"
+        );
+    }
+
+    #[test]
+    fn a_stream_that_blocks_holds_up_neither_a_line_nor_a_flush() {
+        let stream = Stream::default();
+        let lines = Lines::to(stream.clone());
+        let blocked = stream.full.lock().unwrap();
+        let (done, ended) = mpsc::channel();
+        let other = lines.clone();
+        thread::spawn(move || {
+            (0..3 * QUEUE).for_each(|number| other.line(number));
+            other.flush(Duration::from_millis(10));
+            done.send(()).unwrap();
+        });
+        ended
+            .recv_timeout(LIMIT)
+            .expect("a line or a flush waits for the stream");
+        drop(blocked);
+        lines.flush(LIMIT);
+        lines.line("last");
+        lines.flush(LIMIT);
+        let taken = stream.taken.lock().unwrap();
+        let missing = taken
+            .lines()
+            .filter(|line| line.contains("lines are missing here"));
+        assert_eq!(missing.count(), 1, "{taken}");
+        assert!(taken.ends_with("last\n"));
+    }
+}
