@@ -74,7 +74,7 @@ impl Cluster {
     async fn start_machine(&mut self, id: u64) -> Result<()> {
         let machine = &self.server.members[self.machine];
         let (name, peer_url) = (machine.name.clone(), machine.peer_url.clone());
-        // Whoever answers may not have it yet.
+        // The member that answers may not have it yet.
         let listed = loop {
             let listed = self.client.member_list().await?;
             if listed.members().len() == 4 && listed.members().iter().any(|member| member.id() == id) {

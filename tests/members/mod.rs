@@ -91,13 +91,13 @@ impl Site {
         async move {
             let before = self.contents().await;
             let finished = self.run(args).await;
-            let told = &finished.stderr;
+            let stderr = &finished.stderr;
             assert_eq!(finished.code, 4, "{place}: {args:?}: {finished:?}");
-            let named = told.contains(&format!("refused by rule {rule}: "));
-            assert!(named, "{place}: {args:?}: {told}");
+            let named = stderr.contains(&format!("refused by rule {rule}: "));
+            assert!(named, "{place}: {args:?}: {stderr}");
             assert_eq!(self.contents().await, before, "{place}: {args:?}");
             // The same answer twice.
-            assert_eq!(&self.run(args).await.stderr, told, "{place}");
+            assert_eq!(&self.run(args).await.stderr, stderr, "{place}");
             finished.stderr
         }
     }
@@ -123,7 +123,7 @@ impl Site {
         found.unwrap_or_else(|| panic!("no {name} in {list:?}")).id
     }
 
-    /// The etcd that `quorate join … -o env` told how to start.
+    /// An etcd in the environment that `quorate join … -o env` printed.
     fn start_etcd(&self, name: &str, environment: &str) -> Supervised {
         let directory = self.etcd.directory();
         let data = directory.join(format!("{name}-{}.data", uuid::Uuid::new_v4()));

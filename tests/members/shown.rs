@@ -188,12 +188,12 @@ async fn a_blocked_role_change_shows_its_reason_wherever_the_node_is_shown() {
         described.contains("RoleChangeBlocked:") && described.contains("QuorumRisk"),
         "{described}"
     );
-    let told = site
+    let stderr = site
         .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "2s"])
         .await
         .expect_code(2);
-    assert!(told.contains("QuorumRisk: 1 of 2 voters healthy"), "{told}");
-    // Whoever waits learns that somebody else wants the contrary.
+    assert!(stderr.contains("QuorumRisk: 1 of 2 voters healthy"), "{stderr}");
+    // A command that waits reports that another one demands the contrary.
     let waiting = site.run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "30s"]);
     let withdrawing = async {
         // Again and again: one that comes before the wait has begun is overruled by it.
@@ -206,8 +206,8 @@ async fn a_blocked_role_change_shows_its_reason_wherever_the_node_is_shown() {
         waited = waiting => waited,
         never = withdrawing => never,
     };
-    let told = waited.expect_code(5);
-    assert!(told.contains("became a desired manager meanwhile"), "{told}");
+    let stderr = waited.expect_code(5);
+    assert!(stderr.contains("became a desired manager meanwhile"), "{stderr}");
     eventually(SOON, "the role", async || {
         if site.desired("etcd-2").await == Role::Manager {
             Ok(())

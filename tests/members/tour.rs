@@ -22,11 +22,11 @@ async fn voters(site: &Site) -> Vec<String> {
 /// What `join -o env` prints for a node that is promoted first.
 async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
     site.apply_role(node, "worker").await.expect_done();
-    let told = site
+    let stdout = site
         .run(&["promote", node, "--wait", "--timeout", "30s"])
         .await
         .expect_done();
-    assert!(told.contains(&format!("node/{node} is a manager")), "{told}");
+    assert!(stdout.contains(&format!("node/{node} is a manager")), "{stdout}");
     let client_url = free_url();
     let args = [
         "join",
@@ -45,19 +45,19 @@ async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
 
 async fn votes(site: &Site, node: &str, peer_url: &str) {
     let args = ["join", node, "--peer-url", peer_url, "--wait", "--timeout", "50s"];
-    let told = site.run(&args).await;
-    assert_eq!(told.code, 0, "{told:?}");
-    assert!(told.stderr.contains("votes"), "{told:?}");
+    let finished = site.run(&args).await;
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert!(finished.stderr.contains("votes"), "{finished:?}");
 }
 
 async fn demote(site: &Site, node: &str) {
-    let told = site
+    let finished = site
         .run(&["demote", node, "--yes", "--wait", "--timeout", "50s"])
         .await;
-    assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(finished.code, 0, "{finished:?}");
     assert!(
-        told.stdout.contains(&format!("node/{node} is a worker")),
-        "{told:?}"
+        finished.stdout.contains(&format!("node/{node} is a worker")),
+        "{finished:?}"
     );
 }
 
@@ -123,13 +123,13 @@ async fn from_one_manager_to_three_and_back_by_the_commands_alone() {
 #[tokio::test]
 async fn a_deleted_nodes_member_is_evicted_and_it_never_comes_back() {
     let site = Site::adopted(3).await;
-    // While nobody leads: the leader finds it all later.
+    // Without a leader: the next one finds it all.
     site.run(&["demote", "etcd-3", "--yes"]).await.expect_done();
-    let told = site
+    let stdout = site
         .run(&["delete", "node", "etcd-3", "--yes"])
         .await
         .expect_done();
-    assert!(told.contains("held back by its member"), "{told}");
+    assert!(stdout.contains("held back by its member"), "{stdout}");
     let _replica = led(&site).await;
     eventually(SOON, "the eviction", async || {
         same(
@@ -169,11 +169,11 @@ async fn what_the_leader_refuses_is_told_with_its_rule() {
         "--peer-url",
         "http://no-such-host.invalid:2380",
     ];
-    let told = site.run(&join).await.expect_code(4);
-    assert!(told.contains("refused by rule PeerUnreachable: "), "{told}");
-    assert!(told.contains("--no-dial"), "{told}");
+    let stderr = site.run(&join).await.expect_code(4);
+    assert!(stderr.contains("refused by rule PeerUnreachable: "), "{stderr}");
+    assert!(stderr.contains("--no-dial"), "{stderr}");
     assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
-    // Whoever knows better says so; the learner is there, and does not start.
+    // With --no-dial the address is not tested; the learner is added, and does not start.
     let environment = site
         .run(&[&join[..], &["--no-dial", "-o", "env"]].concat())
         .await
@@ -183,11 +183,11 @@ async fn what_the_leader_refuses_is_told_with_its_rule() {
         "{environment}"
     );
     assert!(!environment.contains("ETCD_LISTEN_PEER_URLS"), "{environment}");
-    let told = site
+    let finished = site
         .run(&[&join[..], &["--no-dial", "--wait", "--timeout", "1s"]].concat())
         .await;
     // The flag that comes twice is a mistake.
-    assert_eq!(told.code, 64, "{told:?}");
+    assert_eq!(finished.code, 64, "{finished:?}");
     let members = site.run(&["get", "members"]).await.expect_done();
     assert!(
         members.contains("learner") && members.contains("not started"),

@@ -27,8 +27,8 @@ pub async fn was_always_a_manager(world: &World, of: &str, since: Revision) {
     assert!(observed.iter().all(|role| *role == Role::Manager), "{observed:?}");
 }
 
-/// Waits until the leader has come to an end with what it was doing and looked anew: it refuses a join that was asked for
-/// after everything else.
+/// Waits until the leader has finished its pass and made another: it refuses a join that was requested after everything
+/// else.
 pub async fn looked(world: &World) {
     world.desire("sentinel-of-the-test", Role::Worker).await;
     let request = world
@@ -41,7 +41,7 @@ pub async fn looked(world: &World) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_that_is_taken_back() {
-    // Also where two voters that are nobody's would keep the quorum.
+    // Although two voters that belong to no node would keep the quorum.
     let world = World::unmanaged(3, &[]).await;
     let id = world.id_of("etcd-1").await;
     world.adopt("etcd-1", id).await;
@@ -49,13 +49,13 @@ async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_that_is_take
     let before = world.list().await.members;
     world.demote("etcd-1").await;
     world.wait_blocked("etcd-1", Some("LastManager")).await;
-    // However often it looks again, it is told once.
+    // However many passes follow, it is reported once.
     for _ in 0..3 {
         looked(&world).await;
     }
-    let told = std::iter::from_fn(|| leader.notices.try_recv().ok());
-    let told = told.filter(|notice| notice.reason == "RoleChangeBlocked");
-    assert_eq!(told.count(), 1);
+    let reported = std::iter::from_fn(|| leader.notices.try_recv().ok());
+    let reported = reported.filter(|notice| notice.reason == "RoleChangeBlocked");
+    assert_eq!(reported.count(), 1);
     assert_eq!(world.list().await.members, before);
     assert_eq!(world.member(id).await.unwrap().removal, None);
     assert_eq!(world.role("etcd-1").await, Role::Manager);

@@ -1,4 +1,4 @@
-//! Members whose nodes are gone, and members that are nobody's.
+//! Members whose nodes are gone, and members that belong to no node.
 
 use prost::Message;
 use quorate::etcd::{KeyRange, Txn};
@@ -14,15 +14,15 @@ use crate::support::quorate::Launch;
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_whose_node_is_gone_is_evicted_and_one_that_is_nobodys_stays() {
+async fn a_member_whose_node_is_gone_is_evicted_and_one_that_never_had_a_node_stays() {
     let world = World::unmanaged(3, &[]).await;
     for of in ["etcd-1", "etcd-3"] {
         world.adopt(of, world.id_of(of).await).await;
     }
     let mut leader = world.leader().await;
-    let told = leader.wait_told("UnmanagedMember").await;
-    let nobodys = world.id_of("etcd-2").await.to_string();
-    assert!(told.contains(&nobodys), "{told}");
+    let note = leader.wait_notice("UnmanagedMember").await;
+    let unmanaged = world.id_of("etcd-2").await.to_string();
+    assert!(note.contains(&unmanaged), "{note}");
     world.remove_node("etcd-3").await;
     world.wait_voters(&["etcd-1", "etcd-2"]).await;
     world.wait_records(&["etcd-1"]).await;
@@ -52,23 +52,23 @@ async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so(
     for member in &before.members {
         eventually(LONG, "the record says why", async || {
             let record = world.member(member.id).await.expect("the record stays");
-            let told: Vec<_> = record
+            let reasons: Vec<_> = record
                 .conditions
                 .iter()
                 .map(|c| (c.r#type.clone(), c.reason.clone()))
                 .collect();
             same(
-                told,
+                reasons,
                 vec![("EvictionBlocked".to_owned(), "NodesMissing".to_owned())],
             )
         })
         .await;
     }
     assert_eq!(world.list().await.members, before.members);
-    let told = leader.wait_told("RoleChangeBlocked").await;
+    let note = leader.wait_notice("RoleChangeBlocked").await;
     assert!(
-        told.contains("NodesMissing: no recorded member has an existing node"),
-        "{told}"
+        note.contains("NodesMissing: no recorded member has an existing node"),
+        "{note}"
     );
     // One node that is back shows that the others are gone indeed; those that come back in time are safe.
     let keys = &world.store.keys;
@@ -143,7 +143,7 @@ async fn a_denied_read_of_the_nodes_evicts_nobody_and_is_told() {
         ..quorate::roles::controller::Settings::default()
     };
     let mut leader = Leader::elect_on(store.clone(), settings, tokio::task::JoinSet::new()).await;
-    leader.wait_told("NodesUnreadable").await;
+    leader.wait_notice("NodesUnreadable").await;
     // No intent either, which this user could have written; the removal itself etcd would refuse.
     let (stored, _) = store.etcd.get(&key).await.unwrap();
     assert_eq!(stored.unwrap().value, record);

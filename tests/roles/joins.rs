@@ -36,7 +36,7 @@ async fn joins_that_cannot_be_are_refused_by_their_rule_and_change_nothing() {
     for (of, urls, rule) in [
         ("worker", url(1), "NotAManager"),
         ("removed", url(1), "NodeRemoved"),
-        ("nobody", url(1), "NodeNotFound"),
+        ("missing", url(1), "NodeNotFound"),
         ("fresh", taken, "PeerUrlTaken"),
         ("fresh", vec!["127.0.0.1:1".to_owned()], "BadPeerUrl"),
         // A name that no resolver knows.

@@ -88,9 +88,9 @@ impl Leader {
         eventually(LONG, sample, async || same(self.metric(sample), wanted)).await;
     }
 
-    /// Waits until it tells this, and returns what it says.
-    pub async fn wait_told(&mut self, reason: &str) -> String {
-        let telling = async {
+    /// Waits for a notice of this reason, and returns its note.
+    pub async fn wait_notice(&mut self, reason: &str) -> String {
+        let reported = async {
             loop {
                 let notice = self.notices.recv().await.expect("it works");
                 if notice.reason == reason {
@@ -98,9 +98,9 @@ impl Leader {
                 }
             }
         };
-        tokio::time::timeout(SOON, telling)
+        tokio::time::timeout(SOON, reported)
             .await
-            .unwrap_or_else(|_| panic!("{reason} is never told"))
+            .unwrap_or_else(|_| panic!("{reason} is never reported"))
     }
 
     pub async fn resign(self) {

@@ -1,4 +1,4 @@
-//! What nobody needs any more.
+//! Records that are no longer needed.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ async fn a_join_that_ended_is_deleted_once_its_node_is_gone_and_kept_as_long_as_
     let beside = world.ask_to_join("beside", &urls).await;
     world.wait_join("beside", &beside, Progress::Refused).await;
     // Asked for last, so the others are older.
-    let request = world.ask_to_join("nobody", &urls).await;
-    world.wait_join("nobody", &request, Progress::Refused).await;
+    let request = world.ask_to_join("missing", &urls).await;
+    world.wait_join("missing", &request, Progress::Refused).await;
     eventually(LONG, "the join of no node is gone", async || {
-        same(world.join("nobody").await.is_none(), true)
+        same(world.join("missing").await.is_none(), true)
     })
     .await;
     assert!(world.join("etcd-1").await.is_some() && world.join("beside").await.is_some());

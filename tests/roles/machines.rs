@@ -89,8 +89,8 @@ impl World {
         .await
     }
 
-    /// A learner of which nobody has a record yet, and the intent to add it for this node, as a leader leaves them that
-    /// ended while etcd added the member. The node is a manager, unless it is said to be gone. The request's id is `r`.
+    /// A learner without a record, and the intent to add it for this node, as a leader leaves them that ended while etcd
+    /// added the member. The node is a manager, unless it is said to be gone. The request's id is `r`.
     pub async fn half_add(&self, of: &str, urls: &[String], gone: bool) -> MemberId {
         let voter = self.list().await.voters().next().unwrap().clone();
         let added = eventually(LONG, "etcd takes a learner", async || {

@@ -1,4 +1,4 @@
-//! The leader is held at a point, and meanwhile somebody changes what it has decided on.
+//! The leader is held at a point, and meanwhile another writer changes what it has decided on.
 
 use prost::Message;
 use quorate::etcd::Txn;

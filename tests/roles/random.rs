@@ -48,7 +48,7 @@ impl Run {
                             self.requests.insert(of, (request, true));
                         }
                         Progress::Refused | Progress::Removed => self.ask(&of).await,
-                        // A voter that was demoted and is wanted again asks anew.
+                        // A voter that was demoted and is wanted again asks again.
                         Progress::Voter if !self.is_member(join.member_id).await => self.ask(&of).await,
                         _ => {}
                     }
@@ -164,6 +164,6 @@ async fn and_so_it_is_from_a_seed_that_is_always_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn and_the_member_that_is_nobodys_is_there_whatever_came_between() {
+async fn the_unmanaged_member_is_there_whatever_came_between() {
     run(seed(), 2).await;
 }

@@ -73,7 +73,7 @@ async fn removal_survives(world: &mut World, of: &str, way: Way, point: &'static
     first.aborted_during(goes(world, of, way)).await;
     second.stop().await.unwrap();
     match way {
-        // Nobody knew that it is not to be asked: it may have died of that.
+        // The second leader may have asked it, of which a member on its way out can die.
         Way::TakenOut => _ = world.machine(of).kill().await.unwrap(),
         Way::Demoted | Way::Evicted => world.tear_down(of).await,
     }
@@ -121,7 +121,7 @@ async fn a_leader_killed_while_raft_leadership_moves_or_that_never_hears_of_it_e
 async fn a_leader_whose_own_node_is_demoted_carries_that_out_itself() {
     let mut world = World::start(3).await;
     let of = world.raft_leader().await;
-    // Its name is that of the node, and the only etcd that it was told of is the one that goes.
+    // Its name is that of the node, and the only endpoint that it was given is the member that goes.
     let endpoint = world.machine(&of).client_url.clone();
     let mut replica = Launch::on(&world.etcd).endpoints(vec![endpoint]).start(&of);
     replica.wait_leading().await;
@@ -153,7 +153,7 @@ async fn a_leader_whose_window_has_closed_removes_nobody() {
     leader.ended().await;
     assert_eq!(world.list().await.members, before);
     leader.resign().await;
-    // Whoever leads next carries it out.
+    // The next leader carries it out.
     let leader = world.leader().await;
     world.wait_records(&["etcd-1", other]).await;
     leader.resign().await;

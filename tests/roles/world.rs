@@ -1,4 +1,4 @@
-//! A cluster whose members belong to nodes, whoever asks for changes of roles, and what there is to be seen.
+//! A cluster whose members belong to nodes, requests for changes of roles, and observations of their effects.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub fn name(text: &str) -> Name {
 /// A connection that follows the member list as long as the set lives.
 pub async fn store(etcd: &TestEtcd, tasks: &mut JoinSet<()>) -> Store {
     let mut config = config(etcd.endpoints());
-    // As by default: what is not answered in time is counted and told otherwise than what is.
+    // The default: a request that times out is counted and logged under another code than one that is answered.
     config.request_timeout = Duration::from_secs(5);
     let etcd = connect_with(config).await;
     let following = etcd.clone();
@@ -137,7 +137,7 @@ impl World {
         eventually(LONG, "a write", async || self.try_commit(txn.clone()).await).await
     }
 
-    /// Writes a key anew, from what it holds, as often as somebody else was faster.
+    /// Writes a key from what it holds, again after each conflict.
     pub async fn change(&self, key: &[u8], change: impl Fn(Option<&[u8]>) -> Vec<u8>) -> Revision {
         eventually(LONG, "a change of what was read", async || {
             let stored = self.read(key).await;
@@ -309,7 +309,7 @@ impl World {
         .await
     }
 
-    /// When the key of whoever leads Quorate was made.
+    /// The term: the create revision of the leader's key.
     pub async fn term(&self) -> Revision {
         let election = self.store.keys.election();
         eventually(LONG, "the candidates", async || {
