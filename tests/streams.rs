@@ -58,6 +58,11 @@ fn start(etcd: &TestEtcd, args: &[&str], stdout: Stdio, stderr: Stdio) -> Child 
         .unwrap()
 }
 
+fn signal(child: &Child, signal: Signal) {
+    let id = Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    kill_process(id, signal).unwrap();
+}
+
 async fn exit_code(what: &str, child: &mut Child) -> i32 {
     let ended = timeout(SOON, child.wait()).await;
     let status = ended.unwrap_or_else(|_| panic!("{what}: not ended within {SOON:?}"));
@@ -87,8 +92,7 @@ async fn a_replica_whose_log_is_not_taken_keeps_its_lead_and_gives_it_back_at_it
             same(renewals().await > before, true)
         })
         .await;
-        let id = Pid::from_raw(replica.id().unwrap().cast_signed()).unwrap();
-        kill_process(id, Signal::TERM).unwrap();
+        signal(&replica, Signal::TERM);
         assert_eq!(exit_code(&format!("{stream:?}"), &mut replica).await, 0);
         let left = etcd.keys("/quorate/kubernetes/reconciler/leader/");
         assert!(left.is_empty(), "{stream:?}: {left:?}");

@@ -114,26 +114,56 @@ const ELECTION_PATIENCE: Duration = Duration::from_secs(3);
 /// A failure that names the endpoint or file at fault, with a hint.
 pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
     let keys = args.keys()?;
-    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
-    let mut config = args.config();
-    config.election_patience = ELECTION_PATIENCE;
     let until = Instant::now() + ELECTION_PATIENCE;
-    let mut delays = Delays::etcd();
-    let etcd = loop {
-        match Etcd::connect(config.clone(), metrics.clone()).await {
-            Ok(etcd) => break etcd,
-            Err(ConnectError::NoneAnswers(answers))
-                if answers.iter().any(|(_, error)| error.is_between_leaders()) && Instant::now() < until =>
-            {
-                delays.wait().await;
-            }
-            Err(error) => return Err(refused(&error)),
+    let etcd = connect_while(args, |error| match error {
+        ConnectError::NoneAnswers(answers) => {
+            answers.iter().any(|(_, error)| error.is_between_leaders()) && Instant::now() < until
         }
-    };
+        ConnectError::Config(_) | ConnectError::Setup(_) => false,
+    });
+    let etcd = etcd.await?;
     etcd.get(&keys.status())
         .await
         .map_err(|error| unreadable(&error, &keys))?;
     Ok(Store { etcd, keys })
+}
+
+/// [`connect`] for a command that waits: tries again after every error that may pass, and calls `report` with each.
+///
+/// # Errors
+/// As [`connect`], for what waiting does not mend.
+pub async fn connect_patiently(
+    args: &EtcdArgs,
+    mut report: impl FnMut(&ConnectError),
+) -> Result<Store, Failure> {
+    let keys = args.keys()?;
+    let etcd = connect_while(args, |error| {
+        report(error);
+        error.is_retryable()
+    });
+    let etcd = etcd.await?;
+    match etcd.get(&keys.status()).await {
+        Err(error) if !error.is_retryable() => Err(unreadable(&error, &keys)),
+        _ => Ok(Store { etcd, keys }),
+    }
+}
+
+/// Connects a command. Tries again as long as `again` wants that after the last error.
+async fn connect_while(
+    args: &EtcdArgs,
+    mut again: impl FnMut(&ConnectError) -> bool,
+) -> Result<Etcd, Failure> {
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+    let mut config = args.config();
+    config.election_patience = ELECTION_PATIENCE;
+    let mut delays = Delays::etcd();
+    loop {
+        match Etcd::connect(config.clone(), metrics.clone()).await {
+            Ok(etcd) => return Ok(etcd),
+            Err(error) if again(&error) => delays.wait().await,
+            Err(error) => return Err(refused(&error)),
+        }
+    }
 }
 
 /// The failure of a connection, with a hint for each cause.

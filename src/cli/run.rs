@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
-use super::signals::{INTERRUPT, Signals, TERMINATE};
+use super::signals::{HANGUP, INTERRUPT, Signals, TERMINATE};
 use crate::etcd::{Config, Etcd, Pulse};
 use crate::failpoint;
 use crate::gate::plan::BundleVersions;
@@ -30,7 +30,7 @@ pub use flags::RunArgs;
 /// A work runtime whose pulse stopped for this long hangs, and is not only busy: `/livez` fails.
 const PULSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs a replica until SIGTERM or SIGINT.
+/// Runs a replica until SIGTERM, SIGINT or SIGHUP.
 ///
 /// # Errors
 /// A failure if it cannot start, or a part of it ended unexpectedly.
@@ -39,7 +39,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let keys = etcd.keys()?;
     let node = node_id(args.node_id.as_deref())?;
     let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
-    let signals = Signals::listen(&[TERMINATE, INTERRUPT])?;
+    let signals = Signals::listen(&[TERMINATE, INTERRUPT, HANGUP])?;
     start_log(args.log_format);
     arm_failpoints(&args);
 

@@ -17,17 +17,29 @@ pub const TERMINATE: Named = ("SIGTERM", SignalKind::terminate());
 /// The terminal was closed.
 pub const HANGUP: Named = ("SIGHUP", SignalKind::hangup());
 
+/// Whether the process ignores this signal (proc(5)).
+fn ignores((_, kind): Named) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1)
+}
+
 /// Receives some signals, from [`Signals::listen`] on.
 pub struct Signals(Vec<(&'static str, Signal)>);
 
 impl Signals {
-    /// Receives these signals from now on. They no longer end the process by themselves.
+    /// Receives these signals from now on. They no longer end the process by themselves. A [`HANGUP`] that the process
+    /// was started to ignore stays ignored: `nohup` asks for that.
     ///
     /// # Errors
     /// A failure if the system does not allow it.
     pub fn listen(signals: &[Named]) -> Result<Self, Failure> {
         let listen = |(name, kind): &Named| Ok((*name, signal(*kind)?));
-        let listening: std::io::Result<_> = signals.iter().map(listen).collect();
+        let wanted = signals
+            .iter()
+            .filter(|signal| **signal != HANGUP || !ignores(HANGUP));
+        let listening: std::io::Result<_> = wanted.map(listen).collect();
         listening
             .map(Self)
             .map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))

@@ -1,13 +1,18 @@
 //! `quorate wait-ready`: blocks until the reconciled state admits a release.
 
+use std::cell::RefCell;
+use std::fmt::Display;
 use std::time::Duration;
 
 use clap::Args;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 use super::LAST_LINES_LIMIT;
 use super::connection::{self, EtcdArgs};
 use super::duration::duration;
 use super::exit::{Exit, Failure};
+use crate::causes;
 use crate::gate::{Requirements, wait_ready};
 use crate::lines::Lines;
 use crate::release::Release;
@@ -18,7 +23,8 @@ use crate::resources::Bundle;
 #[command(
     after_long_help = "This is a start-up check for other programs. It registers nothing, so no upgrade waits for a process \
 that ran it: only replicas (quorate run) and nodes that are flagged as controllers hold back an upgrade.\n\n\
-Each new reason to wait is printed to stdout once.\n\n\
+Each new reason to wait is printed to stdout once. An etcd that does not answer is a reason to wait. One look is always \
+made: --timeout 0s asks whether the release is admitted now.\n\n\
 Exit codes: 0 ready, 1 error, 2 timed out, 64 usage."
 )]
 pub struct WaitReadyArgs {
@@ -38,7 +44,7 @@ pub struct WaitReadyArgs {
 /// Waits. Prints each new reason to wait, and finally that the release is admitted.
 ///
 /// # Errors
-/// A failure if etcd cannot be reached at the start, or the timeout is over.
+/// 2 if the timeout is over; 1 for what waiting does not mend, such as a certificate that etcd refuses.
 pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let builtin = Bundle::builtin();
     let requirements = Requirements {
@@ -55,11 +61,13 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
     // A stdout that is closed, full or not read is no failure: the exit code is the answer, in time.
     let shown = Lines::to(std::io::stdout());
+    let look = Look::default();
     let ready = async {
-        let store = connection::connect(etcd).await?;
-        let waiting = wait_ready(&store, requirements, |reason| {
-            shown.line(format_args!("waiting: {reason}"));
-        });
+        let store = connection::connect_patiently(etcd, |error| {
+            look.failed(&shown, causes::chain(error));
+        })
+        .await?;
+        let waiting = wait_ready(&store, requirements, |reason| look.excluded(&shown, reason));
         store.etcd.following(waiting).await;
         shown.line(format_args!(
             "ready: the reconciled state admits release {}",
@@ -69,14 +77,74 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     };
     let done = match args.timeout {
         None => ready.await,
-        Some(limit) => tokio::time::timeout(limit, ready).await.unwrap_or_else(|_| {
-            Err(Failure::new(
-                Exit::TimedOut,
-                format!("release {} is not admitted after {limit:?}", requirements.release),
-            )
-            .hint("quorate status shows what the state is waiting for"))
-        }),
+        Some(limit) => tokio::select! {
+            // An answer counts before the time that it took.
+            biased;
+            done = ready => done,
+            () = look.over(limit) => Err(look.timed_out(requirements.release, limit)),
+        },
     };
     shown.flush(LAST_LINES_LIMIT);
     done
+}
+
+/// How long the first look may take, however short the timeout is.
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
+
+/// What was seen of the state so far.
+#[derive(Default)]
+struct Look {
+    last: RefCell<Seen>,
+    made: Notify,
+}
+
+#[derive(Default, PartialEq)]
+enum Seen {
+    #[default]
+    Nothing,
+    /// etcd did not answer, for this reason.
+    NoAnswer(String),
+    /// The state excludes the release.
+    Excluded,
+}
+
+impl Look {
+    fn failed(&self, shown: &Lines, error: String) {
+        let is_new = *self.last.borrow() != Seen::NoAnswer(error.clone());
+        if is_new {
+            shown.line(format_args!("waiting: {error}"));
+        }
+        self.made(Seen::NoAnswer(error));
+    }
+
+    fn excluded(&self, shown: &Lines, reason: impl Display) {
+        shown.line(format_args!("waiting: {reason}"));
+        self.made(Seen::Excluded);
+    }
+
+    fn made(&self, seen: Seen) {
+        self.last.replace(seen);
+        self.made.notify_one();
+    }
+
+    /// Waits until the time is over and one look was made.
+    async fn over(&self, limit: Duration) {
+        sleep(limit).await;
+        if *self.last.borrow() == Seen::Nothing {
+            // Over in any case.
+            let _ = timeout(LOOK_LIMIT, self.made.notified()).await;
+        }
+    }
+
+    fn timed_out(&self, release: Release, limit: Duration) -> Failure {
+        let failure = |message| Failure::new(Exit::TimedOut, message);
+        match &*self.last.borrow() {
+            Seen::Excluded => failure(format!("release {release} is not admitted after {limit:?}"))
+                .hint("quorate status shows what the state is waiting for"),
+            Seen::NoAnswer(error) => failure(format!("the state was not seen within {limit:?}: {error}")),
+            Seen::Nothing => failure(format!(
+                "the state was not seen within {limit:?}: etcd did not answer"
+            )),
+        }
+    }
 }

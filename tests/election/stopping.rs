@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use quorate::etcd::Fence;
 use quorate::replica::{self, ReplicaStatus, Settings};
 use quorate::term;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +46,18 @@ async fn a_replica_that_is_asked_to_stop_is_unready_before_its_record_goes() {
         same(client.get(&record).await.unwrap().0.is_none(), true)
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_replica_whose_terminal_closes_gives_its_lead_back() {
+    let etcd = TestEtcd::start().await;
+    let mut replica = launch(&etcd).start("a");
+    replica.wait_leading().await;
+    let pid = Pid::from_raw(replica.pid().unwrap()).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+    let status = replica.ended().await;
+    assert!(status.success(), "{status}");
+    assert_eq!(etcd.keys(ELECTION), [""; 0]);
 }
 
 #[tokio::test]

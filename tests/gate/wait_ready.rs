@@ -5,6 +5,7 @@ use std::process::Stdio;
 use quorate::etcd::Txn;
 use quorate::gate::status::State;
 use quorate::gate::{Requirements, wait_ready};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -13,7 +14,7 @@ use super::term::{Cluster, release, status};
 use crate::support::client::{commit, connect_to, store};
 use crate::support::etcd::{PASSWORD, READS_BEGUN, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
-use crate::support::quorate::{binary, quorate};
+use crate::support::quorate::{binary, program, quorate};
 use crate::support::wait::{SOON, eventually, same};
 
 /// Release 0.4.0, which requires a state reconciled by 0.2.0.
@@ -176,6 +177,60 @@ async fn the_exit_code_says_whether_the_release_is_admitted() {
             .contains("0.2.0 is above --release 0.1.0")
     );
     assert_eq!(cluster.etcd.keys("/q/nodes/"), [""; 0], "it registers nothing");
+}
+
+#[tokio::test]
+async fn without_time_the_command_looks_once_and_says_what_it_saw() {
+    let cluster = Cluster::start().await;
+    let args = ["--release=0.4.0", "--timeout=0s"];
+    let unadmitted = command(&cluster.etcd, &args).await;
+    assert_eq!(unadmitted.stdout, "waiting: there is no reconciler status yet\n");
+    assert!(
+        unadmitted
+            .expect_code(2)
+            .contains("0.4.0 is not admitted after 0ns")
+    );
+
+    cluster.put_status(status(State::Done, 4, 4).encode()).await;
+    command(&cluster.etcd, &args).await.expect_done();
+
+    let proxy = Proxy::in_front_of(&cluster.etcd.members[0].client_url);
+    proxy.set(Network::Resets);
+    let endpoint = format!("--etcd-endpoints={}", proxy.url());
+    let unseen = quorate([&["wait-ready", "--prefix=/q", &endpoint], &args[..]].concat()).await;
+    assert!(
+        unseen.stdout.starts_with("waiting: no etcd endpoint answers"),
+        "{unseen:?}"
+    );
+    assert!(
+        unseen
+            .expect_code(2)
+            .contains("the state was not seen within 0ns")
+    );
+}
+
+#[tokio::test]
+async fn the_command_waits_for_an_etcd_that_does_not_answer_at_its_start() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 4).encode()).await;
+    let proxy = Proxy::in_front_of(&cluster.etcd.members[0].client_url);
+    proxy.set(Network::Resets);
+    let mut waiting = program()
+        .args(["wait-ready", "--prefix=/q", "--release=0.4.0", "--timeout=50s"])
+        .arg(format!("--etcd-endpoints={}", proxy.url()))
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut shown = BufReader::new(waiting.stdout.take().unwrap()).lines();
+    let reason = timeout(SOON, shown.next_line()).await.unwrap().unwrap().unwrap();
+    assert!(
+        reason.starts_with("waiting: no etcd endpoint answers"),
+        "{reason}"
+    );
+    proxy.set(Network::Passes);
+    let ended = timeout(SOON, waiting.wait()).await.unwrap().unwrap();
+    assert!(ended.success(), "{ended}");
 }
 
 #[tokio::test]
