@@ -32,18 +32,18 @@ use measure::{Samples, Table, Unit};
 use quorate_dev::leader::Leader;
 use records::{DRIVER, Records};
 
-/// What the plugin takes for a call, as one that asks a storage system over the network.
+/// The time of a call, as of a plugin that asks a storage system over the network.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// Calls at a time, as a Plugin has them unless it says otherwise.
+/// Calls at a time: the default of a Plugin.
 const CONCURRENCY: u32 = 16;
 
-/// Of each size.
+/// Rounds of each size.
 #[derive(Clone, Copy)]
 struct Scale {
     rounds: usize,
     volumes: usize,
-    /// One after the other, as long as the patience of a benchmark lasts.
+    /// Volumes whose calls are made one after the other; as many as a benchmark has time for.
     one_by_one: usize,
     settled: usize,
 }
@@ -77,7 +77,7 @@ fn main() -> Result<()> {
                 };
                 tokio::select! {
                     measured = measure(scale) => measured,
-                    // Dropping what runs ends its processes and removes its files.
+                    // Dropping the future ends its processes and removes its files.
                     _ = tokio::signal::ctrl_c() => bail!("interrupted"),
                 }
             }
@@ -85,7 +85,7 @@ fn main() -> Result<()> {
     })
 }
 
-/// Whether this is to run: cargo passes `--bench` and the words that were given, one of which the name must contain.
+/// Whether this benchmark is chosen: cargo passes `--bench` and the given words, one of which the name must contain.
 fn is_chosen(args: &[String]) -> bool {
     let mut words = args.iter().filter(|arg| !arg.starts_with('-')).peekable();
     words.peek().is_none() || words.any(|word| "volumes".contains(word.as_str()))
@@ -95,7 +95,7 @@ async fn measure(scale: Scale) -> Result<()> {
     let directory = tempfile::Builder::new().prefix("qbench-").tempdir()?;
     let mut figures = Figures::default();
     for round in 1..=scale.rounds {
-        // A new one each: etcd is slower for the history that an earlier round leaves.
+        // A new etcd for each: the history of an earlier round slows it.
         let data = directory.path().join(format!("etcd-{round}"));
         let cluster = etcd::Etcd::start(&data, &Options::default()).await?;
         let endpoint = cluster.endpoints().concat();
@@ -136,7 +136,7 @@ async fn measure(scale: Scale) -> Result<()> {
             scale.rounds, scale.settled
         );
         let records = Records::connect(&endpoint).await?;
-        // Without its node a publication is not settled but to be ended.
+        // Without its node a publication is not settled: the leader ends it.
         records
             .put_surroundings(&quick.endpoint().to_string(), CONCURRENCY)
             .await?;
@@ -157,15 +157,15 @@ async fn start_plugin(directory: &std::path::Path, name: &str, latency: Duration
     Ok(PluginProcess::start(&programs()?.quorate_dev, options).await?)
 }
 
-/// Nothing was forgotten at the backend.
+/// Checks that nothing is left at the backend.
 fn expect_empty(plugin: &PluginProcess) -> Result<()> {
     let left = plugin.backend().ids()?;
     ensure!(left.is_empty(), "{} volumes are left at the backend", left.len());
     Ok(())
 }
 
-/// Until dropped.
-fn see_to_volumes(leader: &Leader) -> JoinSet<()> {
+/// Reconciles volumes until it is dropped.
+fn reconcile_volumes(leader: &Leader) -> JoinSet<()> {
     let volumes = Volumes {
         store: leader.store.clone(),
         fence: leader.fence().clone(),
@@ -184,7 +184,7 @@ async fn lives(endpoint: &str, plugin: &PluginProcess, volumes: usize, concurren
         .put_surroundings(&plugin.endpoint().to_string(), concurrency)
         .await?;
     let leader = leader::elect(endpoint).await?;
-    let working = see_to_volumes(&leader);
+    let working = reconcile_volumes(&leader);
     let begun = Instant::now();
     records.create_and_publish(volumes).await?;
     records.wait_until_published(volumes).await?;
@@ -207,7 +207,7 @@ async fn take_over(endpoint: &str, records: &Records) -> Result<Duration> {
     let leader = leader::elect(endpoint).await?;
     records.put_one_to_drop().await?;
     let begun = Instant::now();
-    let working = see_to_volumes(&leader);
+    let working = reconcile_volumes(&leader);
     records.wait_until_dropped().await?;
     let taken = begun.elapsed();
     drop(working);
@@ -215,7 +215,7 @@ async fn take_over(endpoint: &str, records: &Records) -> Result<Duration> {
     Ok(taken)
 }
 
-/// All that the controller keeps.
+/// The index, as the controller keeps it.
 async fn index(store: &Store) -> Result<Index> {
     let mut index = Index::new(store.keys.clone());
     for part in Part::ALL {
@@ -233,7 +233,7 @@ async fn index(store: &Store) -> Result<Index> {
     Ok(index)
 }
 
-/// What was measured, round by round.
+/// The measurements, round by round.
 #[derive(Default)]
 struct Figures {
     slow: Samples,

@@ -14,13 +14,13 @@ use quorate::metrics::Metrics;
 use quorate_dev::csi_plugin::process::PluginProcess;
 
 use super::leader;
+use super::reconcile_volumes;
 use super::records::{DRIVER, Records};
-use super::see_to_volumes;
 
-/// Raw transactions under way at once: more make etcd no faster.
+/// Raw transactions in flight at once: more do not make etcd faster.
 const PARALLEL: usize = 64;
 
-/// Volumes a second through the four calls of their lives, so many at a time.
+/// Volumes a second through the four calls of their lives, with this many in flight.
 pub async fn calls(process: &PluginProcess, volumes: usize, at_a_time: u32) -> Result<f64> {
     let limit = Duration::from_secs(60);
     let plugin = Plugin::new(DRIVER, process.endpoint().clone(), limit, Metrics::new("0.0.0"));
@@ -70,15 +70,15 @@ async fn live(session: &Session, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many records the leader writes in the life of one volume: the versions that its keys go through, less those that
-/// operators write.
+/// How many records the leader writes in the life of one volume: the versions of its keys, less those that operators
+/// write.
 pub async fn writes_of_one_life(endpoint: &str, plugin: &PluginProcess) -> Result<f64> {
     let records = Records::connect(endpoint).await?;
     records
         .put_surroundings(&plugin.endpoint().to_string(), 1)
         .await?;
     let leader = leader::elect(endpoint).await?;
-    let working = see_to_volumes(&leader);
+    let working = reconcile_volumes(&leader);
     let mut kv = records.kv();
     let before = revision(&mut kv).await?;
     records.create_and_publish(1).await?;

@@ -19,15 +19,15 @@ use quorate::proto::{
 /// The plugin's name.
 pub const DRIVER: &str = "bench.csi.quorate.dev";
 
-/// The node that everything is published to, as etcd and as the plugin know it.
+/// The node of every publication, as etcd and as the plugin know it.
 const NODE: &str = "n1";
 const CSI_NODE: &str = "csi-n1";
 const NODE_UID: &str = "1f0c6a1e-6a55-4dc5-9df2-0d70f1d2a6b1";
 
-/// Transactions under way at once.
+/// Transactions in flight at once.
 const PARALLEL: usize = 8;
 
-/// For anything that is waited for here; only a fault exceeds it.
+/// The limit of every wait here; only a fault exceeds it.
 const LIMIT: Duration = Duration::from_secs(600);
 
 const ONCE: Option<Timestamp> = Some(Timestamp {
@@ -146,7 +146,7 @@ impl Records {
         self.put_all(puts.into_iter()).await
     }
 
-    /// Volumes that are to be created, each with a publication that is to be made.
+    /// Writes new volumes, each with a request to publish it.
     pub async fn create_and_publish(&self, volumes: usize) -> Result<()> {
         let puts = (0..volumes).flat_map(|number| {
             let publication = publication(number, State::PendingPublish);
@@ -158,7 +158,7 @@ impl Records {
         self.put_all(puts).await
     }
 
-    /// Every publication is to go, with its node's consent.
+    /// Requests the end of every publication, confirmed by its node.
     pub async fn unpublish(&self, volumes: usize) -> Result<()> {
         let puts = (0..volumes).map(|number| {
             let mut publication = publication(number, State::PendingUnpublish);
@@ -170,7 +170,7 @@ impl Records {
         self.put_all(puts).await
     }
 
-    /// Every volume is to go. What the leader wrote of it stays.
+    /// Marks every volume for deletion. What the leader wrote stays in its record.
     pub async fn delete(&self, volumes: usize) -> Result<()> {
         let options = GetOptions::new().with_prefix();
         let stored = self.kv().get("/quorate/volumes/", Some(options)).await?;
@@ -188,7 +188,7 @@ impl Records {
         self.put_all(puts.into_iter()).await
     }
 
-    /// Volumes as they are when nothing is to be done about them, each published.
+    /// Writes settled volumes, each published.
     pub async fn fill_settled(&self, volumes: usize) -> Result<()> {
         let puts = (0..volumes).flat_map(|number| {
             let mut settled = volume(number);
@@ -215,7 +215,7 @@ impl Records {
         self.put_all(puts).await
     }
 
-    /// A volume that was never created and is to go: a leader's first step that needs nothing but etcd.
+    /// Writes a marked volume that was never created: a leader's first step needs nothing but etcd.
     pub async fn put_one_to_drop(&self) -> Result<()> {
         let mut marked = volume(888_888);
         marked.status.get_or_insert_default().delete_requested = ONCE;
@@ -229,7 +229,7 @@ impl Records {
 
     pub async fn wait_until_published(&self, volumes: usize) -> Result<()> {
         let begun = Instant::now();
-        // Those that were not yet at the last look.
+        // The volumes that were not published at the last look.
         let mut open: Vec<usize> = (0..volumes).collect();
         while let Some(number) = open.last() {
             let stored = self.kv().get(publication_key(*number), None).await?;
@@ -263,7 +263,7 @@ impl Records {
             if stored.kvs().is_empty() {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < LIMIT, "{below} is there after {LIMIT:?}");
+            ensure!(begun.elapsed() < LIMIT, "{below} still has keys after {LIMIT:?}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

@@ -46,18 +46,8 @@ impl Method {
 
     /// The call's name in the specification.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Probe => "Probe",
-            Self::GetPluginInfo => "GetPluginInfo",
-            Self::GetPluginCapabilities => "GetPluginCapabilities",
-            Self::ControllerGetCapabilities => "ControllerGetCapabilities",
-            Self::CreateVolume => "CreateVolume",
-            Self::DeleteVolume => "DeleteVolume",
-            Self::ControllerPublishVolume => "ControllerPublishVolume",
-            Self::ControllerUnpublishVolume => "ControllerUnpublishVolume",
-            Self::ControllerExpandVolume => "ControllerExpandVolume",
-            Self::ListVolumes => "ListVolumes",
-        }
+        let path = self.path();
+        path.rsplit_once('/').map_or(path, |(_, name)| name)
     }
 
     /// The call's path in a gRPC request, which the usual dashboards of CSI use as a label.
@@ -170,7 +160,7 @@ pub fn classify(method: Method, code: Code) -> Class {
 
         // The capacity is out of the plugin's range.
         (M::CreateVolume | M::ControllerPublishVolume | M::ControllerExpandVolume, Code::OutOfRange) => Final,
-        // A volume has to be detached and deleted some day.
+        // Detaching and deleting must succeed in the end.
         (_, Code::OutOfRange) => RetrySlowly,
 
         (_, Code::DataLoss) => RetrySlowly,

@@ -22,7 +22,7 @@ use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
 use super::endpoint::Endpoint;
 use crate::causes;
 
-/// From the first packet to the end of the TLS handshake. A plugin is on this machine or in this cluster.
+/// The limit from the first packet to the end of the TLS handshake. A plugin is on this machine or in this cluster.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A peer that vanished silently is noticed after about 25 s: silence, then three probes. The kernel sends them, not
@@ -106,10 +106,10 @@ where
     Ok(Connection { channel, ended })
 }
 
-/// A connector that gives away its one stream.
+/// A connector that has one stream.
 struct Once<S>(Option<S>);
 
-/// The connector's stream was given away before.
+/// The connector has no stream left.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the connection to the plugin has ended")]
 struct Ended;

@@ -8,7 +8,7 @@ use super::secret::Secrets;
 use crate::causes::with_causes;
 use crate::grpc_code;
 
-/// Characters of a plugin's message that are kept. Some plugins print their whole request, or the output of a program.
+/// How many characters of a plugin's message are kept. Some plugins print their whole request, or the output of a program.
 const LONGEST_MESSAGE: usize = 512;
 
 /// An error of one call. It holds no secret: the message is scrubbed of the values that the call was made with.
@@ -93,7 +93,7 @@ pub enum NotReady {
     Handshake {
         /// The plugin's endpoint.
         endpoint: Endpoint,
-        /// The error of that question.
+        /// Why it failed.
         error: CallError,
     },
     /// Another driver listens at its endpoint.

@@ -14,8 +14,8 @@ use super::session::Session;
 use crate::metrics::Metrics;
 use crate::retry::Delays;
 
-/// After a handshake that failed. Short at first, since a plugin that starts is ready in a moment; never so long that a
-/// plugin which came back stays unused.
+/// The delays after a failed handshake. They are short at first, since a plugin that starts is ready in a moment, and never
+/// so long that a plugin that came back stays unused.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 const MOST_DELAY: Duration = Duration::from_secs(10);
 

@@ -109,7 +109,7 @@ impl Session {
         secrets: &Secrets,
     ) -> Result<CreatedVolume, CallError> {
         let method = Method::CreateVolume;
-        self.require(method, Capability::CreateDeleteVolume)?;
+        let mut controller = self.controller(method, Capability::CreateDeleteVolume)?;
         let topology = convert::topology(&create.topology);
         if topology.is_some() && !self.offers(Capability::AccessibilityConstraints) {
             let text = "the volume asks for a topology, and the plugin does not offer \
@@ -124,10 +124,8 @@ impl Session {
             secrets: secrets.to_wire(),
             accessibility_requirements: topology,
         });
-        let answer = self
-            .caller
-            .call(method, secrets, self.controller().create_volume(request))
-            .await?;
+        let answer = controller.create_volume(request);
+        let answer = self.caller.call(method, secrets, answer).await?;
         convert::created(answer.volume).ok_or_else(|| {
             CallError::new(
                 method,
@@ -143,16 +141,14 @@ impl Session {
     /// [`CallError`]; without a call where the plugin does not offer to delete volumes.
     pub async fn delete_volume(&self, volume: &VolumeId, secrets: &Secrets) -> Result<(), CallError> {
         let method = Method::DeleteVolume;
-        self.require(method, Capability::CreateDeleteVolume)?;
+        let mut controller = self.controller(method, Capability::CreateDeleteVolume)?;
         let request = self.caller.request(wire::DeleteVolumeRequest {
             volume_id: volume.as_str().to_owned(),
             secrets: secrets.to_wire(),
         });
-        let answer = self
-            .caller
-            .call(method, secrets, self.controller().delete_volume(request))
-            .await;
-        done_or(answer.map(|_| ()))
+        let answer = controller.delete_volume(request);
+        let answer = self.caller.call(method, secrets, answer).await;
+        done_or(answer)
     }
 
     /// Publishes a volume to a node. Returns the context that the plugin has for its part on the node.
@@ -165,7 +161,7 @@ impl Session {
         secrets: &Secrets,
     ) -> Result<Context, CallError> {
         let method = Method::ControllerPublishVolume;
-        self.require(method, Capability::PublishUnpublishVolume)?;
+        let mut controller = self.controller(method, Capability::PublishUnpublishVolume)?;
         let request = self.caller.request(wire::ControllerPublishVolumeRequest {
             volume_id: publish.volume.as_str().to_owned(),
             node_id: publish.node.as_str().to_owned(),
@@ -174,14 +170,8 @@ impl Session {
             secrets: secrets.to_wire(),
             volume_context: publish.context.clone(),
         });
-        let answer = self
-            .caller
-            .call(
-                method,
-                secrets,
-                self.controller().controller_publish_volume(request),
-            )
-            .await?;
+        let answer = controller.controller_publish_volume(request);
+        let answer = self.caller.call(method, secrets, answer).await?;
         Ok(answer.publish_context)
     }
 
@@ -196,21 +186,15 @@ impl Session {
         secrets: &Secrets,
     ) -> Result<(), CallError> {
         let method = Method::ControllerUnpublishVolume;
-        self.require(method, Capability::PublishUnpublishVolume)?;
+        let mut controller = self.controller(method, Capability::PublishUnpublishVolume)?;
         let request = self.caller.request(wire::ControllerUnpublishVolumeRequest {
             volume_id: volume.as_str().to_owned(),
             node_id: node.as_str().to_owned(),
             secrets: secrets.to_wire(),
         });
-        let answer = self
-            .caller
-            .call(
-                method,
-                secrets,
-                self.controller().controller_unpublish_volume(request),
-            )
-            .await;
-        done_or(answer.map(|_| ()))
+        let answer = controller.controller_unpublish_volume(request);
+        let answer = self.caller.call(method, secrets, answer).await;
+        done_or(answer)
     }
 
     /// Expands a volume.
@@ -223,21 +207,15 @@ impl Session {
         secrets: &Secrets,
     ) -> Result<ExpandedVolume, CallError> {
         let method = Method::ControllerExpandVolume;
-        self.require(method, Capability::ExpandVolume)?;
+        let mut controller = self.controller(method, Capability::ExpandVolume)?;
         let request = self.caller.request(wire::ControllerExpandVolumeRequest {
             volume_id: expand.volume.as_str().to_owned(),
             capacity_range: convert::range(expand.capacity),
             secrets: secrets.to_wire(),
             volume_capability: Some((&expand.capability).into()),
         });
-        let answer = self
-            .caller
-            .call(
-                method,
-                secrets,
-                self.controller().controller_expand_volume(request),
-            )
-            .await?;
+        let answer = controller.controller_expand_volume(request);
+        let answer = self.caller.call(method, secrets, answer).await?;
         Ok(ExpandedVolume {
             capacity: convert::capacity(answer.capacity_bytes),
             node_must_expand: answer.node_expansion_required,
@@ -250,17 +228,15 @@ impl Session {
     /// [`CallError`]; without a call where the plugin does not offer to list volumes.
     pub async fn list_volumes(&self) -> Result<Vec<ListedVolume>, CallError> {
         let method = Method::ListVolumes;
-        self.require(method, Capability::ListVolumes)?;
+        let mut controller = self.controller(method, Capability::ListVolumes)?;
         let (mut volumes, mut token) = (Vec::new(), String::new());
         for _ in 0..MOST_PAGES {
             let request = self.caller.request(wire::ListVolumesRequest {
                 max_entries: PAGE,
                 starting_token: token.clone(),
             });
-            let answer = self
-                .caller
-                .call(method, &Secrets::none(), self.controller().list_volumes(request))
-                .await?;
+            let answer = controller.list_volumes(request);
+            let answer = self.caller.call(method, &Secrets::none(), answer).await?;
             volumes.extend(answer.entries.into_iter().filter_map(convert::listed));
             if answer.next_token.is_empty() {
                 return Ok(volumes);
@@ -274,21 +250,22 @@ impl Session {
         Err(CallError::new(method, Code::Internal, text))
     }
 
-    fn controller(&self) -> ControllerClient<Channel> {
-        ControllerClient::new(self.connection.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
-    }
-
-    /// Fails without a call if the plugin does not offer it: what a plugin does then is undefined.
-    fn require(&self, method: Method, capability: Capability) -> Result<(), CallError> {
-        if self.offers(capability) {
-            return Ok(());
+    /// The client for a call. Fails if the plugin does not offer the call: what a plugin does then is undefined.
+    fn controller(
+        &self,
+        method: Method,
+        capability: Capability,
+    ) -> Result<ControllerClient<Channel>, CallError> {
+        if !self.offers(capability) {
+            let text = format!("the plugin does not offer {}", capability.name());
+            return Err(CallError::new(method, Code::Unimplemented, text));
         }
-        let text = format!("the plugin does not offer {}", capability.name());
-        Err(CallError::new(method, Code::Unimplemented, text))
+        let client = ControllerClient::new(self.connection.channel.clone());
+        Ok(client.max_decoding_message_size(LARGEST_ANSWER))
     }
 }
 
-/// The questions to a plugin before it is used.
+/// What a plugin is asked before its first call.
 struct Handshake<'a> {
     identity: IdentityClient<Channel>,
     controller: ControllerClient<Channel>,
@@ -308,7 +285,7 @@ impl Handshake<'_> {
         })
     }
 
-    /// Fails unless the plugin says that it is ready.
+    /// Fails if the plugin says that it is not ready.
     async fn probe(&mut self) -> Result<(), NotReady> {
         let request = self.caller.request(wire::ProbeRequest {});
         let answer = Self::ask(self.caller, Method::Probe, self.identity.probe(request)).await?;
@@ -320,8 +297,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// Fails unless the plugin has the expected name: a socket that was mixed up must not be given another driver's
-    /// volumes. Returns the vendor's version.
+    /// Fails unless the plugin has the expected name: the driver at a wrong socket must not get another driver's volumes.
+    /// Returns the vendor's version.
     async fn identify(&mut self) -> Result<String, NotReady> {
         let request = self.caller.request(wire::GetPluginInfoRequest {});
         let answer = self.identity.get_plugin_info(request);
@@ -353,9 +330,9 @@ impl Handshake<'_> {
 }
 
 /// A call whose error the table of codes takes for a success has succeeded.
-fn done_or(result: Result<(), CallError>) -> Result<(), CallError> {
+fn done_or<T>(result: Result<T, CallError>) -> Result<(), CallError> {
     match result {
         Err(error) if error.class() == Class::Done => Ok(()),
-        result => result,
+        result => result.map(drop),
     }
 }

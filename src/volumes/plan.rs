@@ -98,7 +98,7 @@ pub struct Observed<'a> {
     pub drift: &'a Drift,
 }
 
-/// Why something that is wanted cannot be done now: a stable word of conditions.
+/// Why a requested change cannot be made now: a stable word of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
     /// The plugin may have created the volume, and no longer creates volumes.
@@ -146,7 +146,7 @@ impl WaitReason {
         }
     }
 
-    /// Whether a person has to act, so that it becomes a condition. The others end by what was asked for already.
+    /// Whether a person has to act, so that it becomes a condition. The others end with requests that were made already.
     pub fn is_fault(self) -> bool {
         match self {
             Self::CreateUnsupported
@@ -162,10 +162,10 @@ impl WaitReason {
     }
 }
 
-/// Something that is wanted and cannot be done now.
+/// A requested change that cannot be made now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// What of the volume waits.
+    /// The part of the volume that waits.
     pub target: Target,
     /// Why.
     pub reason: WaitReason,

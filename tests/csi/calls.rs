@@ -285,7 +285,7 @@ async fn a_plugin_that_dies_of_a_call_fails_it_and_is_called_again_after_a_hands
     }
 }
 
-/// The plugin rejects a second call for a volume, as real ones do. The caller has to wait, not to give up.
+/// The plugin rejects a second call for a volume, as real ones do. The caller must wait and not give up.
 #[tokio::test]
 async fn a_second_call_for_a_volume_is_in_progress_and_no_fault() {
     let plugin = TestPlugin::start().await;

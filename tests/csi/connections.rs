@@ -47,7 +47,7 @@ async fn a_restarted_plugin_is_asked_for_its_capabilities_again() {
     assert!(!after.offers(Capability::PublishUnpublishVolume) && after.offers(Capability::ExpandVolume));
 }
 
-/// A channel that connects again by itself could not promise this.
+/// A channel that reconnects by itself could not guarantee this.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_process_of_a_plugin_is_called_before_its_handshake() {
     let mut plugin = TestPlugin::start().await;
@@ -57,7 +57,7 @@ async fn no_process_of_a_plugin_is_called_before_its_handshake() {
         let volumes = join_all((0..8).map(|volume| {
             let client = client.clone();
             async move {
-                // In whatever session there is, up to the end of the plugin and beyond it.
+                // In whichever session exists, up to the end of the plugin and beyond.
                 let mut done = 0;
                 for attempt in 0..100 {
                     let request = create(&format!("r{round}-v{volume}-{attempt}"));

@@ -1,4 +1,4 @@
-//! Handshakes: what must be known of a plugin before it is called.
+//! Handshakes: what a session learns of a plugin before the first call.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ async fn a_plugin_that_is_not_ready_is_only_probed_until_it_is() {
 }
 
 #[tokio::test]
-async fn an_unfinished_handshake_did_not_happen() {
+async fn an_unfinished_handshake_counts_for_nothing() {
     for method in [
         Method::Probe,
         Method::GetPluginInfo,
@@ -81,7 +81,7 @@ async fn an_unfinished_handshake_did_not_happen() {
 }
 
 #[tokio::test]
-async fn a_dropped_handshake_did_not_happen() {
+async fn a_dropped_handshake_counts_for_nothing() {
     let plugin = TestPlugin::start().await;
     let client = plugin.client(LONG);
     plugin

@@ -132,7 +132,8 @@ fn written_builders(code: &[Token]) -> impl Iterator<Item = &str> {
         // `-> Vec<u8>`, and not an option of it.
         let builds = head.windows(2).any(|pair| pair[0].is(">") && pair[1].is("Vec"))
             && head.iter().any(|token| token.is("self"))
-            // That of a key space builds what its `key_space!` has a builder for, too.
+            // A key space builds keys of any kind for commands. A controller that writes one fails the check, since nothing
+            // near the write says which key that is.
             && !head.iter().any(|token| token.is("Keys"));
         head.get(1).and_then(Token::word).filter(|_| builds)
     })

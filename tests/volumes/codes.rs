@@ -1,4 +1,4 @@
-//! Every gRPC code of every call, through the controller: what is called next, what the records say meanwhile, and that a
+//! Every gRPC code of every call, through the controller: which call follows, what the records say meanwhile, and that a
 //! change ends the wait.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use quorate::grpc_code;
 use super::world::blocked;
 use super::*;
 
-/// The calls about a volume, and how the volumes of each are called here.
+/// The calls about a volume, each with the prefix of its volumes' names.
 const MOVING: [(Method, &str); 5] = [
     (Method::CreateVolume, "create"),
     (Method::DeleteVolume, "delete"),
@@ -20,14 +20,14 @@ const MOVING: [(Method, &str); 5] = [
     (Method::ControllerExpandVolume, "expand"),
 ];
 
-/// The first rest of what may go better in a moment, and of what hardly does; in milliseconds, without the jitter.
+/// The first rest under the quick policy and under the slow one, in milliseconds, without the jitter.
 const QUICK: u64 = 200;
 const SLOW: u64 = 25_600;
 
-/// With the slow rest in it.
+/// Longer than a slow rest.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// One volume, whose call of this method is answered with this code.
+/// One volume. The plugin answers its call of this method with this code.
 struct Case {
     method: Method,
     code: Code,
@@ -35,7 +35,7 @@ struct Case {
     id: String,
 }
 
-/// What is known of all volumes at one moment, by their names and ids.
+/// The records and calls of all volumes at one moment, by their names and ids.
 struct Now {
     volumes: HashMap<String, Volume>,
     publications: HashMap<String, Publication>,
@@ -79,7 +79,7 @@ impl Now {
         self.calls.get(&about).map_or(&[], Vec::as_slice)
     }
 
-    /// What blocks what the call is about.
+    /// The condition that blocks the volume or the publication that the call is about.
     fn blocked(&self, case: &Case) -> Condition {
         let of_volume = || Some(self.volumes.get(&case.name)?.status.clone()?.conditions);
         let of_node = || Some(self.publications.get(&case.name)?.status.clone()?.conditions);
@@ -90,7 +90,7 @@ impl Now {
         blocked(&conditions.unwrap_or_default())
     }
 
-    /// Whether what was asked for is the case, and nothing is said to be in its way.
+    /// Whether the request is fulfilled, and no condition blocks it.
     fn is_done(&self, case: &Case) -> bool {
         let volume = self
             .volumes
@@ -120,7 +120,7 @@ impl Case {
         format!("{} {}", self.method, grpc_code::name(self.code))
     }
 
-    /// Whether everything that is to follow at once has followed.
+    /// Whether everything that follows at once has followed.
     fn has_begun(&self, now: &Now) -> bool {
         let calls = now.calls(self).len();
         let message = format!("{}: {}: for a reason", self.method, grpc_code::name(self.code));
@@ -133,12 +133,12 @@ impl Case {
         }
     }
 
-    /// Whether it was tried again, where it is tried again by itself.
+    /// Whether the call was retried, if it is retried without a change.
     fn has_returned(&self, now: &Now) -> bool {
         !matches!(self.class(), Class::RetrySlowly | Class::WaitForOther) || now.calls(self).len() >= 2
     }
 
-    /// When the calls came, and what the record holds of them.
+    /// Checks when the calls came, and what the record says of them.
     fn check(&self, now: &Now) {
         let what = self.what();
         let calls = now.calls(self);
@@ -156,7 +156,7 @@ impl Case {
         }
         if self.method == Method::CreateVolume {
             let create = now.volumes[&self.name].status.as_ref().unwrap().create.unwrap();
-            // Only then may it be forgotten without a call.
+            // Only then may the record go without a call.
             let nothing_there =
                 self.class() == Class::Final && effect(self.method, self.code) == Effect::None;
             assert_eq!(create.refused, nothing_there, "{what}");
@@ -164,10 +164,10 @@ impl Case {
     }
 }
 
-/// Waits until this holds of all cases.
+/// Waits until this holds for all cases.
 async fn wait_for(world: &World, cases: &[Case], what: &str, holds: impl Fn(&Case, &Now) -> bool) -> Now {
     eventually(LIMIT, what, async || {
-        // Looking is work, too: many volumes, and a long log.
+        // Each look costs time: the volumes are many, and the log is long.
         tokio::time::sleep(Duration::from_millis(200)).await;
         let now = Now::of(world).await;
         let missing: Vec<_> = cases
@@ -184,7 +184,7 @@ async fn wait_for(world: &World, cases: &[Case], what: &str, holds: impl Fn(&Cas
     .await
 }
 
-/// Asks this of the volumes of a method, a few at a time.
+/// Runs this command for the volumes of a method, a few at a time.
 async fn ask(world: &World, cases: &[Case], method: Method, args: impl Fn(&str) -> Vec<String>) {
     let cases: Vec<_> = cases.iter().filter(|case| case.method == method).collect();
     for some in cases.chunks(4) {
@@ -249,7 +249,7 @@ async fn every_code_of_every_call_has_the_consequences_that_the_table_gives_it()
     wait_for(
         &world,
         &cases,
-        "all is said, and tried again if quickly",
+        "every failure is recorded, and the quick ones are retried",
         Case::has_begun,
     )
     .await;
@@ -258,7 +258,7 @@ async fn every_code_of_every_call_has_the_consequences_that_the_table_gives_it()
         case.check(&now);
     }
     world.plugin.clear_faults().await;
-    // The plugin's object: a change that concerns all of its volumes, also those that were answered for good.
+    // A change of the Plugin object concerns all of its volumes, also those with a final answer.
     world
         .apply(&world.plugin_document("{\"timeout\": \"20s\"}"))
         .await;

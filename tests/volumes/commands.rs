@@ -1,4 +1,4 @@
-//! What the commands refuse, and how.
+//! What the commands refuse, and in which words.
 
 use super::*;
 
@@ -29,7 +29,7 @@ async fn a_publication_needs_a_volume_and_a_node_and_every_rule_is_named() {
 }
 
 #[tokio::test]
-async fn one_writer_among_many_readers_is_all_that_such_a_volume_takes() {
+async fn a_volume_for_one_writer_takes_many_readers_and_no_second_writer() {
     let world = World::start().await;
     let mode = "accessMode: {scope: multiNode, sharing: oneWriter, mount: {}}";
     let spec = format!("{{driver: {{name: {DRIVER}}}, {mode}}}");
@@ -47,7 +47,7 @@ async fn one_writer_among_many_readers_is_all_that_such_a_volume_takes() {
 }
 
 #[tokio::test]
-async fn of_a_publication_and_a_deletion_at_the_same_moment_exactly_one_comes_first() {
+async fn of_a_publication_and_a_deletion_at_the_same_moment_exactly_one_is_accepted() {
     let world = World::start().await;
     for round in 0..10 {
         let name = format!("data-{round}");
@@ -77,7 +77,7 @@ async fn of_a_publication_and_a_deletion_at_the_same_moment_exactly_one_comes_fi
 async fn a_wait_that_is_over_says_what_it_waited_for() {
     let world = World::start().await;
     world.apply(&volume("data", "")).await;
-    // Nobody leads.
+    // No replica leads.
     let late = world
         .run(&["publish", "data", "n1", "--wait", "--timeout=300ms"])
         .await

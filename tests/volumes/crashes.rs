@@ -1,15 +1,15 @@
-//! Leaders that die at every step. The backend is empty at the end, whatever happened.
+//! Leaders that die at every step. At the end the backend is empty.
 
 use super::*;
 use crate::support::doomed::Doomed;
 
-/// A leader dies at this point of a volume's life; the next one carries on.
+/// A leader dies at this point of a volume's life, and the next one continues.
 async fn die_at(point: &'static str) {
     let plugin = TestPlugin::start_with(|options| options.offers.expand = true).await;
     let world = World::with(plugin).await;
     let launch = Launch::on(&world.etcd);
     let mut dying = Doomed::start(&launch, "r0", point, &world.store);
-    // It leads before the other starts, so that it is the one that reaches the point.
+    // It leads before the other replica starts, so that it reaches the point.
     match point {
         "volumes.listed" => dying.aborted().await,
         _ => dying.wait_leading().await,

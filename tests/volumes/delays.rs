@@ -1,4 +1,4 @@
-//! When calls that fail are made again, and what else that slows.
+//! When failed calls are repeated, and what else they delay.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use quorate::metrics::sample;
 
 use super::*;
 
-/// Milliseconds between the beginnings of calls that follow each other.
+/// Milliseconds between the beginnings of consecutive calls.
 fn gaps(calls: &[Call]) -> Vec<u64> {
     let pairs = calls.windows(2);
     pairs.map(|pair| (pair[1].start - pair[0].start) / 1000).collect()
@@ -19,9 +19,9 @@ fn rests() -> impl Iterator<Item = u64> {
 }
 
 #[tokio::test]
-async fn calls_that_fail_for_good_come_after_growing_delays_though_each_writes_a_message() {
+async fn calls_that_keep_failing_come_after_growing_delays_though_each_writes_a_message() {
     let world = World::start().await;
-    // A message of its own for each failure, so that each is written into the record.
+    // Each failure has a message of its own, so that each is written into the record.
     for n in 1..=5 {
         let fails = Happening::Fails(answer("Internal", &format!("failure {n}")));
         world.plugin.fault("CreateVolume", Some(1), fails).await;
@@ -34,7 +34,7 @@ async fn calls_that_fail_for_good_come_after_growing_delays_though_each_writes_a
     for (gap, rest) in gaps(&calls).into_iter().zip(rests()) {
         assert!(gap >= rest, "{gap} ms instead of {rest}");
     }
-    // 6.2 s and the jitter; the rest is for a busy machine, and less than one rest of what hardly goes better soon.
+    // 6.2 s and the jitter. The remainder is for a busy machine, and shorter than one slow rest.
     let took = (calls[5].start - calls[0].start) / 1000;
     assert!(took < 6200 + 1550 + 10_000, "{took} ms");
     world.expect_blocked("data", None, "").await;
@@ -45,7 +45,7 @@ async fn calls_that_fail_for_good_come_after_growing_delays_though_each_writes_a
     leader.resign().await;
 }
 
-/// What changed, and for which volumes that ends the delay.
+/// A change, and the volumes whose delay it ends.
 type Change<'a> = (&'a str, Vec<String>, &'a [&'a str]);
 
 fn micros_now() -> u64 {
@@ -55,7 +55,7 @@ fn micros_now() -> u64 {
 
 /// Only a change by another client ends a delay; no write of the leader does.
 #[tokio::test]
-async fn a_change_by_a_person_ends_a_delay_and_begins_anew_with_short_ones() {
+async fn a_change_by_a_person_ends_a_delay_and_the_next_delays_are_short_again() {
     let world = World::start().await;
     let uses = volume("by-secret", "secrets: [{key: token, secret: backend}],");
     let others = ["by-retry", "by-label", "untouched"].map(|name| volume(name, ""));
@@ -75,7 +75,7 @@ async fn a_change_by_a_person_ends_a_delay_and_begins_anew_with_short_ones() {
         calls
     };
     // The next rest is one of 6.4 s.
-    eventually(SOON, "each was tried six times", async || {
+    eventually(SOON, "each call was made six times", async || {
         let tried = ids.keys().map(|name| calls(name).len()).min();
         if tried >= Some(6) {
             Ok(())
@@ -97,7 +97,7 @@ async fn a_change_by_a_person_ends_a_delay_and_begins_anew_with_short_ones() {
     ];
     for (what, documents, names) in changes {
         if what == "plugin" {
-            // All that was changed so far left this one alone: not one rest was shorter than it was to be.
+            // No change so far concerned this volume: none of its rests was cut short.
             for (gap, rest) in gaps(&calls("untouched")).into_iter().zip(rests()) {
                 assert!(gap >= rest, "{gap} ms instead of {rest}");
             }
@@ -108,19 +108,15 @@ async fn a_change_by_a_person_ends_a_delay_and_begins_anew_with_short_ones() {
             None => world.done(&["retry", "volume", names[0]]).await,
         };
         for name in names {
-            eventually(
-                SOON,
-                &format!("{what}: {name} is tried again, and again"),
-                async || {
-                    let mut calls = calls(name);
-                    calls.retain(|call| call.start > changed);
-                    // One that fell due in this moment may come first.
-                    match gaps(&calls).into_iter().take(2).min() {
-                        Some(gap) if gap < 3000 => Ok(()),
-                        gap => Err(format!("{gap:?}")),
-                    }
-                },
-            )
+            eventually(SOON, &format!("{what}: {name} is retried twice"), async || {
+                let mut calls = calls(name);
+                calls.retain(|call| call.start > changed);
+                // A retry that fell due at this moment may come first.
+                match gaps(&calls).into_iter().take(2).min() {
+                    Some(gap) if gap < 3000 => Ok(()),
+                    gap => Err(format!("{gap:?}")),
+                }
+            })
             .await;
         }
     }
@@ -128,7 +124,7 @@ async fn a_change_by_a_person_ends_a_delay_and_begins_anew_with_short_ones() {
 }
 
 #[tokio::test]
-async fn of_ten_nodes_seven_are_published_three_say_why_and_only_those_are_tried_again() {
+async fn of_ten_publications_seven_succeed_three_say_why_and_only_those_are_retried() {
     let world = World::start().await;
     for n in 4..=10 {
         world.add_node(&format!("n{n}")).await;
@@ -159,7 +155,7 @@ async fn of_ten_nodes_seven_are_published_three_say_why_and_only_those_are_tried
             "{blocked:?}"
         );
     }
-    eventually(SOON, "the three are tried again", async || {
+    eventually(SOON, "the three are retried", async || {
         match world.plugin.calls_of("ControllerPublishVolume").len() {
             13.. => Ok(()),
             calls => Err(calls),
@@ -183,17 +179,17 @@ async fn of_ten_nodes_seven_are_published_three_say_why_and_only_those_are_tried
 }
 
 #[tokio::test]
-async fn a_final_answer_is_not_tried_again_until_something_changes() {
+async fn a_final_answer_is_not_retried_until_something_changes() {
     let world = World::start().await;
     let fails = Happening::Fails(answer("InvalidArgument", "no such tier"));
     world.plugin.fault("CreateVolume", None, fails).await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
     world.expect_blocked("data", None, "InvalidArgument").await;
-    // In this time nothing may happen; a retry would come after 200 ms.
+    // Nothing may happen in this time; a retry would come after 200 ms.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.plugin.calls_of("CreateVolume").len(), 1);
-    // Nothing of it is at the backend, so it goes without a call.
+    // The backend has nothing of it, so it goes without a call.
     world.delete("data").await;
     assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
     assert_eq!(world.plugin.calls_of("CreateVolume").len(), 1);
@@ -201,7 +197,7 @@ async fn a_final_answer_is_not_tried_again_until_something_changes() {
 }
 
 #[tokio::test]
-async fn a_change_during_a_call_that_is_refused_for_good_has_it_made_again() {
+async fn a_change_during_a_call_with_a_final_answer_has_the_call_repeated() {
     let world = World::start().await;
     world.plugin.fault("CreateVolume", 1, Happening::Waits).await;
     let refuses = Happening::Fails(answer("InvalidArgument", "no such tier"));
@@ -220,9 +216,9 @@ async fn a_change_during_a_call_that_is_refused_for_good_has_it_made_again() {
     leader.resign().await;
 }
 
-/// The second failure says what the first one said, so that nothing is written in which the change would be seen.
+/// The second failure says what the first one said, so that the leader writes nothing that would show it the change.
 #[tokio::test]
-async fn a_change_during_a_call_that_fails_as_before_has_it_made_again_at_once() {
+async fn a_change_during_a_call_that_fails_as_before_has_the_call_repeated_at_once() {
     let world = World::start().await;
     let fails = Happening::Fails(answer("PermissionDenied", "not yet"));
     world.plugin.fault("CreateVolume", 1, fails.clone()).await;
@@ -239,15 +235,15 @@ async fn a_change_during_a_call_that_fails_as_before_has_it_made_again_at_once()
     world.expect_created("data").await;
     let calls = world.plugin.calls_of("CreateVolume");
     assert_eq!(calls.len(), 3);
-    // That code rests 25 s.
+    // The rest after that code is 25 s.
     let rested = calls[2].start - calls[1].end.unwrap();
     assert!(rested < 20_000_000, "{rested} µs");
     leader.resign().await;
 }
 
-/// INV-8. Calls that hang here hang for longer than anything is waited for.
+/// INV-8. The calls that hang here hang for longer than any wait of this test.
 #[tokio::test]
-async fn a_plugin_that_hangs_does_not_slow_another_and_a_volume_that_hangs_or_fails_none_of_its_plugin() {
+async fn a_plugin_that_hangs_delays_no_other_plugin_and_a_volume_that_hangs_or_fails_no_other_volume() {
     let world = World::start().await;
     world.apply(&world.plugin_document("{\"timeout\": \"5m\"}")).await;
     let other = "hanging.csi.quorate.dev";
@@ -272,9 +268,11 @@ async fn a_plugin_that_hangs_does_not_slow_another_and_a_volume_that_hangs_or_fa
             .await;
     }
     let leader = world.leader().await;
-    eventually(SOON, "it hangs, with as many calls as it takes", async || {
-        same(hanging.calls_of("CreateVolume").len(), 2)
-    })
+    eventually(
+        SOON,
+        "it hangs, with as many calls as it takes at a time",
+        async || same(hanging.calls_of("CreateVolume").len(), 2),
+    )
     .await;
     let good: String = (0..40).map(|n| volume(&format!("good-{n}"), "")).collect();
     world.apply(&good).await;
@@ -284,9 +282,9 @@ async fn a_plugin_that_hangs_does_not_slow_another_and_a_volume_that_hangs_or_fa
     assert_eq!(
         hanging.calls_of("CreateVolume").len(),
         2,
-        "no more calls at a time than it takes"
+        "more calls than it takes at a time"
     );
-    // Two are in their calls and 48 have done what comes before; ten wait for their turn.
+    // Two are in their calls, and 48 have done everything before theirs. Ten wait for their turn.
     for (name, value) in [
         ("quorate_volume_queue_depth", 10.0),
         ("quorate_volumes{state=\"creating\"}", 62.0),

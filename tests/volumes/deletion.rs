@@ -12,7 +12,7 @@ pub async fn being_created(world: &World) {
     world.expect_calls("CreateVolume", 1).await;
 }
 
-/// Waits until people are reminded of this many volumes.
+/// Waits until this many tombstones exist.
 async fn expect_tombstones(world: &World, count: usize) {
     eventually(SOON, "tombstones", async || {
         let listed = world.done(&["get", "tombstones", "-o", "name"]).await;
@@ -33,7 +33,7 @@ async fn deletion_before_creation_makes_no_call() {
 }
 
 #[tokio::test]
-async fn deletion_that_is_asked_for_during_creation_finishes_the_creation_and_then_deletes() {
+async fn deletion_requested_during_creation_finishes_the_creation_and_then_deletes() {
     let world = World::start().await;
     let leader = world.leader().await;
     being_created(&world).await;
@@ -49,7 +49,7 @@ async fn deletion_that_is_asked_for_during_creation_finishes_the_creation_and_th
 }
 
 #[tokio::test]
-async fn what_was_forgotten_by_force_during_its_creation_is_undone_at_the_backend() {
+async fn a_volume_forgotten_by_force_during_its_creation_is_undone_at_the_backend() {
     let world = World::start().await;
     let leader = world.leader().await;
     being_created(&world).await;
@@ -65,7 +65,7 @@ async fn what_was_forgotten_by_force_during_its_creation_is_undone_at_the_backen
 }
 
 #[tokio::test]
-async fn nobody_is_reminded_of_what_was_forgotten_by_force_while_it_was_deleted() {
+async fn a_volume_forgotten_by_force_while_it_is_deleted_leaves_no_tombstone() {
     let world = World::start().await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
@@ -85,7 +85,7 @@ async fn nobody_is_reminded_of_what_was_forgotten_by_force_while_it_was_deleted(
 }
 
 #[tokio::test]
-async fn what_was_forgotten_by_force_while_it_was_published_is_taken_from_that_node_and_listed() {
+async fn a_volume_forgotten_by_force_while_it_is_published_is_unpublished_and_listed() {
     let world = World::start().await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
@@ -106,7 +106,7 @@ async fn what_was_forgotten_by_force_while_it_was_published_is_taken_from_that_n
         same(world.attached(&id).len(), 0)
     })
     .await;
-    // The volume itself is for a person to look after.
+    // A person has to clean up the volume itself.
     expect_tombstones(&world, 1).await;
     assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
     world.check_calls();
@@ -130,14 +130,14 @@ async fn force_leaves_a_tombstone_with_what_is_left_behind() {
     for part in ["data", &id, "n1 (node id csi-n1)", DRIVER] {
         assert!(described.contains(part), "{part} in {described}");
     }
-    // In this time nothing may happen: a tombstone is for people.
+    // Nothing may happen in this time: a tombstone is for people.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(world.attached(&id), ["csi-n1"]);
     world.done(&["delete", "tombstone", &uid, "--yes"]).await;
     leader.resign().await;
 }
 
-/// INV-8, and the exception that safety asks for.
+/// INV-8, and the exception that safety needs.
 #[tokio::test]
 async fn a_publication_that_cannot_be_read_keeps_its_volume_and_delays_no_other() {
     let world = World::start().await;

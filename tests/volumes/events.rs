@@ -42,7 +42,7 @@ async fn what_fails_about_a_volume_or_a_publication_is_an_event_each_without_any
         "volume bad: InvalidArgument: CreateVolume: InvalidArgument: cannot log in with <secret>",
         "volume good on node n1: Unavailable: ControllerPublishVolume: Unavailable: cannot log in with <secret>",
     ];
-    eventually(SOON, "both are told", async || {
+    eventually(SOON, "both are reported", async || {
         let mut notes = Vec::new();
         for event in events(&kubernetes).await {
             notes.push(event["note"].as_str().unwrap().to_owned());
@@ -52,15 +52,15 @@ async fn what_fails_about_a_volume_or_a_publication_is_an_event_each_without_any
     })
     .await;
     for event in events(&kubernetes).await {
-        let told = (
+        let reported = (
             &event["type"],
             &event["reportingController"],
             &event["reportingInstance"],
         );
         let by = ("Warning".into(), "quorate.dev/controller".into(), "r0".into());
-        assert_eq!(told, (&by.0, &by.1, &by.2), "{event}");
+        assert_eq!(reported, (&by.0, &by.1, &by.2), "{event}");
     }
-    // The one that is tried again and again is told once.
+    // A failure that is retried is reported once.
     eventually(SOON, "it was tried again", async || {
         match world.plugin.calls_of("ControllerPublishVolume").len() {
             4.. => Ok(()),

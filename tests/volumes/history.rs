@@ -1,11 +1,11 @@
-//! What must hold of all calls that a plugin ever got, read from its own log (INV-6).
+//! What must hold of all calls that a plugin received, read from its own log (INV-6).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_dev::csi_plugin::log::Call;
 
-/// Panics at the first call that should not have been made. No test has the plugin make up Aborted or
-/// FailedPrecondition where this is asked.
+/// Panics at the first call that should not have been made. No test that uses this makes the plugin answer Aborted or
+/// FailedPrecondition without a cause.
 pub fn check(calls: &[Call], what: &str) {
     let mut of_volume: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
     for call in calls {
@@ -15,7 +15,10 @@ pub fn check(calls: &[Call], what: &str) {
             "ControllerPublishVolume" | "ControllerUnpublishVolume"
         ) {
             let node = begun.node.as_deref().unwrap_or_default();
-            assert_ne!(node, "", "{what}: for no node, which is for all: {call:?}");
+            assert_ne!(
+                node, "",
+                "{what}: without a node, which means every node: {call:?}"
+            );
         }
         if !begun.volume.is_empty() {
             of_volume.entry(&begun.volume).or_default().push(call);
@@ -27,13 +30,13 @@ pub fn check(calls: &[Call], what: &str) {
     }
 }
 
-/// A call that the controller gave up at its limit, or that ended with its leader, may go on at the plugin for a moment;
-/// the plugin then turns the next one away.
+/// A call that the controller gave up at its limit, or that ended with its leader, may go on at the plugin for a moment.
+/// The plugin then rejects the next one.
 fn check_one_at_a_time(calls: &[&Call], what: &str) {
     for (place, after) in calls.iter().enumerate().skip(1) {
         let overlapped = calls[..place].iter().find(|before| match before.end {
             Some(end) => end > after.start,
-            // It died with its plugin.
+            // The call died with its plugin.
             None => before.run == after.run,
         });
         match overlapped {
@@ -47,7 +50,7 @@ fn check_one_at_a_time(calls: &[&Call], what: &str) {
     }
 }
 
-/// It is deleted only once every node that it may be on let it go, and nothing is asked of it after that.
+/// A volume is deleted only after it was unpublished from every node that may have it, and no call follows.
 fn check_order(calls: &[&Call], what: &str) {
     let mut attached = BTreeSet::new();
     let mut deleted = false;
@@ -56,10 +59,10 @@ fn check_order(calls: &[&Call], what: &str) {
         let node = call.begun.node.as_deref().unwrap_or_default();
         assert!(
             !deleted || method == "DeleteVolume",
-            "{what}: it was deleted before: {call:?}"
+            "{what}: the volume was deleted before: {call:?}"
         );
         match method {
-            // Whatever the answer was.
+            // Whatever the answer was, the node may have it.
             "ControllerPublishVolume" => {
                 attached.insert(node);
             }

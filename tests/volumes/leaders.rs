@@ -33,7 +33,7 @@ async fn a_new_leader_whose_first_call_is_publish_unpublish_or_delete_makes_that
 }
 
 #[tokio::test]
-async fn a_request_that_comes_in_during_a_call_survives_its_result() {
+async fn a_request_during_a_call_survives_the_result_of_the_call() {
     let world = World::start().await;
     world
         .plugin
@@ -44,7 +44,7 @@ async fn a_request_that_comes_in_during_a_call_survives_its_result() {
     world.done(&["publish", "data", "n1"]).await;
     world.expect_calls("ControllerPublishVolume", 1).await;
     world.done(&["unpublish", "data", "n1"]).await;
-    // The labels, too, in the other record.
+    // The labels are in the other record.
     let labelled = volume("data", "").replace("{name: data}", "{name: data, labels: {tier: db}}");
     world.apply(&labelled).await;
     world.plugin.release().await;
@@ -58,7 +58,7 @@ async fn a_request_that_comes_in_during_a_call_survives_its_result() {
 }
 
 #[tokio::test]
-async fn a_publication_that_is_asked_for_during_the_call_that_ends_it_begins_anew() {
+async fn a_publication_requested_during_the_call_that_ends_it_starts_over() {
     let world = World::start().await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
@@ -79,7 +79,7 @@ async fn a_publication_that_is_asked_for_during_the_call_that_ends_it_begins_ane
 }
 
 #[tokio::test]
-async fn a_call_under_way_is_cancelled_when_its_leader_stops_and_made_again_by_the_next() {
+async fn a_call_in_flight_is_cancelled_when_its_leader_stops_and_the_next_one_repeats_it() {
     let world = World::start().await;
     world
         .plugin
@@ -103,9 +103,9 @@ async fn a_call_under_way_is_cancelled_when_its_leader_stops_and_made_again_by_t
 }
 
 #[tokio::test]
-async fn a_call_under_way_is_cancelled_when_the_window_of_its_leader_closes() {
+async fn a_call_in_flight_is_cancelled_when_the_window_of_its_leader_closes() {
     let world = World::start().await;
-    // Longer than anything is waited for.
+    // Longer than any wait of this test.
     world.apply(&world.plugin_document("{\"timeout\": \"5m\"}")).await;
     world.plugin.fault("CreateVolume", 1, Happening::Hangs).await;
     let mut leader = world.leader().await;
@@ -121,7 +121,7 @@ async fn a_call_under_way_is_cancelled_when_the_window_of_its_leader_closes() {
 }
 
 async fn expect_cancelled(world: &World, method: &str, which: usize) {
-    eventually(SOON, "the plugin hears that nobody waits any more", async || {
+    eventually(SOON, "the plugin sees the call end", async || {
         let calls = world.plugin.calls_of(method);
         same(calls[which].code.clone(), Some("Canceled".to_owned()))
     })
@@ -142,7 +142,7 @@ pub async fn world_that_grows() -> World {
     World::with(TestPlugin::start_with(|options| options.offers.expand = true).await).await
 }
 
-/// Asks for the step.
+/// Requests the step.
 pub async fn ask_for(world: &World, method: &str) {
     match method {
         "CreateVolume" => world.apply(&volume("data", "capacity: {required: 1Mi},")).await,
@@ -154,7 +154,7 @@ pub async fn ask_for(world: &World, method: &str) {
     };
 }
 
-/// Waits until it is done.
+/// Waits until the step is done.
 pub async fn expect_done(world: &World, method: &str) {
     match method {
         "CreateVolume" => drop(world.expect_created("data").await),
@@ -166,10 +166,10 @@ pub async fn expect_done(world: &World, method: &str) {
     }
 }
 
-/// Each step of a life is answered to a leader that is none any more and does not know it: its window is open and its
-/// lease lives, so that only the fence stands between. It writes nothing, and the next one makes the call again.
+/// The answer of each step reaches a leader that was replaced and does not know it: its window is open and its lease
+/// lives, so that only the fence protects the records. It writes nothing, and the next leader repeats the call.
 #[tokio::test]
-async fn what_is_answered_to_a_leader_that_was_replaced_is_written_by_the_next_alone() {
+async fn an_answer_to_a_leader_that_was_replaced_is_written_by_the_next_one_alone() {
     let world = world_that_grows().await;
     let mut leader = world.leader().await;
     for method in LIFE {
@@ -194,9 +194,9 @@ async fn what_is_answered_to_a_leader_that_was_replaced_is_written_by_the_next_a
 }
 
 /// The same life with the program: each step hangs in a leader whose lease is revoked. The call ends with the term, and
-/// the other replica makes it again.
+/// the other replica repeats it.
 #[tokio::test]
-async fn a_call_under_way_ends_with_the_lease_of_its_leader_and_is_made_again_by_the_next() {
+async fn a_call_in_flight_ends_with_the_lease_of_its_leader_and_the_next_one_repeats_it() {
     let world = world_that_grows().await;
     let replicas: Replicas = Launch::on(&world.etcd).start_all(&["r0", "r1"]);
     for method in LIFE {
@@ -208,7 +208,7 @@ async fn a_call_under_way_ends_with_the_lease_of_its_leader_and_is_made_again_by
         world.etcd.etcdctl(&["lease", "revoke", lease]);
         expect_done(&world, method).await;
         expect_cancelled(&world, method, 0).await;
-        // One more where the next leader was faster than the end of the call.
+        // One call more if the next leader was faster than the end of the call.
         let calls = world.plugin.calls_of(method);
         let codes: Vec<_> = calls.iter().map(|call| call.code.as_deref().unwrap()).collect();
         let (last, before) = codes.split_last().unwrap();

@@ -1,9 +1,9 @@
-//! What is left at the backend of a volume whose record is gone is undone, and holds up nothing else (INV-6, INV-8).
+//! What a volume without a record left at the backend is undone, and delays nothing else (INV-6, INV-8).
 
 use super::deletion::being_created;
 use super::*;
 
-/// Forgets a volume by force while it is being created, so that its creation is to be undone; which the plugin refuses.
+/// Forgets a volume by force while it is being created, so that the leader has to undo its creation; the plugin refuses that.
 async fn forget_during_creation(world: &World) {
     let fails = Happening::Fails(answer("InvalidArgument", "never"));
     world.plugin.fault("DeleteVolume", None, fails).await;
@@ -16,7 +16,7 @@ async fn forget_during_creation(world: &World) {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_volume_is_undone_when_its_plugin_is_there_again() {
+async fn what_is_left_of_a_volume_is_undone_when_its_plugin_runs_again() {
     let world = World::start().await;
     let leader = world.leader().await;
     forget_during_creation(&world).await;
@@ -31,14 +31,14 @@ async fn what_is_left_of_a_volume_is_undone_when_its_plugin_is_there_again() {
 }
 
 #[tokio::test]
-async fn a_volume_is_not_held_up_by_what_is_left_of_another_that_had_its_name() {
+async fn what_is_left_of_a_volume_does_not_delay_another_of_its_name() {
     let world = World::start().await;
     let leader = world.leader().await;
     forget_during_creation(&world).await;
     world.apply(&volume("data", "")).await;
     world.expect_created("data").await;
     assert_eq!(world.plugin.backend().ids().unwrap().len(), 2);
-    // Asked for again, both go.
+    // After another request, both go.
     world.plugin.clear_faults().await;
     world.done(&["delete", "volume", "data", "--yes", "--wait"]).await;
     world.expect_empty_backend().await;

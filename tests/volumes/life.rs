@@ -78,7 +78,7 @@ async fn a_mount_volume_for_one_node_is_created_published_unpublished_and_delete
 }
 
 #[tokio::test]
-async fn a_block_volume_is_on_many_nodes_leaves_them_one_by_one_and_is_deleted() {
+async fn a_block_volume_is_published_to_many_nodes_unpublished_one_by_one_and_deleted() {
     let world = World::start().await;
     let leader = world.leader().await;
     world.apply(&shared_volume("data", "")).await;
@@ -107,7 +107,7 @@ async fn a_block_volume_is_on_many_nodes_leaves_them_one_by_one_and_is_deleted()
 }
 
 #[tokio::test]
-async fn a_volume_grows_where_the_plugin_makes_it_grow_and_says_so_elsewhere() {
+async fn a_volume_grows_if_its_plugin_expands_volumes_and_says_so_if_not() {
     let plugin = TestPlugin::start_with(|options| options.offers.expand = true).await;
     let mut world = World::with(plugin).await;
     let leader = world.leader().await;
@@ -120,7 +120,7 @@ async fn a_volume_grows_where_the_plugin_makes_it_grow_and_says_so_elsewhere() {
     world.plugin.launch().await.unwrap();
     world.apply(&volume("data", "capacity: {required: 4Gi},")).await;
     world.expect_blocked("data", None, "ExpandUnsupported").await;
-    // It is restarted with what it lacked. No command has to follow.
+    // The plugin is restarted with what it lacked. No command has to follow.
     world.plugin.stop().await.unwrap();
     world.plugin.options_mut().offers.expand = true;
     world.plugin.launch().await.unwrap();
@@ -130,7 +130,7 @@ async fn a_volume_grows_where_the_plugin_makes_it_grow_and_says_so_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_published_again_while_it_is_unpublished_is_so_after_that() {
+async fn a_publication_requested_while_the_volume_is_unpublished_begins_after_that() {
     let world = World::start().await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
@@ -138,7 +138,7 @@ async fn a_volume_that_is_published_again_while_it_is_unpublished_is_so_after_th
     world.done(&["unpublish", "data", "n1"]).await;
     let said = world.done(&["publish", "data", "n1"]).await;
     assert!(said.contains("published again after it is unpublished"), "{said}");
-    // The node confirms, without touching what was asked meanwhile.
+    // The node confirms, and leaves the request of the meantime in place.
     let key = world.store.keys.publication(&parsed("data"), &parsed("n1"));
     let mut publication = world.publication("data", "n1").await.unwrap();
     let state = quorate::proto::publication_status::State::PendingUnpublish;

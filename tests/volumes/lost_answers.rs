@@ -1,4 +1,4 @@
-//! Answers that never came: nothing is forgotten (INV-3, INV-6).
+//! Lost answers: nothing is forgotten (INV-3, INV-6).
 
 use quorate::etcd::Config;
 use quorate::store::Store;
@@ -49,9 +49,9 @@ async fn an_answer_that_is_lost_leaves_nothing_behind() {
     leader.resign().await;
 }
 
-/// The backend has the volume, though no answer said so; from then on the plugin refuses the request before it looks.
+/// The backend has the volume, though no answer said so. From then on the plugin refuses the request before it looks for it.
 #[tokio::test]
-async fn a_volume_that_was_made_unnoticed_is_not_forgotten_because_the_plugin_refuses_to_make_it_again() {
+async fn a_volume_created_by_a_lost_call_is_not_forgotten_when_the_plugin_refuses_the_next_one() {
     let world = World::start().await;
     world.apply(&world.plugin_document("{\"timeout\": \"2s\"}")).await;
     world.plugin.fault("CreateVolume", 1, Happening::LosesReply).await;
@@ -65,7 +65,7 @@ async fn a_volume_that_was_made_unnoticed_is_not_forgotten_because_the_plugin_re
         calls.len()
     };
     eventually(SOON, "the plugin refuses", async || same(refused().await, 1)).await;
-    // Asked again, since that is a change, it refuses again: the record stays, and the volume is not lost.
+    // A change of the volume has the call made again. The plugin refuses again: the record stays, and the volume is not lost.
     world.done(&["delete", "volume", "data", "--yes"]).await;
     eventually(SOON, "it refuses once more", async || same(refused().await, 2)).await;
     assert!(world.volume("data").await.is_some());
@@ -78,7 +78,7 @@ async fn a_volume_that_was_made_unnoticed_is_not_forgotten_because_the_plugin_re
     leader.resign().await;
 }
 
-/// etcd writes what came of a call, and the answer to that is lost: what stands there decides what is next.
+/// etcd writes the result of a call, and its answer is lost: the stored record decides what follows.
 #[tokio::test]
 async fn a_result_that_was_written_without_an_answer_is_found_in_the_record() {
     let world = world_that_grows().await;
@@ -102,7 +102,7 @@ async fn a_result_that_was_written_without_an_answer_is_found_in_the_record() {
             same(world.records().await != before, true)
         })
         .await;
-        // In this time the leader is to miss the answer: it waits 300 ms for one.
+        // The leader must miss the answer in this time: it waits 300 ms for one.
         tokio::time::sleep(Duration::from_millis(400)).await;
         proxy.set(Network::Passes);
         expect_done(&world, method).await;

@@ -1,4 +1,4 @@
-//! Nodes that are gone, down, or given up.
+//! Nodes that are removed, down, or out of service.
 
 use super::*;
 
@@ -31,7 +31,7 @@ async fn a_new_leader_unpublishes_a_removed_node_by_the_stored_id() {
     let leader = world.leader().await;
     let id = published_on_two(&world).await;
     leader.resign().await;
-    // Nobody leads: the new leader never knew the node.
+    // No replica leads: the new leader never knew the node.
     world.done(&["delete", "node", "n2", "--yes", "--force"]).await;
     let leader = world.leader().await;
     world.expect_state("data", "n2", "").await;
@@ -45,14 +45,14 @@ async fn a_node_that_is_down_keeps_its_volumes_until_it_is_declared_out_of_servi
     let world = World::start().await;
     let leader = world.leader().await;
     let id = published_on_two(&world).await;
-    // It was never alive, so that it is down all the time; its confirmation never comes.
+    // The node was never alive, so it is down throughout; its confirmation never comes.
     world.done(&["unpublish", "data", "n2"]).await;
     world.expect_state("data", "n2", "pendingNodeUnpublish").await;
     world.done(&["drain", "n2"]).await;
-    // In this time nothing may happen: drained is not given up.
+    // Nothing may happen in this time: a drained node is not out of service.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(world.attached(&id), ["csi-n1", "csi-n2"]);
-    // What it is called by now is not what it has the volume under.
+    // The node now reports another id than the one that it has the volume under.
     world.report_csi("n2", "csi-later").await;
     world.done(&["drain", "n2", "--out-of-service", "--yes"]).await;
     world.expect_state("data", "n2", "").await;

@@ -1,4 +1,4 @@
-//! Plugins that are not as one would wish.
+//! Plugins that are missing, not ready, limited, or that lose what was recorded.
 
 use quorate::volumes::controller::Times;
 use quorate_dev::csi_plugin::order::Order;
@@ -24,7 +24,7 @@ async fn a_volume_waits_for_a_plugin_that_comes_later() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_nobody_started_yet_is_found_when_it_is() {
+async fn a_plugin_that_was_not_started_yet_is_found_once_it_runs() {
     let mut world = World::start().await;
     world.plugin.stop().await.unwrap();
     let leader = world.leader().await;
@@ -34,7 +34,7 @@ async fn a_plugin_that_nobody_started_yet_is_found_when_it_is() {
     world.plugin.launch().await.unwrap();
     world.expect_created("data").await;
     world.expect_blocked("data", None, "").await;
-    // The same where it went in between: what stood about the volume goes, though the publication is what succeeds.
+    // The same if the plugin stopped in between: the condition of the volume goes, though the publication is what succeeds.
     world.plugin.stop().await.unwrap();
     world.done(&["publish", "data", "n1"]).await;
     world.expect_blocked("data", None, "PluginUnreachable").await;
@@ -58,7 +58,7 @@ async fn a_plugin_that_is_not_ready_is_waited_for_and_never_taken_for_one_that_c
 }
 
 #[tokio::test]
-async fn a_plugin_without_a_controller_service_gives_volumes_their_names_and_nothing_to_call() {
+async fn volumes_of_a_plugin_without_a_controller_service_take_their_names_without_a_call() {
     let plugin = TestPlugin::start_with(|options| options.offers.controller = false).await;
     let world = World::with(plugin).await;
     let leader = world.leader().await;
@@ -78,14 +78,14 @@ async fn a_plugin_without_a_controller_service_gives_volumes_their_names_and_not
 }
 
 #[tokio::test]
-async fn a_plugin_that_publishes_and_creates_nothing_is_called_for_what_it_does() {
+async fn a_plugin_that_publishes_and_creates_nothing_is_called_to_publish_alone() {
     let plugin = TestPlugin::start_with(|options| options.offers.create = false).await;
     let world = World::with(plugin).await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
     let created = world.expect_created("data").await.status.unwrap();
     assert_eq!((created.volume_id.as_str(), created.r#static), ("data", true));
-    // The backend has no such volume, since nobody made it there.
+    // The backend has no such volume, since nothing created it there.
     world.done(&["publish", "data", "n1"]).await;
     world.expect_blocked("data", Some("n1"), "NotFound").await;
     world.unpublish("data", "n1").await;
@@ -108,7 +108,7 @@ async fn a_plugin_that_publishes_and_creates_nothing_is_called_for_what_it_does(
 }
 
 #[tokio::test]
-async fn a_plugin_without_publish_has_volumes_on_nodes_without_a_call() {
+async fn volumes_of_a_plugin_without_publish_are_published_without_a_call() {
     let plugin = TestPlugin::start_with(|options| options.offers.publish = false).await;
     let world = World::with(plugin).await;
     let leader = world.leader().await;
@@ -140,7 +140,7 @@ async fn a_plugin_that_moves_to_another_socket_is_followed() {
 }
 
 #[tokio::test]
-async fn what_drifted_from_the_records_is_mended() {
+async fn drift_from_the_records_is_mended() {
     let plugin = TestPlugin::start_with(|options| {
         options.offers.list = true;
         options.offers.list_nodes = true;
@@ -155,7 +155,7 @@ async fn what_drifted_from_the_records_is_mended() {
     world.publish("data", "n1").await;
     world.publish("data", "n2").await;
     let id = world.backend_id("data").await;
-    // A list that cannot be had says nothing.
+    // A list that fails proves nothing.
     let fails = Happening::Fails(answer("Internal", "no list"));
     world.plugin.fault("ListVolumes", 1, fails).await;
     let (volume, detached, attached) = (id.clone(), "csi-n1".to_owned(), "csi-n9".to_owned());
@@ -176,7 +176,7 @@ async fn what_drifted_from_the_records_is_mended() {
         )
     })
     .await;
-    // What was as recorded was left alone.
+    // The volumes without drift were left alone.
     let nodes_of = |method: &str| {
         let calls = world.plugin.calls_of(method).into_iter();
         calls.map(|call| call.begun.node.unwrap()).collect::<Vec<_>>()

@@ -17,11 +17,11 @@ use crate::support::seeded_rng::{SeededRng, seed};
 
 const STEPS: usize = 80;
 
-/// Steps between two moments at which everything that was asked for is waited for: in between leaders and plugins come
-/// and go faster than they get anywhere.
+/// Steps between two waits for everything that was requested. In between, leaders and plugins come and go faster than they
+/// complete anything.
 const ROUND: usize = 10;
 
-/// For a round, with every delay that has grown in it.
+/// For one round, with the delays that grew in it.
 const LONG: Duration = Duration::from_secs(120);
 
 const METHODS: [&str; 6] = [
@@ -33,7 +33,7 @@ const METHODS: [&str; 6] = [
     "Probe",
 ];
 
-/// Those that are tried again soon; what follows from the others is tested by itself.
+/// The codes that are retried soon. Other tests cover the others.
 const CODES: [&str; 5] = [
     "Canceled",
     "Unknown",
@@ -61,20 +61,20 @@ impl Run {
             0..=2 => {
                 let (many, size) = (self.rng.below(2) == 0, 1 + self.rng.below(4));
                 let done = self.create(&volume, many, size).await;
-                format!("create {volume} with {size}Mi, many {many}: {}", told(&done))
+                format!("create {volume} with {size}Mi, many {many}: {}", outcome(&done))
             }
             3..=6 => {
                 let done = self.world.run(&["publish", &volume, node]).await;
-                format!("publish {volume} to {node}: {}", told(&done))
+                format!("publish {volume} to {node}: {}", outcome(&done))
             }
             7 | 8 => {
                 let asked = ["unpublish", &volume, node, "--confirm"];
                 let done = self.world.run(&asked).await;
-                format!("unpublish {volume} from {node}: {}", told(&done))
+                format!("unpublish {volume} from {node}: {}", outcome(&done))
             }
             9 => {
                 let done = self.world.run(&["delete", "volume", &volume, "--yes"]).await;
-                format!("delete {volume}: {}", told(&done))
+                format!("delete {volume}: {}", outcome(&done))
             }
             10..=12 => self.fault().await,
             13 => {
@@ -91,7 +91,7 @@ impl Run {
             _ => {
                 let gone = self.world.run(&["delete", "node", node, "--yes"]).await;
                 self.world.add_node(node).await;
-                format!("node {node} is replaced by another: {}", told(&gone))
+                format!("node {node} is replaced by another: {}", outcome(&gone))
             }
         }
     }
@@ -119,7 +119,7 @@ impl Run {
             times: Some(times),
             happens,
         };
-        // Where it is not there just now, it is not told.
+        // A plugin that does not run cannot be reached.
         let outcome = self.world.plugin.send(&Order::Fault(fault.clone())).await;
         format!("{fault:?}: {outcome:?}")
     }
@@ -134,7 +134,7 @@ impl Run {
         self.world.run_with(&["apply", "-f", "-"], &document).await
     }
 
-    /// Whatever it died of.
+    /// Starts the plugin again, whatever it died of.
     async fn revive_plugin(&mut self) {
         self.world
             .plugin
@@ -143,7 +143,7 @@ impl Run {
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Waits until everything that was asked for is done, whatever the faults in force do to it.
+    /// Waits until everything that was requested is done, despite the faults in force.
     async fn settle(&mut self, what: &str) {
         eventually(LONG, what, async || {
             self.revive_plugin().await;
@@ -163,7 +163,7 @@ impl Run {
         .await;
     }
 
-    /// Everybody asks for everything to go, until it has.
+    /// Requests the end of everything, until nothing is left.
     async fn wind_up(&mut self, what: &str) {
         self.revive_plugin().await;
         self.world.plugin.clear_faults().await;
@@ -173,11 +173,11 @@ impl Run {
             for kv in world.list(&keys.publications()).await {
                 let id = keys.parse_publication(&kv.key).unwrap();
                 let (volume, node) = id.split_once('/').unwrap();
-                told(&world.run(&["unpublish", volume, node, "--confirm"]).await);
+                outcome(&world.run(&["unpublish", volume, node, "--confirm"]).await);
             }
             for kv in world.list(&keys.volumes()).await {
                 let name = keys.parse_volume(&kv.key).unwrap();
-                told(&world.run(&["delete", "volume", name, "--yes"]).await);
+                outcome(&world.run(&["delete", "volume", name, "--yes"]).await);
             }
             let (records, ids) = (world.records().await, world.plugin.backend().ids().unwrap());
             match records.is_empty() && ids.is_empty() {
@@ -189,16 +189,16 @@ impl Run {
     }
 }
 
-/// Whether all is done that was asked of the volume itself.
+/// Whether every request about the volume itself is fulfilled.
 fn is_settled(volume: &Volume) -> bool {
     let status = volume.status.clone().unwrap_or_default();
     let has = status.capacity_bytes.max(status.fulfilled_bytes);
     !status.volume_id.is_empty() && !volume.is_marked() && required_bytes(volume) <= has
 }
 
-/// How a command ended. Refused, not found and in conflict are answers like any other here.
+/// How a command ended. Refused, not found and conflict count as answers here.
 #[track_caller]
-fn told(finished: &Finished) -> String {
+fn outcome(finished: &Finished) -> String {
     assert!([0, 3, 4, 5, 64].contains(&finished.code), "{finished:?}");
     match finished.code {
         0 => "done".to_owned(),
@@ -211,7 +211,7 @@ fn told(finished: &Finished) -> String {
 
 async fn run(seed: u64) {
     let world = World::with(TestPlugin::start_with(|options| options.offers.expand = true).await).await;
-    // A call that hangs costs this second.
+    // A call that hangs costs one second.
     let objects = world.plugin_document("{\"timeout\": \"1s\"}") + &secret("backend", "token", "s3cr3t");
     world.apply(&objects).await;
     let launch = Launch::on(&world.etcd).flag(LASTING_LEASES);
@@ -220,7 +220,7 @@ async fn run(seed: u64) {
         rng: SeededRng(seed),
         replicas: vec![launch.start("r0"), launch.start("r1")],
     };
-    // So that there is something to do it to.
+    // The first steps need volumes.
     for n in 0..5 {
         let name = format!("v{n}");
         run.create(&name, n % 2 == 0, 1).await.expect_done();
@@ -229,8 +229,8 @@ async fn run(seed: u64) {
     let begun = Instant::now();
     for step in 0..STEPS {
         run.revive_plugin().await;
-        let told = run.step().await;
-        eprintln!("seed {seed} step {step} ({:?}): {told}", begun.elapsed());
+        let done = run.step().await;
+        eprintln!("seed {seed} step {step} ({:?}): {done}", begun.elapsed());
         if step % ROUND == ROUND - 1 {
             run.settle(&format!("seed {seed}: all is done by step {step}"))
                 .await;
@@ -243,12 +243,12 @@ async fn run(seed: u64) {
     let about = calls.iter().filter(|call| !call.begun.volume.is_empty());
     assert!(
         about.clone().count() >= 20,
-        "seed {seed}: five whole lives at least"
+        "seed {seed}: fewer than five whole lives"
     );
     for call in about {
         assert_eq!(call.begun.secrets, ["token"], "seed {seed}: {call:?}");
     }
-    // The secret is in no log of a replica, however often the plugin printed it.
+    // The secret is in no log of a replica, though the plugin printed it often.
     for replica in &mut run.replicas {
         let log = replica.log();
         assert!(!log.contains("s3cr3t"), "seed {seed}: {log}");
@@ -256,7 +256,7 @@ async fn run(seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_happens_the_backend_is_empty_in_the_end_and_no_call_was_wrong() {
-    // One run that is always the same, and one that seldom is.
+async fn after_a_random_run_the_backend_is_empty_and_no_call_was_wrong() {
+    // One run with a fixed seed, and one with a new seed.
     tokio::join!(run(1), run(seed()));
 }

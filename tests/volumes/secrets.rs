@@ -1,4 +1,4 @@
-//! Secrets of volumes: read at each call, waited for where they are missing, and shown nowhere.
+//! Secrets of volumes: read at each call, waited for while they are missing, and shown nowhere.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::*;
 #[tokio::test]
 async fn secrets_are_read_at_each_call_and_their_values_appear_nowhere() {
     let world = World::start().await;
-    // With everything that it and its libraries can say.
+    // It and its libraries log everything.
     let launch = Launch::on(&world.etcd).variable("RUST_LOG", "trace");
     let mut replica = launch.start("r0");
     replica.wait_leading().await;
@@ -20,10 +20,10 @@ async fn secrets_are_read_at_each_call_and_their_values_appear_nowhere() {
     let uses = volume("data", "secrets: [{key: token, secret: backend}],");
     world.apply(&(secret("backend", "token", sentinel) + &uses)).await;
     world.expect_created("data").await;
-    // The same leader, which keeps no value, sends the new one.
+    // The same leader keeps no value, so it sends the new one.
     world.plugin.order(expect(rotated)).await;
     world.apply(&secret("backend", "token", rotated)).await;
-    // A plugin that prints what it was given.
+    // The plugin repeats the value in its message.
     let says = answer("Internal", "cannot log in with {secrets}");
     world
         .plugin
@@ -35,7 +35,7 @@ async fn secrets_are_read_at_each_call_and_their_values_appear_nowhere() {
         blocked.message.contains("cannot log in with <secret>"),
         "{blocked:?}"
     );
-    let mut told = vec![format!("{:?}", world.plugin.calls().unwrap())];
+    let mut shown = vec![format!("{:?}", world.plugin.calls().unwrap())];
     for args in [
         &["get", "secrets", "-o", "yaml"][..],
         &["describe", "secret", "backend"],
@@ -43,13 +43,13 @@ async fn secrets_are_read_at_each_call_and_their_values_appear_nowhere() {
         &["get", "publications", "-o", "json"],
     ] {
         let finished = world.run(args).await;
-        told.extend([finished.stdout, finished.stderr]);
+        shown.extend([finished.stdout, finished.stderr]);
     }
-    // Whatever is stored, but for the Secret itself.
+    // Everything that is stored, but for the Secret itself.
     let mut stored = world.list(&KeyRange::prefix("/quorate/")).await;
     stored.retain(|kv| !kv.key.starts_with(b"/quorate/secrets/"));
     assert!(stored.len() > world.records().await.len(), "{stored:?}");
-    told.extend(
+    shown.extend(
         stored
             .iter()
             .map(|kv| String::from_utf8_lossy(&kv.value).into_owned()),
@@ -58,12 +58,12 @@ async fn secrets_are_read_at_each_call_and_their_values_appear_nowhere() {
     world.done(&["retry", "volume", "data"]).await;
     world.expect_state("data", "n1", "published").await;
 
-    told.push(replica.get("/metrics").await.unwrap().body);
+    shown.push(replica.get("/metrics").await.unwrap().body);
     replica.stop().await.unwrap();
     let log = replica.log();
     assert!(log.contains("TRACE"), "it said everything");
-    told.push(log);
-    for text in told {
+    shown.push(log);
+    for text in shown {
         for value in [sentinel, rotated] {
             let found = text.lines().find(|line| line.contains(value));
             assert_eq!(found, None);

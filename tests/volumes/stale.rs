@@ -1,4 +1,4 @@
-//! What was decided from what is no longer the case: the transaction finds out, and no call is made (INV-3, INV-6).
+//! Decisions from stale records: the transaction refuses them, and no call is made (INV-3, INV-6).
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use super::*;
 use crate::support::csi::LONG;
 use crate::support::leader::Leader;
 
-/// A leader that does only what it is told.
-async fn told(world: &World) -> (Leader, Writer) {
+/// A leader without a controller, which runs only the operations of the test.
+async fn idle_leader(world: &World) -> (Leader, Writer) {
     let mut leader = Leader::elect(&world.store, "test").await;
     let (writer, writing) = writer(&world.store.etcd, leader.fence());
     leader.work(writing);
     (leader, writer)
 }
 
-/// A volume as it is, without anything that is known around it.
+/// A volume as it is stored, without its nodes.
 async fn snapshot_of(world: &World, name: &str) -> VolumeSnapshot {
     let key = world.store.keys.volume(&parsed(name));
     let (stored, _) = world.store.etcd.get(&key).await.unwrap();
@@ -54,7 +54,7 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
     leader.resign().await;
     world.done(&["delete", "volume", "data", "--yes"]).await;
     let deleted = snapshot_of(&world, "data").await;
-    // Nothing that the commands allow: a publication that came after the mark.
+    // A publication that came after the mark. The commands allow none.
     let publication = world.store.keys.publication(&parsed("data"), &parsed("n1"));
     world.commit(Txn::new().put(&publication, "")).await;
 
@@ -80,7 +80,7 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
         again: false,
     };
 
-    let (leader, writer) = told(&world).await;
+    let (leader, writer) = idle_leader(&world).await;
     let env = Env {
         store: world.store.clone(),
         fence: leader.fence().clone(),
@@ -100,7 +100,7 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
         assert_eq!(world.records().await, at, "{step:?}: nothing was written");
     }
     assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
-    // The same from what is the case.
+    // The same steps from the current records.
     let step = detach(Lost::Unchanged(node().await));
     let operation = operation("other", &published, step, &session);
     let result = operation.run(env.clone()).await.result;

@@ -1,4 +1,4 @@
-//! An etcd, a plugin, and the program on both: what an operator does, and what is to come of it.
+//! An etcd, a plugin, and the program on both: what an operator does, and what must follow.
 
 use std::ops::Deref;
 
@@ -54,32 +54,32 @@ impl World {
         Self { base, plugin }
     }
 
-    /// Runs the program. Panics where that fails.
+    /// Runs the program. Panics if it fails.
     pub async fn done(&self, args: &[&str]) -> String {
         self.run(args).await.expect_done()
     }
 
-    /// Runs the program, which waits for what it asks for.
+    /// Runs the program with `--wait`. Panics if it fails.
     pub async fn done_with(&self, args: &[&str]) -> String {
         self.done(&[args, &["--wait", "--timeout=60s"]].concat()).await
     }
 
-    /// Has a volume published, and waits until it is.
+    /// Publishes a volume, and waits until it is published.
     pub async fn publish(&self, volume: &str, node: &str) {
         self.done_with(&["publish", volume, node]).await;
     }
 
-    /// Has a volume unpublished in its node's name, too, and waits until it is.
+    /// Unpublishes a volume, confirms in the node's place, and waits until it is unpublished.
     pub async fn unpublish(&self, volume: &str, node: &str) {
         self.done_with(&["unpublish", volume, node, "--confirm"]).await;
     }
 
-    /// Has a volume deleted, and waits until it is.
+    /// Deletes a volume, and waits until it is gone.
     pub async fn delete(&self, volume: &str) {
         self.done_with(&["delete", "volume", volume, "--yes"]).await;
     }
 
-    /// The document of the plugin; `more` of its spec.
+    /// The document of the plugin, with `more` in its spec.
     pub fn plugin_document(&self, more: &str) -> String {
         let mut spec: serde_json::Value = serde_json::from_str(more).unwrap();
         spec["endpoint"] = self.plugin.endpoint().to_string().into();
@@ -125,7 +125,7 @@ impl World {
         [volumes, self.list(&keys.publications()).await].concat()
     }
 
-    /// The backend's id of a volume, which the plugin makes of its name there, the uid.
+    /// The backend's id of a volume. The plugin derives it from the volume's uid.
     pub async fn backend_id(&self, name: &str) -> String {
         let volume = self.volume(name).await.expect("the volume is there");
         id_of(&volume.metadata.unwrap().uid)
@@ -153,7 +153,7 @@ impl World {
         .await;
     }
 
-    /// Waits until the publication is in this state; "" for gone.
+    /// Waits until the publication is in this state; "" means that it is gone.
     pub async fn expect_state(&self, volume: &str, node: &str, expected: &str) {
         let what = format!("{volume} on {node} is {expected:?}");
         eventually(SOON, &what, async || {
@@ -174,7 +174,8 @@ impl World {
         .await;
     }
 
-    /// Waits until what blocks the volume, or its publication to a node, has this reason; "" for nothing.
+    /// Waits until the condition `Blocked` of the volume, or of its publication to a node, has this reason; "" means that nothing
+    /// blocks it.
     pub async fn expect_blocked(&self, volume: &str, node: Option<&str>, reason: &str) -> Condition {
         let what = format!("{volume} {node:?} is blocked by {reason:?}");
         eventually(SOON, &what, async || {
@@ -197,7 +198,7 @@ impl World {
         .await
     }
 
-    /// Waits until the plugin was called this often.
+    /// Waits until the plugin was called this many times.
     pub async fn expect_calls(&self, method: &str, times: usize) {
         eventually(SOON, &format!("{method} was called"), async || {
             same(self.plugin.calls_of(method).len(), times)
@@ -222,7 +223,7 @@ impl World {
         leader_with(&self.store, Times::default()).await
     }
 
-    /// What must hold of every log (INV-6), where every call ends by itself.
+    /// Checks what must hold of every log (INV-6), where every call ends by itself.
     pub fn check_calls(&self) -> Vec<Call> {
         let calls = self.plugin.calls().unwrap();
         let cancelled = calls.iter().find(|call| call.code.as_deref() == Some("Canceled"));
@@ -232,7 +233,7 @@ impl World {
     }
 }
 
-/// A leader in this process, which sees to volumes and does nothing else.
+/// A leader in this process that reconciles volumes and does nothing else.
 pub async fn leader_with(store: &Store, times: Times) -> Leader {
     let mut leader = Leader::elect(store, "test").await;
     let volumes = Volumes {
@@ -245,7 +246,7 @@ pub async fn leader_with(store: &Store, times: Times) -> Leader {
     leader
 }
 
-/// What blocks, by the conditions; empty for nothing.
+/// The condition that blocks; empty if nothing does.
 pub fn blocked(conditions: &[Condition]) -> Condition {
     let blocked =
         |condition: &&Condition| condition.r#type == "Blocked" && condition.status() == Status::True;
@@ -256,13 +257,13 @@ pub fn parsed(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-/// The document of a file system for one node; `more` of its spec, each entry ending in a comma.
+/// The document of a file system for one node, with `more` in its spec; each entry of it ends in a comma.
 pub fn volume(name: &str, more: &str) -> String {
     let mode = "{scope: singleNode, sharing: none, mount: {fsType: ext4}}";
     volume_with(name, mode, more)
 }
 
-/// The same of a block device for many nodes.
+/// The document of a block device for many nodes, likewise.
 pub fn shared_volume(name: &str, more: &str) -> String {
     volume_with(name, "{scope: multiNode, sharing: all, block: {}}", more)
 }

@@ -63,6 +63,14 @@ pub struct Reference {
     pub name: Name,
 }
 
+impl Reference {
+    /// A reference to the object of this name; `None` if no object can have it.
+    pub fn to(kind: &'static str, name: &str) -> Option<Self> {
+        let name = name.parse().ok()?;
+        Some(Self { kind, name })
+    }
+}
+
 /// The part of an object that `apply` writes. Each part has one writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {

@@ -6,34 +6,12 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Something that is wrong with a document, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The path of the field: `spec.desiredRole`, `status.csi[0].plugin`; empty for the document itself.
-    pub path: String,
-    /// What is wrong with the field.
-    pub message: String,
-}
+use super::words::nearest;
+use fault::{expected_found, found};
 
-impl Fault {
-    /// A fault of the field at `path`.
-    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            message: message.into(),
-        }
-    }
-}
+mod fault;
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.is_empty() {
-            f.write_str(&self.message)
-        } else {
-            write!(f, "{}: {}", self.path, self.message)
-        }
-    }
-}
+pub use fault::{Fault, join};
 
 /// One object of a document. Every field that is asked for becomes a known one; fields that stay unknown are faults.
 #[derive(Debug)]
@@ -202,22 +180,36 @@ impl<'v, 'f> Fields<'v, 'f> {
         Fields::at(join(&self.path, name), value, self.faults, read)
     }
 
+    /// A required object, read field by field.
+    pub fn required<R>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&mut Fields<'v, '_>) -> R,
+    ) -> Option<R> {
+        self.require(name);
+        self.object(name, read)
+    }
+
+    /// The elements of a list, each with its path.
+    fn elements(
+        &mut self,
+        name: &'static str,
+    ) -> Option<impl Iterator<Item = (String, &'v Value)> + use<'v>> {
+        let elements = self.typed(name, "a list", Value::as_array)?;
+        let path = join(&self.path, name);
+        let numbered = elements.iter().enumerate();
+        Some(numbered.map(move |(index, value)| (format!("{path}[{index}]"), value)))
+    }
+
     /// A list of objects. An element that is not an object is a fault and left out.
     pub fn objects<R>(
         &mut self,
         name: &'static str,
         mut read: impl FnMut(&mut Fields<'v, '_>) -> R,
     ) -> Option<Vec<R>> {
-        let elements = self.typed(name, "a list", Value::as_array)?;
-        let path = join(&self.path, name);
-        let read_all = elements
-            .iter()
-            .enumerate()
-            .filter_map(|(index, value)| {
-                Fields::at(format!("{path}[{index}]"), value, self.faults, &mut read)
-            })
-            .collect();
-        Some(read_all)
+        let elements = self.elements(name)?;
+        let read_all = elements.filter_map(|(path, value)| Fields::at(path, value, self.faults, &mut read));
+        Some(read_all.collect())
     }
 
     /// A list of distinct strings that `parse` accepts; its error is the fault of the element, which is left out.
@@ -226,10 +218,8 @@ impl<'v, 'f> Fields<'v, 'f> {
         name: &'static str,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Option<Vec<T>> {
-        let elements = self.typed(name, "a list", Value::as_array)?;
-        let path = join(&self.path, name);
         let mut all = Vec::new();
-        for (index, value) in elements.iter().enumerate() {
+        for (path, value) in self.elements(name)? {
             let parsed = match value.as_str().map(&parse) {
                 None => Err(expected_found("a string", value)),
                 Some(Err(error)) => Err(error.to_string()),
@@ -238,7 +228,7 @@ impl<'v, 'f> Fields<'v, 'f> {
             };
             match parsed {
                 Ok(parsed) => all.push(parsed),
-                Err(message) => self.faults.push(Fault::new(format!("{path}[{index}]"), message)),
+                Err(message) => self.faults.push(Fault::new(path, message)),
             }
         }
         Some(all)
@@ -253,11 +243,8 @@ impl<'v, 'f> Fields<'v, 'f> {
 
     /// A list of maps of strings.
     pub fn string_maps(&mut self, name: &'static str) -> Option<Vec<BTreeMap<String, String>>> {
-        let elements = self.typed(name, "a list", Value::as_array)?;
-        let path = join(&self.path, name);
         let mut all = Vec::new();
-        for (index, value) in elements.iter().enumerate() {
-            let path = format!("{path}[{index}]");
+        for (path, value) in self.elements(name)? {
             match value.as_object() {
                 Some(entries) => all.push(texts(&path, entries, self.faults)),
                 None => self
@@ -280,52 +267,6 @@ fn texts(path: &str, entries: &Map<String, Value>, faults: &mut Vec<Fault>) -> B
         }
     }
     strings
-}
-
-/// The candidate that a misspelt word most likely means.
-pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| {
-            let alike =
-                strsim::normalized_damerau_levenshtein(&word.to_lowercase(), &candidate.to_lowercase());
-            (candidate, alike)
-        })
-        // At least half of the letters fit; below that, suggestions mislead.
-        .filter(|(_, alike)| *alike > 0.5)
-        .max_by(|(_, a), (_, b)| a.total_cmp(b))
-        .map(|(candidate, _)| candidate)
-}
-
-/// `path.name`; a name with dots or slashes (a label's) in brackets, so that the path stays readable.
-pub fn join(path: &str, name: &str) -> String {
-    let plain = name
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-    match (path.is_empty(), plain) {
-        (true, true) => name.to_owned(),
-        (_, true) => format!("{path}.{name}"),
-        (_, false) => format!("{path}[\"{}\"]", name.escape_debug()),
-    }
-}
-
-fn expected_found(expected: &str, value: &Value) -> String {
-    let quotes = if expected == "a string" && (value.is_number() || value.is_boolean()) {
-        " (put it in quotes)"
-    } else {
-        ""
-    };
-    format!("expected {expected}, found {}{quotes}", found(value))
-}
-
-fn found(value: &Value) -> String {
-    match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Number(number) => format!("the number {number}"),
-        Value::String(text) => format!("the string \"{}\"", text.escape_debug()),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The Plugin kind: where a CSI controller plugin answers, and how much it is asked at a time.
+//! The Plugin kind: the endpoint of a CSI controller plugin, and the limits of its calls.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::csi::Endpoint;
 use crate::etcd::Revision;
 use crate::proto::{Plugin, PluginSpec};
 
-/// Calls at a time where a plugin's spec does not say.
+/// How many calls may be in flight, if the plugin's spec does not say.
 pub const DEFAULT_CONCURRENCY: u32 = 16;
 
-/// The most calls at a time: one channel, whose peer may allow no more streams.
+/// The most calls in flight: they share one channel, whose peer may allow no more streams.
 const MOST_CONCURRENCY: u32 = 1000;
 
-/// For one call where a plugin's spec does not say.
+/// The limit of one call, if the plugin's spec does not say.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The longest limit of one call. Far beyond what any takes; and gRPC has no words for one of ages.
+/// The longest limit of one call. No call takes that long, and gRPC cannot express limits of any length.
 const MOST_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// What a document says about a plugin.
@@ -32,7 +32,7 @@ pub struct Manifest {
     timeout: Option<Duration>,
 }
 
-/// Calls at a time.
+/// How many calls may be in flight.
 pub fn concurrency(plugin: &Plugin) -> u32 {
     match plugin.spec.as_ref().map_or(0, |spec| spec.concurrency) {
         0 => DEFAULT_CONCURRENCY,
@@ -40,7 +40,7 @@ pub fn concurrency(plugin: &Plugin) -> u32 {
     }
 }
 
-/// For one call.
+/// The limit of one call.
 pub fn timeout(plugin: &Plugin) -> Duration {
     match plugin.spec.as_ref().map_or(0, |spec| spec.timeout_millis) {
         0 => DEFAULT_TIMEOUT,
@@ -48,7 +48,7 @@ pub fn timeout(plugin: &Plugin) -> Duration {
     }
 }
 
-/// Where it answers.
+/// The address that it listens on.
 pub fn endpoint(plugin: &Plugin) -> &str {
     plugin.spec.as_ref().map_or("", |spec| spec.endpoint.as_str())
 }
@@ -72,7 +72,7 @@ impl Appliable for Plugin {
     type Manifest = Manifest;
 
     fn read(document: &mut Fields<'_, '_>) -> Manifest {
-        let spec = document.object("spec", |spec| {
+        let spec = document.required("spec", |spec| {
             let endpoint = spec.parsed("endpoint", |text| check_endpoint(text).map(|()| text.to_owned()));
             spec.require("endpoint");
             let concurrency = spec.integer("concurrency");
@@ -88,7 +88,6 @@ impl Appliable for Plugin {
                 timeout: spec.parsed("timeout", read_timeout),
             }
         });
-        document.require("spec");
         spec.unwrap_or_default()
     }
 

@@ -1,5 +1,5 @@
-//! The Publication kind: a volume that is published to a node, or has been requested for it. Commands request it; `apply`
-//! does not accept it.
+//! The Publication kind: a volume that is published to a node, or requested there. Commands request it; `apply` does not
+//! accept it.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ impl Object for Publication {
     }
 }
 
-/// How far it is.
+/// The state of the publication.
 pub fn state(publication: &Publication) -> State {
     publication
         .status
@@ -51,7 +51,7 @@ pub fn state(publication: &Publication) -> State {
         .map_or(State::Unspecified, |status| status.state())
 }
 
-/// `pendingPublish` and so on; empty if it is unset or only a later release knows it.
+/// The state's word, such as `pendingPublish`; empty if the state is unset or only a later release knows it.
 pub fn state_word(state: State) -> &'static str {
     word(STATES, &state)
 }

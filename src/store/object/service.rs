@@ -47,8 +47,7 @@ impl Object for Service {
         });
         for (list, names) in lists {
             for (index, name) in names.iter().enumerate() {
-                name.parse::<Name>()
-                    .map_err(|error| Fault::new(format!("spec.{list}[{index}]"), error.to_string()))?;
+                Fault::check_name(format!("spec.{list}[{index}]"), name)?;
             }
         }
         Ok(())
@@ -62,14 +61,9 @@ impl Appliable for Service {
     const LAYER: u8 = 1;
 
     fn references(&self) -> Vec<Reference> {
-        let names = networks_in_force(self)
-            .iter()
-            .filter_map(|name| name.parse().ok());
+        let names = networks_in_force(self).iter();
         names
-            .map(|name| Reference {
-                kind: Network::KIND,
-                name,
-            })
+            .filter_map(|name| Reference::to(Network::KIND, name))
             .collect()
     }
 

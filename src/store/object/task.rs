@@ -73,8 +73,7 @@ impl Object for Task {
     fn check(&self) -> Result<(), Fault> {
         let node = self.spec.as_ref().map_or("", |spec| spec.node.as_str());
         if !node.is_empty() {
-            node.parse::<Name>()
-                .map_err(|error| Fault::new("spec.node", error.to_string()))?;
+            Fault::check_name("spec.node", node)?;
         }
         Ok(())
     }
@@ -95,18 +94,15 @@ impl Appliable for Task {
             return Vec::new();
         };
         let names = [(Service::KIND, &spec.service), (Node::KIND, &spec.node)];
-        let references = names.into_iter().filter_map(|(kind, name)| {
-            Some(Reference {
-                kind,
-                name: name.parse().ok()?,
-            })
-        });
-        references.collect()
+        let references = names.into_iter();
+        references
+            .filter_map(|(kind, name)| Reference::to(kind, name))
+            .collect()
     }
 
     fn read(document: &mut Fields<'_, '_>) -> Manifest {
         let mut manifest = Manifest::default();
-        document.object("spec", |spec| {
+        document.required("spec", |spec| {
             manifest.service = spec.parsed("service", str::parse::<Name>);
             if manifest.service.is_none() && spec.value("service").is_none() {
                 spec.fault("service", "missing: a task is addressed as SERVICE/NAME");
@@ -117,7 +113,6 @@ impl Appliable for Task {
                 _ => spec.parsed("node", str::parse::<Name>),
             };
         });
-        document.require("spec");
         document.object("status", |status| {
             manifest.state = status.one_of("state", STATES);
             if manifest.state.is_none() && status.is_given("state") && status.value("state").is_none() {

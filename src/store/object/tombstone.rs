@@ -20,7 +20,7 @@ pub fn volume_name(tombstone: &Tombstone) -> &str {
     metadata.map_or("", |metadata| metadata.name.as_str())
 }
 
-/// Nodes, each with the id that the volume may still be published to.
+/// The nodes that the volume may still be published to, each with its node id.
 pub fn left_published(tombstone: &Tombstone) -> Vec<(String, String)> {
     let publications = tombstone.publications.iter();
     let ids = publications.filter_map(|publication| {
@@ -31,12 +31,12 @@ pub fn left_published(tombstone: &Tombstone) -> Vec<(String, String)> {
     ids.collect()
 }
 
-/// Whether nothing but the volume itself may be left: it is published nowhere, as far as all that was stored says.
+/// Whether nothing but the volume itself may be left: by all stored records it is published nowhere.
 pub fn is_volume_alone(tombstone: &Tombstone) -> bool {
     tombstone.unreadable.is_empty() && left_published(tombstone).is_empty()
 }
 
-/// What may be left of it at the backend, in words, with the names that the backend knows.
+/// What may be left of the volume at the backend, in words, with the names that the backend knows.
 pub fn left_behind(tombstone: &Tombstone) -> String {
     let volume = tombstone.volume.clone().unwrap_or_default();
     let status = volume.status.clone().unwrap_or_default();

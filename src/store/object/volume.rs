@@ -1,4 +1,4 @@
-//! The Volume kind: what its document says, and what of it may change.
+//! The Volume kind: its documents, and which of its fields may change.
 
 use serde_json::Value;
 
@@ -78,18 +78,11 @@ impl Object for Volume {
             .metadata
             .as_ref()
             .map_or("", |metadata| metadata.uid.as_str());
-        // It is the name at the backend and of a tombstone.
-        uid.parse::<Name>()
-            .map_err(|error| Fault::new("metadata.uid", error.to_string()))?;
-        driver(self)
-            .parse::<Name>()
-            .map_err(|error| Fault::new("spec.driver.name", error.to_string()))?;
+        // The uid is the volume's name at the backend, and the name of its tombstone.
+        Fault::check_name("metadata.uid", uid)?;
+        Fault::check_name("spec.driver.name", driver(self))?;
         for (index, secret) in self.spec.iter().flat_map(|spec| &spec.secrets).enumerate() {
-            let path = format!("spec.secrets[{index}].secret");
-            secret
-                .secret
-                .parse::<Name>()
-                .map_err(|error| Fault::new(path, error.to_string()))?;
+            Fault::check_name(format!("spec.secrets[{index}].secret"), &secret.secret)?;
         }
         let mode = self.spec.as_ref().and_then(|spec| spec.access_mode.as_ref());
         match mode {
@@ -119,13 +112,8 @@ impl Appliable for Volume {
 
     fn references(&self) -> Vec<Reference> {
         let secrets = self.spec.iter().flat_map(|spec| &spec.secrets);
-        let names = secrets.filter_map(|secret| secret.secret.parse().ok());
         let mut references: Vec<Reference> = Vec::new();
-        for name in names {
-            let reference = Reference {
-                kind: Secret::KIND,
-                name,
-            };
+        for reference in secrets.filter_map(|secret| Reference::to(Secret::KIND, &secret.secret)) {
             if !references.contains(&reference) {
                 references.push(reference);
             }
@@ -134,9 +122,9 @@ impl Appliable for Volume {
     }
 
     fn read(document: &mut Fields<'_, '_>) -> Manifest {
-        let spec = document.object("spec", |spec| Manifest {
-            driver: required(spec, "driver", read_driver),
-            access_mode: required(spec, "accessMode", read_access_mode),
+        let spec = document.required("spec", |spec| Manifest {
+            driver: spec.required("driver", read_driver),
+            access_mode: spec.required("accessMode", read_access_mode),
             capacity: spec.object("capacity", read_capacity),
             secrets: read_secrets(spec),
             topology: spec.object("topology", |topology| TopologyRequirement {
@@ -146,7 +134,6 @@ impl Appliable for Volume {
             group: spec.string("group").map(str::to_owned),
             availability: spec.one_of("availability", AVAILABILITIES),
         });
-        document.require("spec");
         // Accepted because `get -o yaml` prints it. A document cannot change it.
         document.object("status", |status| {
             status.string("volumeID");
@@ -198,15 +185,6 @@ impl Appliable for Volume {
     }
 }
 
-fn required<'v, R>(
-    fields: &mut Fields<'v, '_>,
-    name: &'static str,
-    read: impl FnOnce(&mut Fields<'v, '_>) -> R,
-) -> Option<R> {
-    fields.require(name);
-    fields.object(name, read)
-}
-
 fn read_driver(driver: &mut Fields<'_, '_>) -> Driver {
     let name = driver.parsed("name", str::parse::<Name>);
     driver.require("name");
@@ -219,8 +197,9 @@ fn read_driver(driver: &mut Fields<'_, '_>) -> Driver {
 fn read_access_mode(mode: &mut Fields<'_, '_>) -> AccessMode {
     let scope = mode.one_of("scope", SCOPES);
     let sharing = mode.one_of("sharing", SHARINGS);
-    mode.require("scope");
-    mode.require("sharing");
+    for name in ["scope", "sharing"] {
+        mode.require(name);
+    }
     if (scope, sharing) == (Some(Scope::MultiNode), Some(Sharing::None)) {
         mode.fault("sharing", "none is no way to share a volume among several nodes");
     }
@@ -281,8 +260,9 @@ fn read_secrets(spec: &mut Fields<'_, '_>) -> Option<Vec<VolumeSecret>> {
     spec.objects("secrets", |entry| {
         let key = entry.string("key").unwrap_or_default().to_owned();
         let secret = entry.parsed("secret", str::parse::<Name>);
-        entry.require("key");
-        entry.require("secret");
+        for name in ["key", "secret"] {
+            entry.require(name);
+        }
         if key.is_empty() && entry.value("key").is_some_and(Value::is_string) {
             entry.fault("key", "must not be empty");
         }

@@ -1,4 +1,4 @@
-//! The words that documents use for the values of an enum.
+//! The words that documents use for the values of an enum, and what a misspelt word means.
 
 /// The word for a value; empty for one without a word, which is the unset one.
 pub fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
@@ -12,4 +12,18 @@ pub fn word_of_number<T: PartialEq + TryFrom<i32>>(words: &[(&'static str, T)], 
         Ok(value) => word(words, &value).to_owned(),
         Err(_) => format!("unknown ({number})"),
     }
+}
+
+/// The candidate that a misspelt word most likely means.
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .map(|candidate| {
+            let alike =
+                strsim::normalized_damerau_levenshtein(&word.to_lowercase(), &candidate.to_lowercase());
+            (candidate, alike)
+        })
+        // At least half of the letters fit; below that, suggestions mislead.
+        .filter(|(_, alike)| *alike > 0.5)
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))
+        .map(|(candidate, _)| candidate)
 }

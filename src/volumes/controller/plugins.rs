@@ -19,7 +19,7 @@ use crate::volumes::retry_state::RetryState;
 /// a handshake; the others are answered from memory (INV-9).
 const CONNECT_AGAIN: Duration = Duration::from_millis(200);
 
-/// What was learnt from a plugin.
+/// An answer of a plugin.
 pub(super) struct PluginEvent {
     driver: Name,
     /// The generation of the plugin's state when the plugin was asked.

@@ -264,14 +264,11 @@ impl Index {
         let entry = self.volumes.get(name)?;
         let stored = entry.volume.as_ref()?;
         let volume = decode::<Volume>(name.as_str(), &stored.value).ok()?;
-        let plugin = driver(&volume);
+        let plugin = driver(&volume).to_owned();
         let mut seen = VolumeSnapshot {
+            volume,
             revision: stored.mod_revision,
-            publications: BTreeMap::new(),
-            revisions: BTreeMap::new(),
-            unreadable: BTreeSet::new(),
-            nodes: BTreeMap::new(),
-            volume: Volume::default(),
+            ..VolumeSnapshot::default()
         };
         for (node, stored) in &entry.publications {
             match decode::<Publication>(&format!("{name}/{node}"), &stored.value) {
@@ -284,7 +281,7 @@ impl Index {
                 }
             }
             if let Some(known) = self.nodes.get(node) {
-                let csi = known.csi.iter().find(|(of, _)| of == plugin);
+                let csi = known.csi.iter().find(|(of, _)| *of == plugin);
                 let node_seen = plan::Node {
                     uid: known.uid.clone(),
                     mod_revision: known.mod_revision,
@@ -294,7 +291,6 @@ impl Index {
                 seen.nodes.insert(node.clone(), node_seen);
             }
         }
-        seen.volume = volume;
         Some(seen)
     }
 

@@ -27,9 +27,9 @@ impl Index {
         Some(Change::Record(name, revision))
     }
 
-    /// Updates the ways from plugins and secrets to the volume, and the counts by state. `there` is false once the record is
+    /// Updates the ways from plugins and secrets to the volume, and the counts by state. `exists` is false once the record is
     /// deleted.
-    fn reindex(&mut self, name: &Name, before: Option<&Volume>, after: Option<&Volume>, there: bool) {
+    fn reindex(&mut self, name: &Name, before: Option<&Volume>, after: Option<&Volume>, exists: bool) {
         for secret in secrets_of(before) {
             take(&mut self.by_secret, &secret, name);
         }
@@ -52,7 +52,7 @@ impl Index {
             let names = self.by_driver.entry(driver.clone()).or_default();
             names.insert(name.clone());
         }
-        let state = there.then(|| state_of(after));
+        let state = exists.then(|| state_of(after));
         if let Some(before) = std::mem::replace(&mut entry.state, state) {
             *self.counts.entry(before).or_default() -= 1;
         }

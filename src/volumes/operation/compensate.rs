@@ -1,7 +1,7 @@
-//! Undoing at the backend what no record holds.
+//! Undoing what is at the backend and in no record.
 
-use super::{Compensation, Failure, Interrupted, Run};
-use crate::etcd::FencedError;
+use super::{Compensation, Interrupted, Run};
+use crate::etcd::Stop;
 use crate::proto::{Tombstone, Volume};
 use crate::store::Name;
 use crate::store::object::{decode, tombstone};
@@ -26,21 +26,17 @@ impl Run<'_> {
             return Ok(());
         };
         let key = self.env.store.keys.tombstone(&uid);
-        let read = self.env.store.etcd.get(&key).await;
-        let (stored, _) = read.map_err(|error| Failure::etcd(&error))?;
+        let (stored, _) = self.env.store.etcd.get(&key).await?;
         let Some(stored) = stored else { return Ok(()) };
         let left = decode::<Tombstone>(uid.as_str(), &stored.value);
         if !left.is_ok_and(|left| tombstone::is_volume_alone(&left)) {
             return Ok(());
         }
         let unit = Unit::new().delete(key, stored.mod_revision);
-        match self.env.writer.write(unit).await {
-            // On a conflict, someone else has changed or deleted it.
-            Ok(_) | Err(FencedError::Conflict) => Ok(()),
-            Err(FencedError::LostLeadership(_)) => Err(Interrupted::LostLeadership),
-            Err(FencedError::Failed(error) | FencedError::Unknown(error)) => {
-                Err(Failure::etcd(&error).into())
-            }
+        match self.env.writer.write(unit).await.map_err(Stop::from) {
+            // Where it is stale, someone else has changed or deleted it.
+            Ok(_) | Err(Stop::Stale) => Ok(()),
+            Err(stop) => Err(stop.into()),
         }
     }
 }

@@ -9,10 +9,10 @@ use crate::volumes::record::Blocked;
 /// No rest is longer.
 const MOST: Duration = Duration::from_secs(600);
 
-/// For what may succeed in a moment: 100 ms · 2ⁿ after the n-th failure in a row, and up to a quarter more.
+/// For calls that may succeed in a moment: 100 ms · 2ⁿ after the n-th failure in a row, and up to a quarter more.
 pub const QUICK: Policy = Policy::never_shorter(Duration::from_millis(200), MOST);
 
-/// For what hardly succeeds in a moment: the first rest is the eighth of the quick ones, 100 ms · 2⁸.
+/// For calls that hardly succeed in a moment: the first rest is the eighth of the quick ones, 100 ms · 2⁸.
 pub const SLOW: Policy = Policy::never_shorter(Duration::from_millis(25_600), MOST);
 
 /// Why an operation failed, and when its target may be tried again.

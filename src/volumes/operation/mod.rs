@@ -10,7 +10,7 @@ use super::index::VolumeSnapshot;
 use super::plan::{Lost, Step, Target};
 use super::record::{self, Blocked};
 use crate::csi::Session;
-use crate::etcd::{Fence, KeyValue, Revision};
+use crate::etcd::{Fence, KeyValue, Revision, Stop};
 use crate::failpoint;
 use crate::proto::Volume;
 use crate::store::writer::{Proof, Writer};
@@ -108,6 +108,22 @@ pub enum Interrupted {
 impl From<Failure> for Interrupted {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
+    }
+}
+
+impl From<Stop> for Interrupted {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::LostLeadership => Self::LostLeadership,
+            Stop::Stale => Self::Stale,
+            Stop::Unavailable(error) => Self::Failed(Failure::etcd(&error)),
+        }
+    }
+}
+
+impl From<crate::etcd::Error> for Interrupted {
+    fn from(error: crate::etcd::Error) -> Self {
+        Stop::from(error).into()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reading and writing the records of an operation.
 
-use super::{Failure, Interrupted, RecordSnapshot, Run};
-use crate::etcd::{FencedError, KeyValue, Revision};
+use super::{Interrupted, RecordSnapshot, Run};
+use crate::etcd::{KeyValue, Revision, Stop};
 use crate::proto::{Publication, Volume};
 use crate::store::Name;
 use crate::store::object::{Object, decode};
@@ -131,7 +131,7 @@ impl Run<'_> {
             None => Unit::new().delete(key.clone(), stored.revision),
         };
         let unit = proof.into_iter().fold(unit, Unit::proving);
-        match self.env.writer.write(unit).await {
+        match self.env.writer.write(unit).await.map_err(Stop::from) {
             Ok(revision) => {
                 let now = value.map(|value| KeyValue {
                     key: key.clone(),
@@ -147,12 +147,12 @@ impl Run<'_> {
                 });
                 Ok(revision)
             }
-            Err(FencedError::Conflict) => {
+            Err(Stop::Stale) => {
                 self.read(key).await?;
                 Err(Interrupted::Stale)
             }
-            Err(FencedError::LostLeadership(_)) => Err(Interrupted::LostLeadership),
-            Err(FencedError::Failed(error) | FencedError::Unknown(error)) => {
+            Err(Stop::LostLeadership) => Err(Interrupted::LostLeadership),
+            Err(Stop::Unavailable(error)) => {
                 // It may have been written. The stored value decides what follows; only this leader writes that value.
                 if let (Ok(Some(kv)), Some(value)) = (self.read(key).await, value)
                     && kv.value == value
@@ -160,14 +160,13 @@ impl Run<'_> {
                 {
                     snapshot.own = true;
                 }
-                Err(Failure::etcd(&error).into())
+                Err(error.into())
             }
         }
     }
 
     async fn read(&mut self, key: Vec<u8>) -> Result<Option<KeyValue>, Interrupted> {
-        let read = self.env.store.etcd.get(&key).await;
-        let (stored, revision) = read.map_err(|error| Failure::etcd(&error))?;
+        let (stored, revision) = self.env.store.etcd.get(&key).await?;
         self.records.push(RecordSnapshot {
             key,
             now: stored.clone().ok_or(revision),

@@ -38,8 +38,7 @@ impl Run<'_> {
             return Ok(None);
         };
         let key = self.env.store.keys.secret(&parsed);
-        let read = self.env.store.etcd.get(&key).await;
-        let (stored, _) = read.map_err(|error| Failure::etcd(&error))?;
+        let (stored, _) = self.env.store.etcd.get(&key).await?;
         Ok(stored.and_then(|kv| decode::<Secret>(name, &kv.value).ok()))
     }
 }

@@ -12,7 +12,8 @@ use crate::cli::objects::kinds::Kind;
 use crate::cli::objects::kinds::registry::{KINDS, by_kind};
 use crate::store::Id;
 use crate::store::object::change::Codec;
-use crate::store::object::fields::{Fault, nearest};
+use crate::store::object::fields::Fault;
+use crate::store::object::words::nearest;
 use crate::store::object::{API_VERSION, text};
 
 /// The name of `-` in messages.

@@ -4,7 +4,7 @@ use super::{
     Kind, Words, members, networks, nodes, plugins, publications, replicas, secrets, services, tasks,
     tombstones, volumes,
 };
-use crate::store::object::fields::nearest;
+use crate::store::object::words::nearest;
 
 /// Every kind, in the order of help and messages.
 pub static KINDS: &[&Kind] = &[

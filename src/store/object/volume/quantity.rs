@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Suffixes and what they stand for, the largest first among those of a family.
+/// Suffixes with their factors, the largest first in each family.
 const UNITS: &[(&str, i64)] = &[
     ("Ei", 1 << 60),
     ("Pi", 1 << 50),

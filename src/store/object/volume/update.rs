@@ -1,4 +1,4 @@
-//! What of a volume may change, and what may not be left out.
+//! Which fields of a volume may change, and which a document must not leave out.
 
 use super::{AVAILABILITIES, Manifest, format_bytes, word};
 use crate::proto::access_mode::Kind;
@@ -6,7 +6,7 @@ use crate::proto::volume_spec::Availability;
 use crate::proto::{Capacity, VolumeSpec};
 use crate::store::object::fields::Fault;
 
-/// What differs and may not.
+/// The fields that differ and must not.
 pub(super) fn changed_for_good(stored: &VolumeSpec, given: &VolumeSpec) -> Vec<Fault> {
     let mut changed = Vec::new();
     let mut compare = |path: &str, same: bool| {
@@ -60,7 +60,7 @@ pub(super) fn changed_for_good(stored: &VolumeSpec, given: &VolumeSpec) -> Vec<F
     changed
 }
 
-/// What a document leaves out though leaving it out would change it silently.
+/// The fields that a document leaves out though their defaults would change the volume silently.
 pub(super) fn left_out(name: &str, stored: &VolumeSpec, manifest: &Manifest) -> Vec<Fault> {
     let mut faults = Vec::new();
     let availability = stored.availability();
