@@ -72,7 +72,10 @@ async fn while_no_endpoint_answers_the_channel_keeps_them_all() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     etcd.members[0].start().await.unwrap();
-    put(&client, "/e", "1").await;
+    eventually(SOON, "a write over the same channel", async || {
+        commit(&client, Txn::new().put(b"/e", "1")).await
+    })
+    .await;
 }
 
 #[tokio::test]
