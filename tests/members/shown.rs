@@ -104,7 +104,7 @@ async fn members_are_shown_with_node_role_leader_health_version_size_lag_and_ala
 }
 
 #[tokio::test]
-async fn unhealthy_unstarted_and_unmanaged_members_are_told_apart() {
+async fn unhealthy_unstarted_and_unmanaged_members_are_distinguished() {
     let mut site = Site::start(3).await;
     site.run(&["adopt", "etcd-1", "etcd-2"]).await.expect_done();
     site.add_by_hand(&free_url()).await;

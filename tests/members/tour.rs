@@ -154,7 +154,7 @@ async fn a_deleted_nodes_member_is_evicted_and_it_never_comes_back() {
 }
 
 #[tokio::test]
-async fn what_the_leader_refuses_is_told_with_its_rule() {
+async fn a_refusal_by_the_leader_names_its_rule() {
     let site = Site::adopted(1).await;
     let _replica = led(&site).await;
     site.apply_role("n2", "manager").await.expect_done();

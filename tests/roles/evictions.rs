@@ -42,7 +42,7 @@ async fn a_member_whose_node_is_gone_is_evicted_and_one_that_never_had_a_node_st
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so() {
+async fn no_member_is_evicted_while_all_nodes_are_missing_and_every_record_says_so() {
     let world = World::start(3).await;
     let mut leader = world.leader().await;
     let before = world.list().await;
@@ -88,7 +88,7 @@ async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_prefix_evicts_nobody() {
+async fn a_wrong_prefix_evicts_no_member() {
     let world = World::start(3).await;
     let before = world.list().await;
     let leader = Leader::elect_below(&world.etcd, "/elsewhere").await;
@@ -106,7 +106,7 @@ async fn a_wrong_prefix_evicts_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_denied_read_of_the_nodes_evicts_nobody_and_is_told() {
+async fn a_denied_read_of_the_nodes_evicts_no_member_and_is_reported() {
     // The user may read the records of members and write as a leader does, but not see the nodes.
     let etcd = TestEtcd::with_password("/quorate/members/", 300).await;
     for prefix in ["/quorate/kubernetes/", "/quorate/joins/"] {
