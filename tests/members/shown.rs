@@ -188,12 +188,12 @@ async fn a_blocked_role_change_shows_its_reason_wherever_the_node_is_shown() {
         described.contains("RoleChangeBlocked:") && described.contains("QuorumRisk"),
         "{described}"
     );
-    let stderr = site
+    let output = site
         .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "2s"])
         .await
         .expect_code(2);
-    assert!(stderr.contains("QuorumRisk: 1 of 2 voters healthy"), "{stderr}");
-    // A command that waits reports that another one demands the contrary.
+    assert!(output.contains("QuorumRisk: 1 of 2 voters healthy"), "{output}");
+    // A waiting command ends once another one requests the contrary.
     let waiting = site.run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "30s"]);
     let withdrawing = async {
         // Again and again: one that comes before the wait has begun is overruled by it.
@@ -206,8 +206,8 @@ async fn a_blocked_role_change_shows_its_reason_wherever_the_node_is_shown() {
         waited = waiting => waited,
         never = withdrawing => never,
     };
-    let stderr = waited.expect_code(5);
-    assert!(stderr.contains("became a desired manager meanwhile"), "{stderr}");
+    let output = waited.expect_code(5);
+    assert!(output.contains("became a desired manager meanwhile"), "{output}");
     eventually(SOON, "the role", async || {
         if site.desired("etcd-2").await == Role::Manager {
             Ok(())

@@ -1,4 +1,4 @@
-//! With Kubernetes: changes of roles and of membership, and what blocks them, are Events.
+//! With Kubernetes: Events report changes of roles and of membership, and what blocks them.
 
 use quorate::proto::Role;
 use quorate::proto::join::Progress;
@@ -10,7 +10,7 @@ use crate::support::quorate::Launch;
 use crate::support::wait::eventually;
 
 /// Type, reason and note of every Event about roles.
-async fn published(kubernetes: &Kubernetes) -> Vec<[String; 3]> {
+async fn role_events(kubernetes: &Kubernetes) -> Vec<[String; 3]> {
     let path = "/apis/events.k8s.io/v1/namespaces/kube-system/events";
     let events = kubernetes.get(path).await.unwrap();
     let all = events["items"].as_array().unwrap().iter();
@@ -27,7 +27,7 @@ async fn refused(world: &World, url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_a_refusal_a_block_and_an_unmanaged_member_are_events() {
+async fn each_change_refusal_and_block_and_each_unmanaged_member_is_an_event() {
     let (kubernetes, mut world) = tokio::join!(Kubernetes::start(), World::start_with(3, &FLAGS));
     let launch = Launch::on(&world.etcd).kubeconfig(kubernetes.kubeconfig());
     let mut replica = launch.start("a");
@@ -90,18 +90,18 @@ async fn a_change_a_refusal_a_block_and_an_unmanaged_member_are_events() {
         ),
     ];
     eventually(LONG, "the Events are there", async || {
-        let published = published(&kubernetes).await;
+        let events = role_events(&kubernetes).await;
         let missing: Vec<_> = expected
             .iter()
             .filter(|(kind, reason, part)| {
-                !published
+                !events
                     .iter()
                     .any(|[k, r, note]| k == kind && r == reason && note.contains(part))
             })
             .collect();
         match missing[..] {
             [] => Ok(()),
-            _ => Err(format!("{missing:?} are missing in {published:#?}")),
+            _ => Err(format!("{missing:?} are missing in {events:#?}")),
         }
     })
     .await;

@@ -1,4 +1,4 @@
-//! The leader is held at a point, and meanwhile another writer changes what it has decided on.
+//! The leader is held at a point, and what it has decided on changes meanwhile.
 
 use prost::Message;
 use quorate::etcd::Txn;
@@ -14,7 +14,7 @@ use crate::support::proxy::Network;
 use crate::support::quorate::{Launch, TestReplica};
 use crate::support::wait::{SOON, eventually, same};
 
-/// A leader that is held the first time that it gets to this point.
+/// A leader that is held the first time that it reaches this point.
 async fn held_at(world: &World, point: &'static str) -> (TestReplica, Hold) {
     let hold = Hold::at(point);
     let mut replica = hold.on(Launch::on(&world.etcd)).start("a");
