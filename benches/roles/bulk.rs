@@ -55,7 +55,7 @@ pub async fn measure(nodes: usize, rounds: usize) -> Result<()> {
         drop(working);
         leader.resign().await;
 
-        // Written twice, as above: as they are asked for, and as they become.
+        // Each node is written twice, as above: the desired role, and the observed role.
         fill(&client, nodes, worker).await?;
         let begun = Instant::now();
         fill(&client, nodes, asked).await?;

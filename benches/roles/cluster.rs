@@ -16,7 +16,7 @@ use super::{LIMIT, node, uid};
 /// Three members that stay, and a machine for one that comes and goes.
 pub struct Cluster {
     server: Server,
-    /// To the three.
+    /// A connection to the three members that stay.
     client: Client,
     machine: usize,
 }
@@ -55,7 +55,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Of one of the three.
+    /// The client URL of one of the three.
     pub fn endpoint(&self) -> String {
         self.server.members[0].client_url.clone()
     }
@@ -74,7 +74,7 @@ impl Cluster {
     async fn start_machine(&mut self, id: u64) -> Result<()> {
         let machine = &self.server.members[self.machine];
         let (name, peer_url) = (machine.name.clone(), machine.peer_url.clone());
-        // Whoever answers may not have it yet.
+        // The member that answers may not have it yet.
         let listed = loop {
             let listed = self.client.member_list().await?;
             if listed.members().len() == 4 && listed.members().iter().any(|member| member.id() == id) {
@@ -128,7 +128,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// From the add to a voter, and from the removal to its end, with etcd's calls alone.
+    /// The time from the add to a voter, and from the removal to its end, with etcd's calls alone.
     pub async fn raw(&mut self, leading: bool) -> Result<(Duration, Duration)> {
         let peer_url = self.server.members[self.machine].peer_url.clone();
         let begun = Instant::now();
@@ -163,7 +163,7 @@ impl Cluster {
         Ok((up, down))
     }
 
-    /// The same, asked for by what operators and nodes write.
+    /// The same through roles, requested by the writes of operators and nodes.
     pub async fn through_roles(&mut self, leading: bool) -> Result<(Duration, Duration)> {
         let machine = &self.server.members[self.machine];
         let (name, peer_url) = (machine.name.clone(), machine.peer_url.clone());

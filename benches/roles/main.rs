@@ -1,9 +1,9 @@
 //! Node roles: how long a promotion and a demotion take beside etcd's own calls, and how many roles change a second.
 //! `cargo bench --bench roles`; with `-- --small` a fraction of it, to see that it runs.
 //!
-//! Every round does the same twice on the same cluster: through desired roles and joins with a leader, and with etcd's
-//! calls alone. etcd's own check (`--strict-reconfig-check`) is off: it counts a member only 5 s after it connected,
-//! which would be all that is measured. The tables (Markdown) go to stdout, progress to stderr.
+//! Every round makes the same changes twice on the same cluster: through desired roles and joins with a leader, and with
+//! etcd's calls alone. etcd's own check (`--strict-reconfig-check`) is off: it counts a member only 5 s after it
+//! connected, and that wait would hide everything else. The tables (Markdown) go to stdout, progress to stderr.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use cluster::Cluster;
 use measure::{Samples, Table, Unit};
 use quorate_dev::leader::Leader;
 
-/// How much of it.
+/// How much is measured.
 #[derive(Clone, Copy)]
 struct Scale {
     rounds: usize,
@@ -48,7 +48,7 @@ const SMALL: Scale = Scale {
     bulk_rounds: 1,
 };
 
-/// For anything that is waited for here; only a fault exceeds it.
+/// The limit of every wait here; only a fault exceeds it.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
                 measure_membership(scale.rounds).await?;
                 bulk::measure(scale.nodes, scale.bulk_rounds).await
             } => measured,
-            // Dropping what runs ends its processes and removes its files.
+            // Dropping the cluster ends its processes and removes its files.
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         }
     })
@@ -111,7 +111,7 @@ fn follow_roles(leader: &Leader) -> JoinSet<()> {
     tasks
 }
 
-/// What was done through roles, and by etcd's own calls.
+/// The times of what was done through roles, and of etcd's own calls.
 #[derive(Default)]
 struct Pair {
     roles: Samples,

@@ -1,4 +1,4 @@
-//! What a watch brings.
+//! Waits for values with a watch.
 
 use anyhow::{Context as _, Result, bail};
 use etcd_client::{Client, EventType, WatchOptions};
@@ -17,12 +17,12 @@ impl Seen {
     pub async fn watch(client: &Client, prefix: &str) -> Result<Self> {
         let options = WatchOptions::new().with_prefix();
         let mut stream = client.watch_client().watch(prefix, Some(options)).await?;
-        // The watch is there once etcd says so.
+        // etcd confirms that the watch is open.
         stream.message().await?;
         Ok(Self { stream })
     }
 
-    /// The first value of this key that is as wanted.
+    /// Waits for the first value of this key that fulfils the condition.
     async fn value<T>(&mut self, key: &str, mut wanted: impl FnMut(&[u8]) -> Option<T>) -> Result<T> {
         let waiting = async {
             while let Some(message) = self.stream.message().await? {

@@ -128,18 +128,19 @@ pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
     Ok(Store { etcd, keys })
 }
 
-/// [`connect`] for a command that waits: tries again after every error that may pass, and calls `report` with each.
+/// [`connect`] for a command that waits: tries again after every error that may pass, and calls `report` with what would
+/// be the failure.
 ///
 /// # Errors
 /// As [`connect`], for what waiting does not mend.
-pub async fn connect_patiently(
-    args: &EtcdArgs,
-    mut report: impl FnMut(&ConnectError),
-) -> Result<Store, Failure> {
+pub async fn connect_patiently(args: &EtcdArgs, mut report: impl FnMut(&Failure)) -> Result<Store, Failure> {
     let keys = args.keys()?;
     let etcd = connect_while(args, |error| {
-        report(error);
-        error.is_retryable()
+        let passes = error.is_retryable();
+        if passes {
+            report(&refused(error));
+        }
+        passes
     });
     let etcd = etcd.await?;
     match etcd.get(&keys.status()).await {

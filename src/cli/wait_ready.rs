@@ -12,7 +12,6 @@ use super::LAST_LINES_LIMIT;
 use super::connection::{self, EtcdArgs};
 use super::duration::duration;
 use super::exit::{Exit, Failure};
-use crate::causes;
 use crate::gate::{Requirements, wait_ready};
 use crate::lines::Lines;
 use crate::release::Release;
@@ -64,7 +63,7 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let look = Look::default();
     let ready = async {
         let store = connection::connect_patiently(etcd, |error| {
-            look.failed(&shown, causes::chain(error));
+            look.failed(&shown, error.to_string());
         })
         .await?;
         let waiting = wait_ready(&store, requirements, |reason| look.excluded(&shown, reason));

@@ -5,40 +5,14 @@
 //! of each. The member list and the health of members are etcd's own and cannot be compared; the leader reads them again
 //! before every change.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
+use super::membership::{Member, Membership};
 use super::owner::NodeRoles;
-use super::quorum::{Quorum, Vote};
+use super::quorum::Quorum;
 use super::reason::Reason;
-use crate::etcd::{MemberId, Revision};
+use crate::etcd::MemberId;
 use crate::proto::Role;
-
-/// A listed member that has a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Managed {
-    /// The member as a quorum counts it.
-    pub vote: Vote,
-    /// Its peer URLs in the list.
-    pub peer_urls: Vec<String>,
-    /// When the record was last written.
-    pub record: Revision,
-    /// Whether its removal is decided.
-    pub removal: bool,
-    /// The name of its node in the record.
-    pub node: String,
-    /// The roles of its node; `None` if no node has the name and uid of the record.
-    pub roles: Option<NodeRoles>,
-}
-
-/// The member list with the records and the nodes of the records, read for one check.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Managers {
-    /// Listed members with a record.
-    pub managed: Vec<Managed>,
-    /// Listed members without a record, each with its peer URLs.
-    pub unmanaged: Vec<(Vote, Vec<String>)>,
-}
 
 /// The refusal of a request by a rule. The same request is refused again until something changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,28 +39,21 @@ impl Refusal {
     }
 }
 
-impl Managers {
-    /// The listed members of this node; more than one only if records were written by hand.
-    pub fn of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Managed> {
-        self.managed.iter().filter(move |managed| managed.node == node)
+impl Member {
+    /// Whether the member leaves whether or not the request is carried out: its removal is decided, or its node is no
+    /// desired manager or does not exist.
+    fn is_leaving(&self) -> bool {
+        self.record.is_some() && (self.removal().is_some() || !self.is_wanted())
     }
+}
 
-    fn votes(&self) -> impl Iterator<Item = &Vote> {
-        let unmanaged = self.unmanaged.iter().map(|(vote, _)| vote);
-        self.managed.iter().map(|managed| &managed.vote).chain(unmanaged)
-    }
-
-    /// Members that leave whether or not the request is carried out.
-    fn leaving(&self) -> impl Iterator<Item = &Managed> {
-        self.managed.iter().filter(|managed| managed.is_leaving())
-    }
-
+impl Membership {
     /// Whether this node, a desired manager, may be demoted.
     ///
     /// # Errors
     /// [`Refusal`] by one of the rules `NotAMember`, `LastManager`, `QuorumRisk`, in this order.
     pub fn check_demotion(&self, node: &str, observed: Role) -> Result<(), Refusal> {
-        let own: Vec<&Managed> = self.of(node).collect();
+        let own: Vec<&Member> = self.members_of(node).collect();
         if own.is_empty() {
             // A promotion that is not carried out yet can be withdrawn: it has had no effect.
             if observed != Role::Manager {
@@ -97,23 +64,24 @@ impl Managers {
                 format_args!("node {node} is a manager but has no member in etcd's list"),
             ));
         }
-        let votes = |managed: &Managed| !managed.vote.learner && !managed.is_leaving();
-        let others = self
-            .managed
-            .iter()
-            .filter(|managed| managed.node != node && votes(managed));
-        if own.iter().any(|managed| !managed.vote.learner) && others.count() == 0 {
+        let stays = |member: &Member| member.record.is_some() && !member.is_leaving();
+        let mut others = self.voters().filter(|member| member.node() != node);
+        if own.iter().any(|member| member.is_voter()) && !others.any(stays) {
             return Err(Refusal::new(
                 Reason::LastManager,
                 format_args!("node {node} is the last manager: no other desired manager is a voter"),
             ));
         }
-        let gone: Vec<MemberId> = own
-            .into_iter()
-            .chain(self.leaving())
-            .map(|managed| managed.vote.id)
-            .collect();
-        self.check_quorum(&gone, format_args!("without node {node}"))
+        let leaving = self.listed().filter(|member| member.is_leaving());
+        let gone: Vec<MemberId> = own.into_iter().chain(leaving).map(|member| member.id).collect();
+        let left = Quorum::without(&self.votes(), &gone);
+        match left.holds() {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                Reason::QuorumRisk,
+                format_args!("without node {node} etcd would have no healthy quorum: {left}"),
+            )),
+        }
     }
 
     /// Whether a node may be removed: `desired` is `None` if its value cannot be read.
@@ -121,19 +89,15 @@ impl Managers {
     /// # Errors
     /// [`Refusal`] by one of the rules `MemberOfEtcd`, `LastVoter`, in this order.
     pub fn check_removal(&self, node: &str, desired: Option<Role>) -> Result<(), Refusal> {
-        let own: Vec<&Managed> = self.of(node).collect();
+        let own: Vec<&Member> = self.members_of(node).collect();
         if !own.is_empty() && desired != Some(Role::Worker) {
             return Err(Refusal::new(
                 Reason::MemberOfEtcd,
                 format_args!("node {node} is a desired manager with a member in etcd's list"),
             ));
         }
-        let gone: BTreeSet<MemberId> = own.iter().map(|managed| managed.vote.id).collect();
-        let voters = |member: &&Vote| !member.learner;
-        let left = self.votes().filter(voters);
-        if own.iter().any(|managed| !managed.vote.learner)
-            && left.filter(|member| !gone.contains(&member.id)).count() == 0
-        {
+        let is_own = |member: &Member| own.iter().any(|own| own.id == member.id);
+        if own.iter().any(|member| member.is_voter()) && self.voters().all(is_own) {
             return Err(Refusal::new(
                 Reason::LastVoter,
                 format_args!("the member of node {node} is etcd's last voter"),
@@ -185,17 +149,11 @@ impl Managers {
                 ));
             }
         }
-        let others = self
-            .managed
-            .iter()
-            .filter(|managed| managed.node != name)
-            .map(|managed| (managed.vote.id, &managed.peer_urls, managed.node.as_str()));
-        let unmanaged = self.unmanaged.iter().map(|(vote, urls)| (vote.id, urls, ""));
-        for (id, urls, owner) in others.chain(unmanaged) {
-            if let Some(taken) = peer_urls.iter().find(|url| urls.contains(url)) {
-                let owner = match owner {
-                    "" => format!("member {id}, which has no node"),
-                    node => format!("member {id} of node {node}"),
+        for other in self.listed().filter(|member| member.node() != name) {
+            if let Some(taken) = peer_urls.iter().find(|url| other.peer_urls().contains(url)) {
+                let owner = match (other.id, other.node()) {
+                    (id, "") => format!("member {id}, which has no node"),
+                    (id, node) => format!("member {id} of node {node}"),
                 };
                 return Err(Refusal::new(
                     Reason::PeerUrlTaken,
@@ -204,24 +162,6 @@ impl Managers {
             }
         }
         Ok(())
-    }
-
-    fn check_quorum(&self, gone: &[MemberId], what: fmt::Arguments<'_>) -> Result<(), Refusal> {
-        let left = Quorum::without(self.votes(), gone);
-        match left.holds() {
-            true => Ok(()),
-            false => Err(Refusal::new(
-                Reason::QuorumRisk,
-                format_args!("{what} etcd would have no healthy quorum: {left}"),
-            )),
-        }
-    }
-}
-
-impl Managed {
-    /// Whether the member leaves: its removal is decided, or its node is no desired manager or does not exist.
-    pub fn is_leaving(&self) -> bool {
-        self.removal || self.roles.is_none_or(|roles| roles.desired != Role::Manager)
     }
 }
 

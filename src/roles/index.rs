@@ -15,7 +15,7 @@ use crate::store::index::Synced;
 mod facts;
 mod feed;
 
-pub use facts::{NodeFacts, StoredRecord};
+pub use facts::NodeFacts;
 
 /// A stored value, and when it was last written.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct Index {
     /// Whether the update that is taken in has changed anything that membership depends on.
     relevant: bool,
     nodes: HashMap<Box<str>, Entry<NodeFacts>>,
-    members: BTreeMap<MemberId, Entry<StoredRecord>>,
+    members: BTreeMap<MemberId, Entry<Member>>,
     joins: BTreeMap<Box<str>, Entry<Join>>,
     /// By uid; when they expire.
     removed: HashMap<Box<str>, Entry<Option<Timestamp>>>,
@@ -93,10 +93,7 @@ impl Index {
 
     /// The roles of the node with this name and uid.
     pub fn roles_of(&self, name: &str, uid: &str) -> Option<NodeRoles> {
-        match self.owner_of(name, uid) {
-            Owner::Node(roles) => Some(roles),
-            Owner::Unknown | Owner::Gone => None,
-        }
+        self.owner_of(name, uid).roles()
     }
 
     /// Nodes whose observed role differs from their desired role, in the order of their names.
@@ -116,14 +113,19 @@ impl Index {
     }
 
     /// Every member record that can be read.
-    pub fn records(&self) -> impl Iterator<Item = (MemberId, &StoredRecord, Revision)> {
+    pub fn records(&self) -> impl Iterator<Item = (MemberId, &Member, Revision)> {
         self.members
             .iter()
             .filter_map(|(id, entry)| Some((*id, entry.value.as_ref()?, entry.mod_revision)))
     }
 
+    /// When each member record was last written, also of those that cannot be read.
+    pub fn record_revisions(&self) -> impl Iterator<Item = (MemberId, Revision)> {
+        self.members.iter().map(|(id, entry)| (*id, entry.mod_revision))
+    }
+
     /// The record of a member.
-    pub fn record(&self, id: MemberId) -> Option<(&StoredRecord, Revision)> {
+    pub fn record(&self, id: MemberId) -> Option<(&Member, Revision)> {
         let entry = self.members.get(&id)?;
         Some((entry.value.as_ref()?, entry.mod_revision))
     }
@@ -165,12 +167,10 @@ impl Index {
     /// Whether a node may have a member, as far as the store knows: a record names it, or an add may be under way. A
     /// record or join that cannot be read may do so as well.
     pub fn may_be_member(&self, name: &str) -> bool {
-        let recorded = self.members.values().any(|entry| {
-            entry
-                .value
-                .as_ref()
-                .is_none_or(|record| record.member.node == name)
-        });
+        let recorded = self
+            .members
+            .values()
+            .any(|entry| entry.value.as_ref().is_none_or(|record| record.node == name));
         let joining = self.joins.get(name).is_some_and(|entry| {
             entry
                 .value

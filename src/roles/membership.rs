@@ -1,20 +1,21 @@
-//! The members of etcd with their records, nodes and health, and the joins under way: what a decision about membership is
-//! made from. Pure.
+//! The members of etcd with their records, nodes and health, and the joins under way: what the plan, the checks and the
+//! commands read of membership. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use super::blocked::Subject;
-use super::index::{Index, StoredRecord};
+use super::index::Index;
 use super::owner::{NodeRoles, Owner};
 use super::quorum::Vote;
 use super::reason::Reason;
-use crate::etcd::members::{ListedMember, Status};
+use crate::etcd::members::{Evidence, ListedMember, NotAsked};
 use crate::etcd::{MemberId, Revision};
 use crate::proto::removal::Cause;
-use crate::proto::{Join, Removal, Role};
+use crate::proto::{self, Join, Removal, Role};
 use crate::store::object::member::is_ended;
+use crate::store::object::time;
 
 /// What is known when a decision is made.
 #[derive(Clone, Debug, Default)]
@@ -37,24 +38,11 @@ pub struct Member {
     /// etcd's id of the member.
     pub id: MemberId,
     /// The member in etcd's list; `None` if the list does not have it.
-    pub listed: Option<Listing>,
+    pub listed: Option<ListedMember>,
     /// The record below `/members/`; `None` if there is none, or if it cannot be read.
     pub record: Option<Record>,
-}
-
-/// A member in etcd's list.
-#[derive(Clone, Debug)]
-pub struct Listing {
-    /// Learners do not vote.
-    pub learner: bool,
-    /// Whether the member has started at least once: only then it has a name and client URLs.
-    pub started: bool,
-    /// The URLs at which the other members reach it.
-    pub peer_urls: Vec<String>,
-    /// Whether it has proved that it is healthy. A member that has not answered counts as unhealthy.
-    pub healthy: bool,
-    /// The index of the last log entry that it has applied; 0 if it gave no status.
-    pub applied: u64,
+    /// What the member was asked, and what it answered.
+    pub evidence: Evidence,
 }
 
 /// A member's record.
@@ -103,29 +91,65 @@ pub enum Reachability {
     Unreachable(String),
 }
 
-/// What one member answered in time.
-#[derive(Clone, Debug, Default)]
-pub struct Answer {
-    /// Whether the member proved that it is healthy.
-    pub healthy: bool,
-    /// What the member says of itself.
-    pub status: Option<Status>,
-}
-
 impl Member {
     /// The member as a quorum counts it; `None` if it is not listed.
     pub fn vote(&self) -> Option<Vote> {
-        self.listed.as_ref().map(|listing| Vote {
+        self.listed.as_ref().map(|listed| Vote {
             id: self.id,
-            learner: listing.learner,
-            healthy: listing.healthy,
+            learner: listed.learner,
+            healthy: self.is_healthy(),
         })
+    }
+
+    /// Whether it has proved that it is healthy. A member that has not answered counts as unhealthy.
+    pub fn is_healthy(&self) -> bool {
+        self.evidence.is_healthy()
+    }
+
+    /// The index of the last log entry that it has applied; 0 if it gave no status.
+    pub fn applied_index(&self) -> u64 {
+        self.evidence.status.answer().map_or(0, |status| status.applied)
+    }
+
+    /// Whether it has started at least once: only then the list has a name and client URLs of it.
+    pub fn has_started(&self) -> bool {
+        let started = |listed: &ListedMember| listed.is_started() && !listed.client_urls.is_empty();
+        self.listed.as_ref().is_some_and(started)
+    }
+
+    /// The peer URLs in the list.
+    pub fn peer_urls(&self) -> &[String] {
+        self.listed.as_ref().map_or(&[], |listed| &listed.peer_urls)
+    }
+
+    /// Whether the list has it as a learner.
+    pub fn is_learner(&self) -> bool {
+        self.listed.as_ref().is_some_and(|listed| listed.learner)
+    }
+
+    /// Whether the list has it as a voter.
+    pub fn is_voter(&self) -> bool {
+        self.listed.as_ref().is_some_and(|listed| !listed.learner)
+    }
+
+    /// The name of its node; empty if it has no record.
+    pub fn node(&self) -> &str {
+        self.record.as_ref().map_or("", |record| &record.node)
+    }
+
+    /// The roles of its node, if that exists.
+    pub fn roles(&self) -> Option<NodeRoles> {
+        self.record.as_ref()?.owner.roles()
     }
 
     /// Whether its node is a desired manager.
     pub fn is_wanted(&self) -> bool {
-        let owner = self.record.as_ref().map(|record| record.owner);
-        matches!(owner, Some(Owner::Node(roles)) if roles.desired == Role::Manager)
+        self.roles().is_some_and(|roles| roles.desired == Role::Manager)
+    }
+
+    /// Why its removal is decided; `None` if it is not.
+    pub fn removal(&self) -> Option<Cause> {
+        self.record.as_ref()?.removal
     }
 
     /// Why the member must go: the recorded cause if its removal is decided, else what its node says. `None` if it stays.
@@ -137,21 +161,6 @@ impl Member {
             Owner::Node(_) | Owner::Unknown => None,
         })
     }
-
-    /// Whether the list has it as a learner.
-    pub fn is_learner(&self) -> bool {
-        self.listed.as_ref().is_some_and(|listing| listing.learner)
-    }
-
-    /// Whether the list has it as a voter.
-    pub fn is_voter(&self) -> bool {
-        self.listed.as_ref().is_some_and(|listing| !listing.learner)
-    }
-
-    /// The name of its node; empty if it has no record.
-    pub fn node(&self) -> &str {
-        self.record.as_ref().map_or("", |record| &record.node)
-    }
 }
 
 impl Membership {
@@ -160,40 +169,76 @@ impl Membership {
         self.members.iter().find(|member| member.id == id)
     }
 
+    /// Members in etcd's list.
+    pub fn listed(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.listed.is_some())
+    }
+
+    /// Voters in etcd's list.
+    pub fn voters(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.is_voter())
+    }
+
+    /// Listed members that have a record of a node with this name; more than one only if records were written by hand.
+    pub fn members_of<'a>(&'a self, node: &str) -> impl Iterator<Item = &'a Member> {
+        self.listed()
+            .filter(move |member| member.record.is_some() && member.node() == node)
+    }
+
     /// The listed member that a record ties to this node.
     pub fn member_of_node(&self, node: &str, uid: &str) -> Option<&Member> {
-        self.members.iter().find(|member| {
-            let own = |record: &Record| record.node == node && record.uid == uid;
-            member.listed.is_some() && member.record.as_ref().is_some_and(own)
-        })
+        let own = |record: &Record| record.uid == uid;
+        self.members_of(node)
+            .find(|member| member.record.as_ref().is_some_and(own))
+    }
+
+    /// Takes a node for one with this desired role.
+    pub fn desire(&mut self, node: &str, desired: Role) {
+        let records = self
+            .members
+            .iter_mut()
+            .filter_map(|member| member.record.as_mut());
+        for record in records.filter(|record| record.node == node) {
+            if let Owner::Node(roles) = &mut record.owner {
+                roles.desired = desired;
+            }
+        }
+    }
+
+    /// The listed members, as a quorum counts them.
+    pub fn votes(&self) -> Vec<Vote> {
+        self.members.iter().filter_map(Member::vote).collect()
     }
 }
 
-/// Builds the membership from what is known so far. A member without an answer has not answered yet or, where `complete`
+/// Builds the membership from what is known so far. A member without evidence has not answered yet or, where `complete`
 /// is set, not in time.
 pub fn membership(
     index: &Index,
     list: &[ListedMember],
-    answers: &BTreeMap<MemberId, Answer>,
+    evidence: Vec<Evidence>,
     complete: bool,
 ) -> Membership {
-    let ids: BTreeSet<MemberId> = list
-        .iter()
-        .map(|member| member.id)
-        .chain(index.records().map(|(id, ..)| id))
-        .collect();
+    let mut evidence: BTreeMap<MemberId, Evidence> = evidence.into_iter().map(|of| (of.member, of)).collect();
+    let listed: BTreeMap<MemberId, &ListedMember> = list.iter().map(|listed| (listed.id, listed)).collect();
+    let recorded = index.records().map(|(id, ..)| id);
+    let ids: BTreeSet<MemberId> = listed.keys().copied().chain(recorded).collect();
     let members: Vec<Member> = ids
         .into_iter()
-        .map(|id| Member {
-            id,
-            listed: list
-                .iter()
-                .find(|member| member.id == id)
-                .map(|member| listing(member, answers.get(&id))),
-            record: index.record(id).map(|(stored, _)| record(index, stored)),
+        .map(|id| {
+            let listed = listed.get(&id).copied().cloned();
+            let unasked = || match &listed {
+                Some(listed) => Evidence::not_asked(id, listed.learner, NotAsked::NotYet),
+                None => Evidence::not_asked(id, false, NotAsked::NotListed),
+            };
+            Member {
+                id,
+                evidence: evidence.remove(&id).unwrap_or_else(unasked),
+                listed,
+                record: index.record(id).map(|(stored, _)| record(index, stored)),
+            }
         })
         .collect();
-    let raft_leader = raft_leader(&members, answers);
     let mut joins: Vec<(Revision, PendingJoin)> = index
         .joins()
         .filter(|(_, join, _)| !is_ended(join))
@@ -203,35 +248,21 @@ pub fn membership(
     joins.sort_by_key(|(revision, pending)| (pending.join.progress == 0, *revision));
     Membership {
         complete,
+        raft_leader: raft_leader(&members),
         members,
         joins: joins.into_iter().map(|(_, pending)| pending).collect(),
-        raft_leader,
         resting: BTreeMap::new(),
     }
 }
 
-fn listing(member: &ListedMember, answer: Option<&Answer>) -> Listing {
-    let status = answer.and_then(|answer| answer.status.as_ref());
-    Listing {
-        learner: member.learner,
-        started: member.is_started() && !member.client_urls.is_empty(),
-        peer_urls: member.peer_urls.clone(),
-        healthy: answer.is_some_and(|answer| answer.healthy),
-        applied: status.map_or(0, |status| status.applied),
-    }
-}
-
-fn record(index: &Index, stored: &StoredRecord) -> Record {
-    let StoredRecord {
-        member, joined_at, ..
-    } = stored;
+fn record(index: &Index, stored: &proto::Member) -> Record {
     Record {
-        node: member.node.clone(),
-        uid: member.node_uid.clone(),
-        owner: index.owner(member),
-        joined_at: *joined_at,
-        removal: member.removal.as_ref().map(Removal::cause),
-        promotion: member.promotion.is_some(),
+        node: stored.node.clone(),
+        uid: stored.node_uid.clone(),
+        owner: index.owner(stored),
+        joined_at: time::from_proto(stored.joined_at.as_ref()),
+        removal: stored.removal.as_ref().map(Removal::cause),
+        promotion: stored.promotion.is_some(),
     }
 }
 
@@ -248,20 +279,20 @@ fn pending_join(index: &Index, node: &str, join: &Join) -> PendingJoin {
 }
 
 /// The raft leader in the view of a majority of the voters that stay, as far as they have answered.
-fn raft_leader(members: &[Member], answers: &BTreeMap<MemberId, Answer>) -> Option<MemberId> {
-    let stays = |member: &&Member| {
-        let leaving = member
-            .record
-            .as_ref()
-            .is_some_and(|record| record.removal.is_some());
-        member.is_voter() && !leaving
-    };
+fn raft_leader(members: &[Member]) -> Option<MemberId> {
     let mut votes: BTreeMap<MemberId, usize> = BTreeMap::new();
     let mut voters = 0;
-    for member in members.iter().filter(stays) {
+    for member in members {
+        if !member.is_voter() || member.removal().is_some() {
+            continue;
+        }
         voters += 1;
-        let status = answers.get(&member.id).and_then(|answer| answer.status.as_ref());
-        if let Some(leader) = status.and_then(|status| status.raft_leader) {
+        if let Some(leader) = member
+            .evidence
+            .status
+            .answer()
+            .and_then(|status| status.raft_leader)
+        {
             *votes.entry(leader).or_default() += 1;
         }
     }
@@ -273,4 +304,4 @@ fn raft_leader(members: &[Member], answers: &BTreeMap<MemberId, Answer>) -> Opti
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

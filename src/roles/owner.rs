@@ -1,7 +1,7 @@
 //! The node that a record or a join belongs to, and its roles. Pure.
 
 use crate::etcd::Revision;
-use crate::proto::Role;
+use crate::proto::{Node, Role};
 
 /// The node that a record or a join belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,4 +23,28 @@ pub struct NodeRoles {
     pub observed: Role,
     /// When the node was last written.
     pub revision: Revision,
+}
+
+impl Owner {
+    /// The roles of the node, if it exists.
+    pub fn roles(self) -> Option<NodeRoles> {
+        match self {
+            Self::Node(roles) => Some(roles),
+            Self::Unknown | Self::Gone => None,
+        }
+    }
+}
+
+impl NodeRoles {
+    /// The roles of a node that was written at this revision.
+    pub fn of(node: &Node, revision: Revision) -> Self {
+        Self {
+            desired: node.spec.unwrap_or_default().desired_role(),
+            observed: node
+                .status
+                .as_ref()
+                .map_or(Role::Unspecified, |status| status.role()),
+            revision,
+        }
+    }
 }

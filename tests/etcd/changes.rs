@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate::etcd::members::{ChangeError, ChangeFault, ListedMember, MemberList, MemberReport, raft_leader};
+use quorate::etcd::members::{ChangeError, ChangeFault, Evidence, ListedMember, MemberList, raft_leader};
 use quorate::etcd::{Etcd, MemberId};
 use quorate::grpc_code::Code;
 use quorate_dev::etcd::Member;
@@ -35,7 +35,7 @@ async fn list_behind(client: &Etcd, name: &str, proxy: &Proxy) -> MemberList {
 
 async fn expect_healthy(client: &Etcd, members: &[ListedMember]) {
     let surveys = client.survey(members, LIMIT).await;
-    assert!(surveys.iter().all(MemberReport::is_healthy), "{surveys:?}");
+    assert!(surveys.iter().all(Evidence::is_healthy), "{surveys:?}");
 }
 
 /// `--initial-cluster` for a joining member that is listed by its peer URL.
@@ -93,7 +93,7 @@ async fn a_learner_is_added_refused_until_it_is_in_sync_promoted_and_removed() {
     assert!(second.learner && second.client_urls == [client_url]);
     eventually(SOON, "a healthy learner", async || {
         let surveys = client.survey(&listed.members, LIMIT).await;
-        same(surveys.iter().all(MemberReport::is_healthy), true)
+        same(surveys.iter().all(Evidence::is_healthy), true)
     })
     .await;
     once_settled("promoted", async || {
@@ -152,7 +152,7 @@ async fn a_removed_member_gets_no_requests_and_its_endpoint_leaves_the_channel()
     assert_eq!(client.list_members().await.unwrap().members.len(), 2);
     let asked = requests(&client, "status", Code::Ok);
     let surveys = client.survey(std::slice::from_ref(&victim), LIMIT).await;
-    let said = surveys[0].health.as_ref().unwrap_err().to_string();
+    let said = surveys[0].health().unwrap_err().to_string();
     assert!(said.contains("removal was begun"), "{said}");
     assert_eq!(requests(&client, "status", Code::Ok), asked);
     let gone = etcd
@@ -186,7 +186,7 @@ async fn a_victim_gets_no_requests_from_before_its_removal_is_requested() {
     proxy.set(Network::BlackHole);
     let excluded = eventually(SOON, "the victim gets no requests", async || {
         let surveys = client.survey(std::slice::from_ref(victim), LIMIT).await;
-        let said = surveys[0].health.clone().map_err(|error| error.to_string());
+        let said = surveys[0].health().map_err(|why| why.to_string());
         let refused = said.err().is_some_and(|said| said.contains("removal was begun"));
         let endpoints = client.live_endpoints();
         let still_used = endpoints.contains(&victim.client_urls[0]);
@@ -290,7 +290,7 @@ async fn a_change_whose_reply_is_lost_has_an_unknown_outcome() {
     assert_eq!(lost.fault, ChangeFault::Unknown, "{lost}");
     // Its removal may be under way, so it still gets no requests.
     let surveys = client.survey(std::slice::from_ref(learner), LIMIT).await;
-    let said = surveys[0].health.as_ref().unwrap_err().to_string();
+    let said = surveys[0].health().unwrap_err().to_string();
     assert!(said.contains("removal was begun"), "{said}");
     assert_eq!(client.list_members().await.unwrap().members.len(), 1);
 }

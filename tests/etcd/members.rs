@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use quorate::etcd::Etcd;
-use quorate::etcd::members::{ChangeFault, ListedMember, MemberList, MemberReport, raft_leader};
+use quorate::etcd::members::{ChangeFault, Evidence, ListedMember, MemberList, raft_leader};
 
 use crate::support::client::{config, connect, connect_to, connect_with};
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
@@ -19,8 +19,8 @@ pub fn named<'a>(list: &'a MemberList, name: &str) -> &'a ListedMember {
     found.unwrap_or_else(|| panic!("no member {name} in {list:?}"))
 }
 
-fn of<'a>(surveys: &'a [MemberReport], member: &ListedMember) -> &'a MemberReport {
-    surveys.iter().find(|survey| survey.id == member.id).unwrap()
+fn of<'a>(surveys: &'a [Evidence], member: &ListedMember) -> &'a Evidence {
+    surveys.iter().find(|survey| survey.member == member.id).unwrap()
 }
 
 /// The list, once it has this many members and each has published its name.
@@ -51,7 +51,7 @@ async fn every_member_reports_its_own_status_over_one_kept_connection() {
     for _ in 0..3 {
         for survey in &client.survey(&list.members, LIMIT).await {
             assert!(survey.is_healthy(), "{survey:?}");
-            let status = survey.status.as_ref().unwrap();
+            let status = survey.status.answer().unwrap();
             assert!(status.version.starts_with("3."), "{status:?}");
             assert!(status.db_size >= status.db_in_use && status.db_in_use > 0);
             assert!(!status.learner && status.alarms.is_empty());
@@ -60,9 +60,7 @@ async fn every_member_reports_its_own_status_over_one_kept_connection() {
     }
     eventually(SOON, "all report the same raft leader", async || {
         let surveys = client.survey(&list.members, LIMIT).await;
-        let said = surveys
-            .iter()
-            .map(|survey| survey.status.as_ref().ok()?.raft_leader);
+        let said = surveys.iter().map(|survey| survey.status.answer()?.raft_leader);
         let leader = raft_leader(&surveys).ok_or("no raft leader".to_owned())?;
         same(said.collect(), vec![Some(leader); 3])
     })
@@ -86,7 +84,7 @@ async fn a_black_holed_member_delays_no_other_and_answers_again_afterwards() {
             .survey(&list.members, LIMIT)
             .await
             .iter()
-            .all(MemberReport::is_healthy)
+            .all(Evidence::is_healthy)
     );
     proxy.set(Network::BlackHole);
     let (limit, begun) = (Duration::from_secs(1), Instant::now());
@@ -94,11 +92,14 @@ async fn a_black_holed_member_delays_no_other_and_answers_again_afterwards() {
     assert!(begun.elapsed() < 4 * limit, "{:?}", begun.elapsed());
     assert!(of(&surveys, named(&list, "etcd-1")).is_healthy());
     let cut_off = of(&surveys, named(&list, "etcd-2"));
-    assert!(!cut_off.is_healthy() && cut_off.status.is_err(), "{cut_off:?}");
+    assert!(
+        !cut_off.is_healthy() && cut_off.status.answer().is_none(),
+        "{cut_off:?}"
+    );
     proxy.set(Network::Passes);
     eventually(SOON, "the member answers again", async || {
         let surveys = client.survey(&list.members, LIMIT).await;
-        same(surveys.iter().all(MemberReport::is_healthy), true)
+        same(surveys.iter().all(Evidence::is_healthy), true)
     })
     .await;
 }
@@ -142,7 +143,7 @@ async fn an_answer_of_another_member_proves_nothing() {
     posing.client_urls = named(&list, "etcd-2").client_urls.clone();
     let surveys = client.survey(std::slice::from_ref(&posing), LIMIT).await;
     assert!(!surveys[0].is_healthy());
-    let said = surveys[0].status.as_ref().unwrap_err().to_string();
+    let said = surveys[0].status.result().unwrap_err().to_string();
     assert!(said.contains("answers at the client URLs of member"), "{said}");
     // Of three addresses, one is another member's and one no member's. The member is found at its own.
     posing.client_urls.push("http://127.0.0.1:1".to_owned());
@@ -195,8 +196,8 @@ async fn an_alarm_shows_in_the_status() {
     let members = client.list_members().await.unwrap().members;
     let alarms = eventually(SOON, "the alarm", async || {
         let surveys = client.survey(&members, LIMIT).await;
-        let status = surveys[0].status.clone().map_err(|error| error.to_string())?;
-        same(status.alarms.is_empty(), false).map(|_| status.alarms)
+        let status = surveys[0].status.result().map_err(|why| why.to_string())?;
+        same(status.alarms.is_empty(), false).map(|_| status.alarms.clone())
     })
     .await;
     assert_eq!(

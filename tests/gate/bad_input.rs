@@ -155,14 +155,17 @@ async fn an_address_in_use_is_named() {
 async fn an_etcd_that_cannot_be_reached_is_named_with_what_to_check() {
     let port = ports::free_port().unwrap();
     let endpoint = format!("--etcd-endpoints=http://127.0.0.1:{port}");
-    let wait = quorate(["wait-ready", &endpoint]).await;
-    let stderr = wait.expect_code(1);
-    assert!(
-        stderr.contains(&format!("http://127.0.0.1:{port}"))
-            && stderr.contains("refused")
-            && stderr.contains("check --etcd-endpoints"),
-        "{stderr}"
-    );
+    // It waits for etcd as for the state.
+    let wait = quorate(["wait-ready", "--timeout=1s", &endpoint]).await;
+    for text in [&wait.stdout, &wait.stderr] {
+        assert!(
+            text.contains(&format!("http://127.0.0.1:{port}"))
+                && text.contains("refused")
+                && text.contains("check --etcd-endpoints"),
+            "{wait:?}"
+        );
+    }
+    wait.expect_code(2);
     // A replica tries again for half a minute, and logs so at once.
     let wait = quorate([
         "run",
@@ -202,12 +205,18 @@ async fn certificates_of_another_authority_are_refused_on_either_side() {
     // A certificate with the key of another one.
     let other_key = flag("key", &tls.renewed.key);
     refused(1, &[&endpoints, &own_ca, &cert, &other_key], &["--etcd-key"]).await;
-    // Plain HTTP to a server with TLS.
+    // Plain HTTP to a server with TLS, which hangs up: as a server does that starts, so that wait-ready waits.
     let plain = format!(
         "--etcd-endpoints={}",
         etcd.endpoints_flag().replace("https://", "http://")
     );
-    refused(1, &[&plain], &["127.0.0.1", "https://"]).await;
+    let [run, wait] = both(&[&plain]).await;
+    for stderr in [run.expect_code(1), wait.expect_code(2)] {
+        assert!(
+            stderr.contains("127.0.0.1") && stderr.contains("https://"),
+            "{stderr}"
+        );
+    }
     assert_eq!(etcd.keys("/"), [""; 0], "nothing was written");
 }
 

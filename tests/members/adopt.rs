@@ -8,8 +8,12 @@ use super::{Site, free_url, keys};
 async fn every_member_becomes_the_member_of_a_manager_of_its_name_and_etcd_does_not_notice() {
     let site = Site::start(3).await;
     let listed = site.store.etcd.list_members().await.unwrap();
-    let told = site.run(&["adopt"]).await.expect_done();
-    assert_eq!(told.matches("which is created as a manager").count(), 3, "{told}");
+    let output = site.run(&["adopt"]).await.expect_done();
+    assert_eq!(
+        output.matches("which is created as a manager").count(),
+        3,
+        "{output}"
+    );
     for name in ["etcd-1", "etcd-2", "etcd-3"] {
         assert_eq!(site.desired(name).await, Role::Manager);
         assert_eq!(site.observed(name).await, Role::Manager);
@@ -44,8 +48,8 @@ async fn only_the_members_that_are_named_are_adopted_by_id_or_by_name() {
         .collect();
     assert_eq!(unmanaged.len(), 1, "{listed}");
     assert!(unmanaged[0].contains("etcd-3"), "{listed}");
-    let told = site.run(&["adopt", "etcd-9"]).await.expect_code(3);
-    assert!(told.contains("etcd-9"), "{told}");
+    let output = site.run(&["adopt", "etcd-9"]).await.expect_code(3);
+    assert!(output.contains("etcd-9"), "{output}");
 }
 
 #[tokio::test]
@@ -54,13 +58,13 @@ async fn a_member_is_not_given_to_a_worker_nor_to_a_node_that_has_one() {
     site.apply_role("etcd-1", "worker").await.expect_done();
     site.refused("NotAManager", &["adopt", "etcd-1"]).await;
     site.run(&["promote", "etcd-1"]).await.expect_done();
-    let told = site.run(&["adopt", "etcd-1"]).await.expect_done();
-    assert!(told.contains("adopted by node etcd-1\n"), "{told}");
+    let output = site.run(&["adopt", "etcd-1"]).await.expect_done();
+    assert!(output.contains("adopted by node etcd-1\n"), "{output}");
     // A member that never started has no name.
     let nameless = site.add_by_hand(&free_url()).await;
     site.refused("NoName", &["adopt", &nameless.to_string()]).await;
     // The others are adopted all the same.
-    let told = site.run(&["adopt"]).await;
-    assert_eq!(told.code, 4, "{told:?}");
-    assert!(told.stdout.contains("adopted by node etcd-2"), "{told:?}");
+    let output = site.run(&["adopt"]).await;
+    assert_eq!(output.code, 4, "{output:?}");
+    assert!(output.stdout.contains("adopted by node etcd-2"), "{output:?}");
 }

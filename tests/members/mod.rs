@@ -91,13 +91,13 @@ impl Site {
         async move {
             let before = self.contents().await;
             let finished = self.run(args).await;
-            let told = &finished.stderr;
+            let output = &finished.stderr;
             assert_eq!(finished.code, 4, "{place}: {args:?}: {finished:?}");
-            let named = told.contains(&format!("refused by rule {rule}: "));
-            assert!(named, "{place}: {args:?}: {told}");
+            let named = output.contains(&format!("refused by rule {rule}: "));
+            assert!(named, "{place}: {args:?}: {output}");
             assert_eq!(self.contents().await, before, "{place}: {args:?}");
             // The same answer twice.
-            assert_eq!(&self.run(args).await.stderr, told, "{place}");
+            assert_eq!(&self.run(args).await.stderr, output, "{place}");
             finished.stderr
         }
     }
@@ -123,7 +123,7 @@ impl Site {
         found.unwrap_or_else(|| panic!("no {name} in {list:?}")).id
     }
 
-    /// The etcd that `quorate join … -o env` told how to start.
+    /// Starts the etcd for which `quorate join … -o env` printed these settings.
     fn start_etcd(&self, name: &str, environment: &str) -> Supervised {
         let directory = self.etcd.directory();
         let data = directory.join(format!("{name}-{}.data", uuid::Uuid::new_v4()));

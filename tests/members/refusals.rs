@@ -10,8 +10,8 @@ async fn the_last_manager_is_not_demoted_by_any_command() {
     let site = Site::adopted(1).await;
     site.refused("LastManager", &["demote", "etcd-1", "--yes"]).await;
     let before = site.contents().await;
-    let told = site.apply_role("etcd-1", "worker").await.expect_code(4);
-    assert!(told.contains("refused by rule LastManager"), "{told}");
+    let output = site.apply_role("etcd-1", "worker").await.expect_code(4);
+    assert!(output.contains("refused by rule LastManager"), "{output}");
     assert_eq!(site.contents().await, before);
 }
 
@@ -34,7 +34,7 @@ async fn the_last_manager_is_not_demoted_either_where_quorum_would_hold() {
     let again = site.run(&["demote", "etcd-1", "--yes"]).await.expect_done();
     assert!(again.contains("already"), "{again}");
     assert_eq!(site.contents().await, before);
-    // Taken back before anybody began.
+    // Withdrawn before a leader began.
     site.run(&["promote", "etcd-1"]).await.expect_done();
     assert_eq!(site.desired("etcd-1").await, Role::Manager);
 }
@@ -44,8 +44,8 @@ async fn of_several_nodes_none_is_promoted_where_one_does_not_exist() {
     let site = Site::adopted(1).await;
     site.apply_role("n2", "worker").await.expect_done();
     let before = site.contents().await;
-    let told = site.run(&["promote", "n2", "n9"]).await.expect_code(3);
-    assert!(told.contains("node/n9 not found"), "{told}");
+    let output = site.run(&["promote", "n2", "n9"]).await.expect_code(3);
+    assert!(output.contains("node/n9 not found"), "{output}");
     assert_eq!(site.contents().await, before);
 }
 
@@ -68,8 +68,8 @@ async fn a_demotion_that_would_cost_quorum_is_refused_and_that_of_the_dead_membe
     site.etcd.members[2].kill().await.unwrap();
     site.etcd.members[0].wait_healthy().await.unwrap();
     site.etcd.members[1].wait_healthy().await.unwrap();
-    let told = site.refused("QuorumRisk", &["demote", "etcd-1", "--yes"]).await;
-    assert!(told.contains("1 of 2 voters healthy, 2 needed"), "{told}");
+    let output = site.refused("QuorumRisk", &["demote", "etcd-1", "--yes"]).await;
+    assert!(output.contains("1 of 2 voters healthy, 2 needed"), "{output}");
     site.run(&["demote", "etcd-3", "--yes"]).await.expect_done();
     assert_eq!(site.desired("etcd-3").await, Role::Worker);
 }
@@ -79,9 +79,9 @@ async fn of_two_managers_only_one_is_demoted_however_both_are_asked_for() {
     let site = Site::adopted(2).await;
     let both = format!("{}{}", document("etcd-1", "worker"), document("etcd-2", "worker"));
     let before = site.contents().await;
-    let told = site.run_with(&["apply", "-f", "-"], &both).await.expect_code(4);
-    assert!(told.contains("nothing was written"), "{told}");
-    assert!(told.contains("LastManager"), "{told}");
+    let output = site.run_with(&["apply", "-f", "-"], &both).await.expect_code(4);
+    assert!(output.contains("nothing was written"), "{output}");
+    assert!(output.contains("LastManager"), "{output}");
     assert_eq!(site.contents().await, before);
     let (one, other) = tokio::join!(
         site.run(&["demote", "etcd-1", "--yes"]),
@@ -125,7 +125,7 @@ async fn a_ready_node_is_deleted_by_force_alone_and_the_node_of_the_last_voter_n
     site.run(&["delete", "node", "n2", "--yes", "--force"])
         .await
         .expect_done();
-    // Somebody wrote the role past all checks.
+    // The role was written without any check.
     site.change("etcd-1", |node| {
         node.spec.get_or_insert_default().set_desired_role(Role::Worker);
     })
@@ -152,14 +152,14 @@ async fn a_join_is_refused_for_workers_removed_nodes_and_urls_of_others() {
     site.apply_role("n2", "manager").await.expect_done();
     refused("NotAManager", join("n2", url.clone())).await;
     site.observe("n2", Role::Manager).await;
-    let told = refused("PeerUrlTaken", join("n2", site.etcd.members[0].peer_url.clone())).await;
-    assert!(told.contains("of node etcd-1"), "{told}");
-    // Also of a member that nobody knows.
+    let output = refused("PeerUrlTaken", join("n2", site.etcd.members[0].peer_url.clone())).await;
+    assert!(output.contains("of node etcd-1"), "{output}");
+    // Also of a member without a record.
     let other = free_url();
     site.etcd
         .etcdctl(&["member", "add", "x", "--learner", &format!("--peer-urls={other}")]);
-    let told = refused("PeerUrlTaken", join("n2", other)).await;
-    assert!(told.contains("which has no node"), "{told}");
+    let output = refused("PeerUrlTaken", join("n2", other)).await;
+    assert!(output.contains("which has no node"), "{output}");
     // A uid that is not the node's is that of another node.
     let mut uid = join("n2", url.clone());
     uid.extend([
@@ -170,7 +170,7 @@ async fn a_join_is_refused_for_workers_removed_nodes_and_urls_of_others() {
     let own = site.node("n2").await.metadata.unwrap().uid;
     site.run(&["delete", "node", "n2", "--yes"]).await.expect_done();
     refused("NodeRemoved", join("n2", url.clone())).await;
-    // Created anew it is another node, and whoever still has the old uid is not it.
+    // Created again it is another node; the old uid is not its own.
     site.apply_role("n2", "manager").await.expect_done();
     site.observe("n2", Role::Manager).await;
     *uid.last_mut().unwrap() = own;
@@ -206,8 +206,8 @@ async fn mistyped_arguments_are_usage_errors_that_say_what_is_expected() {
         (&["demote", "etcd-1", "etcd-2", "--yes"], "etcd-2"),
         (&["delete", "member", "etcd-1", "--yes"], "cannot be deleted"),
     ] {
-        let told = site.run(args).await.expect_code(64);
-        assert!(told.contains(said), "{args:?}: {told}");
+        let output = site.run(args).await.expect_code(64);
+        assert!(output.contains(said), "{args:?}: {output}");
     }
     for args in [
         &["promote", "n2"][..],
@@ -224,18 +224,18 @@ async fn mistyped_arguments_are_usage_errors_that_say_what_is_expected() {
 #[tokio::test]
 async fn a_wait_ends_with_its_time_and_says_that_no_leader_is_elected() {
     let site = Site::adopted(2).await;
-    let told = site
+    let output = site
         .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "2s"])
         .await
         .expect_code(2);
-    assert!(told.contains("no Quorate leader is elected"), "{told}");
-    assert!(told.contains("the request stays"), "{told}");
+    assert!(output.contains("no Quorate leader is elected"), "{output}");
+    assert!(output.contains("the request stays"), "{output}");
     site.apply_role("n3", "manager").await.expect_done();
     site.observe("n3", Role::Manager).await;
     let url = free_url();
     let join = ["join", "n3", "--peer-url", &url, "--timeout", "2s"];
-    let told = site.run(&join).await.expect_code(2);
-    assert!(told.contains("no Quorate leader is elected"), "{told}");
+    let output = site.run(&join).await.expect_code(2);
+    assert!(output.contains("no Quorate leader is elected"), "{output}");
     // Asked again, it waits for the request that is there.
     let before = site.contents().await;
     site.run(&join).await.expect_code(2);

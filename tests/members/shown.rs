@@ -104,7 +104,7 @@ async fn members_are_shown_with_node_role_leader_health_version_size_lag_and_ala
 }
 
 #[tokio::test]
-async fn unhealthy_unstarted_and_unmanaged_members_are_told_apart() {
+async fn unhealthy_unstarted_and_unmanaged_members_are_distinguished() {
     let mut site = Site::start(3).await;
     site.run(&["adopt", "etcd-1", "etcd-2"]).await.expect_done();
     site.add_by_hand(&free_url()).await;
@@ -188,12 +188,12 @@ async fn a_blocked_role_change_shows_its_reason_wherever_the_node_is_shown() {
         described.contains("RoleChangeBlocked:") && described.contains("QuorumRisk"),
         "{described}"
     );
-    let told = site
+    let output = site
         .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "2s"])
         .await
         .expect_code(2);
-    assert!(told.contains("QuorumRisk: 1 of 2 voters healthy"), "{told}");
-    // Whoever waits learns that somebody else wants the contrary.
+    assert!(output.contains("QuorumRisk: 1 of 2 voters healthy"), "{output}");
+    // A waiting command ends once another one requests the contrary.
     let waiting = site.run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "30s"]);
     let withdrawing = async {
         // Again and again: one that comes before the wait has begun is overruled by it.
@@ -206,8 +206,8 @@ async fn a_blocked_role_change_shows_its_reason_wherever_the_node_is_shown() {
         waited = waiting => waited,
         never = withdrawing => never,
     };
-    let told = waited.expect_code(5);
-    assert!(told.contains("became a desired manager meanwhile"), "{told}");
+    let output = waited.expect_code(5);
+    assert!(output.contains("became a desired manager meanwhile"), "{output}");
     eventually(SOON, "the role", async || {
         if site.desired("etcd-2").await == Role::Manager {
             Ok(())

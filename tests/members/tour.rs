@@ -22,11 +22,11 @@ async fn voters(site: &Site) -> Vec<String> {
 /// What `join -o env` prints for a node that is promoted first.
 async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
     site.apply_role(node, "worker").await.expect_done();
-    let told = site
+    let output = site
         .run(&["promote", node, "--wait", "--timeout", "30s"])
         .await
         .expect_done();
-    assert!(told.contains(&format!("node/{node} is a manager")), "{told}");
+    assert!(output.contains(&format!("node/{node} is a manager")), "{output}");
     let client_url = free_url();
     let args = [
         "join",
@@ -45,19 +45,19 @@ async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
 
 async fn votes(site: &Site, node: &str, peer_url: &str) {
     let args = ["join", node, "--peer-url", peer_url, "--wait", "--timeout", "50s"];
-    let told = site.run(&args).await;
-    assert_eq!(told.code, 0, "{told:?}");
-    assert!(told.stderr.contains("votes"), "{told:?}");
+    let output = site.run(&args).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.stderr.contains("votes"), "{output:?}");
 }
 
 async fn demote(site: &Site, node: &str) {
-    let told = site
+    let output = site
         .run(&["demote", node, "--yes", "--wait", "--timeout", "50s"])
         .await;
-    assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(output.code, 0, "{output:?}");
     assert!(
-        told.stdout.contains(&format!("node/{node} is a worker")),
-        "{told:?}"
+        output.stdout.contains(&format!("node/{node} is a worker")),
+        "{output:?}"
     );
 }
 
@@ -123,13 +123,13 @@ async fn from_one_manager_to_three_and_back_by_the_commands_alone() {
 #[tokio::test]
 async fn a_deleted_nodes_member_is_evicted_and_it_never_comes_back() {
     let site = Site::adopted(3).await;
-    // While nobody leads: the leader finds it all later.
+    // No replica leads yet: the leader finds it all later.
     site.run(&["demote", "etcd-3", "--yes"]).await.expect_done();
-    let told = site
+    let output = site
         .run(&["delete", "node", "etcd-3", "--yes"])
         .await
         .expect_done();
-    assert!(told.contains("held back by its member"), "{told}");
+    assert!(output.contains("held back by its member"), "{output}");
     let _replica = led(&site).await;
     eventually(SOON, "the eviction", async || {
         same(
@@ -154,7 +154,7 @@ async fn a_deleted_nodes_member_is_evicted_and_it_never_comes_back() {
 }
 
 #[tokio::test]
-async fn what_the_leader_refuses_is_told_with_its_rule() {
+async fn what_the_leader_refuses_is_shown_with_its_rule() {
     let site = Site::adopted(1).await;
     let _replica = led(&site).await;
     site.apply_role("n2", "manager").await.expect_done();
@@ -169,11 +169,11 @@ async fn what_the_leader_refuses_is_told_with_its_rule() {
         "--peer-url",
         "http://no-such-host.invalid:2380",
     ];
-    let told = site.run(&join).await.expect_code(4);
-    assert!(told.contains("refused by rule PeerUnreachable: "), "{told}");
-    assert!(told.contains("--no-dial"), "{told}");
+    let output = site.run(&join).await.expect_code(4);
+    assert!(output.contains("refused by rule PeerUnreachable: "), "{output}");
+    assert!(output.contains("--no-dial"), "{output}");
     assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
-    // Whoever knows better says so; the learner is there, and does not start.
+    // With --no-dial the learner is added; it does not start.
     let environment = site
         .run(&[&join[..], &["--no-dial", "-o", "env"]].concat())
         .await
@@ -183,11 +183,11 @@ async fn what_the_leader_refuses_is_told_with_its_rule() {
         "{environment}"
     );
     assert!(!environment.contains("ETCD_LISTEN_PEER_URLS"), "{environment}");
-    let told = site
+    let output = site
         .run(&[&join[..], &["--no-dial", "--wait", "--timeout", "1s"]].concat())
         .await;
     // The flag that comes twice is a mistake.
-    assert_eq!(told.code, 64, "{told:?}");
+    assert_eq!(output.code, 64, "{output:?}");
     let members = site.run(&["get", "members"]).await.expect_done();
     assert!(
         members.contains("learner") && members.contains("not started"),

@@ -1,6 +1,6 @@
-//! The leader is killed at every step of a join, or never learns what became of a call: the next one, or itself, ends
-//! what was begun. No second member for one node, no member lost, done twice is done once. Steps on the way out are in
-//! [`super::removals`].
+//! The leader is killed at every step of a join, or loses the reply of a call: its successor, or the leader itself,
+//! completes the join. A node never gets a second member, and no member is lost. [`super::removals`] has the steps of a
+//! removal.
 
 use std::collections::BTreeSet;
 
@@ -113,7 +113,7 @@ async fn join_survives(world: &mut World, of: &str, point: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_killed_at_any_step_of_a_join_up_to_the_learner_is_succeeded_by_one_that_ends_it() {
+async fn a_leader_killed_at_any_step_of_a_join_up_to_the_learner_is_succeeded_by_one_that_completes_it() {
     let mut world = World::start_with(1, &FLAGS).await;
     let of = world.add_machine();
     for point in TO_LEARNER {
@@ -122,7 +122,7 @@ async fn a_leader_killed_at_any_step_of_a_join_up_to_the_learner_is_succeeded_by
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_killed_at_any_step_from_learner_to_voter_is_succeeded_by_one_that_ends_it() {
+async fn a_leader_killed_at_any_step_from_learner_to_voter_is_succeeded_by_one_that_completes_it() {
     let mut world = World::start_with(1, &FLAGS).await;
     let of = world.add_machine();
     for point in TO_VOTER {
@@ -131,7 +131,7 @@ async fn a_leader_killed_at_any_step_from_learner_to_voter_is_succeeded_by_one_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_killed_while_it_takes_up_a_half_made_add_is_succeeded_by_one_that_does() {
+async fn a_leader_killed_while_it_records_a_half_made_add_is_succeeded_by_one_that_does() {
     let mut world = World::start_with(1, &FLAGS).await;
     let of = world.add_machine();
     for point in HALF_ADDED {
@@ -153,7 +153,7 @@ async fn a_leader_killed_while_it_takes_up_a_half_made_add_is_succeeded_by_one_t
     }
 }
 
-/// The member of `of` gets the address of a proxy before it; what that is.
+/// Gives the member of `of` the address of a proxy in front of it, which is returned.
 async fn move_behind(world: &World, of: &str, target: &str) -> Proxy {
     let (before, members) = (world.id_of(of).await, world.members().await);
     let proxy = Proxy::in_front_of(target);
@@ -169,10 +169,10 @@ async fn move_behind(world: &World, of: &str, target: &str) -> Proxy {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_killed_while_a_member_gets_another_address_or_that_never_hears_of_it_ends_it() {
+async fn a_change_of_address_is_completed_although_the_leader_is_killed_or_loses_the_reply() {
     let world = World::start_with(3, &FLAGS).await;
     let target = world.peer_urls("etcd-2").remove(0);
-    // Those that were passed through before stay: the others may be connected through them.
+    // Earlier proxies stay: other members may be connected through them.
     let mut proxies = Vec::new();
     for point in TO_ANOTHER_ADDRESS {
         let (mut first, mut second) = doomed(&world, point).await;
@@ -186,7 +186,7 @@ async fn a_leader_killed_while_a_member_gets_another_address_or_that_never_hears
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_never_hears_that_a_member_was_added_and_promoted_makes_no_second_one() {
+async fn a_leader_that_loses_the_replies_of_an_add_and_a_promotion_makes_no_second_member() {
     let mut world = World::start_with(1, &FLAGS).await;
     let of = world.add_machine();
     for point in LOST {
@@ -205,7 +205,7 @@ async fn a_leader_that_never_hears_that_a_member_was_added_and_promoted_makes_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_join_that_was_asked_for_without_a_leader_is_carried_out_by_the_next() {
+async fn a_join_requested_without_a_leader_is_carried_out_by_the_next_leader() {
     let mut world = World::start(1).await;
     let of = world.add_machine();
     world.promote(&of).await;

@@ -1,4 +1,4 @@
-//! Nodes that become members and cease to be, on clusters of one to three.
+//! Nodes that join and leave clusters of one to three members.
 
 use std::collections::BTreeMap;
 
@@ -49,12 +49,12 @@ async fn a_worker_becomes_a_voter_and_a_worker_again_and_again() {
     ] {
         leader.wait_metric(sample, count).await;
     }
-    let mut told = Vec::new();
+    let mut reasons = Vec::new();
     while let Ok(notice) = leader.notices.try_recv() {
-        told.push(notice.reason);
+        reasons.push(notice.reason);
     }
-    // A learner that takes its time on a busy machine is told of, too.
-    told.retain(|reason| *reason != "RoleChangeBlocked");
+    // On a busy machine, a slow learner is reported too.
+    reasons.retain(|reason| *reason != "RoleChangeBlocked");
     let round = [
         "RoleChanged",
         "MemberAdded",
@@ -62,7 +62,7 @@ async fn a_worker_becomes_a_voter_and_a_worker_again_and_again() {
         "RoleChanged",
         "MemberRemoved",
     ];
-    assert_eq!(told, round.repeat(3));
+    assert_eq!(reasons, round.repeat(3));
     leader.resign().await;
 }
 
@@ -81,7 +81,7 @@ async fn two_promotions_in_the_same_second_both_end_as_voters_while_a_client_wri
         let request = world.ask_to_join(node, &world.peer_urls(node)).await;
         requests.insert(node.clone(), request);
     }
-    // Whoever is told first starts first; the other one waits for it, and is told why.
+    // The node that is added first starts first. The other join waits, with its reason.
     while !waiting.is_empty() {
         let first = eventually(LONG, "one of them is a learner", async || {
             for (index, node) in waiting.iter().enumerate() {
@@ -111,8 +111,8 @@ async fn two_promotions_in_the_same_second_both_end_as_voters_while_a_client_wri
     leader.resign().await;
 }
 
-/// From one member to three and back to one, whoever leaves first. The second always joins before the third: what they
-/// are called makes no difference.
+/// From one member to three and back to one, in each order of leaving. The second always joins before the third: their
+/// names make no difference.
 async fn there_and_back(leaving: [usize; 2]) {
     let mut world = World::start(1).await;
     let leader = world.leader().await;

@@ -1,4 +1,4 @@
-//! What holds a demotion up, what takes it back, and what a client notices of it.
+//! What blocks a demotion, how it is withdrawn, and what a client notices of it.
 
 use prost::Message;
 use quorate::etcd::{Revision, Txn};
@@ -9,7 +9,7 @@ use quorate::proto::{Removal, Role};
 use super::world::World;
 use super::writer::{ELECTION, LONG_ELECTIONS, Writer};
 
-/// The intent to demote, as a leader leaves it that ended right after it.
+/// Writes the intent to demote, like a leader that ended right after writing it.
 pub async fn decide(world: &World, node: &str) {
     let id = world.id_of(node).await;
     let mut record = world.member(id).await.unwrap();
@@ -21,14 +21,14 @@ pub async fn decide(world: &World, node: &str) {
     world.commit(Txn::new().put(&key, record.encode_to_vec())).await;
 }
 
-/// It was observed as nothing but a manager since then.
+/// Asserts that the node was observed as a manager all the time since then.
 pub async fn was_always_a_manager(world: &World, of: &str, since: Revision) {
     let observed = world.observed_since(of, since).await;
     assert!(observed.iter().all(|role| *role == Role::Manager), "{observed:?}");
 }
 
-/// Waits until the leader has come to an end with what it was doing and looked anew: it refuses a join that was asked for
-/// after everything else.
+/// Waits until the leader has completed its step and made another plan: it has refused a join that was requested after
+/// everything else.
 pub async fn looked(world: &World) {
     world.desire("sentinel-of-the-test", Role::Worker).await;
     let request = world
@@ -40,8 +40,8 @@ pub async fn looked(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_that_is_taken_back() {
-    // Also where two voters that are nobody's would keep the quorum.
+async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_the_demotion_is_withdrawn() {
+    // Two voters without a node would keep the quorum.
     let world = World::unmanaged(3, &[]).await;
     let id = world.id_of("etcd-1").await;
     world.adopt("etcd-1", id).await;
@@ -49,13 +49,13 @@ async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_that_is_take
     let before = world.list().await.members;
     world.demote("etcd-1").await;
     world.wait_blocked("etcd-1", Some("LastManager")).await;
-    // However often it looks again, it is told once.
+    // The leader plans again and again, and reports it once.
     for _ in 0..3 {
         looked(&world).await;
     }
-    let told = std::iter::from_fn(|| leader.notices.try_recv().ok());
-    let told = told.filter(|notice| notice.reason == "RoleChangeBlocked");
-    assert_eq!(told.count(), 1);
+    let notices = std::iter::from_fn(|| leader.notices.try_recv().ok());
+    let blocked = notices.filter(|notice| notice.reason == "RoleChangeBlocked");
+    assert_eq!(blocked.count(), 1);
     assert_eq!(world.list().await.members, before);
     assert_eq!(world.member(id).await.unwrap().removal, None);
     assert_eq!(world.role("etcd-1").await, Role::Manager);
@@ -77,7 +77,7 @@ async fn a_demotion_withdrawn_while_it_waits_is_not_carried_out() {
     world.wait_blocked("etcd-2", None).await;
     world.machine("etcd-3").start().await.unwrap();
     looked(&world).await;
-    // It has planned from what all three answered, and found nothing to do.
+    // The leader has planned from the answers of all three, and found nothing to do.
     leader
         .wait_metric("quorate_members{kind=\"voter\",health=\"healthy\"}", 3.0)
         .await;
@@ -189,7 +189,7 @@ async fn a_member_that_hangs_holds_up_nothing_but_what_needs_it() {
     world.machine("etcd-3").pause();
     world.promote("beside").await;
     world.wait_role("beside", Role::Manager).await;
-    // It counts as down: the other two have to stay, and it may go itself.
+    // It counts as down: the other two have to stay, and it may be removed.
     world.demote("etcd-2").await;
     world.wait_blocked("etcd-2", Some("QuorumRisk")).await;
     world.promote("etcd-2").await;
@@ -206,7 +206,7 @@ async fn a_member_that_hangs_holds_up_nothing_but_what_needs_it() {
 async fn what_etcd_refuses_for_a_while_is_tried_now_and_then_until_etcd_takes_it() {
     let mut world = World::start(3).await;
     let leader = world.leader().await;
-    // For 5 s etcd does not count on who was away, whatever that one proves.
+    // For 5 s etcd does not count a member that was away, even if it is healthy.
     world.machine("etcd-3").kill().await.unwrap();
     world.machine("etcd-3").start().await.unwrap();
     world.demote("etcd-2").await;

@@ -1,4 +1,4 @@
-//! With Kubernetes: changes of roles and of membership, and what is in their way, are told in Events.
+//! With Kubernetes: Events report changes of roles and of membership, and what blocks them.
 
 use quorate::proto::Role;
 use quorate::proto::join::Progress;
@@ -10,7 +10,7 @@ use crate::support::quorate::Launch;
 use crate::support::wait::eventually;
 
 /// Type, reason and note of every Event about roles.
-async fn told(kubernetes: &Kubernetes) -> Vec<[String; 3]> {
+async fn role_events(kubernetes: &Kubernetes) -> Vec<[String; 3]> {
     let path = "/apis/events.k8s.io/v1/namespaces/kube-system/events";
     let events = kubernetes.get(path).await.unwrap();
     let all = events["items"].as_array().unwrap().iter();
@@ -27,7 +27,7 @@ async fn refused(world: &World, url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changes_is_refused_is_blocked_or_is_nobodys_is_an_event() {
+async fn each_change_refusal_and_block_and_each_unmanaged_member_is_an_event() {
     let (kubernetes, mut world) = tokio::join!(Kubernetes::start(), World::start_with(3, &FLAGS));
     let launch = Launch::on(&world.etcd).kubeconfig(kubernetes.kubeconfig());
     let mut replica = launch.start("a");
@@ -52,7 +52,7 @@ async fn what_changes_is_refused_is_blocked_or_is_nobodys_is_an_event() {
         .etcd
         .etcdctl(&["member", "add", "x", "--learner", &format!("--peer-urls={url}")]);
     let list = world.list().await;
-    let nobodys = list.members.iter().find(|member| member.learner).unwrap().id;
+    let unmanaged = list.members.iter().find(|member| member.learner).unwrap().id;
     refused(&world, &url).await;
 
     let expected = [
@@ -86,22 +86,22 @@ async fn what_changes_is_refused_is_blocked_or_is_nobodys_is_an_event() {
         (
             "Warning",
             "UnmanagedMember",
-            format!("member {nobodys} belongs to no node"),
+            format!("member {unmanaged} belongs to no node"),
         ),
     ];
     eventually(LONG, "the Events are there", async || {
-        let told = told(&kubernetes).await;
+        let events = role_events(&kubernetes).await;
         let missing: Vec<_> = expected
             .iter()
             .filter(|(kind, reason, part)| {
-                !told
+                !events
                     .iter()
                     .any(|[k, r, note]| k == kind && r == reason && note.contains(part))
             })
             .collect();
         match missing[..] {
             [] => Ok(()),
-            _ => Err(format!("{missing:?} are missing in {told:#?}")),
+            _ => Err(format!("{missing:?} are missing in {events:#?}")),
         }
     })
     .await;

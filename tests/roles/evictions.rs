@@ -1,4 +1,4 @@
-//! Members whose nodes are gone, and members that are nobody's.
+//! Members whose nodes are gone, and members without a record.
 
 use prost::Message;
 use quorate::etcd::{KeyRange, Txn};
@@ -14,19 +14,19 @@ use crate::support::quorate::Launch;
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_whose_node_is_gone_is_evicted_and_one_that_is_nobodys_stays() {
+async fn a_member_whose_node_is_gone_is_evicted_and_one_without_a_record_stays() {
     let world = World::unmanaged(3, &[]).await;
     for of in ["etcd-1", "etcd-3"] {
         world.adopt(of, world.id_of(of).await).await;
     }
     let mut leader = world.leader().await;
-    let told = leader.wait_told("UnmanagedMember").await;
-    let nobodys = world.id_of("etcd-2").await.to_string();
-    assert!(told.contains(&nobodys), "{told}");
+    let note = leader.wait_notice("UnmanagedMember").await;
+    let unmanaged = world.id_of("etcd-2").await.to_string();
+    assert!(note.contains(&unmanaged), "{note}");
     world.remove_node("etcd-3").await;
     world.wait_voters(&["etcd-1", "etcd-2"]).await;
     world.wait_records(&["etcd-1"]).await;
-    // The one beside it, which has no record, counts and is left alone.
+    // The member without a record counts for the quorum and is left alone.
     for (sample, value) in [
         ("quorate_members_unmanaged", 1.0),
         ("quorate_removed_nodes", 1.0),
@@ -42,7 +42,7 @@ async fn a_member_whose_node_is_gone_is_evicted_and_one_that_is_nobodys_stays() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so() {
+async fn no_member_is_evicted_while_all_nodes_are_missing_and_every_record_says_so() {
     let world = World::start(3).await;
     let mut leader = world.leader().await;
     let before = world.list().await;
@@ -52,25 +52,25 @@ async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so(
     for member in &before.members {
         eventually(LONG, "the record says why", async || {
             let record = world.member(member.id).await.expect("the record stays");
-            let told: Vec<_> = record
+            let reasons: Vec<_> = record
                 .conditions
                 .iter()
                 .map(|c| (c.r#type.clone(), c.reason.clone()))
                 .collect();
             same(
-                told,
+                reasons,
                 vec![("EvictionBlocked".to_owned(), "NodesMissing".to_owned())],
             )
         })
         .await;
     }
     assert_eq!(world.list().await.members, before.members);
-    let told = leader.wait_told("RoleChangeBlocked").await;
+    let note = leader.wait_notice("RoleChangeBlocked").await;
     assert!(
-        told.contains("NodesMissing: no recorded member has an existing node"),
-        "{told}"
+        note.contains("NodesMissing: no recorded member has an existing node"),
+        "{note}"
     );
-    // One node that is back shows that the others are gone indeed; those that come back in time are safe.
+    // One node that is back proves that the others are gone. A node that comes back in time keeps its member.
     let keys = &world.store.keys;
     let all = before.members.iter().fold(Txn::new(), |txn, member| {
         let value = node(&member.name, Role::Manager, Role::Manager).encode_to_vec();
@@ -88,11 +88,11 @@ async fn nobody_is_evicted_where_all_nodes_are_missing_and_every_record_says_so(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_prefix_evicts_nobody() {
+async fn a_wrong_prefix_evicts_no_member() {
     let world = World::start(3).await;
     let before = world.list().await;
     let leader = Leader::elect_below(&world.etcd, "/elsewhere").await;
-    // It has looked, and knows none of them.
+    // The leader has surveyed the members, and has a record of none.
     leader.wait_metric("quorate_members_unmanaged", 3.0).await;
     assert_eq!(world.list().await.members, before.members);
     let (left, _) = world
@@ -106,7 +106,7 @@ async fn a_wrong_prefix_evicts_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_denied_read_of_the_nodes_evicts_nobody_and_is_told() {
+async fn a_denied_read_of_the_nodes_evicts_no_member_and_is_reported() {
     // The user may read the records of members and write as a leader does, but not see the nodes.
     let etcd = TestEtcd::with_password("/quorate/members/", 300).await;
     for prefix in ["/quorate/kubernetes/", "/quorate/joins/"] {
@@ -143,8 +143,8 @@ async fn a_denied_read_of_the_nodes_evicts_nobody_and_is_told() {
         ..quorate::roles::controller::Settings::default()
     };
     let mut leader = Leader::elect_on(store.clone(), settings, tokio::task::JoinSet::new()).await;
-    leader.wait_told("NodesUnreadable").await;
-    // No intent either, which this user could have written; the removal itself etcd would refuse.
+    leader.wait_notice("NodesUnreadable").await;
+    // There is no intent either. This user could have written it; etcd would refuse only the removal.
     let (stored, _) = store.etcd.get(&key).await.unwrap();
     assert_eq!(stored.unwrap().value, record);
     assert_eq!(store.etcd.list_members().await.unwrap().members, list.members);

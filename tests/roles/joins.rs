@@ -17,7 +17,7 @@ fn url(port: u16) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn joins_that_cannot_be_are_refused_by_their_rule_and_change_nothing() {
+async fn impossible_joins_are_refused_by_their_rule_and_change_nothing() {
     let world = World::start(2).await;
     let leader = world.leader().await;
     let before = world.list().await.members;
@@ -36,7 +36,7 @@ async fn joins_that_cannot_be_are_refused_by_their_rule_and_change_nothing() {
     for (of, urls, rule) in [
         ("worker", url(1), "NotAManager"),
         ("removed", url(1), "NodeRemoved"),
-        ("nobody", url(1), "NodeNotFound"),
+        ("missing", url(1), "NodeNotFound"),
         ("fresh", taken, "PeerUrlTaken"),
         ("fresh", vec!["127.0.0.1:1".to_owned()], "BadPeerUrl"),
         // A name that no resolver knows.
@@ -103,7 +103,7 @@ async fn a_learner_that_never_starts_is_removed_and_its_node_can_try_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_learner_that_takes_its_time_is_a_reason_that_shows_and_goes() {
+async fn a_slow_learner_is_a_reason_that_shows_and_goes() {
     let mut world = World::start(1).await;
     let settings = Settings {
         patience: Duration::from_millis(200),
@@ -123,7 +123,7 @@ async fn a_learner_that_takes_its_time_is_a_reason_that_shows_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_add_that_half_happened_is_taken_up_and_not_made_twice() {
+async fn an_add_that_half_happened_is_completed_and_not_made_twice() {
     let mut world = World::start(1).await;
     let of = world.add_machine();
     let added = world.half_add(&of, &world.peer_urls(&of), false).await;
@@ -167,7 +167,7 @@ async fn a_member_that_joins_again_gets_its_new_address_and_nothing_else_changes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_was_answered_is_answered_the_same_when_it_is_made_again() {
+async fn an_answered_request_gets_the_same_answer_when_it_is_made_again() {
     let mut world = World::start(1).await;
     let leader = world.leader().await;
     let of = world.add_machine();

@@ -13,10 +13,10 @@ use crate::support::etcd::TestEtcd;
 use crate::support::leader;
 use crate::support::wait::{SOON, eventually, same};
 
-/// What leads, and what hears of it.
+/// The controller of one term, and the notices that it sends.
 pub struct Leader {
     term: leader::Leader,
-    /// What would be published as Events.
+    /// The notices that would be published as Events.
     pub notices: mpsc::Receiver<Notice>,
     _following: JoinSet<()>,
 }
@@ -38,7 +38,7 @@ impl Leader {
         Self::elect_on(store, settings, following).await
     }
 
-    /// One that looks below another prefix.
+    /// A leader that works below another prefix.
     pub async fn elect_below(etcd: &TestEtcd, prefix: &str) -> Self {
         let mut following = JoinSet::new();
         let mut store = store(etcd, &mut following).await;
@@ -46,7 +46,7 @@ impl Leader {
         Self::elect_on(store, Settings::default(), following).await
     }
 
-    /// One on this connection, which lives with these tasks.
+    /// A leader on this connection, which lives as long as these tasks.
     pub async fn elect_on(store: Store, settings: Settings, following: JoinSet<()>) -> Self {
         let mut term = leader::Leader::elect(&store, "test").await;
         let (sending, notices) = Notices::channel(1000);
@@ -72,7 +72,7 @@ impl Leader {
         self.term.fence()
     }
 
-    /// Waits until it has found out itself that it no longer leads.
+    /// Waits until it has noticed that it no longer leads.
     pub async fn ended(&mut self) {
         self.term.work_ended().await;
     }
@@ -88,8 +88,8 @@ impl Leader {
         eventually(LONG, sample, async || same(self.metric(sample), wanted)).await;
     }
 
-    /// Waits until it tells this, and returns what it says.
-    pub async fn wait_told(&mut self, reason: &str) -> String {
+    /// Waits for a notice with this reason, and returns its note.
+    pub async fn wait_notice(&mut self, reason: &str) -> String {
         let telling = async {
             loop {
                 let notice = self.notices.recv().await.expect("it works");
@@ -100,7 +100,7 @@ impl Leader {
         };
         tokio::time::timeout(SOON, telling)
             .await
-            .unwrap_or_else(|_| panic!("{reason} is never told"))
+            .unwrap_or_else(|_| panic!("no notice {reason}"))
     }
 
     pub async fn resign(self) {

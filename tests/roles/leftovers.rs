@@ -1,4 +1,4 @@
-//! What nobody needs any more.
+//! Records that are no longer needed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::world::{LONG, World};
 use crate::support::wait::{eventually, same};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_join_that_ended_is_deleted_once_its_node_is_gone_and_kept_as_long_as_it_is_there() {
+async fn a_join_that_ended_is_deleted_once_its_node_is_gone_and_kept_as_long_as_the_node_exists() {
     let world = World::start(1).await;
     let settings = Settings {
         keep_joins: Duration::from_secs(1),
@@ -24,11 +24,11 @@ async fn a_join_that_ended_is_deleted_once_its_node_is_gone_and_kept_as_long_as_
     let urls = ["http://127.0.0.1:1".to_owned()];
     let beside = world.ask_to_join("beside", &urls).await;
     world.wait_join("beside", &beside, Progress::Refused).await;
-    // Asked for last, so the others are older.
-    let request = world.ask_to_join("nobody", &urls).await;
-    world.wait_join("nobody", &request, Progress::Refused).await;
+    // Requested last, so the others are older.
+    let request = world.ask_to_join("missing", &urls).await;
+    world.wait_join("missing", &request, Progress::Refused).await;
     eventually(LONG, "the join of no node is gone", async || {
-        same(world.join("nobody").await.is_none(), true)
+        same(world.join("missing").await.is_none(), true)
     })
     .await;
     assert!(world.join("etcd-1").await.is_some() && world.join("beside").await.is_some());

@@ -22,7 +22,7 @@ fn request(id: &str, uid: String, peer_urls: &[String]) -> JoinRequest {
 }
 
 impl World {
-    /// One more member of the test's cluster, not started: its node's name.
+    /// Adds a machine to the cluster of the test, without starting its etcd. Returns the name of its node.
     pub fn add_machine(&mut self) -> String {
         let member = self.etcd.add().unwrap();
         member.name.clone()
@@ -75,7 +75,7 @@ impl World {
         id
     }
 
-    /// Waits until the request is answered with this.
+    /// Waits until the request has this progress.
     pub async fn wait_join(&self, of: &str, request: &str, progress: Progress) -> Join {
         eventually(LONG, &format!("the join of {of} is {progress:?}"), async || {
             let Some((join, _)) = self.join(of).await else {
@@ -89,8 +89,8 @@ impl World {
         .await
     }
 
-    /// A learner of which nobody has a record yet, and the intent to add it for this node, as a leader leaves them that
-    /// ended while etcd added the member. The node is a manager, unless it is said to be gone. The request's id is `r`.
+    /// Adds a learner without a record, and writes the intent to add it for this node, like a leader that ended while etcd
+    /// added the member. The node is a manager, unless it is said to be gone. The request's id is `r`.
     pub async fn half_add(&self, of: &str, urls: &[String], gone: bool) -> MemberId {
         let voter = self.list().await.voters().next().unwrap().clone();
         let added = eventually(LONG, "etcd takes a learner", async || {
@@ -135,7 +135,7 @@ impl World {
         self.machine(of).join(&entries.join(",")).unwrap();
     }
 
-    /// From a promotion that was asked for to a voter.
+    /// Promotes the node, lets it join, and waits until its member votes.
     pub async fn bring_up(&mut self, of: &str) {
         self.wait_role(of, Role::Manager).await;
         let request = self.ask_to_join(of, &self.peer_urls(of)).await;
@@ -158,11 +158,14 @@ impl World {
         .await;
     }
 
-    /// Stops the etcd of a node that is no member any more. It stops by itself, as a rule.
+    /// Stops the etcd of a node that is no longer a member. Usually it has stopped by itself.
     pub async fn tear_down(&mut self, of: &str) {
         let machine = self.machine(of);
         machine.kill().await.unwrap();
         let log = std::fs::read_to_string(machine.log_file()).unwrap();
-        assert!(!log.contains("panic"), "{of} was asked while it went: {log}");
+        assert!(
+            !log.contains("panic"),
+            "{of} was asked for its status while it left: {log}"
+        );
     }
 }

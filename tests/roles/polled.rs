@@ -1,4 +1,4 @@
-//! A member that is asked for its status in the second that it lives on after its removal dies of a panic.
+//! A member that is asked for its status in the second after its removal ends in a panic.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use crate::support::client::connect_to;
 use crate::support::proxy::Network;
 use crate::support::wait::SOON;
 
-/// How many members are removed, one after the other. Where nobody stops to ask them each of them dies, so that a few
-/// prove it; `QUORATE_TEST_REMOVALS` sets another number.
+/// How many members are removed, one after the other. If they were asked for their status all the time, each of them
+/// would panic, so a few prove it; `QUORATE_TEST_REMOVALS` sets another number.
 fn removals() -> usize {
     let number = std::env::var("QUORATE_TEST_REMOVALS").ok();
     number.and_then(|number| number.parse().ok()).unwrap_or(6)
@@ -42,7 +42,7 @@ async fn a_removed_member_ends_in_order_although_all_are_asked_for_their_status_
     for _ in 0..removals() {
         world.promote(&of).await;
         world.bring_up(&of).await;
-        // By whoever shares the leader's connection, and still goes by the list from before the removal.
+        // By a task that shares the leader's connection and still uses the list from before the removal.
         let (etcd, list) = (leader.etcd().clone(), world.list().await);
         let polling = JoinSet::from_iter([async move {
             loop {

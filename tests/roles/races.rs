@@ -1,4 +1,4 @@
-//! The leader is held at a point, and meanwhile somebody changes what it has decided on.
+//! The leader is held at a point, and what it has decided on changes meanwhile.
 
 use prost::Message;
 use quorate::etcd::Txn;
@@ -14,7 +14,7 @@ use crate::support::proxy::Network;
 use crate::support::quorate::{Launch, TestReplica};
 use crate::support::wait::{SOON, eventually, same};
 
-/// A leader that is held the first time that it gets to this point.
+/// A leader that is held the first time that it reaches this point.
 async fn held_at(world: &World, point: &'static str) -> (TestReplica, Hold) {
     let hold = Hold::at(point);
     let mut replica = hold.on(Launch::on(&world.etcd)).start("a");
@@ -108,7 +108,7 @@ async fn a_demotion_ends_only_once_a_quorum_of_the_rest_has_seen_the_member_go()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_join_whose_node_is_demoted_before_the_intent_is_written_adds_nobody_and_lets_nobody_vote() {
+async fn a_join_whose_node_is_demoted_before_the_intent_is_written_adds_and_promotes_no_member() {
     let mut world = World::start_with(1, &FLAGS).await;
     let of = world.add_machine();
     for (point, transition) in [
@@ -160,7 +160,7 @@ async fn a_request_that_comes_while_its_member_is_added_is_answered_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_evicted_where_the_last_node_that_was_there_goes_before_the_intent_is_written() {
+async fn no_member_is_evicted_if_the_last_node_goes_before_the_intent_is_written() {
     let world = World::start_with(3, &FLAGS).await;
     let before = world.list().await.members;
     let (mut replica, hold) = held_at(&world, "roles.deciding-removal").await;

@@ -27,7 +27,8 @@ impl Run {
         usize::try_from(rolled).unwrap()
     }
 
-    /// What nodes do by themselves: a manager that is no member asks to join, and what was added is started.
+    /// What nodes do by themselves: a manager without a member requests to join, and the etcd of an added member is
+    /// started.
     async fn live(&mut self) {
         for of in self.machines.clone() {
             let Some((node, _)) = self.world.node(&of).await else {
@@ -41,14 +42,14 @@ impl Run {
             match (join, asked) {
                 (Some(join), Some((request, started))) if join.answers == request && is_answered(&join) => {
                     match join.progress() {
-                        // It may find the list changed while it starts, and end.
+                        // If the list changes while it starts, it may end.
                         Progress::Learner if !started || self.world.machine(&of).has_ended() => {
                             self.world.machine(&of).kill().await.unwrap();
                             self.world.start_added(&of).await;
                             self.requests.insert(of, (request, true));
                         }
                         Progress::Refused | Progress::Removed => self.ask(&of).await,
-                        // A voter that was demoted and is wanted again asks anew.
+                        // A demoted voter that is wanted again makes another request.
                         Progress::Voter if !self.is_member(join.member_id).await => self.ask(&of).await,
                         _ => {}
                     }
@@ -72,7 +73,7 @@ impl Run {
         self.requests.insert(of.to_owned(), (request, false));
     }
 
-    /// Its etcd dies and is back before long: with two voters there is no quorum meanwhile.
+    /// Its etcd is killed and restarted: with two voters there is no quorum meanwhile.
     async fn crash(&mut self, of: &str) {
         let down = Duration::from_millis(u64::try_from(self.random(5) * 100).unwrap());
         let machine = self.world.machine(of);
@@ -84,7 +85,7 @@ impl Run {
     }
 }
 
-/// With this many members at first, of which the last one belongs to no node if there are two.
+/// Begins with this many members; of two, the second belongs to no node.
 async fn run(seed: u64, members: usize) {
     let world = World::unmanaged(members, &FLAGS).await;
     world.adopt("etcd-1", world.id_of("etcd-1").await).await;
@@ -114,7 +115,7 @@ async fn run(seed: u64, members: usize) {
             9 => run.crash(&of).await,
             _ => {}
         }
-        // Some steps follow at once, others when what was begun has come to one stage or another.
+        // Some steps follow at once, others at one stage or another of the step before.
         let pause = Duration::from_millis(u64::try_from(run.random(8) * 100).unwrap());
         let begun = Instant::now();
         while begun.elapsed() < pause {
@@ -164,6 +165,6 @@ async fn and_so_it_is_from_a_seed_that_is_always_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn and_the_member_that_is_nobodys_is_there_whatever_came_between() {
+async fn the_member_without_a_record_stays_whatever_happens() {
     run(seed(), 2).await;
 }

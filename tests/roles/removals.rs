@@ -73,7 +73,7 @@ async fn removal_survives(world: &mut World, of: &str, way: Way, point: &'static
     first.aborted_during(goes(world, of, way)).await;
     second.stop().await.unwrap();
     match way {
-        // Nobody knew that it is not to be asked: it may have died of that.
+        // It was asked for its status while an operator removed it, so it may have panicked.
         Way::TakenOut => _ = world.machine(of).kill().await.unwrap(),
         Way::Demoted | Way::Evicted => world.tear_down(of).await,
     }
@@ -105,7 +105,7 @@ async fn a_leader_killed_while_it_forgets_a_member_that_is_gone_is_succeeded_by_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_killed_while_raft_leadership_moves_or_that_never_hears_of_it_ends_it() {
+async fn a_move_of_raft_leadership_is_completed_although_the_leader_is_killed_or_loses_the_reply() {
     let mut world = World::start_with(3, &FLAGS).await;
     for point in OF_LEADERSHIP {
         let of = world.raft_leader().await;
@@ -121,7 +121,7 @@ async fn a_leader_killed_while_raft_leadership_moves_or_that_never_hears_of_it_e
 async fn a_leader_whose_own_node_is_demoted_carries_that_out_itself() {
     let mut world = World::start(3).await;
     let of = world.raft_leader().await;
-    // Its name is that of the node, and the only etcd that it was told of is the one that goes.
+    // Its name is that of the node, and the only etcd endpoint that it was given is the one that is removed.
     let endpoint = world.machine(&of).client_url.clone();
     let mut replica = Launch::on(&world.etcd).endpoints(vec![endpoint]).start(&of);
     replica.wait_leading().await;
@@ -138,7 +138,7 @@ async fn a_leader_whose_own_node_is_demoted_carries_that_out_itself() {
 
 /// INV-3: what etcd cannot fence starts only inside the window.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_whose_window_has_closed_removes_nobody() {
+async fn a_leader_whose_window_has_closed_removes_no_member() {
     let world = World::start_with(3, &FLAGS).await;
     let mut leader = world.leader().await;
     // Not the raft leader, which would have to hand over first.
@@ -153,7 +153,7 @@ async fn a_leader_whose_window_has_closed_removes_nobody() {
     leader.ended().await;
     assert_eq!(world.list().await.members, before);
     leader.resign().await;
-    // Whoever leads next carries it out.
+    // The next leader carries it out.
     let leader = world.leader().await;
     world.wait_records(&["etcd-1", other]).await;
     leader.resign().await;

@@ -1,4 +1,4 @@
-//! A cluster whose members belong to nodes, whoever asks for changes of roles, and what there is to be seen.
+//! A cluster whose members belong to nodes: requests for changes of roles, and what can be observed.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::support::wait::{SOON, eventually, same};
 /// Long enough for a change of membership on a busy machine: etcd counts a member only 5 s after it connected.
 pub const LONG: Duration = Duration::from_secs(90);
 
-/// A cluster, its nodes and a client. The node of a member is called as the member is: `etcd-1`.
+/// A cluster, its nodes and a client. A node has the name of its member: `etcd-1`.
 pub struct World {
     pub etcd: TestEtcd,
     pub store: Store,
@@ -32,7 +32,7 @@ pub fn name(text: &str) -> Name {
 /// A connection that follows the member list as long as the set lives.
 pub async fn store(etcd: &TestEtcd, tasks: &mut JoinSet<()>) -> Store {
     let mut config = config(etcd.endpoints());
-    // As by default: what is not answered in time is counted and told otherwise than what is.
+    // As by default: a request that is not answered in time is counted otherwise than one that is.
     config.request_timeout = Duration::from_secs(5);
     let etcd = connect_with(config).await;
     let following = etcd.clone();
@@ -137,7 +137,7 @@ impl World {
         eventually(LONG, "a write", async || self.try_commit(txn.clone()).await).await
     }
 
-    /// Writes a key anew, from what it holds, as often as somebody else was faster.
+    /// Changes the value of a key, again if another write came first.
     pub async fn change(&self, key: &[u8], change: impl Fn(Option<&[u8]>) -> Vec<u8>) -> Revision {
         eventually(LONG, "a change of what was read", async || {
             let stored = self.read(key).await;
@@ -192,7 +192,7 @@ impl World {
         let keys = &self.store.keys;
         let mut created = node(of, role, Role::Worker);
         let metadata = created.metadata.get_or_insert_default();
-        // A uid is never given again.
+        // A uid is never used again.
         if self.read(&keys.removed(&metadata.uid)).await.is_some() {
             metadata.uid = uuid::Uuid::new_v4().to_string();
         }
@@ -228,7 +228,7 @@ impl World {
         self.commit(txn).await;
     }
 
-    /// What a node was observed as from this revision on, in order.
+    /// The observed roles of a node from this revision on, in order.
     pub async fn observed_since(&self, of: &str, revision: Revision) -> Vec<Role> {
         let (_, last) = self.node(of).await.expect("the node exists");
         let key = KeyRange::key(self.store.keys.node(&name(of)));
@@ -309,7 +309,7 @@ impl World {
         .await
     }
 
-    /// When the key of whoever leads Quorate was made.
+    /// The create revision of the key of Quorate's leader.
     pub async fn term(&self) -> Revision {
         let election = self.store.keys.election();
         eventually(LONG, "the candidates", async || {

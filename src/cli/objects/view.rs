@@ -8,9 +8,9 @@ use futures::future::select_all;
 use jiff::Timestamp;
 
 use crate::cli::exit::Failure;
-use crate::cli::roles::facts;
-use crate::etcd::members::{MemberList, MemberReport};
+use crate::cli::roles::facts::Facts;
 use crate::etcd::{Etcd, KeyRange, KeyValue, Revision};
+use crate::roles::membership::Membership;
 use crate::store::object::{Malformed, Object, decode};
 use crate::store::{Cache, Keys, Store};
 
@@ -22,17 +22,8 @@ pub struct View {
     entries: BTreeMap<Vec<u8>, KeyValue>,
     revision: Revision,
     derived: OnceLock<Arc<dyn Any + Send + Sync>>,
-    members: Option<MembersNow>,
-}
-
-/// What etcd reports of its members at one moment, besides the records below `/members/`.
-#[derive(Debug)]
-pub struct MembersNow {
-    /// The member list.
-    pub list: MemberList,
-    /// The answers of the members. A member that is being removed is not asked: a status request in the second after
-    /// its removal ends it in a panic.
-    pub surveys: Vec<MemberReport>,
+    /// See [`View::observe_members`].
+    membership: Option<Membership>,
 }
 
 impl View {
@@ -43,7 +34,7 @@ impl View {
             entries: BTreeMap::new(),
             revision: Revision::ABSENT,
             derived: OnceLock::new(),
-            members: None,
+            membership: None,
         }
     }
 
@@ -52,14 +43,12 @@ impl View {
     /// # Errors
     /// 1 if etcd did not answer.
     pub async fn observe_members(&mut self, store: &Store) -> Result<(), Failure> {
-        let list = store.etcd.list_members().await.map_err(Failure::failed)?;
-        let (records, _) = facts::records(store).await?;
-        let surveys = facts::survey(store, &list, &records).await;
+        let membership = Facts::with_health(store).await?.membership;
         self.derived.take();
         // Members without a record have a key without a value here, so that they are shown like the others.
         self.entries
             .retain(|_, kv| kv.mod_revision != Revision::ABSENT || !kv.value.is_empty());
-        for member in &list.members {
+        for member in membership.listed() {
             let key = self.keys.member(member.id);
             self.entries.entry(key.clone()).or_insert(KeyValue {
                 key,
@@ -69,13 +58,13 @@ impl View {
                 lease: None,
             });
         }
-        self.members = Some(MembersNow { list, surveys });
+        self.membership = Some(membership);
         Ok(())
     }
 
-    /// What etcd reports of its members; `None` before [`View::observe_members`].
-    pub fn members(&self) -> Option<&MembersNow> {
-        self.members.as_ref()
+    /// The members of etcd; `None` before [`View::observe_members`].
+    pub fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
     }
 
     /// Reads ranges. Each is read at a revision of its own: good enough to show, not to decide by.

@@ -1,21 +1,21 @@
 //! `quorate adopt`: creates the records, and missing nodes, of members that etcd has already.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use clap::Args;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::facts::{Record, records};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Reader, one_line, print};
 use crate::etcd::members::{ListedMember, MemberList};
-use crate::etcd::{MemberId, Txn};
+use crate::etcd::{KeyValue, MemberId, Txn};
 use crate::proto::node_spec::Availability;
 use crate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, Role};
+use crate::store::keys::RoleKey;
+use crate::store::object::member::decode_member;
 use crate::store::object::{decode, time};
 use crate::store::{Name, Store};
 
@@ -60,7 +60,7 @@ fn choose<'a>(list: &'a MemberList, named: &[String]) -> Result<Vec<&'a ListedMe
     }
     let mut chosen: Vec<&ListedMember> = Vec::new();
     for text in named {
-        let found = find(list, text);
+        let found = find(&list.members, text);
         match found[..] {
             [member] if chosen.contains(&member) => {}
             [member] => chosen.push(member),
@@ -83,15 +83,14 @@ fn choose<'a>(list: &'a MemberList, named: &[String]) -> Result<Vec<&'a ListedMe
 }
 
 /// The members with this id or name. An id comes first, because a name may look like an id.
-pub fn find<'a>(list: &'a MemberList, text: &str) -> Vec<&'a ListedMember> {
-    let id = u64::from_str_radix(text, 16).ok();
-    let by_id = list.members.iter().find(|member| Some(member.id.0) == id);
-    match by_id {
+pub fn find<'a>(
+    members: impl IntoIterator<Item = &'a ListedMember, IntoIter: Clone>,
+    text: &str,
+) -> Vec<&'a ListedMember> {
+    let (id, members) = (u64::from_str_radix(text, 16).ok(), members.into_iter());
+    match members.clone().find(|member| Some(member.id.0) == id) {
         Some(member) => vec![member],
-        None => {
-            let named = list.members.iter().filter(|member| member.name == text);
-            named.collect()
-        }
+        None => members.filter(|member| member.name == text).collect(),
     }
 }
 
@@ -105,22 +104,24 @@ pub async fn adopt(store: &Store, listed: &ListedMember) -> Result<String, Failu
 
 async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>, Failure> {
     let id = listed.id;
-    let (records, revision) = records(store).await?;
-    if let Some(record) = records.get(&id) {
-        return match &record.member {
-            Ok(member) => Ok(Decision::Nothing(format!(
-                "member/{id} belongs to node {} already",
-                one_line(&member.node)
-            ))),
-            Err(malformed) => Err(refuse(
-                id,
-                "Malformed",
-                format_args!("its record cannot be read: {malformed}"),
-            )),
-        };
+    let key = store.keys.member(id);
+    let (stored, revision) = store
+        .etcd
+        .list(&store.keys.members())
+        .await
+        .map_err(Failure::failed)?;
+    if let Some(kv) = stored.iter().find(|kv| kv.key == key) {
+        let record = decode_member(&kv.value).map_err(|malformed| {
+            let why = format_args!("its record cannot be read: {malformed}");
+            refuse(id, "Malformed", why)
+        })?;
+        let node = one_line(&record.node);
+        return Ok(Decision::Nothing(format!(
+            "member/{id} belongs to node {node} already"
+        )));
     }
     let node = NodeOf::read(store, listed).await?;
-    check_no_other_member(id, &node, &records)?;
+    check_no_other_member(store, id, &node, &stored)?;
     let record = Member {
         node: node.name.to_string(),
         node_uid: node.uid.clone(),
@@ -128,7 +129,6 @@ async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>
         joined_at: Some(time::to_proto(Timestamp::now())),
         ..Member::default()
     };
-    let key = store.keys.member(id);
     let txn = node
         .txn
         .when_absent(&key)
@@ -196,18 +196,22 @@ impl NodeOf {
 }
 
 fn check_no_other_member(
+    store: &Store,
     id: MemberId,
     node: &NodeOf,
-    records: &BTreeMap<MemberId, Record>,
+    stored: &[KeyValue],
 ) -> Result<(), Failure> {
-    let other = records.iter().find(|(_, record)| {
-        let member = record.member.as_ref();
-        member.is_ok_and(|member| member.node == node.name.as_str() && member.node_uid == node.uid)
+    let other = stored.iter().find(|kv| {
+        let record = decode_member(&kv.value);
+        record.is_ok_and(|record| record.node == node.name.as_str() && record.node_uid == node.uid)
     });
-    other.map_or(Ok(()), |(other, _)| {
-        let why = format_args!("node {} has the member {other}", node.name);
-        Err(refuse(id, "NodeHasMember", why))
-    })
+    match other.map(|kv| store.keys.parse_role(&kv.key)) {
+        Some(RoleKey::Member(other)) => {
+            let why = format_args!("node {} has the member {other}", node.name);
+            Err(refuse(id, "NodeHasMember", why))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn refuse(id: MemberId, rule: &str, why: impl fmt::Display) -> Failure {

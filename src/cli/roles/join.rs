@@ -10,7 +10,7 @@ use prost::Message;
 use super::facts::Facts;
 use super::request::read_node;
 use super::wait::REQUEST_STAYS;
-use super::{hint, refused};
+use super::{refused, refused_by};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::duration::duration;
@@ -153,7 +153,7 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
     let roles = (uid == found.uid()).then(|| found.roles());
     let facts = Facts::without_health(store).await?;
     facts
-        .managers
+        .membership
         .check_join(name.as_str(), roles, removed.is_some(), &args.peer_urls)
         .map_err(|refusal| refused(&refusal))?;
     let (before, read_at) = stored_join(store, name).await?;
@@ -247,13 +247,7 @@ fn observe(
     };
     let waiting = |reason: String| Ok(wait::Progress::Waiting(vec![reason]));
     match join.progress() {
-        Progress::Refused => {
-            let failure = Failure::refused(&join.reason, &join.message);
-            Err(match hint(&join.reason) {
-                Some(advice) => failure.hint(advice),
-                None => failure,
-            })
-        }
+        Progress::Refused => Err(refused_by(&join.reason, &join.message)),
         Progress::Removed => Err(Failure::failed(format!(
             "node/{name}: its member was removed again: {why}"
         ))),

@@ -9,21 +9,28 @@ pub mod promote;
 pub mod request;
 mod wait;
 
+use std::fmt;
+
 use crate::cli::exit::Failure;
 use crate::roles::checks::Refusal;
 use crate::roles::reason::Reason;
 
 /// A refusal as the failure of a command.
 pub fn refused(refusal: &Refusal) -> Failure {
-    let failure = Failure::refused(refusal.rule, refusal);
-    match hint(refusal.rule.as_str()) {
+    refused_by(refusal.rule.as_str(), refusal)
+}
+
+/// The failure of what the rule with this word refuses.
+pub fn refused_by(rule: &str, why: impl fmt::Display) -> Failure {
+    let failure = Failure::refused(rule, why);
+    match hint(rule) {
         Some(hint) => failure.hint(hint),
         None => failure,
     }
 }
 
 /// What can be done about a refusal, by the word of its rule.
-pub fn hint(rule: &str) -> Option<&'static str> {
+fn hint(rule: &str) -> Option<&'static str> {
     let hints = [
         (Reason::LastManager, "promote another node and let it join first"),
         (

@@ -1,11 +1,11 @@
 //! Changes of a node's desired role, as `promote` and `demote` request them.
 
-use super::facts::{self, Facts};
+use super::facts::Facts;
 use super::refused;
 use crate::cli::commit::{self, Decision};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::stored::Versioned;
-use crate::etcd::{MemberId, Txn};
+use crate::etcd::Txn;
 use crate::proto::{Node, Role};
 use crate::roles::owner::NodeRoles;
 use crate::store::object::Object;
@@ -25,7 +25,7 @@ pub async fn read_node(store: &Store, name: &Name) -> Result<Versioned<Node>, Fa
 impl Versioned<Node> {
     /// The roles of the node, for the checks.
     pub fn roles(&self) -> NodeRoles {
-        facts::roles_of(&self.object, self.revision)
+        NodeRoles::of(&self.object, self.revision)
     }
 
     /// The uid of the node; empty if it has none.
@@ -105,7 +105,7 @@ pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failu
     }
     let facts = Facts::with_health(store).await?;
     facts
-        .managers
+        .membership
         .check_demotion(name.as_str(), roles.observed)
         .map_err(|refusal| refused(&refusal))?;
     let txn = found.with_desired(Role::Worker);
@@ -116,12 +116,13 @@ pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failu
 }
 
 fn statement(facts: &Facts, name: &Name) -> String {
-    let members: Vec<MemberId> = facts.members_of(name).iter().map(|member| member.id).collect();
+    let members = facts.members_of(name);
     if members.is_empty() {
         return format!("node/{name} stays a worker: its promotion is withdrawn");
     }
-    let voters = facts.list.voters().count();
-    let left = facts.list.voters().filter(|voter| !members.contains(&voter.id));
+    let voters = facts.membership.voters().count();
+    let left = facts.membership.voters();
+    let left = left.filter(|voter| !members.contains(&voter.id));
     let ids: Vec<String> = members.iter().map(ToString::to_string).collect();
     format!(
         "node/{name} becomes a worker: its member {} is removed from etcd for good, which then has {} instead of \

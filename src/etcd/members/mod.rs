@@ -6,10 +6,11 @@
 mod ask;
 mod change;
 mod contacts;
+mod evidence;
 mod list;
 mod survey;
 
 pub use change::{ChangeError, ChangeFault};
 pub(super) use contacts::Contacts;
+pub use evidence::{Alarm, Evidence, Inquiry, NotAsked, Status, Unproven, most_committed, raft_leader};
 pub use list::{ListedMember, MemberList, same_urls};
-pub use survey::{Alarm, MemberReport, Status, most_committed, raft_leader};

@@ -1,67 +1,15 @@
-//! The health and status of each member, as that member itself reports them.
+//! Asks members for their health and status, each over its own client.
 
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions, ResponseHeader, StatusResponse};
 use futures::future::{join, join_all};
 
+use super::evidence::{Alarm, Evidence, Inquiry, Status};
 use super::list::ListedMember;
 use crate::etcd::connect::Etcd;
-use crate::etcd::error::Error;
 use crate::etcd::kv::MemberId;
 use crate::etcd::probe::{ANY_KEY, denies_the_key};
-
-/// The answers of one member.
-#[derive(Clone, Debug)]
-pub struct MemberReport {
-    /// The member.
-    pub id: MemberId,
-    /// For a voter, the result of a linearizable read through it. A status proves no health: a member also answers it
-    /// without a quorum, out of space, and however far behind. For a learner, which serves no linearizable reads, the
-    /// result of a status and a serializable read.
-    pub health: Result<(), Error>,
-    /// Its status, as it reports it.
-    pub status: Result<Status, Error>,
-}
-
-impl MemberReport {
-    /// Whether the member counts towards a quorum.
-    pub fn is_healthy(&self) -> bool {
-        self.health.is_ok()
-    }
-}
-
-/// The status that a member reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// The version of etcd, such as `3.5.28`.
-    pub version: String,
-    /// The size of its database file, in bytes.
-    pub db_size: u64,
-    /// The bytes of the file that are in use. A defragmentation frees the rest.
-    pub db_in_use: u64,
-    /// The member that it follows as the raft leader.
-    pub raft_leader: Option<MemberId>,
-    /// The raft term, which grows with every election among the members.
-    pub raft_term: u64,
-    /// The index of the last log entry that it knows to be committed.
-    pub committed: u64,
-    /// The index of the last log entry that it has applied.
-    pub applied: u64,
-    /// Whether it reports itself as a learner.
-    pub learner: bool,
-    /// The alarms of the whole cluster that this member knows.
-    pub alarms: Vec<Alarm>,
-}
-
-/// An alarm, which etcd raises by itself and a person has to clear (`etcdctl alarm disarm`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alarm {
-    /// The member that raised it.
-    pub member: MemberId,
-    /// `NOSPACE` or `CORRUPT`.
-    pub kind: String,
-}
 
 impl Status {
     fn from_client(status: &StatusResponse) -> Self {
@@ -92,19 +40,6 @@ fn alarm(text: &str) -> Option<Alarm> {
     })
 }
 
-/// The raft leader, by the member that has seen the latest election.
-pub fn raft_leader(surveys: &[MemberReport]) -> Option<MemberId> {
-    let statuses = surveys.iter().filter_map(|survey| survey.status.as_ref().ok());
-    let latest = statuses.filter(|status| status.raft_leader.is_some());
-    latest.max_by_key(|status| status.raft_term)?.raft_leader
-}
-
-/// The highest log index that a member knows to be committed: the lag of the others is measured against it.
-pub fn most_committed(surveys: &[MemberReport]) -> u64 {
-    let statuses = surveys.iter().filter_map(|survey| survey.status.as_ref().ok());
-    statuses.map(|status| status.committed).max().unwrap_or(0)
-}
-
 fn answered_by(header: Option<&ResponseHeader>) -> Option<MemberId> {
     header.map(|header| MemberId(header.member_id()))
 }
@@ -127,41 +62,32 @@ async fn status(mut client: Client) -> Result<(Option<MemberId>, Status), etcd_c
 }
 
 impl Etcd {
-    /// Asks all these members at once, each within this limit. A member that does not answer delays no other. Do not call it
-    /// for a member whose removal may be under way: see [`Etcd::remove_member`].
-    pub async fn survey(&self, members: &[ListedMember], limit: Duration) -> Vec<MemberReport> {
+    /// Asks all these members at once, each as [`Etcd::survey_one`] does. A member that does not answer delays no other.
+    pub async fn survey(&self, members: &[ListedMember], limit: Duration) -> Vec<Evidence> {
         join_all(members.iter().map(|member| self.survey_one(member, limit))).await
     }
 
-    async fn survey_one(&self, member: &ListedMember, limit: Duration) -> MemberReport {
-        let learner = member.learner;
-        let deadline = Instant::now() + limit;
-        let _pending = self.0.contacts.begin_status(member.id);
+    /// Asks this member for its health and status, within this limit. Do not call it for a member whose removal may be under
+    /// way: see [`Etcd::remove_member`].
+    pub async fn survey_one(&self, member: &ListedMember, limit: Duration) -> Evidence {
+        let ListedMember { id, learner, .. } = *member;
+        let at = Instant::now();
+        let deadline = at + limit;
+        let _pending = self.0.contacts.begin_status(id);
         // Before the two requests, which are made at once, so that they share one connection.
-        let client = match self.contact("status", member, limit).await {
-            Ok(client) => client,
-            Err(error) => {
-                return MemberReport {
-                    id: member.id,
-                    health: Err(error.clone()),
-                    status: Err(error),
-                };
+        let (read, status) = match self.contact("status", member, limit).await {
+            Ok(client) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let read = self.ask("range", id, left, read(client.clone(), learner));
+                join(read, self.ask("status", id, left, status(client))).await
             }
+            Err(error) => (Err(error.clone()), Err(error)),
         };
-        let left = deadline.saturating_duration_since(Instant::now());
-        let (read, status) = join(
-            self.ask("range", member.id, left, read(client.clone(), learner)),
-            self.ask("status", member.id, left, status(client)),
-        )
-        .await;
-        let health = match &status {
-            Err(error) if learner => read.and(Err(error.clone())),
-            _ => read,
-        };
-        MemberReport {
-            id: member.id,
-            health,
-            status,
+        Evidence {
+            member: id,
+            learner,
+            read: Inquiry::Asked { at, answer: read },
+            status: Inquiry::Asked { at, answer: status },
         }
     }
 }
@@ -183,31 +109,5 @@ mod tests {
         ] {
             assert_eq!(alarm(other), None, "{other:?}");
         }
-    }
-
-    #[test]
-    fn the_member_with_the_latest_term_names_the_raft_leader() {
-        let survey = |id, leader, term| MemberReport {
-            id: MemberId(id),
-            health: Ok(()),
-            status: Ok(Status {
-                version: "3.4.23".to_owned(),
-                db_size: 0,
-                db_in_use: 0,
-                raft_leader: leader,
-                raft_term: term,
-                committed: term,
-                applied: 0,
-                learner: false,
-                alarms: Vec::new(),
-            }),
-        };
-        let cut_off = survey(1, Some(MemberId(1)), 2);
-        let electing = survey(2, None, 4);
-        let following = survey(3, Some(MemberId(3)), 3);
-        let surveys = [cut_off, electing, following];
-        assert_eq!(raft_leader(&surveys), Some(MemberId(3)));
-        assert_eq!(most_committed(&surveys), 4);
-        assert_eq!(raft_leader(&[]), None);
     }
 }

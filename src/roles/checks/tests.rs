@@ -1,34 +1,25 @@
 use super::*;
+use crate::etcd::Revision;
+use crate::proto::removal::Cause;
+use crate::roles::membership::tests::fixtures::{surveyed, voter};
+use crate::roles::owner::Owner;
 
-fn manager(id: u64, healthy: bool) -> Managed {
-    Managed {
-        vote: Vote {
-            id: MemberId(id),
-            learner: false,
-            healthy,
-        },
-        peer_urls: vec![format!("http://10.0.0.{id}:2380")],
-        record: Revision(10),
-        removal: false,
-        node: format!("n{id}"),
-        roles: Some(NodeRoles {
-            desired: Role::Manager,
-            observed: Role::Manager,
-            revision: Revision(20),
-        }),
-    }
+/// Managers with these healths.
+fn managers(healthy: &[bool]) -> Membership {
+    let members = (1..).zip(healthy).map(|(id, healthy)| match healthy {
+        true => voter(id),
+        false => voter(id).down(),
+    });
+    surveyed(members.collect())
 }
 
-fn managers(healthy: &[bool]) -> Managers {
-    let managed = (1..).zip(healthy).map(|(id, healthy)| manager(id, *healthy));
-    Managers {
-        managed: managed.collect(),
-        unmanaged: Vec::new(),
-    }
+/// Changes one of the members.
+fn change(membership: &mut Membership, index: usize, change: impl FnOnce(Member) -> Member) {
+    membership.members[index] = change(membership.members[index].clone());
 }
 
-fn demotion(managers: &Managers, node: &str) -> Option<Reason> {
-    let refusal = managers.check_demotion(node, Role::Manager).err();
+fn demotion(members: &Membership, node: &str) -> Option<Reason> {
+    let refusal = members.check_demotion(node, Role::Manager).err();
     refusal.map(|refusal| refusal.rule)
 }
 
@@ -50,16 +41,15 @@ fn a_manager_may_go_while_the_rest_has_a_healthy_quorum() {
 fn the_last_manager_stays_although_quorum_would_hold_without_it() {
     assert_eq!(demotion(&managers(&[true]), "n1"), Some(Reason::LastManager));
     let mut foreign = managers(&[true, true, true]);
-    for member in foreign.managed.drain(1..) {
-        foreign.unmanaged.push((member.vote, member.peer_urls));
-    }
+    change(&mut foreign, 1, Member::unmanaged);
+    change(&mut foreign, 2, Member::unmanaged);
     assert_eq!(demotion(&foreign, "n1"), Some(Reason::LastManager));
     let mut leaving = managers(&[true, true, true]);
-    leaving.managed[1].removal = true;
-    leaving.managed[2].roles = None;
+    change(&mut leaving, 1, |member| member.leaving(Cause::Demoted));
+    change(&mut leaving, 2, Member::nodeless);
     assert_eq!(demotion(&leaving, "n1"), Some(Reason::LastManager));
     let mut learner = managers(&[true, true]);
-    learner.managed[1].vote.learner = true;
+    change(&mut learner, 1, Member::learner);
     assert_eq!(demotion(&learner, "n1"), Some(Reason::LastManager));
     assert_eq!(demotion(&learner, "n2"), None, "a learner may always go");
 }
@@ -67,23 +57,26 @@ fn the_last_manager_stays_although_quorum_would_hold_without_it() {
 #[test]
 fn a_learner_may_go_as_the_last_manager_and_only_desired_managers_count() {
     let mut members = managers(&[true, true]);
-    members.managed[1].vote.learner = true;
-    let foreign = members.managed.remove(0);
-    members.unmanaged.push((foreign.vote, foreign.peer_urls));
+    change(&mut members, 1, Member::learner);
+    change(&mut members, 0, Member::unmanaged);
     assert_eq!(demotion(&members, "n2"), None);
+    for unknown in [Owner::Unknown, Owner::Gone] {
+        let mut members = managers(&[true, true]);
+        change(&mut members, 1, |member| member.owned_by(unknown));
+        assert_eq!(demotion(&members, "n1"), Some(Reason::LastManager));
+    }
     let mut members = managers(&[true, true]);
-    let roles = members.managed[1].roles.as_mut().unwrap();
-    roles.desired = Role::Unspecified;
+    change(&mut members, 1, |member| member.desiring(Role::Unspecified));
     assert_eq!(demotion(&members, "n1"), Some(Reason::LastManager));
 }
 
 #[test]
 fn members_that_are_leaving_count_as_gone() {
     let mut members = managers(&[true, true, true, false]);
-    members.managed[1].removal = true;
+    change(&mut members, 1, |member| member.leaving(Cause::Demoted));
     // Without n3, n1 and n4 are left, and n4 is down.
     assert_eq!(demotion(&members, "n3"), Some(Reason::QuorumRisk));
-    members.managed[3].removal = true;
+    change(&mut members, 3, |member| member.leaving(Cause::Demoted));
     assert_eq!(demotion(&members, "n3"), None);
 }
 
@@ -110,7 +103,7 @@ fn a_desired_manager_with_a_member_is_not_removed_nor_the_node_of_the_last_voter
     let last = managers(&[true]).check_removal("n1", Some(Role::Worker));
     assert_eq!(last.map_err(|refusal| refusal.rule), Err(Reason::LastVoter));
     let mut beside_a_learner = managers(&[true, true]);
-    beside_a_learner.managed[1].vote.learner = true;
+    change(&mut beside_a_learner, 1, Member::learner);
     let last = beside_a_learner.check_removal("n1", Some(Role::Worker));
     assert_eq!(last.map_err(|refusal| refusal.rule), Err(Reason::LastVoter));
     assert_eq!(beside_a_learner.check_removal("n2", Some(Role::Worker)), Ok(()));
@@ -119,8 +112,7 @@ fn a_desired_manager_with_a_member_is_not_removed_nor_the_node_of_the_last_voter
 #[test]
 fn each_impossible_join_is_refused_by_its_rule() {
     let mut members = managers(&[true, true]);
-    let foreign = members.managed.pop().unwrap();
-    members.unmanaged.push((foreign.vote, foreign.peer_urls));
+    change(&mut members, 1, Member::unmanaged);
     let roles = |observed| {
         Some(NodeRoles {
             desired: Role::Manager,

@@ -84,7 +84,6 @@ pub fn failpoints(step: &Step) -> (&'static str, &'static str) {
 pub struct Context<'a> {
     pub index: &'a Index,
     pub membership: &'a Membership,
-    pub list: &'a [ListedMember],
     pub keys: &'a Keys,
     /// The term of the leader.
     pub term: Revision,
@@ -142,13 +141,13 @@ impl Context<'_> {
     }
 
     fn listed(&self, id: MemberId) -> Option<ListedMember> {
-        self.list.iter().find(|member| member.id == id).cloned()
+        self.membership.member(id)?.listed.clone()
     }
 
     /// The record of a member with a change, compared with what was read.
     fn changed_record(&self, id: MemberId, change: impl FnOnce(&mut Member)) -> Option<Txn> {
         let (record, revision) = self.index.record(id)?;
-        let mut member = record.member.clone();
+        let mut member = record.clone();
         change(&mut member);
         let key = self.keys.member(id);
         Some(
@@ -167,10 +166,10 @@ impl Context<'_> {
             });
         })?;
         let (record, _) = self.index.record(id)?;
-        let Owner::Node(roles) = self.index.owner(&record.member) else {
+        let Owner::Node(roles) = self.index.owner(record) else {
             return None;
         };
-        let name: Name = record.member.node.parse().ok()?;
+        let name: Name = record.node.parse().ok()?;
         Some(txn.when_unchanged(&self.keys.node(&name), roles.revision))
     }
 }

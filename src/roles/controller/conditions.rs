@@ -63,7 +63,7 @@ fn of_records(
     now: Timestamp,
 ) -> Vec<Unit> {
     let changed = index.records().filter_map(|(id, record, revision)| {
-        let mut member = record.member.clone();
+        let mut member = record.clone();
         let conditions = &mut member.conditions;
         let changed = match blocked.get(&id) {
             Some(one) => condition::set(conditions, EVICTION_BLOCKED, why(one), 0, now),

@@ -8,6 +8,7 @@
 mod actions;
 mod conditions;
 mod execute;
+mod phase;
 mod probes;
 mod report;
 mod schedule;

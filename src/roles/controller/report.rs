@@ -11,7 +11,7 @@ use crate::proto::Role;
 use crate::proto::join::Progress;
 use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::index::Index;
-use crate::roles::membership::{Listing, Membership};
+use crate::roles::membership::{Member, Membership};
 use crate::roles::owner::Owner;
 use crate::roles::plan::{Step, cause_words};
 use crate::roles::reason::Reason;
@@ -101,12 +101,10 @@ impl Reporter {
         }
         match step {
             Step::Remove { member, .. } => {
-                let learner = membership
-                    .member(*member)
-                    .is_some_and(|member| member.is_learner());
+                let learner = membership.member(*member).is_some_and(Member::is_learner);
                 let from = if learner { "learner" } else { "voter" };
                 self.count((from, "none"), "done", 1);
-                let cause = record(*member).and_then(|record| record.removal);
+                let cause = membership.member(*member).and_then(Member::removal);
                 let why = cause.map_or("", cause_words);
                 let note = format!("member {member} of node {} was removed: {why}", node(*member));
                 self.publish(Severity::Normal, "MemberRemoved", note);
@@ -174,11 +172,10 @@ impl Reporter {
     /// Sets the gauges after all members had their time to answer, and reports new members without a record.
     pub fn observe(&mut self, index: &Index, membership: &Membership, blocked: &[Blocked]) {
         for kind in &MEMBER_KINDS {
-            let listed = membership
-                .members
-                .iter()
-                .filter_map(|member| member.listed.as_ref());
-            let count = listed.filter(|listing| kind_of(listing) == *kind).count();
+            let count = membership
+                .listed()
+                .filter(|member| kind_of(member) == *kind)
+                .count();
             self.metrics.members.get_or_create(kind).set(gauge(count));
         }
         let unmanaged = membership.members.iter().filter(|member| member.record.is_none());
@@ -221,10 +218,14 @@ impl Reporter {
     }
 }
 
-fn kind_of(listing: &Listing) -> MemberKind {
+fn kind_of(member: &Member) -> MemberKind {
     member_kind(
-        if listing.learner { "learner" } else { "voter" },
-        if listing.healthy { "healthy" } else { "unhealthy" },
+        if member.is_learner() { "learner" } else { "voter" },
+        if member.is_healthy() {
+            "healthy"
+        } else {
+            "unhealthy"
+        },
     )
 }
 

@@ -12,6 +12,7 @@ use super::RoleController;
 use super::actions::{Context, failpoints};
 use super::conditions::conditions;
 use super::execute::{NotDone, Outcome, execute};
+use super::phase::{Event, Phase};
 use super::probes::Probes;
 use super::report::Reporter;
 use super::schedule::{LATER, Schedule};
@@ -19,7 +20,7 @@ use super::survey::Survey;
 use super::upkeep::{self, Upkeep};
 use crate::causes;
 use crate::etcd::members::ListedMember;
-use crate::etcd::{Error, FencedError, MemberId, Revision};
+use crate::etcd::{FencedError, MemberId, Revision};
 use crate::failpoint;
 use crate::retry::sleep_until;
 use crate::roles::blocked::Blocked;
@@ -50,66 +51,6 @@ pub struct TermState<'c> {
     superseded: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Since when the store has not been read; `None` once that is reported.
     unread_since: Option<Instant>,
-}
-
-/// Where membership stands.
-enum Phase {
-    /// Nothing is under way until the next survey is due.
-    Idle,
-    /// The members are asked. The plan is made again with each answer.
-    Surveying(Box<Survey>),
-    /// A step is taken.
-    Acting {
-        step: Step,
-        membership: Box<Membership>,
-        executing: BoxFuture<'static, Outcome>,
-        /// The survey that follows an intent, begun together with it.
-        next_survey: Option<Box<Survey>>,
-    },
-}
-
-/// What can happen, apart from news of the store.
-pub enum Event {
-    /// The survey has learned something, or its list cannot be read.
-    Surveyed(Result<(), Error>),
-    /// The step was executed.
-    Executed(Outcome),
-    /// Writes of the upkeep have ended.
-    Written(Vec<upkeep::Ended>),
-    /// A test of peer URLs has ended.
-    Probed,
-    /// Something is due: a survey, an expiry, a report, a superseded survey to drop.
-    Due,
-}
-
-impl Phase {
-    /// Safe to cancel.
-    async fn next(&mut self) -> Event {
-        match self {
-            Self::Idle => std::future::pending().await,
-            Self::Surveying(survey) => Event::Surveyed(survey.next().await),
-            Self::Acting {
-                executing,
-                next_survey,
-                ..
-            } => loop {
-                let surveyed = async {
-                    match next_survey {
-                        Some(survey) => survey.next().await,
-                        None => std::future::pending().await,
-                    }
-                };
-                let surveyed = tokio::select! {
-                    outcome = &mut *executing => return Event::Executed(outcome),
-                    surveyed = surveyed => surveyed,
-                };
-                if surveyed.is_err() {
-                    // Another survey begins once the step is taken.
-                    *next_survey = None;
-                }
-            },
-        }
-    }
 }
 
 impl<'c> TermState<'c> {
@@ -289,7 +230,7 @@ impl<'c> TermState<'c> {
     fn begin_survey(&self, except: Option<MemberId>) -> Box<Survey> {
         let RoleController { store, settings, .. } = self.controller;
         let leaving = self.index.records();
-        let leaving = leaving.filter(|(_, record, _)| record.member.removal.is_some());
+        let leaving = leaving.filter(|(_, record, _)| record.removal.is_some());
         let not_asked = leaving.map(|(id, ..)| id).chain(except).collect();
         Box::new(Survey::begin(
             &store.etcd,
@@ -310,7 +251,7 @@ impl<'c> TermState<'c> {
             return;
         }
         self.list = list.to_vec();
-        let mut membership = membership(&self.index, &self.list, &survey.answers(), survey.is_complete());
+        let mut membership = membership(&self.index, &self.list, survey.answers(), survey.is_complete());
         membership.resting = self.schedule.resting();
         for pending in &mut membership.joins {
             pending.reachability = self.probes.of(&pending.join);
@@ -331,7 +272,6 @@ impl<'c> TermState<'c> {
         let context = Context {
             index: &self.index,
             membership: &membership,
-            list: &self.list,
             keys: &store.keys,
             term: fence.term(),
             now,

@@ -1,15 +1,13 @@
 //! A survey of etcd's members: the list, and the health of each member as it comes in.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
-use crate::etcd::members::{ListedMember, MemberList};
+use crate::etcd::members::{Evidence, ListedMember, MemberList, NotAsked};
 use crate::etcd::{Error, Etcd, MemberId};
-use crate::roles::membership::Answer;
 
 /// One survey. Members of the last list are asked at once, while the new list is read: their answers count if the new
 /// list has them unchanged.
@@ -22,14 +20,15 @@ pub struct Survey {
     not_asked: Vec<MemberId>,
     list: Option<Vec<ListedMember>>,
     asked: Vec<ListedMember>,
-    answers: Vec<(ListedMember, Answer)>,
+    /// Each with the member as it was listed when it was asked.
+    answers: Vec<(ListedMember, Evidence)>,
     under_way: FuturesUnordered<BoxFuture<'static, Reply>>,
     complete: bool,
 }
 
 enum Reply {
     List(Result<MemberList, Error>),
-    Answer(Box<ListedMember>, Answer),
+    Answer(Box<(ListedMember, Evidence)>),
 }
 
 /// How long a single voter may take to give the list before all endpoints are asked for it.
@@ -77,18 +76,15 @@ impl Survey {
 
     fn ask(&mut self, member: ListedMember) {
         self.asked.push(member.clone());
-        if self.not_asked.contains(&member.id) || member.client_urls.is_empty() {
-            self.answers.push((member, Answer::default()));
+        if self.not_asked.contains(&member.id) {
+            let evidence = Evidence::not_asked(member.id, member.learner, NotAsked::Leaving);
+            self.answers.push((member, evidence));
             return;
         }
         let (etcd, limit) = (self.etcd.clone(), self.limit);
         self.under_way.push(Box::pin(async move {
-            let reports = etcd.survey(std::slice::from_ref(&member), limit).await;
-            let answer = reports.into_iter().next().map(|report| Answer {
-                healthy: report.is_healthy(),
-                status: report.status.ok(),
-            });
-            Reply::Answer(Box::new(member), answer.unwrap_or_default())
+            let evidence = etcd.survey_one(&member, limit).await;
+            Reply::Answer(Box::new((member, evidence)))
         }));
     }
 
@@ -111,7 +107,7 @@ impl Survey {
                 }
                 self.list = Some(members);
             }
-            Some(Reply::Answer(member, answer)) => self.answers.push((*member, answer)),
+            Some(Reply::Answer(answer)) => self.answers.push(*answer),
         }
         Ok(())
     }
@@ -138,24 +134,22 @@ impl Survey {
     }
 
     /// The answers so far, of members that the list has unchanged.
-    pub fn answers(&self) -> BTreeMap<MemberId, Answer> {
-        let list = self.list.as_deref().unwrap_or_default();
-        still_true(&self.answers, list)
+    pub fn answers(&self) -> Vec<Evidence> {
+        still_true(&self.answers, self.list.as_deref().unwrap_or_default())
     }
 }
 
 /// An answer counts if the list has the member as it was when it was asked: a learner proves less than a voter, and
 /// another address may lead to another member.
-fn still_true(answers: &[(ListedMember, Answer)], list: &[ListedMember]) -> BTreeMap<MemberId, Answer> {
+fn still_true(answers: &[(ListedMember, Evidence)], list: &[ListedMember]) -> Vec<Evidence> {
     let current = answers.iter().filter(|(member, _)| list.contains(member));
-    current
-        .map(|(member, answer)| (member.id, answer.clone()))
-        .collect()
+    current.map(|(_, evidence)| evidence.clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roles::membership::tests::fixtures::answers;
 
     #[test]
     fn an_answer_given_as_a_learner_or_at_another_address_does_not_count_for_a_voter() {
@@ -173,18 +167,16 @@ mod tests {
             member(4, false),
         ];
         let answers = asked.map(|member| {
-            let answer = Answer {
-                healthy: true,
-                status: None,
-            };
-            (member, answer)
+            let evidence = answers(member.id, None, 1);
+            (member, evidence)
         });
         let moved = ListedMember {
             client_urls: vec!["http://10.0.0.2:2379".to_owned()],
             ..member(3, false)
         };
         let list = [member(1, false), member(2, false), moved];
-        let counted: Vec<MemberId> = still_true(&answers, &list).into_keys().collect();
+        let counted = still_true(&answers, &list);
+        let counted: Vec<MemberId> = counted.iter().map(|evidence| evidence.member).collect();
         assert_eq!(counted, [MemberId(1)]);
     }
 }

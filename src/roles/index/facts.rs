@@ -1,12 +1,10 @@
-//! What the index keeps of a node and of a member record.
-
-use jiff::Timestamp;
+//! What the index keeps of a node.
 
 use crate::etcd::KeyValue;
-use crate::proto::{Member, Node, Role};
+use crate::proto::{Node, Role};
 use crate::roles::owner::NodeRoles;
 use crate::roles::reason::ROLE_CHANGE_BLOCKED;
-use crate::store::object::{condition, decode, member, time};
+use crate::store::object::{condition, decode};
 
 /// A node, as far as its role is concerned.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,17 +22,13 @@ pub struct NodeFacts {
 impl NodeFacts {
     pub(super) fn read(name: &str, kv: &KeyValue) -> Option<Self> {
         let node: Node = decode(name, &kv.value).ok()?;
-        let status = node.status.unwrap_or_default();
-        let (desired, observed) = (node.spec.unwrap_or_default().desired_role(), status.role());
-        let blocked = condition::find(&status.conditions, ROLE_CHANGE_BLOCKED).is_some();
-        let stays_worker = (desired, observed) == (Role::Worker, Role::Worker) && !blocked;
+        let roles = NodeRoles::of(&node, kv.mod_revision);
+        let conditions = node.status.map(|status| status.conditions).unwrap_or_default();
+        let blocked = condition::find(&conditions, ROLE_CHANGE_BLOCKED).is_some();
+        let stays_worker = (roles.desired, roles.observed) == (Role::Worker, Role::Worker) && !blocked;
         Some(Self {
             uid: node.metadata.unwrap_or_default().uid,
-            roles: NodeRoles {
-                desired,
-                observed,
-                revision: kv.mod_revision,
-            },
+            roles,
             blocked,
             value: match stays_worker {
                 true => Vec::new(),
@@ -50,24 +44,5 @@ impl NodeFacts {
             (Role::Manager, Role::Worker | Role::Unspecified)
                 | (Role::Worker, Role::Manager | Role::Unspecified)
         )
-    }
-}
-
-/// A member record that can be read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoredRecord {
-    /// The record as stored.
-    pub member: Member,
-    /// When the member joined.
-    pub joined_at: Option<Timestamp>,
-}
-
-impl StoredRecord {
-    pub(super) fn read(kv: &KeyValue) -> Option<Self> {
-        let member = member::decode_member(&kv.value).ok()?;
-        Some(Self {
-            joined_at: time::from_proto(member.joined_at.as_ref()),
-            member,
-        })
     }
 }

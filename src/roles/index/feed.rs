@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use prost::Message;
 
-use super::{Entry, Index, NodeFacts, StoredRecord};
+use super::{Entry, Index, NodeFacts};
 use crate::etcd::{KeyValue, Revision};
-use crate::proto::RemovedNode;
+use crate::proto::{Member, RemovedNode};
 use crate::store::Update;
 use crate::store::index::Indexed;
 use crate::store::keys::RoleKey;
@@ -60,9 +60,9 @@ impl Index {
 
     /// Whether a member record or a join names this node.
     fn concerns_membership(&self, name: &str) -> bool {
-        let of_record = |entry: &Entry<StoredRecord>| {
+        let of_record = |entry: &Entry<Member>| {
             let record = entry.value.as_ref();
-            record.is_some_and(|record| record.member.node == name)
+            record.is_some_and(|record| record.node == name)
         };
         self.joins.contains_key(name) || self.members.values().any(of_record)
     }
@@ -79,7 +79,8 @@ impl Indexed for Index {
         match self.keys.clone().parse_role(&kv.key) {
             RoleKey::Node(name) => self.put_node(name, &kv),
             RoleKey::Member(id) => {
-                self.members.insert(id, Entry::of(&kv, StoredRecord::read(&kv)));
+                self.members
+                    .insert(id, Entry::of(&kv, member::decode_member(&kv.value).ok()));
                 self.relevant = true;
             }
             RoleKey::Join(node) => {

@@ -8,6 +8,8 @@ use crate::proto::{
 };
 use crate::store::{Keys, Update};
 
+pub(crate) mod fixtures;
+
 const LEADING: MemberId = MemberId(1);
 
 fn keys() -> Keys {
@@ -61,32 +63,15 @@ fn listed(id: u64) -> ListedMember {
     }
 }
 
-/// The answer of a healthy member that follows this raft leader.
-fn follows(leader: MemberId) -> Answer {
-    let status = Status {
-        version: "3.4.23".to_owned(),
-        db_size: 0,
-        db_in_use: 0,
-        raft_leader: Some(leader),
-        raft_term: 2,
-        committed: 9,
-        applied: 7,
-        learner: false,
-        alarms: Vec::new(),
-    };
-    Answer {
-        healthy: true,
-        status: Some(status),
-    }
-}
-
-fn answers(of: &[(u64, MemberId)]) -> BTreeMap<MemberId, Answer> {
-    let answers = of.iter().map(|(id, leader)| (MemberId(*id), follows(*leader)));
+fn answers(of: &[(u64, MemberId)]) -> Vec<Evidence> {
+    let answers = of
+        .iter()
+        .map(|(id, leader)| fixtures::answers(MemberId(*id), Some(*leader), 7));
     answers.collect()
 }
 
 fn leader(index: &Index, list: &[ListedMember], of: &[(u64, MemberId)]) -> Option<MemberId> {
-    membership(index, list, &answers(of), true).raft_leader
+    membership(index, list, answers(of), true).raft_leader
 }
 
 #[test]
@@ -137,14 +122,14 @@ fn a_member_is_what_the_list_the_records_and_the_answers_say() {
     let mut unpublished = listed(3);
     unpublished.client_urls.clear();
     let list = [listed(1), unpublished, listed(4)];
-    let seen = membership(&index, &list, &answers(&[(1, LEADING)]), false);
+    let seen = membership(&index, &list, answers(&[(1, LEADING)]), false);
     let ids: Vec<_> = seen.members.iter().map(|member| member.id.0).collect();
     assert_eq!(ids, [1, 2, 3, 4], "listed, recorded, or both");
     assert!(!seen.complete);
     let member = |id| seen.member(MemberId(id)).unwrap();
-    let listing = member(1).listed.as_ref().unwrap();
+    let first = member(1);
     assert_eq!(
-        (listing.healthy, listing.started, listing.applied),
+        (first.is_healthy(), first.has_started(), first.applied_index()),
         (true, true, 7)
     );
     let record = member(1).record.as_ref().unwrap();
@@ -163,11 +148,12 @@ fn a_member_is_what_the_list_the_records_and_the_answers_say() {
         (Owner::Gone, false, Some(Cause::Demoted))
     );
     assert!(member(2).listed.is_none() && member(3).record.is_none());
-    let listing = member(3).listed.as_ref().unwrap();
     assert!(
-        !listing.healthy && !listing.started,
+        !member(3).is_healthy() && !member(3).has_started(),
         "without client URLs it cannot be asked"
     );
+    let missing = |id| member(id).evidence.health().unwrap_err().to_string();
+    assert!(missing(3).contains("not answered yet") && missing(2).contains("not in etcd's member list"));
     assert_eq!(member(4).record.as_ref().unwrap().owner, Owner::Unknown);
 }
 
@@ -194,7 +180,7 @@ fn pending_joins_come_in_the_order_of_their_requests_after_those_that_have_begun
         join("again", Progress::Voter, "of-an-earlier-request", 5),
         kv(keys().removed("uid-of-second"), RemovedNode::default(), 6),
     ]);
-    let seen = membership(&index, &[], &BTreeMap::new(), true);
+    let seen = membership(&index, &[], Vec::new(), true);
     let joins: Vec<_> = seen
         .joins
         .iter()

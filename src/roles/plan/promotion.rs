@@ -20,16 +20,13 @@ pub fn promote(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Pla
 }
 
 fn step(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
-    let (Some(listing), Some(record)) = (&member.listed, &member.record) else {
-        return Err(member.block(Reason::NotAMember, "it is not in etcd's list"));
-    };
-    if !listing.started {
+    if !member.has_started() {
         return Err(member.block(
             Reason::LearnerNotStarted,
             format_args!("the etcd of learner {} has not been started", member.id),
         ));
     }
-    if !listing.healthy {
+    if !member.is_healthy() {
         return Err(member.block(
             Reason::LearnerNotInSync,
             format_args!("learner {} does not answer", member.id),
@@ -44,7 +41,7 @@ fn step(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
             );
             member.block(Reason::QuorumRisk, message)
         })?;
-    if !record.promotion {
+    if !member.record.as_ref().is_some_and(|record| record.promotion) {
         return Ok(Step::DecidePromotion(member.id));
     }
     let through = membership

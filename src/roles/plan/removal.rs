@@ -8,7 +8,6 @@ use crate::etcd::MemberId;
 use crate::proto::removal::Cause;
 use crate::roles::blocked::Blocked;
 use crate::roles::membership::{Member, Membership};
-use crate::roles::owner::Owner;
 use crate::roles::quorum::Change;
 use crate::roles::reason::Reason;
 
@@ -25,10 +24,7 @@ pub fn forget(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan
 
 /// Carries out removals that are decided.
 pub fn carry_out(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
-    let decided = membership.members.iter().filter(|member| {
-        let record = member.record.as_ref();
-        record.is_some_and(|record| record.removal.is_some()) && member.listed.is_some()
-    });
+    let decided = membership.listed().filter(|member| member.removal().is_some());
     let attempts = decided.map(|member| (member.node(), remove(membership, member)));
     first(membership, plan, attempts)
 }
@@ -62,23 +58,15 @@ fn remove(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
 /// The best other voter to lead, and whether it stays: a healthy one that stays rather than one that leaves, then the one
 /// that has applied the most.
 fn successor(membership: &Membership, leaving: &Member) -> Option<(bool, MemberId)> {
-    let others = membership
-        .members
-        .iter()
-        .filter(|member| member.id != leaving.id && member.is_voter());
-    let healthy = others.filter_map(|member| {
-        let listing = member.listed.as_ref().filter(|listing| listing.healthy)?;
-        Some((member.cause().is_none(), listing.applied, member.id))
-    });
-    healthy.max().map(|(stays, _, id)| (stays, id))
+    let others = membership.voters().filter(|member| member.id != leaving.id);
+    let healthy = others.filter(|member| member.is_healthy());
+    let ranked = healthy.map(|member| (member.cause().is_none(), member.applied_index(), member.id));
+    ranked.max().map(|(stays, _, id)| (stays, id))
 }
 
 /// Decides on removals.
 pub fn decide(membership: &Membership, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
-    let undecided = membership.members.iter().filter(|member| {
-        let record = member.record.as_ref();
-        record.is_some_and(|record| record.removal.is_none()) && member.listed.is_some()
-    });
+    let undecided = membership.listed().filter(|member| member.removal().is_none());
     let attempts = undecided.filter_map(|member| {
         let cause = member.cause().or_else(|| never_started(member, now, limits))?;
         Some((member.node(), decide_on(membership, member, cause)))
@@ -98,9 +86,8 @@ pub fn decide_on(membership: &Membership, member: &Member, cause: Cause) -> Resu
 }
 
 fn never_started(member: &Member, now: Timestamp, limits: &Limits) -> Option<Cause> {
-    let (listing, record) = (member.listed.as_ref()?, member.record.as_ref()?);
-    let late = left(record.joined_at, limits.learner_timeout, now).is_zero();
-    (listing.learner && !listing.started && late).then_some(Cause::NeverStarted)
+    let late = left(member.record.as_ref()?.joined_at, limits.learner_timeout, now).is_zero();
+    (member.is_learner() && !member.has_started() && late).then_some(Cause::NeverStarted)
 }
 
 /// INV-5.
@@ -119,8 +106,8 @@ fn check(membership: &Membership, member: &Member) -> Result<(), Blocked> {
 /// The commands refuse to demote the last manager, but a desired role may have been written without them.
 fn check_last_manager(membership: &Membership, member: &Member) -> Result<(), Blocked> {
     // A member whose node cannot be read is left alone, but is not known to be a manager.
-    let stays = |other: &Member| other.is_wanted() && other.cause().is_none() && other.is_voter();
-    if member.is_learner() || membership.members.iter().any(stays) {
+    let stays = |other: &Member| other.is_wanted() && other.cause().is_none();
+    if member.is_learner() || membership.voters().any(stays) {
         return Ok(());
     }
     Err(member.block(
@@ -132,11 +119,7 @@ fn check_last_manager(membership: &Membership, member: &Member) -> Result<(), Bl
 /// If no recorded member has an existing node, the nodes themselves are probably missing: the prefix is empty or wrong, or
 /// a backup was restored. Any existing node with a listed member proves that the nodes were read.
 fn check_nodes_exist(membership: &Membership, member: &Member) -> Result<(), Blocked> {
-    let has_node = |other: &Member| {
-        let record = other.record.as_ref();
-        other.listed.is_some() && record.is_some_and(|record| matches!(record.owner, Owner::Node(_)))
-    };
-    if membership.members.iter().any(has_node) {
+    if membership.listed().any(|other| other.roles().is_some()) {
         return Ok(());
     }
     Err(member.block(

@@ -9,7 +9,7 @@ use super::step::Step;
 use crate::etcd::MemberId;
 use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::membership::{Member, Membership};
-use crate::roles::quorum::{self, Change, Quorum, Vote};
+use crate::roles::quorum::{self, Change, Quorum};
 use crate::roles::reason::Reason;
 
 /// The next step, or what is in the way.
@@ -44,7 +44,7 @@ impl Default for Limits {
 
 impl Member {
     /// A change of this member that cannot be made now.
-    pub fn block(&self, reason: Reason, message: impl fmt::Display) -> Blocked {
+    pub(super) fn block(&self, reason: Reason, message: impl fmt::Display) -> Blocked {
         Blocked {
             subject: Subject::Member(self.id),
             node: self.node().to_owned(),
@@ -55,15 +55,10 @@ impl Member {
 }
 
 impl Membership {
-    /// The listed members, as a quorum counts them.
-    pub fn votes(&self) -> Vec<Vote> {
-        self.members.iter().filter_map(Member::vote).collect()
-    }
-
     /// Changes that are decided: etcd may make them at any moment, or may have made them.
     fn in_doubt(&self) -> Vec<Change> {
         let mut doubts = Vec::new();
-        for member in self.members.iter().filter(|member| member.listed.is_some()) {
+        for member in self.listed() {
             let Some(record) = &member.record else { continue };
             // Both, if the removal was decided after the promotion: the promotion may still come first.
             if record.promotion && member.is_learner() {
@@ -77,29 +72,23 @@ impl Membership {
     }
 
     /// INV-5: whether the cluster has a healthy quorum after this change, whatever else is under way.
-    pub fn check_quorum(&self, change: Change) -> Result<(), Quorum> {
+    pub(super) fn check_quorum(&self, change: Change) -> Result<(), Quorum> {
         quorum::check(&self.votes(), change, &self.in_doubt())
     }
 
     /// The voter to send a change to: the raft leader, or else any healthy voter but `except`.
-    pub fn through(&self, except: Option<MemberId>) -> Option<MemberId> {
-        let eligible = |member: &&Member| {
-            let healthy = member.listed.as_ref().is_some_and(|listing| listing.healthy);
-            healthy && member.is_voter() && Some(member.id) != except
-        };
-        let leader = self
-            .members
-            .iter()
-            .filter(eligible)
-            .find(|member| Some(member.id) == self.raft_leader);
+    pub(super) fn through(&self, except: Option<MemberId>) -> Option<MemberId> {
+        let eligible = |member: &&Member| member.is_healthy() && Some(member.id) != except;
+        let leads = |member: &&Member| Some(member.id) == self.raft_leader;
+        let leader = self.voters().filter(eligible).find(leads);
         leader
-            .or_else(|| self.members.iter().find(eligible))
+            .or_else(|| self.voters().find(eligible))
             .map(|member| member.id)
     }
 
     /// The step, unless it failed a short while ago. Checked last, so that a safety refusal is reported rather than an
     /// earlier failure.
-    pub fn unless_resting(&self, step: Step, node: &str) -> Result<Step, Blocked> {
+    pub(super) fn unless_resting(&self, step: Step, node: &str) -> Result<Step, Blocked> {
         let subject = step.subject();
         match self.resting.get(&subject) {
             None => Ok(step),

@@ -1,4 +1,4 @@
-//! Member records and joins, as they lie in etcd. The keys name them; the values hold no name of their own.
+//! Member records and joins, as stored in etcd. Their names are in the keys alone.
 
 use prost::Message;
 
@@ -10,7 +10,7 @@ use crate::proto::{Join, Member};
 /// Reads a member record.
 ///
 /// # Errors
-/// [`Malformed`]; the member then counts as one whose node is unknown, and is not touched (INV-8).
+/// [`Malformed`]; the member then counts as one without a record, and is not touched (INV-8).
 pub fn decode_member(value: &[u8]) -> Result<Member, Malformed> {
     decode("Member", value)
 }
@@ -35,14 +35,14 @@ pub fn member_of(join: &Join) -> Option<MemberId> {
     (join.member_id != 0).then_some(MemberId(join.member_id))
 }
 
-/// Whether what the leader wrote is about the request that is there now.
+/// Whether the leader's part of the join answers its present request.
 pub fn is_answered(join: &Join) -> bool {
     join.request
         .as_ref()
         .is_some_and(|request| !request.id.is_empty() && request.id == join.answers)
 }
 
-/// Whether nothing further becomes of the request that is there now.
+/// Whether the present request has ended: the leader does nothing more for it.
 pub fn is_ended(join: &Join) -> bool {
     let end = matches!(
         join.progress(),

@@ -80,7 +80,7 @@ impl Appliable for Node {
             manifest.controller = Given::of(status, "controller", controller);
             let csi = read_csi(status);
             manifest.csi = Given::of(status, "csi", csi);
-            // Written by others; here because `get -o yaml` prints them.
+            // Written by others, and read here because `get -o yaml` prints them.
             status.one_of("role", ROLES);
             status.boolean("ready");
             status.string("memberID");
@@ -97,7 +97,7 @@ impl Appliable for Node {
                 availability: manifest.availability.unwrap_or(Availability::Active).into(),
                 out_of_service: manifest.out_of_service.unwrap_or_default(),
             }),
-            // A node becomes a manager by promotion alone, also one that is created as a desired manager.
+            // A node becomes a manager by promotion alone, even if it is created as a desired manager.
             status: Some(NodeStatus {
                 role: Role::Worker.into(),
                 ..NodeStatus::default()
@@ -133,7 +133,7 @@ impl Appliable for Node {
         let Some(desired_role) = manifest.desired_role.filter(|_| faults.is_empty()) else {
             return Err(Rejection::Faulty(faults));
         };
-        // Whether the role may change is for who writes it to check: that takes etcd's member list.
+        // The caller checks whether the role may change: that takes etcd's member list.
         spec.desired_role = desired_role.into();
         spec.availability = manifest.availability.unwrap_or(Availability::Active).into();
         spec.out_of_service = manifest.out_of_service.unwrap_or_default();

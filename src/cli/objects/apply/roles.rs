@@ -2,7 +2,7 @@
 
 use super::input::Manifest;
 use crate::cli::exit::Failure;
-use crate::cli::roles::facts::{Facts, roles_of};
+use crate::cli::roles::facts::Facts;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::{Node, Role};
 use crate::roles::owner::NodeRoles;
@@ -51,7 +51,7 @@ fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Optio
     let name = &manifest.name.name;
     let read = |value: &[u8]| {
         let node: Node = decode(name.as_str(), value).ok()?;
-        Some(roles_of(&node, Revision::ABSENT))
+        Some(NodeRoles::of(&node, Revision::ABSENT))
     };
     let (before, after) = (read(&stored.value)?, read(after)?);
     let demoted = before.desired != Role::Worker && after.desired == Role::Worker;
@@ -62,16 +62,11 @@ impl Demotion {
     /// Why the demotion is refused. `earlier` are the nodes that earlier documents demote.
     pub fn rejection(&mut self, earlier: &[Name]) -> Option<Rejection> {
         let found = self.0.as_mut()?;
-        for managed in &mut found.facts.managers.managed {
-            let demoted = earlier.iter().any(|name| name.as_str() == managed.node);
-            if let Some(roles) = managed.roles.as_mut().filter(|_| demoted) {
-                roles.desired = Role::Worker;
-            }
+        let membership = &mut found.facts.membership;
+        for name in earlier {
+            membership.desire(name.as_str(), Role::Worker);
         }
-        let checked = found
-            .facts
-            .managers
-            .check_demotion(found.name.as_str(), found.observed);
+        let checked = membership.check_demotion(found.name.as_str(), found.observed);
         let refusal = checked.err()?;
         Some(Rejection::Refused {
             rule: refusal.rule.as_str(),

@@ -12,7 +12,7 @@ use crate::cli::roles::facts::Facts;
 use crate::cli::roles::refused;
 use crate::etcd::{KeyValue, MemberId};
 use crate::proto::{Member, Node, RemovedNode};
-use crate::roles::checks::Managers;
+use crate::roles::membership::Membership;
 use crate::roles::reason::EVICTION_BLOCKED;
 use crate::store::object::{Malformed, decode, member, time};
 use crate::store::{Id, Name, keys::RoleKey};
@@ -38,7 +38,7 @@ async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
         node: node.as_ref(),
         ready: alive.is_some(),
     };
-    check(name, &state, &facts.managers, request.force)?;
+    check(name, &state, &facts.membership, request.force)?;
     Ok(deletion(&request, &state, &facts))
 }
 
@@ -79,7 +79,7 @@ struct State<'a> {
 }
 
 /// The rules for deleting a node, each with its name.
-fn check(name: &Name, state: &State<'_>, managers: &Managers, force: bool) -> Result<(), Failure> {
+fn check(name: &Name, state: &State<'_>, membership: &Membership, force: bool) -> Result<(), Failure> {
     if let Err(malformed) = state.node
         && !force
     {
@@ -88,7 +88,7 @@ fn check(name: &Name, state: &State<'_>, managers: &Managers, force: bool) -> Re
     }
     let node = state.node.ok();
     let desired = node.map(|node| node.spec.unwrap_or_default().desired_role());
-    managers
+    membership
         .check_removal(name.as_str(), desired)
         .map_err(|refusal| refused(&refusal))?;
     if state.ready && !force {
@@ -132,7 +132,7 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
     let members: Vec<String> = facts
         .members_of(name)
         .iter()
-        .map(|member| format!("; its member {} is removed from etcd for good", member.id))
+        .map(|member| format!("; its member {member} is removed from etcd for good"))
         .collect();
     let record = match recorded {
         true => format!("its uid {} is recorded as removed", one_line(uid)),
@@ -152,11 +152,8 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
 mod tests {
     use super::*;
     use crate::cli::exit::Exit;
-    use crate::etcd::Revision;
     use crate::proto::{Metadata, NodeSpec, Role};
-    use crate::roles::checks::Managed;
-    use crate::roles::owner::NodeRoles;
-    use crate::roles::quorum::Vote;
+    use crate::roles::membership::tests::fixtures::{surveyed, voter};
 
     fn node(role: Role) -> Node {
         Node {
@@ -169,33 +166,11 @@ mod tests {
         }
     }
 
-    fn managers(of: &[&str]) -> Managers {
-        let managed = of.iter().zip(1..).map(|(node, id)| Managed {
-            vote: Vote {
-                id: MemberId(id),
-                learner: false,
-                healthy: true,
-            },
-            peer_urls: Vec::new(),
-            record: Revision(1),
-            removal: false,
-            node: (*node).to_owned(),
-            roles: Some(NodeRoles {
-                desired: Role::Manager,
-                observed: Role::Manager,
-                revision: Revision(1),
-            }),
-        });
-        Managers {
-            managed: managed.collect(),
-            ..Managers::default()
-        }
-    }
-
-    fn rule(node: Result<&Node, &Malformed>, ready: bool, members: &[&str], force: bool) -> Option<String> {
+    fn rule(node: Result<&Node, &Malformed>, ready: bool, members: &[u64], force: bool) -> Option<String> {
         let state = State { node, ready };
         let name = "n1".parse().unwrap();
-        let failure = check(&name, &state, &managers(members), force).err()?;
+        let members = surveyed(members.iter().map(|id| voter(*id)).collect());
+        let failure = check(&name, &state, &members, force).err()?;
         assert_eq!(failure.exit, Exit::Refused);
         let text = failure.to_string();
         let rule = text.strip_prefix("refused by rule ")?.split(':').next()?;
@@ -209,13 +184,13 @@ mod tests {
             key: "n1".to_owned(),
             name: String::new(),
         };
-        let (none, other, both): (&[&str], &[&str], &[&str]) = (&[], &["n2"], &["n1", "n2"]);
+        let (none, other, both): (&[u64], &[u64], &[u64]) = (&[], &[2], &[1, 2]);
         let (member, last) = (Some("MemberOfEtcd"), Some("LastVoter"));
         for (node, ready, members, plainly, forced) in [
             (Ok(&worker), false, none, None, None),
             (Ok(&worker), true, none, Some("Ready"), None),
             (Ok(&worker), false, both, None, None),
-            (Ok(&worker), false, &["n1"], last, last),
+            (Ok(&worker), false, &[1], last, last),
             (Ok(&manager), false, other, None, None),
             (Ok(&manager), false, both, member, member),
             (Ok(&unset), false, both, member, member),

@@ -23,8 +23,9 @@ pub static MEMBERS: Kind = Kind {
     shows_members: true,
     // By the name that etcd knows, or by an id without its leading zeros.
     alias: |view, id| {
-        let (list, text) = (&view.members()?.list, id.name.as_str());
-        let named = adopt::find(list, text).first().map(|member| member.id);
+        let (members, text) = (view.membership()?.members.iter(), id.name.as_str());
+        let listed = members.filter_map(|member| member.listed.as_ref());
+        let named = adopt::find(listed, text).first().map(|member| member.id);
         let id = named.or_else(|| u64::from_str_radix(text, 16).ok().map(MemberId));
         id.map(|id| view.keys.member(id))
     },
@@ -66,13 +67,14 @@ fn seen<'v>(item: &Item<'v>) -> Result<Seen<'v>, Malformed> {
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
     let seen = seen(item)?;
     let status = seen.status();
-    let listed = |pick: fn(&ListedMember) -> &[String]| seen.listed.map_or(&[][..], pick).join(",");
+    let listed = |pick: fn(&ListedMember) -> &[String]| seen.listed().map_or(&[][..], pick).join(",");
     let joined = seen.record.as_ref().map(|record| {
         let joined = time::from_proto(record.joined_at.as_ref());
         joined.map_or_else(|| UNKNOWN.to_owned(), |joined| time::age(joined, item.now))
     });
     let cells = vec![
-        seen.listed.map_or_else(String::new, |listed| listed.name.clone()),
+        seen.listed()
+            .map_or_else(String::new, |listed| listed.name.clone()),
         seen.node().to_owned(),
         seen.role().to_owned(),
         yes_no(seen.leads).to_owned(),

@@ -87,7 +87,7 @@ pub struct Kind {
     pub applied: Option<&'static dyn Codec>,
     /// The form of ids that contain an owner, such as `SERVICE/NAME`.
     pub owned: Option<&'static str>,
-    /// Whether its objects are shown with what etcd reports of its members: see [`View::members`].
+    /// Whether its objects are shown with what etcd reports of its members: see [`View::membership`].
     pub shows_members: bool,
     /// The ranges that showing one object, or all, needs besides the objects themselves.
     pub beside: fn(&Keys, Option<&Name>) -> Vec<KeyRange>,

@@ -102,13 +102,13 @@ impl Context<'_> {
             .when_unchanged(&key, revision)
             .put(&key, join.encode_to_vec());
         let readdressed = member.and_then(|id| {
-            let listed = self.list.iter().find(|listed| listed.id == id)?;
+            let listed = self.listed(id)?;
             let (record, revision) = self.index.record(id)?;
-            if listed.has_peer_urls(&record.member.peer_urls) {
+            if listed.has_peer_urls(&record.peer_urls) {
                 return None;
             }
-            let mut changed = record.member.clone();
-            changed.peer_urls.clone_from(&listed.peer_urls);
+            let mut changed = record.clone();
+            changed.peer_urls = listed.peer_urls;
             Some((self.keys.member(id), revision, changed.encode_to_vec()))
         });
         Some(match readdressed {

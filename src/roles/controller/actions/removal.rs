@@ -4,7 +4,6 @@ use prost::Message;
 
 use super::joins::set_progress;
 use super::{Context, Witness};
-use crate::etcd::members::ListedMember;
 use crate::etcd::{MemberId, Txn};
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
@@ -24,22 +23,15 @@ impl Context<'_> {
     /// the reads behind the membership were requested no earlier than that, so they came after the member was added.
     pub(super) fn witnesses(&self, id: MemberId) -> Vec<Witness> {
         let record = self.index.record(id);
-        let decided = record.is_some_and(|(record, _)| record.member.removal.is_some());
-        let is_healthy = |voter: &ListedMember| {
-            let member = self.membership.member(voter.id);
-            let listing = member.and_then(|member| member.listed.as_ref());
-            listing.is_some_and(|listing| listing.healthy)
-        };
-        let voters = self
-            .list
-            .iter()
-            .filter(|member| !member.learner && member.id != id);
-        voters
-            .map(|voter| Witness {
-                voter: voter.clone(),
-                knew_member: decided && is_healthy(voter),
+        let decided = record.is_some_and(|(record, _)| record.removal.is_some());
+        let voters = self.membership.voters().filter(|member| member.id != id);
+        let witnesses = voters.filter_map(|member| {
+            Some(Witness {
+                voter: member.listed.clone()?,
+                knew_member: decided && member.is_healthy(),
             })
-            .collect()
+        });
+        witnesses.collect()
     }
 
     /// The intent, in one transaction with the proof that the node is as the decision saw it.
@@ -52,7 +44,7 @@ impl Context<'_> {
             });
         })?;
         let (record, _) = self.index.record(id)?;
-        let Ok(name) = record.member.node.parse::<Name>() else {
+        let Ok(name) = record.node.parse::<Name>() else {
             // No node can have this name.
             return (cause == Cause::NodeGone).then_some(txn);
         };
@@ -63,9 +55,9 @@ impl Context<'_> {
         }
         // The node of another member proves that the nodes exist.
         let other = self.index.records().find_map(|(other, record, _)| {
-            let owner = self.index.owner(&record.member);
+            let owner = self.index.owner(record);
             let exists = other != id && matches!(owner, Owner::Node(_));
-            exists.then(|| record.member.node.parse::<Name>().ok())?
+            exists.then(|| record.node.parse::<Name>().ok())?
         })?;
         Some(txn.when_present(&self.keys.node(&other)))
     }
@@ -73,8 +65,7 @@ impl Context<'_> {
     /// The end of a removed member: its record is deleted, its join ends, and its node becomes a worker if that is its
     /// desired role. If the desired role has changed meanwhile, the observed role stays and the node may join again.
     pub(super) fn forget(&self, id: MemberId) -> Option<Txn> {
-        let (record, revision) = self.index.record(id)?;
-        let member = &record.member;
+        let (member, revision) = self.index.record(id)?;
         let key = self.keys.member(id);
         let txn = Txn::new().when_unchanged(&key, revision).delete(&key);
         let Ok(name) = member.node.parse::<Name>() else {
@@ -100,7 +91,7 @@ impl Context<'_> {
             return txn;
         };
         let mut records = self.index.records();
-        let has_other = records.any(|(other, record, _)| other != id && record.member.node == member.node);
+        let has_other = records.any(|(other, record, _)| other != id && record.node == member.node);
         if roles.desired != Role::Worker || roles.observed == Role::Worker || has_other {
             return txn;
         }

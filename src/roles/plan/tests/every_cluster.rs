@@ -63,7 +63,7 @@ fn landings(membership: &Membership) -> Vec<Vec<Vote>> {
         let vote = Vote {
             id: member.id,
             learner: listing.learner,
-            healthy: listing.healthy,
+            healthy: member.is_healthy(),
         };
         let mut fates = vec![Some(vote)];
         let record = member.record.as_ref();

@@ -8,6 +8,7 @@ use super::seen::{Seen, bytes, known};
 use crate::cli::output::{Description, NONE, or_none};
 use crate::etcd::Revision;
 use crate::etcd::members::Status;
+use crate::roles::membership::Member;
 use crate::roles::plan::cause_words;
 use crate::store::object::document::{given, present, with_header};
 use crate::store::object::{condition, time};
@@ -15,7 +16,7 @@ use crate::store::object::{condition, time};
 pub(super) fn document(seen: &Seen<'_>, revision: Revision) -> Value {
     let record = seen.record.as_ref();
     let removal = record.and_then(|record| record.removal.as_ref());
-    let listed = seen.listed;
+    let listed = seen.listed();
     let answered = seen.status();
     let status = json!({
         "node": record.map(|record| &record.node),
@@ -28,7 +29,7 @@ pub(super) fn document(seen: &Seen<'_>, revision: Revision) -> Value {
         "peerURLs": listed.map(|listed| &listed.peer_urls),
         "clientURLs": listed.map(|listed| &listed.client_urls),
         "leader": seen.leads,
-        "healthy": seen.survey.is_some_and(|survey| survey.is_healthy()),
+        "healthy": seen.member.is_some_and(Member::is_healthy),
         "message": seen.illness(),
         "version": answered.map(|status| &status.version),
         "dbSizeBytes": answered.map(|status| status.db_size),
@@ -79,7 +80,7 @@ fn describe_node(description: &mut Description, seen: &Seen<'_>, now: Timestamp)
 }
 
 fn describe_listing(description: &mut Description, seen: &Seen<'_>) {
-    let Some(listed) = seen.listed else {
+    let Some(listed) = seen.listed() else {
         description.field(0, "Role", "none: it is not in etcd's member list");
         return;
     };

@@ -1,20 +1,23 @@
 //! What is known of one member: from etcd's list, from its record, and from what the members say.
 
+use std::collections::BTreeSet;
+
 use crate::cli::objects::view::View;
 use crate::cli::output::{NONE, UNKNOWN};
-use crate::etcd::members::{ListedMember, MemberReport, Status, most_committed, raft_leader};
+use crate::etcd::members::{ListedMember, Status, most_committed, raft_leader};
 use crate::etcd::{KeyValue, MemberId, Revision};
 use crate::proto::condition::Status as ConditionStatus;
 use crate::proto::{Condition, Member};
+use crate::roles::membership as roles;
 use crate::roles::reason::UNMANAGED_MEMBER;
 use crate::store::object::{Malformed, member};
 
 /// Everything that is known of one member.
 pub(super) struct Seen<'v> {
     pub(super) id: MemberId,
-    pub(super) listed: Option<&'v ListedMember>,
+    /// The member as it was observed; its record is older than the one that is shown.
+    pub(super) member: Option<&'v roles::Member>,
     pub(super) record: Option<Member>,
-    pub(super) survey: Option<&'v MemberReport>,
     pub(super) leads: bool,
     /// Entries that it has yet to apply, of those that any member knows to be committed.
     pub(super) lag: Option<u64>,
@@ -27,34 +30,40 @@ impl<'v> Seen<'v> {
             Revision::ABSENT => None,
             _ => Some(member::decode_member(&stored.value)?),
         };
-        let surveys = view.members().map_or(&[][..], |members| &members.surveys);
-        let survey = surveys.iter().find(|survey| survey.id == id);
-        let status = survey.and_then(|survey| survey.status.as_ref().ok());
-        let all = surveys.iter().filter_map(|survey| survey.status.as_ref().ok());
-        let mut alarms: Vec<&str> = all
-            .flat_map(|status| &status.alarms)
+        let members = view
+            .membership()
+            .map_or(&[][..], |membership| &membership.members);
+        let all = || members.iter().map(|member| &member.evidence);
+        let member = members.iter().find(|member| member.id == id);
+        let statuses = all().filter_map(|evidence| evidence.status.answer());
+        let alarms = statuses.flat_map(|status| &status.alarms);
+        let own: BTreeSet<&str> = alarms
             .filter(|alarm| alarm.member == id)
             .map(|alarm| alarm.kind.as_str())
             .collect();
-        alarms.sort_unstable();
-        alarms.dedup();
-        Ok(Self {
+        let mut seen = Self {
             id,
-            listed: view.members().and_then(|members| members.list.member(id)),
+            member,
             record,
-            survey,
-            leads: raft_leader(surveys) == Some(id),
-            lag: status.map(|status| most_committed(surveys).saturating_sub(status.applied)),
-            alarms,
-        })
+            leads: raft_leader(all()) == Some(id),
+            lag: None,
+            alarms: own.into_iter().collect(),
+        };
+        let lag = |status: &Status| most_committed(all()).saturating_sub(status.applied);
+        seen.lag = seen.status().map(lag);
+        Ok(seen)
+    }
+
+    pub(super) fn listed(&self) -> Option<&'v ListedMember> {
+        self.member.and_then(|member| member.listed.as_ref())
     }
 
     pub(super) fn status(&self) -> Option<&'v Status> {
-        self.survey.and_then(|survey| survey.status.as_ref().ok())
+        self.member.and_then(|member| member.evidence.status.answer())
     }
 
     pub(super) fn role(&self) -> &'static str {
-        match self.listed {
+        match self.listed() {
             Some(listed) if listed.learner => "learner",
             Some(_) => "voter",
             None => NONE,
@@ -62,27 +71,22 @@ impl<'v> Seen<'v> {
     }
 
     pub(super) fn health(&self) -> &'static str {
-        let decided = self
-            .record
-            .as_ref()
-            .is_some_and(|record| record.removal.is_some());
-        match (self.listed, self.survey) {
+        let record = self.record.as_ref();
+        let decided = record.is_some_and(|record| record.removal.is_some());
+        match (self.listed(), self.illness()) {
             (None, _) => "not listed",
             (Some(_), _) if decided => "removing",
             (Some(listed), _) if !listed.is_started() => "not started",
-            (Some(_), Some(survey)) if survey.is_healthy() => "healthy",
-            (Some(_), _) => "unhealthy",
+            (Some(_), None) => "healthy",
+            (Some(_), Some(_)) => "unhealthy",
         }
     }
 
-    /// Why it is not healthy, as far as it was asked.
+    /// Why it is not healthy; `None` if it is, or if it is not listed.
     pub(super) fn illness(&self) -> Option<String> {
-        let survey = self.survey?;
-        survey
-            .health
-            .as_ref()
-            .err()
-            .map(|error| error.message().to_owned())
+        self.listed()?;
+        let health = self.member?.evidence.health();
+        health.err().map(|why| why.to_string())
     }
 
     pub(super) fn node(&self) -> &str {

@@ -1,0 +1,158 @@
+//! Members in every state that a decision distinguishes, for unit tests.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use crate::etcd::members::{Evidence, Inquiry, ListedMember, NotAsked, Status};
+use crate::etcd::{MemberId, Revision};
+use crate::proto::Role;
+use crate::proto::removal::Cause;
+use crate::roles::membership::{Member, Membership, Record};
+use crate::roles::owner::{NodeRoles, Owner};
+
+/// The answers of a healthy member that has applied the log up to this index.
+pub(crate) fn answers(id: MemberId, raft_leader: Option<MemberId>, applied: u64) -> Evidence {
+    let status = Status {
+        version: "3.4.23".to_owned(),
+        db_size: 0,
+        db_in_use: 0,
+        raft_leader,
+        raft_term: 2,
+        committed: applied,
+        applied,
+        learner: false,
+        alarms: Vec::new(),
+    };
+    let at = Instant::now();
+    Evidence {
+        member: id,
+        learner: false,
+        read: Inquiry::Asked { at, answer: Ok(()) },
+        status: Inquiry::Asked {
+            at,
+            answer: Ok(status),
+        },
+    }
+}
+
+/// A healthy voter of a desired manager.
+pub(crate) fn voter(id: u64) -> Member {
+    Member {
+        id: MemberId(id),
+        listed: Some(ListedMember {
+            id: MemberId(id),
+            name: format!("n{id}"),
+            peer_urls: vec![format!("http://10.0.0.{id}:2380")],
+            client_urls: vec![format!("http://10.0.0.{id}:2379")],
+            learner: false,
+        }),
+        record: Some(Record {
+            node: format!("n{id}"),
+            uid: format!("u{id}"),
+            owner: Owner::Node(manager()),
+            joined_at: Some(Timestamp::UNIX_EPOCH),
+            removal: None,
+            promotion: false,
+        }),
+        evidence: answers(MemberId(id), None, 100 + id),
+    }
+}
+
+/// The roles of a manager that stays one.
+pub(crate) fn manager() -> NodeRoles {
+    NodeRoles {
+        desired: Role::Manager,
+        observed: Role::Manager,
+        revision: Revision(1),
+    }
+}
+
+impl Member {
+    fn with_listing(mut self, change: impl FnOnce(&mut ListedMember)) -> Self {
+        change(self.listed.as_mut().unwrap());
+        self
+    }
+
+    fn with_record(mut self, change: impl FnOnce(&mut Record)) -> Self {
+        change(self.record.as_mut().unwrap());
+        self
+    }
+
+    pub(crate) fn owned_by(self, owner: Owner) -> Self {
+        self.with_record(|record| record.owner = owner)
+    }
+
+    pub(crate) fn down(mut self) -> Self {
+        self.evidence = Evidence::not_asked(self.id, self.is_learner(), NotAsked::NotYet);
+        self
+    }
+
+    pub(crate) fn learner(mut self) -> Self {
+        self.evidence.learner = true;
+        self.with_listing(|listed| listed.learner = true)
+    }
+
+    /// Never started, so down as well.
+    pub(crate) fn unstarted(self) -> Self {
+        self.down().with_listing(|listed| {
+            listed.name.clear();
+            listed.client_urls.clear();
+        })
+    }
+
+    pub(crate) fn applied(mut self, index: u64) -> Self {
+        self.evidence = answers(self.id, None, index);
+        self
+    }
+
+    pub(crate) fn at(self, peer_url: &str) -> Self {
+        self.with_listing(|listed| listed.peer_urls = vec![peer_url.to_owned()])
+    }
+
+    pub(crate) fn unlisted(mut self) -> Self {
+        self.listed = None;
+        self
+    }
+
+    pub(crate) fn unmanaged(mut self) -> Self {
+        self.record = None;
+        self
+    }
+
+    pub(crate) fn desiring(self, desired: Role) -> Self {
+        self.owned_by(Owner::Node(NodeRoles { desired, ..manager() }))
+    }
+
+    pub(crate) fn demoted(self) -> Self {
+        self.desiring(Role::Worker)
+    }
+
+    pub(crate) fn nodeless(self) -> Self {
+        self.owned_by(Owner::Gone)
+    }
+
+    pub(crate) fn undated(self) -> Self {
+        self.with_record(|record| record.joined_at = None)
+    }
+
+    /// Its removal is decided.
+    pub(crate) fn leaving(self, cause: Cause) -> Self {
+        self.with_record(|record| record.removal = Some(cause))
+    }
+
+    /// Its promotion is decided.
+    pub(crate) fn rising(self) -> Self {
+        self.with_record(|record| record.promotion = true)
+    }
+}
+
+/// All members have answered, and the first leads.
+pub(crate) fn surveyed(members: Vec<Member>) -> Membership {
+    Membership {
+        complete: true,
+        raft_leader: members.first().map(|member| member.id),
+        members,
+        ..Membership::default()
+    }
+}

@@ -1,0 +1,249 @@
+//! Nodes that join, one situation a test.
+
+use super::*;
+
+const M1: MemberId = MemberId(1);
+const M2: MemberId = MemberId(2);
+const M3: MemberId = MemberId(3);
+
+#[test]
+fn a_join_is_decided_then_added_then_recorded() {
+    let mut membership = surveyed(vec![voter(1)]);
+    membership.joins.push(new_join());
+    assert_eq!(step(&membership), Some(Step::DecideAdd("n9".to_owned())));
+    membership.joins = vec![adding("n9")];
+    let add = Step::Add {
+        node: "n9".to_owned(),
+        through: M1,
+    };
+    assert_eq!(step(&membership), Some(add));
+    let made = voter(9).learner().down().unmanaged();
+    membership.members.push(made);
+    let record = Step::Record {
+        node: "n9".to_owned(),
+        member: MemberId(9),
+    };
+    assert_eq!(step(&membership), Some(record));
+}
+
+#[test]
+fn an_add_in_doubt_is_awaited_although_its_node_is_gone() {
+    let mut membership = surveyed(vec![voter(1)]);
+    let mut pending = adding("n9");
+    pending.roles = None;
+    membership.joins.push(pending);
+    assert_eq!(reasons(&membership), [Reason::Pending]);
+    let later = Timestamp::from_second(31).unwrap();
+    let refused = plan(&membership, later, &Limits::default()).step;
+    assert_eq!(refusal(refused), Some(Reason::NodeNotFound));
+    // If it was made after all, it is recorded, so that it can be evicted.
+    membership.members.push(voter(9).learner().down().unmanaged());
+    assert!(matches!(step(&membership), Some(Step::Record { .. })));
+}
+
+fn refusal(step: Option<Step>) -> Option<Reason> {
+    match step {
+        Some(Step::Note {
+            progress: Progress::Refused,
+            why,
+            ..
+        }) => why.map(|(reason, _)| reason),
+        _ => None,
+    }
+}
+
+#[test]
+fn an_add_in_doubt_is_awaited_although_its_node_is_demoted_or_requests_another_address() {
+    let later = Timestamp::from_second(31).unwrap();
+    let mut membership = surveyed(vec![voter(1)]);
+    membership.joins.push(adding("n9"));
+    for role in [Role::Worker, Role::Manager] {
+        let roles = membership.joins[0].roles.as_mut().unwrap();
+        (roles.desired, roles.observed) = (role, role);
+        if role == Role::Manager {
+            let request = membership.joins[0].join.request.as_mut().unwrap();
+            request.peer_urls = vec!["http://10.0.0.10:2380".to_owned()];
+        } else {
+            roles.observed = Role::Manager;
+        }
+        assert_eq!(reasons(&membership), [Reason::Pending], "{role:?}");
+    }
+    let again = plan(&membership, later, &Limits::default()).step;
+    assert_eq!(again, Some(Step::DecideAdd("n9".to_owned())));
+    membership.joins[0].roles.as_mut().unwrap().desired = Role::Worker;
+    let refused = plan(&membership, later, &Limits::default()).step;
+    assert_eq!(refusal(refused), Some(Reason::NotAManager));
+}
+
+#[test]
+fn an_intent_to_add_is_renewed_before_it_is_too_old() {
+    let mut membership = surveyed(vec![voter(1)]);
+    membership.joins.push(adding("n9"));
+    let at = |second| {
+        let now = Timestamp::from_second(second).unwrap();
+        plan(&membership, now, &Limits::default()).step
+    };
+    assert!(matches!(at(14), Some(Step::Add { .. })));
+    assert_eq!(at(15), Some(Step::DecideAdd("n9".to_owned())));
+}
+
+#[test]
+fn a_peer_url_that_is_being_added_for_one_node_is_refused_to_another() {
+    let mut membership = surveyed(vec![voter(1)]);
+    membership.joins = vec![adding("n8"), new_join()];
+    // The first join cannot go on, because its step failed.
+    let why = (Reason::EtcdUnavailable, "no answer".to_owned());
+    membership.resting.insert(Subject::Join("n8".to_owned()), why);
+    assert_eq!(refusal(step(&membership)), Some(Reason::PeerUrlTaken));
+    membership.joins[0].join.peer_urls = vec!["http://10.0.0.8:2380".to_owned()];
+    assert_eq!(step(&membership), Some(Step::DecideAdd("n9".to_owned())));
+    // A node does not conflict with itself.
+    membership.joins = vec![adding("n9")];
+    assert!(matches!(step(&membership), Some(Step::Add { .. })));
+}
+
+#[test]
+fn a_join_that_cannot_be_written_delays_no_other_step() {
+    let why = || (Reason::Pending, "something changed meanwhile".to_owned());
+    let made = voter(9).learner().down().unmanaged();
+    let mut membership = surveyed(vec![voter(1), voter(2), voter(3).demoted(), made]);
+    membership.joins.push(adding("n9"));
+    assert!(matches!(step(&membership), Some(Step::Record { .. })));
+    membership.resting.insert(Subject::Join("n9".to_owned()), why());
+    assert_eq!(step(&membership), Some(Step::DecideRemoval(M3, Cause::Demoted)));
+    // The same holds if its member votes and the join cannot say so.
+    membership.members.pop();
+    membership.joins[0].join.progress = Progress::Learner.into();
+    membership.joins[0].join.member_id = 1;
+    assert_eq!(step(&membership), Some(Step::DecideRemoval(M3, Cause::Demoted)));
+    membership.resting.clear();
+    assert!(matches!(
+        step(&membership),
+        Some(Step::Note {
+            progress: Progress::Voter,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn there_is_one_learner_at_a_time_and_the_other_joins_say_that_they_wait() {
+    let mut membership = surveyed(vec![voter(1), voter(2).learner().down()]);
+    membership.joins.push(new_join());
+    let noted = step(&membership).unwrap();
+    assert!(
+        matches!(
+            &noted,
+            Step::Note {
+                progress: Progress::Waiting,
+                why: Some((Reason::LearnerPending, _)),
+                ..
+            }
+        ),
+        "{noted}"
+    );
+    let Step::Note {
+        why: Some((reason, message)),
+        ..
+    } = noted
+    else {
+        unreachable!()
+    };
+    let join = &mut membership.joins[0].join;
+    join.answers = "r1".to_owned();
+    join.progress = Progress::Waiting.into();
+    (join.reason, join.message) = (reason.to_string(), message);
+    assert_eq!(
+        reasons(&membership),
+        [Reason::LearnerNotInSync, Reason::LearnerPending]
+    );
+    // Not before every member had its time to answer.
+    membership.joins[0] = new_join();
+    membership.complete = false;
+    assert_eq!(
+        reasons(&membership),
+        [Reason::LearnerNotInSync, Reason::LearnerPending]
+    );
+}
+
+#[test]
+fn a_peer_url_is_tested_first_and_refused_if_it_is_unreachable() {
+    let mut membership = surveyed(vec![voter(1)]);
+    membership.joins.push(new_join());
+    membership.joins[0].reachability = Reachability::Pending;
+    let plan = next(&membership);
+    assert_eq!((plan.step, plan.probe), (None, vec!["n9".to_owned()]));
+    membership.joins[0].reachability = Reachability::Unreachable("no answer".to_owned());
+    assert_eq!(refusal(step(&membership)), Some(Reason::PeerUnreachable));
+    membership.joins[0].join.request.as_mut().unwrap().no_dial = true;
+    assert_eq!(step(&membership), Some(Step::DecideAdd("n9".to_owned())));
+}
+
+#[test]
+fn a_member_that_joins_again_gets_its_new_address_and_keeps_its_vote() {
+    let mut pending = new_join();
+    pending.node = "n2".to_owned();
+    pending.join.request.as_mut().unwrap().node_uid = "u2".to_owned();
+    pending.roles = Some(manager());
+    let mut membership = surveyed(vec![voter(1), voter(2), voter(3)]);
+    membership.joins.push(pending);
+    let readdress = Step::Readdress {
+        node: "n2".to_owned(),
+        member: M2,
+        through: M1,
+    };
+    assert_eq!(step(&membership), Some(readdress.clone()));
+    // Of two voters, one at an address without a listener could be lost.
+    membership.members.pop();
+    let noted = step(&membership).unwrap();
+    assert!(
+        matches!(
+            noted,
+            Step::Note {
+                why: Some((Reason::QuorumRisk, _)),
+                ..
+            }
+        ),
+        "{noted}"
+    );
+    membership.joins[0].reachability = Reachability::Reached { listening: true };
+    assert_eq!(step(&membership), Some(readdress));
+    membership.joins[0].reachability = Reachability::Unreachable("no answer".to_owned());
+    assert_eq!(refusal(step(&membership)), Some(Reason::PeerUnreachable));
+    membership.joins[0].reachability = Reachability::Reached { listening: true };
+    membership.members[1] = voter(2).learner().down();
+    assert_eq!(step(&membership), Some(Step::DecideRemoval(M2, Cause::Replaced)));
+    membership.members[1] = voter(2).at("http://10.0.0.9:2380/");
+    let same = step(&membership).unwrap();
+    assert!(
+        matches!(
+            same,
+            Step::Note {
+                progress: Progress::Voter,
+                member: Some(M2),
+                ..
+            }
+        ),
+        "{same}"
+    );
+}
+
+#[test]
+fn no_voter_moves_to_an_address_without_a_listener_while_a_learner_that_is_down_may_become_a_voter() {
+    let promoted = voter(4).learner().down().rising();
+    let mut membership = surveyed(vec![voter(1), voter(2), voter(3), promoted]);
+    let mut pending = new_join();
+    pending.node = "n2".to_owned();
+    pending.join.request.as_mut().unwrap().node_uid = "u2".to_owned();
+    membership.joins.push(pending);
+    membership.complete = false;
+    assert_eq!(
+        reasons(&membership),
+        [Reason::LearnerNotInSync, Reason::QuorumRisk]
+    );
+    membership.joins[0].reachability = Reachability::Reached { listening: true };
+    assert!(matches!(
+        step(&membership),
+        Some(Step::Readdress { member: M2, .. })
+    ));
+}
