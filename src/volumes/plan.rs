@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::etcd::Revision;
 use crate::proto::access_mode::Scope;
 use crate::proto::publication_status::State;
-use crate::proto::{Publication, Volume, VolumeStatus};
+use crate::proto::{AccessMode, Publication, Volume, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::state;
@@ -113,7 +113,7 @@ pub enum WaitReason {
     NodeIDMissing,
     /// The node has not confirmed that it no longer uses the volume.
     NodeUnpublish,
-    /// Another node has a volume that only one node may have.
+    /// Another node has a volume that only one node may have, or writes one that only one node may write.
     OtherNode,
     /// The publication was made for an earlier volume of the same name.
     OtherVolume,
@@ -345,10 +345,13 @@ fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut
     }
 }
 
-/// Whether only one node at a time may have the volume.
-fn is_single_node(volume: &Volume) -> bool {
-    let mode = volume.spec.as_ref().and_then(|spec| spec.access_mode.as_ref());
-    mode.is_none_or(|mode| mode.scope() != Scope::MultiNode)
+fn access_mode(volume: &Volume) -> Option<&AccessMode> {
+    volume.spec.as_ref()?.access_mode.as_ref()
+}
+
+/// How many nodes at a time may have the volume: one, unless the record says otherwise.
+fn scope_of(volume: &Volume) -> Scope {
+    access_mode(volume).map_or(Scope::Unspecified, AccessMode::scope)
 }
 
 /// The node id that the volume was published with, or that a call may have used.

@@ -9,7 +9,7 @@ use crate::proto::condition::Status;
 use crate::proto::publication_status::State;
 use crate::proto::{Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
 use crate::store::object::condition;
-use crate::store::object::publication::state;
+use crate::store::object::publication::{reads_only_next, state};
 use crate::store::object::time;
 use crate::store::object::volume::required_bytes;
 
@@ -217,6 +217,8 @@ pub fn ended(publication: &Publication, restart: Option<&str>) -> Option<Publica
     let mut publication = publication.clone();
     let spec = publication.spec.get_or_insert_default();
     spec.again = false;
+    spec.read_only = reads_only_next(spec);
+    spec.again_read_only = None;
     node.clone_into(&mut spec.node_uid);
     let status = publication.status.get_or_insert_default();
     status.set_state(State::PendingPublish);

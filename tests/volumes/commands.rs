@@ -28,12 +28,17 @@ async fn a_publication_needs_a_volume_and_a_node_and_every_rule_is_named() {
         .expect_code(64);
 }
 
-#[tokio::test]
-async fn a_volume_for_one_writer_takes_many_readers_and_no_second_writer() {
-    let world = World::start().await;
+/// Creates the volume `data` for many nodes, one of which may write.
+async fn apply_one_writer(world: &World) {
     let mode = "accessMode: {scope: multiNode, sharing: oneWriter, mount: {}}";
     let spec = format!("{{driver: {{name: {DRIVER}}}, {mode}}}");
     world.apply(&document("Volume", "data", &spec)).await;
+}
+
+#[tokio::test]
+async fn a_volume_for_one_writer_takes_many_readers_and_no_second_writer() {
+    let world = World::start().await;
+    apply_one_writer(&world).await;
     world.done(&["publish", "data", "n1"]).await;
     let refused = world.run(&["publish", "data", "n2"]).await.expect_code(4);
     assert!(
@@ -107,4 +112,34 @@ async fn a_plugin_that_volumes_use_is_deleted_by_force_alone() {
     world
         .done(&["delete", "plugin", DRIVER, "--yes", "--force"])
         .await;
+}
+
+/// What a node has and what was requested for later are two things: until its writer is unpublished, the volume has one.
+#[tokio::test]
+async fn a_writer_that_will_be_published_again_for_reading_still_excludes_another_writer() {
+    let world = World::start().await;
+    apply_one_writer(&world).await;
+    let leader = world.leader().await;
+    world.publish("data", "n1").await;
+    world.done(&["unpublish", "data", "n1"]).await;
+    world.done(&["publish", "data", "n1", "--read-only"]).await;
+    let refused = world.run(&["publish", "data", "n2"]).await.expect_code(4);
+    assert!(refused.contains("node n1 (pendingNodeUnpublish)"), "{refused}");
+    let listed = world.done(&["get", "publications", "--no-headers"]).await;
+    let read_only = listed.split_whitespace().nth(2);
+    assert_eq!(read_only, Some("no"), "it writes until then: {listed}");
+    world.confirm_unpublished("data", "n1").await;
+    world.expect_state("data", "n1", "published").await;
+    assert!(
+        world
+            .publication("data", "n1")
+            .await
+            .unwrap()
+            .spec
+            .unwrap()
+            .read_only
+    );
+    world.publish("data", "n2").await;
+    world.check_calls();
+    leader.resign().await;
 }

@@ -139,13 +139,7 @@ async fn a_publication_requested_while_the_volume_is_unpublished_begins_after_th
     let said = world.done(&["publish", "data", "n1"]).await;
     assert!(said.contains("published again after it is unpublished"), "{said}");
     // The node confirms, and leaves the request of the meantime in place.
-    let key = world.store.keys.publication(&parsed("data"), &parsed("n1"));
-    let mut publication = world.publication("data", "n1").await.unwrap();
-    let state = quorate::proto::publication_status::State::PendingUnpublish;
-    publication.status.as_mut().unwrap().set_state(state);
-    world
-        .commit(Txn::new().put(&key, publication.encode_to_vec()))
-        .await;
+    world.confirm_unpublished("data", "n1").await;
     world.expect_state("data", "n1", "published").await;
     assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume").len(), 1);
     assert_eq!(world.plugin.calls_of("ControllerPublishVolume").len(), 2);

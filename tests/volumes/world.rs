@@ -3,8 +3,9 @@
 use std::ops::Deref;
 
 use prost::Message;
-use quorate::etcd::KeyValue;
+use quorate::etcd::{KeyValue, Txn};
 use quorate::proto::condition::Status;
+use quorate::proto::publication_status::State;
 use quorate::proto::{Condition, CsiNode, Publication, Volume};
 use quorate::store::object::publication::{state, state_word};
 use quorate::store::{Name, Store};
@@ -72,6 +73,16 @@ impl World {
     /// Unpublishes a volume, confirms in the node's place, and waits until it is unpublished.
     pub async fn unpublish(&self, volume: &str, node: &str) {
         self.done_with(&["unpublish", volume, node, "--confirm"]).await;
+    }
+
+    /// Confirms as the node does that it no longer uses the volume.
+    pub async fn confirm_unpublished(&self, volume: &str, node: &str) {
+        let key = self.store.keys.publication(&parsed(volume), &parsed(node));
+        let mut publication = self.publication(volume, node).await.unwrap();
+        let status = publication.status.as_mut().unwrap();
+        status.set_state(State::PendingUnpublish);
+        self.commit(Txn::new().put(&key, publication.encode_to_vec()))
+            .await;
     }
 
     /// Deletes a volume, and waits until it is gone.

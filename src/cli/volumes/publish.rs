@@ -16,7 +16,7 @@ use crate::proto::access_mode::{Scope, Sharing};
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::Availability;
 use crate::proto::{Metadata, Node, Publication, PublicationSpec, PublicationStatus, Volume};
-use crate::store::object::publication::{state, state_word};
+use crate::store::object::publication::{may_write, reads_only_next, state, state_word};
 use crate::store::object::{Malformed, Object, decode, time, volume};
 use crate::store::{Name, Store};
 
@@ -161,11 +161,8 @@ fn refusals(
     };
     match (mode.scope(), mode.sharing()) {
         (Scope::MultiNode, Sharing::OneWriter) if !args.read_only => {
-            let writer = others.iter().find(|(_, publication)| {
-                !publication
-                    .as_ref()
-                    .is_ok_and(|publication| publication.spec.as_ref().is_some_and(|spec| spec.read_only))
-            });
+            let mut others = others.iter();
+            let writer = others.find(|(_, publication)| publication.as_ref().map_or(true, may_write));
             if let Some((other, publication)) = writer {
                 refuse(
                     "AccessMode",
@@ -209,6 +206,7 @@ fn new_publication(args: &PublishArgs, volume: &Volume, node: &Node) -> Publicat
             node_uid: uid(&node.metadata),
             read_only: args.read_only,
             again: false,
+            again_read_only: None,
         }),
         status: Some(PublicationStatus {
             state: State::PendingPublish.into(),
@@ -225,9 +223,10 @@ fn again(
     key: &[u8],
 ) -> Result<Decision<String>, Failure> {
     let spec = publication.spec.get_or_insert_default();
-    let (same, asked_again) = (spec.read_only == args.read_only, spec.again);
+    let is_same = spec.read_only == args.read_only;
+    let is_requested = spec.again && reads_only_next(spec) == args.read_only;
     match state(&publication) {
-        State::Published | State::PendingPublish if !same => {
+        State::Published | State::PendingPublish if !is_same => {
             let how = |read_only: bool| {
                 if read_only {
                     "for reading only"
@@ -248,14 +247,13 @@ fn again(
         State::PendingPublish => Ok(Decision::Nothing("is already requested".to_owned())),
         State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => {
             let said = "will be published again after it is unpublished";
-            if asked_again && same {
+            if is_requested {
                 return Ok(Decision::Nothing(said.to_owned()));
             }
             let spec = publication.spec.get_or_insert_default();
             spec.again = true;
-            spec.read_only = args.read_only;
-            let metadata = publication.metadata.get_or_insert_default();
-            metadata.generation = metadata.generation.saturating_add(1);
+            spec.again_read_only = Some(args.read_only);
+            publication.next_generation();
             Ok(Decision::Write(
                 txn.put(key, publication.encode_to_vec()),
                 said.to_owned(),

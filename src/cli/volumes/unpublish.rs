@@ -94,7 +94,8 @@ async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Decis
     if after == before && !was_again {
         return Ok(Decision::Nothing(said));
     }
-    publication.spec.get_or_insert_default().again = false;
+    let spec = publication.spec.get_or_insert_default();
+    (spec.again, spec.again_read_only) = (false, None);
     publication.status.get_or_insert_default().set_state(after);
     publication.next_generation();
     Ok(Decision::Write(stored.put(&publication), said))

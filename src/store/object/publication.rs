@@ -8,8 +8,8 @@ use super::fields::Fault;
 use super::words::word;
 use super::{Object, condition};
 use crate::etcd::Revision;
-use crate::proto::Publication;
 use crate::proto::publication_status::State;
+use crate::proto::{Publication, PublicationSpec};
 use crate::store::keys::Name;
 
 const STATES: &[(&str, State)] = &[
@@ -56,11 +56,27 @@ pub fn state_word(state: State) -> &'static str {
     word(STATES, &state)
 }
 
+/// Whether the node only reads once it is published again.
+pub fn reads_only_next(spec: &PublicationSpec) -> bool {
+    spec.again_read_only.unwrap_or(spec.read_only)
+}
+
+/// Whether the node may write the volume, now or once it is published again.
+pub fn may_write(publication: &Publication) -> bool {
+    let spec = publication.spec.as_ref();
+    spec.is_none_or(|spec| !spec.read_only || (spec.again && !reads_only_next(spec)))
+}
+
 /// The document of a publication.
 pub fn to_document(publication: &Publication, mod_revision: Revision) -> Value {
     let spec = publication.spec.clone().unwrap_or_default();
     let status = publication.status.clone().unwrap_or_default();
-    let spec = json!({"volume": spec.volume, "readOnly": spec.read_only, "again": given(&spec.again)});
+    let spec = json!({
+        "volume": spec.volume,
+        "readOnly": spec.read_only,
+        "again": given(&spec.again),
+        "againReadOnly": spec.again_read_only,
+    });
     let status = json!({
         "state": state_word(state(publication)),
         "nodeID": status.csi_node_id,

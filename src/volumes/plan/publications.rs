@@ -1,13 +1,15 @@
 //! Publications: which end, and which begin.
 
 use super::{
-    Decision, Lost, Node, Observed, Step, Target, WaitReason, is_held, is_single_node, offers, stored_node_id,
+    Decision, Lost, Node, Observed, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
+    stored_node_id,
 };
+use crate::proto::access_mode::{Scope, Sharing};
 use crate::proto::publication_status::State;
-use crate::proto::{Publication, VolumeStatus};
+use crate::proto::{AccessMode, Publication, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
-use crate::store::object::publication::state;
+use crate::store::object::publication::{may_write, state};
 use crate::store::object::volume::driver;
 
 /// One publication of the volume, with its node.
@@ -168,10 +170,13 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
         if !is_wanted || observed.resting.contains(&target) || !belongs(publication, observed) {
             continue;
         }
-        if let Some(holder) = other_holder(node, observed)
-            && is_single_node(observed.volume)
-        {
-            let message = format!("only one node may have the volume, and node {holder} has it");
+        if let Some(holder) = excluding_holder(node, publication, observed) {
+            let message = match scope_of(observed.volume) {
+                Scope::MultiNode => format!("only one node may write the volume, and node {holder} does"),
+                Scope::SingleNode | Scope::Unspecified => {
+                    format!("only one node may have the volume, and node {holder} has it")
+                }
+            };
             decision.wait(&target, WaitReason::OtherNode, message);
             continue;
         }
@@ -202,13 +207,17 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
     }
 }
 
-/// Another node that may have the volume. Commands refuse a publication beyond the access mode; this is for records that
-/// were observed out of order.
-fn other_holder<'a>(node: &Name, observed: &Observed<'a>) -> Option<&'a Name> {
-    let held = observed
-        .publications
-        .iter()
-        .filter(|(_, publication)| is_held(publication));
+/// Another node that may have the volume, and whose publication the access mode does not allow beside this one. Commands
+/// refuse such a publication; this is for records that were observed out of order.
+fn excluding_holder<'a>(node: &Name, publication: &Publication, observed: &Observed<'a>) -> Option<&'a Name> {
+    let sharing = access_mode(observed.volume).map(AccessMode::sharing);
+    let excludes: fn(&Publication) -> bool = match scope_of(observed.volume) {
+        Scope::MultiNode if sharing == Some(Sharing::OneWriter) && may_write(publication) => may_write,
+        Scope::MultiNode => return None,
+        Scope::SingleNode | Scope::Unspecified => |_| true,
+    };
+    let publications = observed.publications.iter();
+    let held = publications.filter(|(_, other)| is_held(other) && excludes(other));
     let mut holders = held.map(|(holder, _)| holder).chain(observed.unreadable);
     holders.find(|holder| *holder != node)
 }

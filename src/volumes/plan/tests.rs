@@ -1,9 +1,7 @@
 use super::*;
 use crate::proto::access_mode::{Kind, Mount, Sharing};
 use crate::proto::volume_spec::Driver;
-use crate::proto::{
-    AccessMode, Capacity, CreateIntent, Metadata, PublicationSpec, PublicationStatus, VolumeSpec,
-};
+use crate::proto::{Capacity, CreateIntent, Metadata, PublicationSpec, PublicationStatus, VolumeSpec};
 
 mod publications;
 mod random;

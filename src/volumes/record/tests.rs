@@ -92,6 +92,22 @@ fn a_publication_starts_over_only_if_asked_for_and_where_it_may() {
 }
 
 #[test]
+fn a_publication_starts_over_for_reading_or_writing_as_it_was_requested() {
+    for (had, next, expected) in [
+        (false, None, false),
+        (true, None, true),
+        (false, Some(true), true),
+        (true, Some(false), false),
+    ] {
+        let mut record = publication(State::PendingUnpublish);
+        let spec = record.spec.as_mut().unwrap();
+        (spec.read_only, spec.again, spec.again_read_only) = (had, true, next);
+        let spec = ended(&record, Some("uid")).unwrap().spec.unwrap();
+        assert_eq!((spec.read_only, spec.again_read_only), (expected, None));
+    }
+}
+
+#[test]
 fn a_condition_changes_only_with_its_words_and_keeps_the_time_at_which_it_came() {
     let why = |message: &str| Blocked {
         reason: "PluginMissing".to_owned(),

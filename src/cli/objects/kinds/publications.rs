@@ -5,7 +5,7 @@ use crate::cli::objects::view::Item;
 use crate::cli::output::{Column, Description, or_none, pairs, yes_no};
 use crate::proto::Publication;
 use crate::store::keys::KeySpace;
-use crate::store::object::publication::{state, state_word, to_document};
+use crate::store::object::publication::{reads_only_next, state, state_word, to_document};
 use crate::store::object::{Malformed, Object};
 use crate::volumes::record::blocked;
 
@@ -53,11 +53,16 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     };
     let state = state_word(state(&publication));
     let spec = publication.spec.unwrap_or_default();
+    let again = match (spec.again, reads_only_next(&spec)) {
+        (false, _) => "no",
+        (true, false) => "yes",
+        (true, true) => "yes, for reading only",
+    };
     let status = publication.status.unwrap_or_default();
     description
         .field(0, "State", state)
         .field(0, "Read Only", yes_no(spec.read_only))
-        .field(0, "Publish Again", yes_no(spec.again))
+        .field(0, "Publish Again", again)
         .field(0, "Node ID", or_none(&status.csi_node_id))
         .field(0, "Context", pairs(&status.publish_context));
     description.conditions(&status.conditions, item.now);

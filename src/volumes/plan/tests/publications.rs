@@ -248,3 +248,29 @@ fn a_publication_that_cannot_be_read_keeps_the_volume_and_its_one_place() {
     scene.unreadable = [name("n9")].into();
     assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherNode"]));
 }
+
+fn spec_of<'s>(scene: &'s mut Scene, node: &str) -> &'s mut PublicationSpec {
+    let publication = scene.publications.get_mut(&name(node)).unwrap();
+    publication.spec.as_mut().unwrap()
+}
+
+#[test]
+fn a_volume_for_one_writer_gets_readers_and_no_second_writer() {
+    let mut volume = created(volume(Scope::MultiNode));
+    let mode = volume.spec.as_mut().unwrap().access_mode.as_mut().unwrap();
+    mode.set_sharing(Sharing::OneWriter);
+    let mut scene = Scene::of(volume)
+        .with("n1", State::PendingNodeUnpublish, "csi-n1")
+        .with("n2", State::PendingPublish, "");
+    // The writer stays one until it is unpublished, whatever it becomes then.
+    let writer = spec_of(&mut scene, "n1");
+    (writer.again, writer.again_read_only) = (true, Some(true));
+    assert_eq!(scene.step(), None);
+    assert_eq!(scene.reasons(), ["NodeUnpublish", "OtherNode"]);
+    spec_of(&mut scene, "n2").read_only = true;
+    let publish = Step::Publish {
+        node: name("n2"),
+        csi_node_id: "csi-n2".to_owned(),
+    };
+    assert_eq!(scene.step(), Some(publish));
+}

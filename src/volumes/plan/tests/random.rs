@@ -113,7 +113,7 @@ impl World {
                         false
                     }
                     Some(_) => false,
-                    None => !is_single_node(volume) || publications.is_empty(),
+                    None => scope_of(volume) == Scope::MultiNode || publications.is_empty(),
                 };
                 let uid = nodes
                     .get(&node)
@@ -277,7 +277,7 @@ impl World {
             Step::Publish { node, csi_node_id } => {
                 assert!(!csi_node_id.is_empty(), "an empty node id");
                 assert!(!volume.is_marked());
-                let single = is_single_node(volume);
+                let single = scope_of(volume) != Scope::MultiNode;
                 let there = publications.get_mut(&node).unwrap();
                 if let Some(intended) = record::intend_publish(there, &csi_node_id) {
                     *there = intended;
