@@ -47,6 +47,21 @@ pub fn programs() -> Result<Programs, Error> {
     Ok(built.insert(programs).clone())
 }
 
+/// Cargo in the folder of the workspace, without the variables by which it describes the package of a test to the test. Build
+/// scripts that read them, such as ring's, would run again, and whatever depends on theirs would be built again, each time
+/// that a test and a person call cargo in turn.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo.current_dir(root()).stdin(Stdio::null());
+    cargo
+}
+
 /// Builds with the profile and the target directory of `executable`, which is `<target directory>/<profile>/deps/<file>`.
 fn build(executable: &Path) -> Result<Programs, Error> {
     let mut folders = executable.ancestors().skip(1);
@@ -61,15 +76,13 @@ fn build(executable: &Path) -> Result<Programs, Error> {
         Some(folder) => folder,
         None => return Err(outside(executable)),
     };
-    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let output = cargo()
         .args(["build", "--locked", "--workspace", "--bins", "--quiet"])
         .arg("--message-format=json-render-diagnostics")
         .arg("--profile")
         .arg(profile)
         .arg("--target-dir")
         .arg(target)
-        .current_dir(root())
-        .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| failed(format!("cannot start cargo: {error}")))?;

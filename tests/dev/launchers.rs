@@ -79,7 +79,7 @@ async fn an_apiserver_keeps_its_port_and_objects_over_a_kill() {
 
     // RBAC is on: the other user is known (403, not 401) and may not read.
     let ca = std::fs::read_to_string(kubernetes.directory().join("ca.crt")).unwrap();
-    for (token, status) in [("reader-token", 403), ("nobody's", 401)] {
+    for (token, status) in [("reader-token", 403), ("unknown-token", 401)] {
         let request = Request {
             port: kubernetes.port(),
             method: "GET",

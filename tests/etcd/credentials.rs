@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use quorate::etcd::{Class, Config, ConnectError, Etcd, KeyRange, TlsFiles, Txn};
+use quorate::etcd::{Class, Config, ConnectError, Etcd, KeyRange, Revision, TlsFiles, Txn, Watcher};
+use quorate::grpc_code::Code;
 use quorate::metrics::Metrics;
 use quorate::store::Cache;
 use quorate_dev::pki::Authority;
@@ -12,7 +13,7 @@ use tokio::time::timeout;
 
 use super::following;
 use crate::support::client::{
-    RENEWED_TTL, commit, config, connect_with, lead, lead_for, pulse, put, renewed,
+    RENEWED_TTL, commit, config, connect_with, lead, lead_for, pulse, put, renewed, requests,
 };
 use crate::support::etcd::{ClientTls, PASSWORD, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
@@ -282,4 +283,17 @@ async fn a_wrong_password_and_a_missing_permission_are_distinguished_and_not_ret
         "{denied:?}"
     );
     put(&client, "/q/mine", "1").await;
+}
+
+#[tokio::test]
+async fn a_watch_that_is_not_permitted_is_opened_after_growing_delays() {
+    let etcd = TestEtcd::with_password("/q", 60).await;
+    let client = connect_with(with_password(&etcd, PASSWORD)).await;
+    let mut watcher = Watcher::new(&client, KeyRange::prefix("/elsewhere/"), Revision(1));
+    let watched = timeout(Duration::from_secs(2), watcher.next()).await;
+    assert!(watched.is_err(), "{watched:?}");
+    // Twice before the first delay and after each, with a new token the second time: 0.1, 0.2, 0.4 and 0.8 s, less the
+    // jitter.
+    let opened = requests(&client, "watch", Code::Ok);
+    assert!((2.0..=12.0).contains(&opened), "{opened}");
 }

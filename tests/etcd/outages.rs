@@ -1,6 +1,6 @@
 //! Members that end, stall and come back, and the endpoints that follow them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorate::etcd::{Etcd, Session, Txn};
 use quorate::grpc_code::Code;
@@ -55,6 +55,27 @@ async fn endpoints_follow_the_member_list_and_dead_ones_leave_the_channel() {
     }
     etcd.members[0].start().await.unwrap();
     wait_for_endpoints(&client, &all).await;
+}
+
+#[tokio::test]
+async fn while_no_endpoint_answers_the_channel_keeps_them_all() {
+    let mut etcd = TestEtcd::start().await;
+    let mut config = config(etcd.endpoints());
+    config.endpoint_interval = Duration::from_millis(100);
+    let client = connect_with(config).await;
+    let _following = following(&client);
+    etcd.members[0].kill().await.unwrap();
+    let begun = Instant::now();
+    // The endpoints are checked about once a second.
+    while begun.elapsed() < Duration::from_secs(3) {
+        assert_eq!(client.live_endpoints(), etcd.endpoints());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    etcd.members[0].start().await.unwrap();
+    eventually(SOON, "a write over the same channel", async || {
+        commit(&client, Txn::new().put(b"/e", "1")).await
+    })
+    .await;
 }
 
 #[tokio::test]

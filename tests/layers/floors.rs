@@ -96,6 +96,14 @@ fn places(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(bare).collect()
 }
 
+/// Whether the code in this folder of `src` runs in the leader: a subject.
+pub fn is_controller(folder: &str) -> bool {
+    let subjects = FLOORS.iter().filter(|(name, _)| *name == "subjects");
+    subjects
+        .flat_map(|(_, places)| *places)
+        .any(|place| bare(place) == folder)
+}
+
 fn bare(place: &str) -> String {
     place.trim_end_matches('/').trim_end_matches(".rs").to_owned()
 }

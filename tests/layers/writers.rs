@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::floors::is_controller;
 use super::source::{Files, Token};
 
 /// The methods of `Keys` that build one key, and the keys as the table names them.
@@ -33,13 +34,6 @@ const KEYS: [(&str, &str); 18] = [
     ("volume", "/volumes/<name>"),
 ];
 
-/// The method that builds a key of whichever kind a command is about. It has no row, and a controller that writes such a key
-/// fails the check, since nothing near the write says which key that is.
-const OF_ANY_KIND: &str = "key";
-
-/// Folders whose code runs in the leader.
-const CONTROLLERS: [&str; 5] = ["gate", "resources", "roles", "volumes", "deallocator"];
-
 /// Files that write to the key of a record that they have read, and the methods that build the key or its range there.
 const READ_BEFORE: [(&str, &str); 3] = [
     ("src/deallocator/act.rs", "task"),
@@ -64,7 +58,7 @@ pub fn differences(document: &str, files: &Files) -> Vec<String> {
             declared.get(key).unwrap_or(&none),
             found.get(key).unwrap_or(&none),
         );
-        let controllers = |folder: &&String| CONTROLLERS.contains(&folder.as_str());
+        let controllers = |folder: &&String| is_controller(folder);
         for folder in found.difference(declared) {
             faults.push(format!("{folder}/ writes {shown}, which the table does not say"));
         }
@@ -121,24 +115,39 @@ fn without_row(files: &Files) -> Vec<String> {
         .product()
         .filter(|(path, _)| path.starts_with("src/store/keys"))
     {
-        for (at, _) in file.code.iter().enumerate().filter(|(_, token)| token.is("fn")) {
-            let public = at > 0 && file.code[at - 1].is("pub");
-            let head = file.code[at..]
-                .split(|token| token.is("{"))
-                .next()
-                .unwrap_or_default();
-            // `-> Vec<u8>`, and not an option of it.
-            let builds = head.windows(2).any(|pair| pair[0].is(">") && pair[1].is("Vec"))
-                && head.iter().any(|token| token.is("self"));
-            if let (true, true, Some(name)) = (public, builds, head.get(1).and_then(Token::word))
-                && name != OF_ANY_KIND
-                && !KEYS.iter().any(|(builder, _)| *builder == name)
-            {
-                faults.push(format!("{path}: {name} builds a key without a row"));
-            }
+        let built = written_builders(&file.code).chain(defined_builders(&file.code));
+        for name in built.filter(|name| !KEYS.iter().any(|(builder, _)| builder == name)) {
+            faults.push(format!("{path}: {name} builds a key without a row"));
         }
     }
     faults
+}
+
+/// The public methods here that build a key.
+fn written_builders(code: &[Token]) -> impl Iterator<Item = &str> {
+    let functions = code.windows(2).enumerate();
+    let public = functions.filter(|(_, head)| head[0].is("pub") && head[1].is("fn"));
+    public.filter_map(|(at, _)| {
+        let head = code[at + 1..].split(|token| token.is("{")).next()?;
+        // `-> Vec<u8>`, and not an option of it.
+        let builds = head.windows(2).any(|pair| pair[0].is(">") && pair[1].is("Vec"))
+            && head.iter().any(|token| token.is("self"))
+            // A key space builds keys of any kind for commands. A controller that writes one fails the check, since nothing
+            // near the write says which key that is.
+            && !head.iter().any(|token| token.is("Keys"));
+        head.get(1).and_then(Token::word).filter(|_| builds)
+    })
+}
+
+/// The builders that `key_space!(SPACE, "/folder/", "Kind", builder, …)` defines here.
+fn defined_builders(code: &[Token]) -> impl Iterator<Item = &str> {
+    let uses = code.windows(4).enumerate().filter(|(_, head)| {
+        head[0].is("key_space") && head[1].is("!") && head[2].is("(") && !head[3].is("@")
+    });
+    uses.filter_map(|(at, _)| {
+        let names = expression(&code[at + 3..], ";");
+        names.iter().filter_map(Token::word).nth(1)
+    })
 }
 
 /// The writers in the code, and the writes of controllers whose key is not known.
@@ -164,7 +173,7 @@ fn found(files: &Files) -> (Writers, Vec<String>) {
                 let read = READ_BEFORE.iter().filter(|(file, _)| *file == path);
                 keys.extend(read.map(|(_, key)| *key));
             }
-            if keys.is_empty() && CONTROLLERS.contains(&folder) {
+            if keys.is_empty() && is_controller(folder) {
                 let said: Vec<&str> = argument.iter().filter_map(Token::word).collect();
                 unknown.push(format!(
                     "{path} writes to the key {:?}, which nothing near it builds",
@@ -363,6 +372,12 @@ mod tests {
         assert_eq!(
             faults("", &[("src/store/keys/node.rs", keys)]),
             ["src/store/keys/node.rs: ghost builds a key without a row"]
+        );
+        let spaces = "key_space!(GHOSTS, \"/ghosts/\", \"Ghost\", ghost, ghosts, parse_ghost); \
+                      key_space!(NODES, \"/nodes/\", \"Node\", node, nodes, parse_node);";
+        assert_eq!(
+            faults("", &[("src/store/keys/ghost.rs", spaces)]),
+            ["src/store/keys/ghost.rs: ghost builds a key without a row"]
         );
         let wrong = table(|_| "").replace("/nodes/<name>`", "/knots/<name>`");
         assert_eq!(

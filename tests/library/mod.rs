@@ -2,13 +2,13 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use quorate::etcd::Etcd;
 use quorate::gate::status::{State, Status};
 use quorate::prelude::{Release, elect};
-use quorate_dev::workspace::root;
+use quorate_dev::workspace::{self, root};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::timeout;
 
@@ -67,13 +67,7 @@ impl Drop for Running {
 }
 
 fn cargo(args: &[&str]) {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(args)
-        .current_dir(root())
-        .stdin(Stdio::null())
-        .status()
-        .unwrap();
+    let built = workspace::cargo().args(args).status().unwrap();
     assert!(built.success(), "cargo {args:?}: {built}");
 }
 

@@ -138,7 +138,7 @@ async fn a_leader_whose_own_node_is_demoted_carries_that_out_itself() {
 
 /// INV-3: what etcd cannot fence starts only inside the window.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_whose_window_has_closed_removes_nobody() {
+async fn a_leader_whose_window_has_closed_removes_no_member() {
     let world = World::start_with(3, &FLAGS).await;
     let mut leader = world.leader().await;
     // Not the raft leader, which would have to hand over first.

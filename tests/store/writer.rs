@@ -12,7 +12,7 @@ use crate::support::client::{commit, config, connect, connect_with, put, request
 use crate::support::etcd::TestEtcd;
 use crate::support::leader::{Leader, store_on};
 use crate::support::proxy::{Network, Proxy};
-use crate::support::wait::SOON;
+use crate::support::wait::{SOON, eventually, same};
 
 const ABSENT: Revision = Revision::ABSENT;
 
@@ -206,5 +206,24 @@ async fn without_an_answer_every_unit_is_unknown_and_nothing_is_repeated() {
     assert_eq!(unanswered, 1.0, "one transaction");
     let a = revision_of(&client, "a").await;
     assert!(a.is_some() && a == revision_of(&client, "b").await, "{a:?}");
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn units_that_etcd_has_no_room_for_are_not_sent_one_by_one() {
+    let etcd = TestEtcd::with(1, &["--quota-backend-bytes=100000"]).await;
+    let (leader, writer) = start(&etcd).await;
+    let client = &leader.store.etcd;
+    eventually(SOON, "etcd is full", async || {
+        let full = commit(client, Txn::new().put(b"/filler", vec![0; 50_000])).await;
+        same(full.is_err(), true)
+    })
+    .await;
+    let refused = || requests(client, "txn", Code::ResourceExhausted);
+    let before = refused();
+    let outcomes = write_all(&writer, vec![create("a"), create("b")]).await;
+    let failed = |outcome: &Outcome| matches!(outcome, Err(FencedError::Failed(_)));
+    assert!(outcomes.iter().all(failed), "{outcomes:?}");
+    assert_eq!(refused() - before, 1.0, "one transaction");
     leader.resign().await;
 }
