@@ -9,8 +9,10 @@ use jiff::Timestamp;
 
 use crate::cli::exit::Failure;
 use crate::cli::roles::facts::Facts;
-use crate::etcd::{Etcd, KeyRange, KeyValue, Revision};
+use crate::etcd::{Etcd, KeyRange, KeyValue, MemberId, Revision};
+use crate::proto::Member;
 use crate::roles::membership::Membership;
+use crate::store::object::member::decode_member;
 use crate::store::object::{Malformed, Object, decode};
 use crate::store::{Cache, Keys, Store};
 
@@ -104,6 +106,14 @@ impl View {
             .range(start.clone()..)
             .take_while(move |(key, _)| key.starts_with(&start))
             .map(|(_, kv)| kv)
+    }
+
+    /// The member records that can be read, each with its key and value.
+    pub fn member_records(&self) -> impl Iterator<Item = (MemberId, Member, &KeyValue)> {
+        self.below(&self.keys.members()).filter_map(move |kv| {
+            let record = decode_member(&kv.value).ok()?;
+            Some((self.keys.parse_member(&kv.key)?, record, kv))
+        })
     }
 
     /// Something that `derive` computes from the whole view. It is kept until the view changes, for all objects of the

@@ -14,7 +14,6 @@ use crate::etcd::members::{ListedMember, MemberList};
 use crate::etcd::{KeyValue, MemberId, Txn};
 use crate::proto::node_spec::Availability;
 use crate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, Role};
-use crate::store::keys::RoleKey;
 use crate::store::object::member::decode_member;
 use crate::store::object::{decode, time};
 use crate::store::{Name, Store};
@@ -205,13 +204,11 @@ fn check_no_other_member(
         let record = decode_member(&kv.value);
         record.is_ok_and(|record| record.node == node.name.as_str() && record.node_uid == node.uid)
     });
-    match other.map(|kv| store.keys.parse_role(&kv.key)) {
-        Some(RoleKey::Member(other)) => {
-            let why = format_args!("node {} has the member {other}", node.name);
-            Err(refuse(id, "NodeHasMember", why))
-        }
-        _ => Ok(()),
-    }
+    let other = other.and_then(|kv| store.keys.parse_member(&kv.key));
+    other.map_or(Ok(()), |other| {
+        let why = format_args!("node {} has the member {other}", node.name);
+        Err(refuse(id, "NodeHasMember", why))
+    })
 }
 
 fn refuse(id: MemberId, rule: &str, why: impl fmt::Display) -> Failure {

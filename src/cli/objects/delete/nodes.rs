@@ -14,8 +14,8 @@ use crate::etcd::{KeyValue, MemberId};
 use crate::proto::{Member, Node, RemovedNode};
 use crate::roles::membership::Membership;
 use crate::roles::reason::EVICTION_BLOCKED;
-use crate::store::object::{Malformed, decode, member, time};
-use crate::store::{Id, Name, keys::RoleKey};
+use crate::store::object::{Malformed, decode, time};
+use crate::store::{Id, Name};
 
 /// Deletes a node. The leader then removes its member from etcd, and the member's record.
 pub static NODE: Deletable = Deletable {
@@ -48,14 +48,8 @@ fn record<'v>(view: &'v View, id: &Id) -> Option<(MemberId, Member, &'v KeyValue
     let later = view.get(&view.keys.node(&id.name));
     let later: Option<Node> = later.and_then(|kv| decode(id.name.as_str(), &kv.value).ok());
     let uid = later.and_then(|node| node.metadata).map(|metadata| metadata.uid);
-    view.below(&view.keys.members()).find_map(|kv| {
-        let RoleKey::Member(member) = view.keys.parse_role(&kv.key) else {
-            return None;
-        };
-        let record = member::decode_member(&kv.value).ok()?;
-        let own = record.node == id.name.as_str() && Some(&record.node_uid) != uid.as_ref();
-        own.then_some((member, record, kv))
-    })
+    view.member_records()
+        .find(|(_, record, _)| record.node == id.name.as_str() && Some(&record.node_uid) != uid.as_ref())
 }
 
 fn blockers(view: &View, id: &Id) -> Vec<String> {

@@ -12,10 +12,7 @@ use crate::proto::{Member, Metadata, Node};
 use crate::roles::plan::{cause_words, progress_word};
 use crate::store::object::change::Of;
 use crate::store::object::{Malformed, Object, member, node, replica, time};
-use crate::store::{
-    Name,
-    keys::{KeySpace, RoleKey},
-};
+use crate::store::{Name, keys::KeySpace};
 
 /// The kind.
 pub static NODES: Kind = Kind {
@@ -30,7 +27,7 @@ pub static NODES: Kind = Kind {
         ],
     },
     affected: |keys, key| {
-        if let RoleKey::Member(_) = keys.parse_role(key) {
+        if keys.parse_member(key).is_some() {
             // The event of a deleted record does not say whose it was; members are few.
             return Affected::All;
         }
@@ -65,13 +62,9 @@ fn is_ready(view: &View, name: &str) -> bool {
 
 /// The record that ties a member of etcd to this node.
 fn member_of(view: &View, name: &str, uid: &str) -> Option<(MemberId, Member)> {
-    view.below(&view.keys.members()).find_map(|kv| {
-        let RoleKey::Member(id) = view.keys.parse_role(&kv.key) else {
-            return None;
-        };
-        let record = member::decode_member(&kv.value).ok()?;
-        (record.node == name && record.node_uid == uid).then_some((id, record))
-    })
+    let mut records = view.member_records();
+    let (id, record, _) = records.find(|(_, record, _)| record.node == name && record.node_uid == uid)?;
+    Some((id, record))
 }
 
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
