@@ -58,10 +58,10 @@ impl Etcd {
     pub async fn store_lost(&self) -> StoreLost {
         let mut lost = self.0.store.lost.subscribe();
         let seen = lost.wait_for(Option::is_some).await;
-        match seen.as_deref() {
-            Ok(Some(lost)) => lost.clone(),
+        match seen.ok().and_then(|seen| seen.clone()) {
+            Some(lost) => lost,
             // The sender lives as long as this connection.
-            _ => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 

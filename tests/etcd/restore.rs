@@ -4,14 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use quorate::etcd::{Class, ConnectError, Etcd, KeyRange, Revision, StoreLost, Txn, Witness};
+use quorate::gate::{Requirements, wait_ready};
 use quorate::metrics::Metrics;
-use quorate::prelude::elect;
+use quorate::prelude::{Release, elect};
 use quorate::store::{Follower, Update};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::following;
-use crate::support::client::{commit, config, connect, connect_to, connect_with, put};
+use crate::support::client::{commit, config, connect, connect_to, connect_with, put, store};
 use crate::support::etcd::{READS_BEGUN, TestEtcd};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, Replicas, quorate, quorate_on};
@@ -309,6 +311,32 @@ async fn a_lease_that_only_another_cluster_renews_is_lost() {
     timeout(2 * ttl, leadership.lost())
         .await
         .expect("the window closes");
+}
+
+#[tokio::test]
+async fn wait_ready_fails_where_etcd_was_restored() {
+    let mut etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let snapshot = etcd.snapshot();
+    fill(&client, 10).await;
+    let (waits, waiting) = oneshot::channel();
+    let mut waits = Some(waits);
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let release = Release::new(0, 4, 0);
+        let requirements = Requirements {
+            release,
+            min_reconciler: release,
+        };
+        wait_ready(&store(&client), requirements, |_| {
+            let _ = waits.take().map(|waits| waits.send(()));
+        })
+        .await
+    });
+    waiting.await.unwrap();
+    etcd.restore(&snapshot).await;
+    let ended = timeout(SOON, task.join_next()).await.unwrap().unwrap().unwrap();
+    assert!(matches!(ended, Err(StoreLost::WentBack { .. })), "{ended:?}");
 }
 
 /// A member that lags gives an older revision where it is not asked linearizably.
