@@ -173,6 +173,7 @@ impl<R: Reconcile> GateController<R> {
         let restriction = Restriction {
             key,
             to,
+            etcd: &self.store.etcd,
             nodes: self.store.keys.nodes(),
             releases: &mut self.releases,
             bundle: &self.bundle,

@@ -73,6 +73,8 @@ pub struct LastWrite {
     pub key: Vec<u8>,
     /// The revision of the write.
     pub revision: Revision,
+    /// How many keys there are. More of them, although none was written since: a delete was undone, as a restore does.
+    pub keys: u64,
 }
 
 /// Sums up what nodes report, one change at a time. The cost of a change grows with the number of distinct releases, and

@@ -9,7 +9,7 @@ use super::plan::{self, BundleVersions};
 use super::releases::{LastWrite, Releases};
 use super::status::Status;
 use super::status_key::StatusKey;
-use crate::etcd::{KeyRange, Stop, Txn};
+use crate::etcd::{Etcd, KeyRange, Stop, Txn};
 use crate::failpoint;
 use crate::metrics::Metrics;
 use crate::term::TermGauges;
@@ -23,6 +23,7 @@ pub(super) struct Restriction<'a> {
     pub key: &'a mut StatusKey,
     /// The narrower status.
     pub to: &'a Status,
+    pub etcd: &'a Etcd,
     /// All keys of nodes.
     pub nodes: KeyRange,
     /// The releases that run, from watch-nodes.
@@ -60,10 +61,15 @@ impl Restriction<'_> {
     async fn try_write(&mut self, last_write: Option<LastWrite>) -> Result<bool, Stop> {
         self.blocked.by(None);
         self.key.clear_degraded();
+        if let Some(known) = &last_write
+            && !are_known(self.etcd, &self.nodes, known).await
+        {
+            return Ok(false);
+        }
         failpoint::pause_at("gate.restricting").await;
         let proof = match last_write {
             // The write itself, too: in a store that was restored, the same revision is that of another write.
-            Some(LastWrite { key, revision }) => Txn::new()
+            Some(LastWrite { key, revision, .. }) => Txn::new()
                 .when_unchanged(&key, revision)
                 .when_range_unwritten_since(&self.nodes, revision),
             None => Txn::new().when_range_empty(&self.nodes),
@@ -98,6 +104,25 @@ impl Restriction<'_> {
             changed = self.releases.changed() => changed.map_err(|_| Stop::LostLeadership),
             () = self.key.changed_by_others() => Err(Stop::Stale),
             () = tokio::time::sleep(RETRY) => Ok(()),
+        }
+    }
+}
+
+/// Whether there are no more keys than `known` counts. A transaction cannot count, and a delete that a restore took back
+/// leaves no write in the range. The read is also refused where the store went back.
+async fn are_known(etcd: &Etcd, nodes: &KeyRange, known: &LastWrite) -> bool {
+    match etcd.count(nodes).await {
+        Ok((keys, _)) if keys <= known.keys => true,
+        Ok((keys, _)) => {
+            info!(
+                "{keys} keys of nodes exist, and {} are known: reading the nodes again",
+                known.keys
+            );
+            false
+        }
+        Err(error) => {
+            info!("counting the nodes failed, trying again: {error}");
+            false
         }
     }
 }

@@ -36,9 +36,11 @@ pub async fn watch_nodes(
             () = changed => {}
         }
         if cache.is_complete() {
+            let keys = cache.len() as u64;
             let last_write = cache.newest().map(|(key, revision)| LastWrite {
                 key: key.to_vec(),
                 revision,
+                keys,
             });
             let sum = tally.sum(last_write);
             published.send_if_modified(|current| {

@@ -5,6 +5,7 @@ use quorate::gate::plan::BundleVersions;
 use quorate::gate::releases::Releases;
 use quorate::gate::status::State;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::term::{Cluster, TIMES, Term, bundle, only, read_status, registration, release, status};
 use crate::support::client::put;
@@ -156,6 +157,25 @@ async fn a_sum_of_another_history_of_the_store_restricts_nothing() {
     let term = cluster.term_refused_twice(&bundle, releases).await;
     assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
     assert!(term.recorder.passes().is_empty());
+}
+
+/// As after a restore that took the deletion of a node back: the last write is the same, and none came since.
+#[tokio::test]
+async fn a_node_whose_deletion_was_taken_back_refuses_the_restriction() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let bundle = bundle(5, 3);
+    cluster.register("old", release(1)).await;
+    let revision = cluster.register("c2", release(5)).await;
+    let mut sum = only(&bundle, "c2", revision);
+    sum.last_write.as_mut().unwrap().keys = 1;
+    let (_published, releases) = watch::channel(Some(sum));
+    let term = cluster.term_on(&bundle, TIMES, releases).await;
+    sleep(SOON / 10).await;
+    assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
+    assert!(term.recorder.passes().is_empty());
+    cluster.unregister("old").await;
+    wait_done(&cluster, &term).await;
 }
 
 /// The releases while these nodes at 0.1.0 are in the way.

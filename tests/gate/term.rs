@@ -380,6 +380,8 @@ pub fn only(bundle: &BundleVersions, node: &str, revision: Revision) -> Releases
         last_write: Some(LastWrite {
             key: registration(node).into_bytes(),
             revision,
+            // So that the transaction alone decides.
+            keys: u64::MAX,
         }),
     }
 }
