@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         release: release.parse()?,
         min_reconciler: min_reconciler.parse()?,
     };
-    wait_ready(&store, requirements, |reason| println!("waiting: {reason}")).await;
+    wait_ready(&store, requirements, |reason| println!("waiting: {reason}")).await?;
     println!("ready");
     Ok(())
 }

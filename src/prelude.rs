@@ -51,7 +51,7 @@
 //!     release: "1.4.0".parse()?,
 //!     min_reconciler: "1.3.0".parse()?,
 //! };
-//! wait_ready(&store, requirements, |reason| println!("waiting: {reason}")).await;
+//! wait_ready(&store, requirements, |reason| println!("waiting: {reason}")).await?;
 //! # Ok(())
 //! # }
 //! ```

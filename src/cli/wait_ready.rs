@@ -67,7 +67,7 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         })
         .await?;
         let waiting = wait_ready(&store, requirements, |reason| look.excluded(&shown, reason));
-        store.etcd.following(waiting).await?;
+        store.etcd.following(waiting).await??;
         shown.line(format_args!(
             "ready: the reconciled state admits release {}",
             requirements.release

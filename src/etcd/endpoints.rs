@@ -130,7 +130,7 @@ impl Etcd {
         let headers = headers(answers);
         let mut refused = BTreeMap::new();
         for (endpoint, header) in &headers {
-            if let Err(error) = self.check_header("range", *header, Some(floor)) {
+            if let Err(error) = self.check_probe("range", *header, Some(floor)) {
                 refused.insert(endpoint.clone(), error);
             }
         }

@@ -23,13 +23,21 @@ impl Etcd {
         header: Header,
         floor: Option<Revision>,
     ) -> Result<(), Error> {
+        let checked = self.check_probe(operation, header, floor);
+        // The check of the endpoints names a foreign one.
+        checked.inspect_err(|_| self.0.recheck.notify_one())
+    }
+
+    /// The same for what an endpoint answered to the check of the endpoints, which does not request itself again.
+    pub(super) fn check_probe(
+        &self,
+        operation: &'static str,
+        header: Header,
+        floor: Option<Revision>,
+    ) -> Result<(), Error> {
         let checked = self.0.store.identity().take_in(header, floor);
         checked.map_err(|refused| match refused {
-            Refused::Foreign { .. } => {
-                // The check of the endpoints names this one.
-                self.0.recheck.notify_one();
-                foreign(operation, &refused)
-            }
+            Refused::Foreign { .. } => foreign(operation, &refused),
             Refused::Lost(lost) => {
                 self.0.store.lose(lost.clone());
                 of_lost(operation, &lost)
@@ -50,10 +58,10 @@ impl Etcd {
     pub async fn store_lost(&self) -> StoreLost {
         let mut lost = self.0.store.lost.subscribe();
         let seen = lost.wait_for(Option::is_some).await;
-        match seen.as_deref() {
-            Ok(Some(lost)) => lost.clone(),
+        match seen.ok().and_then(|seen| seen.clone()) {
+            Some(lost) => lost,
             // The sender lives as long as this connection.
-            _ => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 

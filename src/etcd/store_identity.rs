@@ -109,7 +109,11 @@ impl StoreIdentity {
             let now = header.revision;
             return Err(StoreLost::WentBack { before, now }.into());
         }
-        self.highest = self.highest.max(header.revision);
+        // Where a watch joins another one at a proxy, the proxy answers itself: without a cluster, at the revision that was
+        // asked for, which may be yet to come.
+        if header.cluster.is_some() {
+            self.highest = self.highest.max(header.revision);
+        }
         Ok(())
     }
 
@@ -171,6 +175,14 @@ pub struct Witness {
 pub(super) struct Epoch {
     pub raft_term: u64,
     pub witness: Option<Witness>,
+}
+
+impl Epoch {
+    /// Whether a watch may continue as this one became `now`. A process that has registered since is no sign of another
+    /// history: the store may still have the registration.
+    pub fn may_become(&self, now: &Self) -> bool {
+        self.raft_term == now.raft_term && (self.witness.is_none() || self.witness == now.witness)
+    }
 }
 
 #[cfg(test)]
@@ -237,6 +249,44 @@ mod tests {
             "it names no revision"
         );
         assert_eq!(store.highest(), Revision(20));
+    }
+
+    #[test]
+    fn a_revision_that_a_proxy_made_up_does_not_count() {
+        let mut store = StoreIdentity::of(Some(OURS));
+        store.take_in(header(OURS, 20), None).unwrap();
+        let made_up = Header {
+            cluster: None,
+            ..header(OURS, 21)
+        };
+        assert_eq!(store.take_in(made_up, None), Ok(()));
+        let floor = store.highest();
+        assert_eq!(
+            store.take_in(header(OURS, 20), Some(floor)),
+            Ok(()),
+            "the store is idle"
+        );
+    }
+
+    #[test]
+    fn an_epoch_ends_with_its_raft_term_and_with_its_witness_but_not_as_the_first_witness_comes() {
+        let epoch = |raft_term, witness: Option<i64>| Epoch {
+            raft_term,
+            witness: witness.map(|revision| Witness {
+                key: b"/own".to_vec(),
+                mod_revision: Revision(revision),
+            }),
+        };
+        for (before, now, continues) in [
+            (epoch(2, Some(7)), epoch(2, Some(7)), true),
+            (epoch(2, None), epoch(2, None), true),
+            (epoch(2, None), epoch(2, Some(7)), true),
+            (epoch(2, Some(7)), epoch(2, Some(8)), false),
+            (epoch(2, Some(7)), epoch(2, None), false),
+            (epoch(2, None), epoch(3, Some(7)), false),
+        ] {
+            assert_eq!(before.may_become(&now), continues, "{before:?}, then {now:?}");
+        }
     }
 
     #[test]

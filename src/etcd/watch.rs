@@ -212,9 +212,12 @@ impl Watch {
         }
         if response.created()
             && let Some(header) = header
-            && !self.recognizes(header).await
         {
-            return self.begin_again().await;
+            match self.recognizes(header).await {
+                Ok(true) => {}
+                Ok(false) => return self.begin_again().await,
+                Err(error) => return self.on_error(error).await,
+            }
         }
         if response.created() && !self.from_before && revision_of(response.header()) >= self.next {
             // The watch starts in the past.

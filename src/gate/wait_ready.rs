@@ -1,6 +1,6 @@
 //! WaitReady: whether the reconciled state admits a release, checked again at every change of the status.
 
-use crate::etcd::{Event, KeyRange, KeyValue};
+use crate::etcd::{Event, KeyRange, KeyValue, StoreLost};
 use crate::gate::plan::admits;
 use crate::gate::status::Status;
 use crate::release::Release;
@@ -20,7 +20,8 @@ pub struct Requirements {
 #[error("{0}")]
 pub struct NotReady(pub String);
 
-/// Follows the status key. Survives disconnects and compactions, and never fails.
+/// Follows the status key. Survives disconnects and compactions, and never fails. Waits on where the store is lost: see
+/// [`Etcd::store_lost`](crate::etcd::Etcd::store_lost).
 pub struct WaitReady {
     follower: Follower,
     requirements: Requirements,
@@ -80,12 +81,25 @@ impl WaitReady {
 }
 
 /// Returns once the reconciled state meets the requirements. Calls `on_reason` once for each new reason to wait.
-pub async fn wait_ready(store: &Store, requirements: Requirements, mut on_reason: impl FnMut(&NotReady)) {
+///
+/// # Errors
+/// [`StoreLost`] if etcd is restored or replaced meanwhile.
+pub async fn wait_ready(
+    store: &Store,
+    requirements: Requirements,
+    mut on_reason: impl FnMut(&NotReady),
+) -> Result<(), StoreLost> {
     let mut waiting = WaitReady::new(store, requirements);
     let mut reported = None;
     loop {
-        match waiting.next().await {
-            Ok(()) => return,
+        let state = tokio::select! {
+            // First: what was read by then is void.
+            biased;
+            lost = store.etcd.store_lost() => return Err(lost),
+            state = waiting.next() => state,
+        };
+        match state {
+            Ok(()) => return Ok(()),
             Err(reason) if reported.as_ref() == Some(&reason) => {}
             Err(reason) => {
                 on_reason(&reason);

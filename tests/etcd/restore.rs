@@ -1,15 +1,19 @@
 //! One store (INV-11): endpoints of another cluster, and an etcd that is restored from a snapshot under those who use it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use quorate::etcd::{Class, ConnectError, Etcd, KeyRange, Revision, StoreLost, Txn, Witness};
+use quorate::gate::{Requirements, wait_ready};
 use quorate::metrics::Metrics;
+use quorate::prelude::{Release, elect};
 use quorate::store::{Follower, Update};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::following;
-use crate::support::client::{commit, config, connect, connect_to, connect_with, put};
+use crate::support::client::{commit, config, connect, connect_to, connect_with, put, store};
 use crate::support::etcd::{READS_BEGUN, TestEtcd};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, Replicas, quorate, quorate_on};
@@ -263,6 +267,76 @@ async fn wait_ready_does_not_take_the_status_of_a_restored_etcd_for_an_answer() 
     assert!(failed.contains("it was restored from a snapshot"), "{failed}");
     let shown = quorate_on(&etcd, &["status"], "").await;
     assert_eq!(shown.code, 0, "a new command reads what is there now");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_refused_does_not_have_the_endpoints_checked_again_at_once() {
+    let (ours, other) = (TestEtcd::start().await, TestEtcd::start().await);
+    let proxy = Proxy::in_front_of(&ours.endpoints()[0]);
+    let mut pinned = config([ours.endpoints(), vec![proxy.url()], other.endpoints()].concat());
+    pinned.sync_endpoints = false;
+    pinned.endpoint_interval = 10 * SOON;
+    let client = connect_with(pinned).await;
+    let _following = following(&client);
+    let probes = async || other.members[0].metric(READS_BEGUN).await.unwrap_or_default();
+    let at_first = probes().await;
+    proxy.set(Network::Resets);
+    // A request that fails on the way has the endpoints checked.
+    eventually(SOON, "the proxy's URL is dropped", async || {
+        let _ = client.get(b"/a").await;
+        same(client.live_endpoints(), ours.endpoints())
+    })
+    .await;
+    assert!(
+        probes().await > at_first,
+        "the other cluster's was checked as well"
+    );
+    eventually(SOON, "the checks end", async || {
+        let before = probes().await;
+        sleep(SOON / 10).await;
+        same(probes().await, before)
+    })
+    .await;
+}
+
+/// The snapshot has the lease, so that both clusters renew it.
+#[tokio::test]
+async fn a_lease_that_only_another_cluster_renews_is_lost() {
+    let mut etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let ttl = Duration::from_secs(10);
+    let leadership = elect(&client, "/leader", "a", ttl).await.unwrap();
+    let snapshot = etcd.snapshot();
+    etcd.restore_as("another", &snapshot).await;
+    timeout(2 * ttl, leadership.lost())
+        .await
+        .expect("the window closes");
+}
+
+#[tokio::test]
+async fn wait_ready_fails_where_etcd_was_restored() {
+    let mut etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let snapshot = etcd.snapshot();
+    fill(&client, 10).await;
+    let (waits, waiting) = oneshot::channel();
+    let mut waits = Some(waits);
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let release = Release::new(0, 4, 0);
+        let requirements = Requirements {
+            release,
+            min_reconciler: release,
+        };
+        wait_ready(&store(&client), requirements, |_| {
+            let _ = waits.take().map(|waits| waits.send(()));
+        })
+        .await
+    });
+    waiting.await.unwrap();
+    etcd.restore(&snapshot).await;
+    let ended = timeout(SOON, task.join_next()).await.unwrap().unwrap().unwrap();
+    assert!(matches!(ended, Err(StoreLost::WentBack { .. })), "{ended:?}");
 }
 
 /// A member that lags gives an older revision where it is not asked linearizably.

@@ -38,7 +38,8 @@ impl Waiting {
             wait_ready(&store, REQUIREMENTS, |reason| {
                 recorded.lock().unwrap().push(reason.to_string())
             })
-            .await;
+            .await
+            .unwrap();
         });
         Self { reasons, task }
     }

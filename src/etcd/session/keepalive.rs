@@ -122,32 +122,28 @@ impl Renewal {
 
     /// Sends one keep-alive and waits for its answer.
     async fn renew(&mut self, streams: &mut Option<Streams>) -> Result<(), Error> {
-        match streams {
-            Some((keeper, answers)) => {
-                keeper.keep_alive().await.map_err(of_keep_alive)?;
-                let answer = answers.message().await.map_err(of_keep_alive)?;
-                if let Some(header) = answer.as_ref().and_then(|answer| answer.header()) {
-                    // It may be older than the revisions that other answers showed.
-                    self.etcd.check_header(OPERATION, header.into(), None)?;
-                }
-                match answer {
-                    Some(answer) if answer.ttl() > 0 => Ok(()),
-                    Some(_) => Err(Error::new(
-                        OPERATION,
-                        "NotFound",
-                        Class::LeaseNotFound,
-                        String::new(),
-                    )),
-                    None => {
-                        let text = "the stream ended".to_owned();
-                        Err(Error::new(OPERATION, "Unavailable", Class::Unavailable, text))
-                    }
-                }
-            }
+        let (keeper, answers) = match streams {
+            Some(open) => open,
+            // Opening the stream is a keep-alive itself, but its answer does not show which store gave it.
+            None => streams.insert(self.open().await?),
+        };
+        keeper.keep_alive().await.map_err(of_keep_alive)?;
+        let answer = answers.message().await.map_err(of_keep_alive)?;
+        if let Some(header) = answer.as_ref().and_then(|answer| answer.header()) {
+            // It may be older than the revisions that other answers showed.
+            self.etcd.check_header(OPERATION, header.into(), None)?;
+        }
+        match answer {
+            Some(answer) if answer.ttl() > 0 => Ok(()),
+            Some(_) => Err(Error::new(
+                OPERATION,
+                "NotFound",
+                Class::LeaseNotFound,
+                String::new(),
+            )),
             None => {
-                // Opening the stream is a keep-alive itself.
-                *streams = Some(self.open().await?);
-                Ok(())
+                let text = "the stream ended".to_owned();
+                Err(Error::new(OPERATION, "Unavailable", Class::Unavailable, text))
             }
         }
     }

@@ -28,40 +28,47 @@ impl LastChange {
 }
 
 impl Watch {
-    /// Whether the stream that was just opened continues the history that the watch has followed so far (INV-11).
-    pub(super) async fn recognizes(&mut self, header: Header) -> bool {
+    /// Whether the stream that was just opened continues the history that the watch has followed so far (INV-11). An error
+    /// where that is unknown.
+    pub(super) async fn recognizes(&mut self, header: Header) -> Result<bool, Error> {
         let now = Epoch {
             raft_term: header.raft_term,
             witness: self.etcd.0.store.witness().clone(),
         };
-        if !std::mem::take(&mut self.interrupted) {
+        if !self.interrupted {
             self.epoch.get_or_insert(now);
-            return true;
+            return Ok(true);
         }
-        if self.epoch.as_ref() != Some(&now) {
-            return false;
+        if !self.epoch.as_ref().is_some_and(|epoch| epoch.may_become(&now)) {
+            return Ok(false);
         }
         // A linearizable read, which is refused where the store went back; a watch from a revision to come is silent.
-        let registered = match now.witness {
-            Some(Witness { key, mod_revision }) => {
-                let found = self.etcd.get(&key).await;
-                found.is_ok_and(|(found, _)| found.is_some_and(|kv| kv.mod_revision == mod_revision))
-            }
-            None => self.etcd.get(&self.range.start).await.is_ok(),
+        let registered = match &now.witness {
+            Some(Witness { key, mod_revision }) => shows(self.etcd.get(key).await, |(found, _)| {
+                found.is_some_and(|kv| kv.mod_revision == *mod_revision)
+            }),
+            None => shows(self.etcd.get(&self.range.start).await, |_| true),
         };
-        registered && self.has_last_change().await
+        let continues = registered? && self.has_last_change().await?;
+        if continues {
+            self.epoch = Some(now);
+            self.interrupted = false;
+        }
+        Ok(continues)
     }
 
     /// Whether the store still has the last change in its history. If it has, every change before is in it as well.
-    async fn has_last_change(&self) -> bool {
+    async fn has_last_change(&self) -> Result<bool, Error> {
         let Some(LastChange { key, revision, put }) = &self.last else {
-            return true;
+            return Ok(true);
         };
         match self.etcd.mod_revision_at(key, *revision).await {
-            Ok(Some(written)) => *put && written == *revision,
-            Ok(None) => !put,
             // A compaction takes the sign away, and says nothing about the history.
-            Err(error) => error.class == Class::Compacted,
+            Err(error) if error.class == Class::Compacted => Ok(true),
+            read => shows(read, |written| match written {
+                Some(written) => *put && written == *revision,
+                None => !put,
+            }),
         }
     }
 
@@ -81,6 +88,15 @@ impl Watch {
     }
 }
 
+/// Whether what was read `holds`. An error where a later read may still show it; a read that is refused shows nothing.
+fn shows<T>(read: Result<T, Error>, holds: impl FnOnce(T) -> bool) -> Result<bool, Error> {
+    match read {
+        Ok(found) => Ok(holds(found)),
+        Err(error) if error.is_retryable() => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
 impl Etcd {
     /// When the key was last written, as of this revision; `None` if it did not exist then.
     async fn mod_revision_at(&self, key: &[u8], at: Revision) -> Result<Option<Revision>, Error> {
@@ -93,5 +109,25 @@ impl Etcd {
             .await?;
         let found = response.kvs().first();
         Ok(found.map(|kv| Revision(kv.mod_revision())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_without_an_answer_says_nothing_about_the_history() {
+        let failed = |class| Err::<bool, _>(Error::new("range", "Any", class, String::new()));
+        for class in [Class::Unavailable, Class::Exhausted, Class::StaleToken] {
+            assert!(shows(failed(class), |found| found).is_err(), "{class:?}");
+        }
+        for (read, shown) in [
+            (Ok(true), true),
+            (Ok(false), false),
+            (failed(Class::Denied), false),
+        ] {
+            assert_eq!(shows(read, |found| found).unwrap(), shown);
+        }
     }
 }
