@@ -123,7 +123,8 @@ fn report(stream: &mut impl Write, lost: u64) -> Result<(), u64> {
     if lost == 0 {
         return Ok(());
     }
-    let line = format!("{lost} lines are missing here: the stream did not take them\n");
+    let what = if lost == 1 { "line is" } else { "lines are" };
+    let line = format!("{lost} {what} missing here: the stream did not take them\n");
     stream.write_all(line.as_bytes()).map_err(|_| lost + 1)
 }
 

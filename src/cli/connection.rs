@@ -128,8 +128,8 @@ pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
     Ok(Store { etcd, keys })
 }
 
-/// [`connect`] for a command that waits: tries again after every error that may pass, and calls `report` with what would
-/// be the failure.
+/// [`connect`] for a command that waits: tries again after every error that may pass, and reports each as the failure that
+/// [`connect`] would return.
 ///
 /// # Errors
 /// As [`connect`], for what waiting does not mend.
@@ -149,7 +149,7 @@ pub async fn connect_patiently(args: &EtcdArgs, mut report: impl FnMut(&Failure)
     }
 }
 
-/// Connects a command. Tries again as long as `again` wants that after the last error.
+/// Connects a command. `again` decides after an error whether to try again.
 async fn connect_while(
     args: &EtcdArgs,
     mut again: impl FnMut(&ConnectError) -> bool,

@@ -25,7 +25,7 @@ impl From<&ResponseHeader> for Header {
 
 /// A response of etcd.
 pub(super) trait Answer {
-    /// Whether it shows everything that was committed before its request was sent. A member that lags can give any other.
+    /// Whether it shows everything that was committed before its request was sent. Others may come from a member that lags.
     const LINEARIZABLE: bool;
 
     /// What it says about its store, if it says that.

@@ -73,7 +73,7 @@ impl Etcd {
 }
 
 fn foreign(operation: &'static str, refused: &Refused) -> Error {
-    // A write went to the wrong store, if anywhere. To the caller it is one that got no answer.
+    // The other store may have taken a write. For this one, the request got no answer.
     Error::new(operation, "Unavailable", Class::Unavailable, refused.to_string())
 }
 

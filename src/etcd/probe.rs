@@ -43,7 +43,7 @@ pub(super) fn clusters(answers: &[Answer]) -> Vec<(String, ClusterId)> {
     headers(answers).into_iter().filter_map(named).collect()
 }
 
-/// The endpoints that can serve this cluster, those included that do not say which one they serve.
+/// The endpoints that can serve this cluster. Those that do not name their cluster are among them.
 pub(super) fn answering(answers: &[Answer], cluster: Option<ClusterId>) -> Vec<String> {
     let serves = |header: &Option<Header>| match header.and_then(|header| header.cluster) {
         Some(served) => Some(served) == cluster,

@@ -169,8 +169,8 @@ pub struct Witness {
     pub mod_revision: Revision,
 }
 
-/// What has to be as it was for a watch to continue where it was interrupted: a restored store may have passed the old
-/// revision meanwhile, and then holds another history before it.
+/// The signs that must be unchanged for an interrupted watch to continue: a restored store may have passed the old revision
+/// meanwhile, and then holds another history before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Epoch {
     pub raft_term: u64,

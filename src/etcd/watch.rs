@@ -133,7 +133,7 @@ struct Watch {
     /// Whether to open one revision earlier: see [`Watch::start`].
     from_before: bool,
     stream: Option<WatchStream>,
-    /// By what to recognize the store, from the first stream on.
+    /// The signs of the store, from the first stream on.
     epoch: Option<Epoch>,
     /// The last change that was returned.
     last: Option<LastChange>,

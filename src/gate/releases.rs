@@ -65,8 +65,8 @@ pub struct Releases {
     pub last_write: Option<LastWrite>,
 }
 
-/// A key below `/nodes/`, when it was written last, of all that exist. That it was, and that no other was written since,
-/// proves that a sum still holds, in every history of the store: a revision alone would mean other writes after a restore.
+/// The key below `/nodes/` with the latest write. The key at this revision, and no later write of another, prove that a sum
+/// still holds also after a restore, where a revision alone would mean other writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastWrite {
     /// The whole key.

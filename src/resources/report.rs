@@ -62,8 +62,8 @@ impl Outcome {
     }
 }
 
-/// Why a pass ended before it reached every object. Not [`crate::etcd::Stop`]: the API server ends a pass, too, and a report
-/// keeps why, in words that two reports are compared by.
+/// Why a pass ended before it reached every object. Not [`crate::etcd::Stop`]: the API server ends a pass, too, and two
+/// reports are compared by the reason in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// The term is over, or its window closed.

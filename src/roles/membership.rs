@@ -192,8 +192,8 @@ impl Membership {
             .find(|member| member.record.as_ref().is_some_and(own))
     }
 
-    /// Takes a node for one with this desired role.
-    pub fn desire(&mut self, node: &str, desired: Role) {
+    /// Assumes that the desired role of a node is this one.
+    pub fn assume_desired(&mut self, node: &str, desired: Role) {
         let records = self
             .members
             .iter_mut()

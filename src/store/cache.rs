@@ -27,11 +27,11 @@ pub struct Cache<V> {
     newest: Newest,
 }
 
-/// The key that was written last, of those that exist, and when.
+/// The existing key with the latest write.
 #[derive(Debug)]
 enum Newest {
     Known(Option<(Box<[u8]>, Revision)>),
-    /// It was deleted: the one before it is to be found.
+    /// It was deleted. The one before it has not been looked for yet.
     Deleted,
 }
 
@@ -83,7 +83,7 @@ impl<V> Cache<V> {
         self.synced.revision()
     }
 
-    /// The key that was written last, of those that exist, and when. Looks at every key after that key was deleted.
+    /// The existing key with the latest write, and its revision. Looks at every key once that key was deleted.
     pub fn newest(&mut self) -> Option<(&[u8], Revision)> {
         if let Newest::Deleted = self.newest {
             let last = self.entries.iter().max_by_key(|(_, entry)| entry.mod_revision);

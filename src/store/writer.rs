@@ -173,17 +173,6 @@ impl Writer {
     }
 }
 
-#[cfg(test)]
-impl Writer {
-    /// A writer of a term that is over.
-    pub fn ended() -> Self {
-        Self {
-            requests: mpsc::unbounded_channel().0,
-            term: Revision::ABSENT,
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Request {
     unit: Unit,
@@ -272,6 +261,17 @@ async fn commit(etcd: &Etcd, fence: &Fence, batch: Vec<Request>) {
 
 async fn commit_once(etcd: &Etcd, fence: &Fence, txn: Txn) -> Result<Revision, FencedError> {
     etcd.fenced(fence, txn).await.map(|committed| committed.revision)
+}
+
+#[cfg(test)]
+impl Writer {
+    /// A writer of a term that is over.
+    pub fn ended() -> Self {
+        Self {
+            requests: mpsc::unbounded_channel().0,
+            term: Revision::ABSENT,
+        }
+    }
 }
 
 #[cfg(test)]

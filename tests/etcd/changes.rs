@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quorate::etcd::members::{ChangeError, ChangeFault, Evidence, ListedMember, MemberList, raft_leader};
+use quorate::etcd::members::{
+    ChangeError, ChangeFault, Evidence, ListedMember, MemberList, latest_raft_leader,
+};
 use quorate::etcd::{Etcd, MemberId};
 use quorate::grpc_code::Code;
 use quorate_dev::etcd::Member;
@@ -16,7 +18,7 @@ use crate::support::wait::{SOON, eventually, same};
 /// The raft leader and another voter.
 async fn leader_and_other(client: &Etcd, list: &MemberList) -> (ListedMember, ListedMember) {
     let leader = eventually(SOON, "a raft leader", async || {
-        raft_leader(&client.survey(&list.members, LIMIT).await).ok_or("none")
+        latest_raft_leader(&client.survey(&list.members, LIMIT).await).ok_or("none")
     })
     .await;
     let other = list.voters().find(|member| member.id != leader).unwrap();
@@ -262,7 +264,7 @@ async fn raft_leadership_moves_to_the_named_member() {
     client.move_leadership(&leader, other.id).await.unwrap();
     eventually(SOON, "the new leader", async || {
         let surveys = client.survey(&listed.members, LIMIT).await;
-        same(raft_leader(&surveys), Some(other.id))
+        same(latest_raft_leader(&surveys), Some(other.id))
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use quorate::etcd::Etcd;
-use quorate::etcd::members::{ChangeFault, Evidence, ListedMember, MemberList, raft_leader};
+use quorate::etcd::members::{ChangeFault, Evidence, ListedMember, MemberList, latest_raft_leader};
 
 use crate::support::client::{config, connect, connect_to, connect_with};
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
@@ -61,7 +61,7 @@ async fn every_member_reports_its_own_status_over_one_kept_connection() {
     eventually(SOON, "all report the same raft leader", async || {
         let surveys = client.survey(&list.members, LIMIT).await;
         let said = surveys.iter().map(|survey| survey.status.answer()?.raft_leader);
-        let leader = raft_leader(&surveys).ok_or("no raft leader".to_owned())?;
+        let leader = latest_raft_leader(&surveys).ok_or("no raft leader".to_owned())?;
         same(said.collect(), vec![Some(leader); 3])
     })
     .await;

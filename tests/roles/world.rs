@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prost::Message;
 use quorate::etcd::election::candidates;
-use quorate::etcd::members::{MemberList, raft_leader};
+use quorate::etcd::members::{MemberList, latest_raft_leader};
 use quorate::etcd::{Event, KeyRange, KeyValue, MemberId, Revision, Txn, TxnError, Watched, Watcher};
 use quorate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, RemovedNode, Role};
 use quorate::store::{Keys, Name, Store};
@@ -303,7 +303,7 @@ impl World {
                 .etcd
                 .survey(&list.members, Duration::from_secs(5))
                 .await;
-            let leader = raft_leader(&surveys).and_then(|id| list.member(id));
+            let leader = latest_raft_leader(&surveys).and_then(|id| list.member(id));
             leader.map(|member| member.name.clone()).ok_or("none")
         })
         .await

@@ -1,7 +1,10 @@
-//! What requests about roles are checked against, and what is shown of members: the membership, as the leader sees it.
+//! What requests about roles are checked against, and what is shown of members: the leader's model of the membership,
+//! without its joins.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+use futures::future::try_join_all;
 
 use crate::cli::exit::Failure;
 use crate::etcd::members::{Evidence, ListedMember, NotAsked};
@@ -18,7 +21,7 @@ const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 pub struct Facts {
     /// The members with their records and nodes.
     pub membership: Membership,
-    /// Every member record and the nodes that the records name, at the revision at which the records were read.
+    /// Every member record at one revision, and the nodes that the records name, each read later.
     index: Index,
 }
 
@@ -50,14 +53,14 @@ impl Facts {
         let (keys, revision) = read(store.etcd.list(&store.keys.members())).await?;
         index.take_in(Update::Page { first: true, keys });
         let evidence = survey(store, &list, &index, health).await;
-        let mut nodes = Vec::new();
-        for name in recorded_nodes(&index) {
-            let (node, _) = read(store.etcd.get(&store.keys.node(&name))).await?;
-            nodes.extend(node);
-        }
+        let names = recorded_nodes(&index);
+        let nodes = names
+            .iter()
+            .map(async |name| read(store.etcd.get(&store.keys.node(name))).await);
+        let nodes = try_join_all(nodes).await?;
         index.take_in(Update::Page {
             first: false,
-            keys: nodes,
+            keys: nodes.into_iter().filter_map(|(node, _)| node).collect(),
         });
         index.take_in(Update::Listed(revision));
         Ok(Self {

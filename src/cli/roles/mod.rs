@@ -20,7 +20,7 @@ pub fn refused(refusal: &Refusal) -> Failure {
     refused_by(refusal.rule.as_str(), refusal)
 }
 
-/// The failure of what the rule with this word refuses.
+/// A refusal by the rule with this word as the failure of a command.
 pub fn refused_by(rule: &str, why: impl fmt::Display) -> Failure {
     let failure = Failure::refused(rule, why);
     match hint(rule) {

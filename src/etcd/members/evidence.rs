@@ -160,7 +160,7 @@ fn statuses<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> impl Iterator<Ite
 }
 
 /// The raft leader, by the member that has seen the latest election.
-pub fn raft_leader<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> Option<MemberId> {
+pub fn latest_raft_leader<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> Option<MemberId> {
     let following = statuses(of).filter(|status| status.raft_leader.is_some());
     following.max_by_key(|status| status.raft_term)?.raft_leader
 }
@@ -250,8 +250,8 @@ mod tests {
         let electing = evidence(2, None, 4);
         let following = evidence(3, Some(MemberId(3)), 3);
         let all = [cut_off, electing, following];
-        assert_eq!(raft_leader(&all), Some(MemberId(3)));
+        assert_eq!(latest_raft_leader(&all), Some(MemberId(3)));
         assert_eq!(most_committed(&all), 4);
-        assert_eq!(raft_leader(&[]), None);
+        assert_eq!(latest_raft_leader(&[]), None);
     }
 }

@@ -12,5 +12,7 @@ mod survey;
 
 pub use change::{ChangeError, ChangeFault};
 pub(super) use contacts::Contacts;
-pub use evidence::{Alarm, Evidence, Inquiry, NotAsked, Status, Unproven, most_committed, raft_leader};
+pub use evidence::{
+    Alarm, Evidence, Inquiry, NotAsked, Status, Unproven, latest_raft_leader, most_committed,
+};
 pub use list::{ListedMember, MemberList, same_urls};

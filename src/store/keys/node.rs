@@ -40,14 +40,14 @@ impl Keys {
 }
 
 impl KeySpace {
-    /// Of every `Node`.
+    /// The keys of every `Node`.
     pub const NODES: Self = Self {
         folder: "/nodes/",
         suffix: "",
         takes: |name| !name.is_empty() && !name.contains('/'),
     };
 
-    /// Of every `Registration`, in the range of nodes.
+    /// The keys of every `Registration`, in the range of nodes.
     pub const REGISTRATIONS: Self = Self {
         suffix: "/release",
         ..Self::NODES

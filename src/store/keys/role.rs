@@ -88,7 +88,7 @@ impl Keys {
 }
 
 impl KeySpace {
-    /// Of every `Member`.
+    /// The keys of every `Member`.
     pub const MEMBERS: Self = Self {
         folder: "/members/",
         suffix: "",

@@ -62,7 +62,7 @@ macro_rules! key_space {
     };
     (@shared $space:ident, $folder:literal, $kind:literal, $all:ident, $parse:ident, $takes:expr) => {
         impl super::KeySpace {
-            #[doc = concat!("Of every `", $kind, "`.")]
+            #[doc = concat!("The keys of every `", $kind, "`.")]
             pub const $space: Self = Self { folder: $folder, suffix: "", takes: $takes };
         }
 

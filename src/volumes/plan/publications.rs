@@ -172,7 +172,7 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
         }
         if let Some(holder) = excluding_holder(node, publication, observed) {
             let message = match scope_of(observed.volume) {
-                Scope::MultiNode => format!("only one node may write the volume, and node {holder} does"),
+                Scope::MultiNode => format!("only one node may write the volume, and node {holder} may"),
                 Scope::SingleNode | Scope::Unspecified => {
                     format!("only one node may have the volume, and node {holder} has it")
                 }

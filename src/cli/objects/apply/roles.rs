@@ -64,7 +64,7 @@ impl Demotion {
         let found = self.0.as_mut()?;
         let membership = &mut found.facts.membership;
         for name in earlier {
-            membership.desire(name.as_str(), Role::Worker);
+            membership.assume_desired(name.as_str(), Role::Worker);
         }
         let checked = membership.check_demotion(found.name.as_str(), found.observed);
         let refusal = checked.err()?;

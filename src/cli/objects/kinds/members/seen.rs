@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::cli::objects::view::View;
 use crate::cli::output::{NONE, UNKNOWN};
-use crate::etcd::members::{ListedMember, Status, most_committed, raft_leader};
+use crate::etcd::members::{ListedMember, Status, latest_raft_leader, most_committed};
 use crate::etcd::{KeyValue, MemberId, Revision};
 use crate::proto::condition::Status as ConditionStatus;
 use crate::proto::{Condition, Member};
@@ -45,7 +45,7 @@ impl<'v> Seen<'v> {
             id,
             member,
             record,
-            leads: raft_leader(all()) == Some(id),
+            leads: latest_raft_leader(all()) == Some(id),
             lag: None,
             alarms: own.into_iter().collect(),
         };
