@@ -53,6 +53,17 @@ fn initial_cluster(list: &MemberList, joining: &Member) -> String {
     list.members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
+/// Adds a learner to the only member, starts it, and returns it as listed.
+pub(super) async fn start_learner(client: &Etcd, etcd: &mut TestEtcd) -> ListedMember {
+    let first = list(client, 1).await.members.remove(0);
+    let urls = [etcd.add().unwrap().peer_url.clone()];
+    let added = client.add_learner(&first, &urls).await.unwrap();
+    let listed = client.list_members().await.unwrap();
+    let joining = etcd.members.last_mut().unwrap();
+    joining.join(&initial_cluster(&listed, joining)).unwrap();
+    list(client, 2).await.member(added.id).unwrap().clone()
+}
+
 /// Repeats a change until etcd accepts it: it counts a member for the quorum only after 5 s of connection.
 async fn once_settled<T>(what: &str, mut change: impl AsyncFnMut() -> Result<T, ChangeError>) -> T {
     eventually(SOON, what, async || change().await).await

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use quorate::etcd::members::Evidence;
 use quorate::etcd::{Etcd, Session, Txn};
 use quorate::grpc_code::Code;
 use tokio::task::JoinSet;
 
-use super::following;
+use super::members::LIMIT;
+use super::{changes, following};
 use crate::support::client::{
     RENEWED_TTL, commit, config, connect, connect_to, connect_with, lead_for, pulse, put, renewed,
     requests_so_far, store,
@@ -80,17 +82,17 @@ async fn while_no_endpoint_answers_the_channel_keeps_them_all() {
 
 #[tokio::test]
 async fn a_learner_is_no_endpoint() {
-    let etcd = TestEtcd::start().await;
-    let client = connect_with(config(etcd.endpoints())).await;
+    let mut etcd = TestEtcd::start().await;
+    let voters = etcd.endpoints();
+    let client = connect_with(config(voters.clone())).await;
     let _following = following(&client);
-    // It never starts. If it did, it would answer only serializable reads.
-    etcd.etcdctl(&[
-        "member",
-        "add",
-        "learner",
-        "--learner",
-        "--peer-urls=http://127.0.0.1:1",
-    ]);
+    let learner = changes::start_learner(&client, &mut etcd).await;
+    // It answers by now, but only serializable reads.
+    eventually(SOON, "a healthy learner", async || {
+        let surveys = client.survey(std::slice::from_ref(&learner), LIMIT).await;
+        same(surveys.iter().all(Evidence::is_healthy), true)
+    })
+    .await;
     let looks = || requests_so_far(&client, "member_list", Code::Ok);
     let before = looks();
     eventually(SOON, "the member list is read again", async || {
@@ -98,7 +100,7 @@ async fn a_learner_is_no_endpoint() {
         same(looks() >= before + 3.0, true)
     })
     .await;
-    assert_eq!(client.live_endpoints(), etcd.endpoints());
+    assert_eq!(client.live_endpoints(), voters);
 }
 
 #[tokio::test]
