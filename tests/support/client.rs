@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::etcd::TestEtcd;
 use super::metrics;
-use super::wait::{SOON, eventually, same};
+use super::wait::{SOON, eventually, grows};
 
 /// The least TTL that one etcd member grants as requested, in every release. For tests of the end of a lease.
 pub const TTL: Duration = Duration::from_secs(2);
@@ -80,13 +80,7 @@ pub async fn put(etcd: &Etcd, key: &str, value: impl Into<Vec<u8>>) -> Committed
 
 /// Waits until the lease of this window is renewed once more than now.
 pub async fn renewed(window: &Window) {
-    let mut last = window.remaining();
-    eventually(SOON, "the lease is renewed", async || {
-        // Between two renewals it only shrinks.
-        let before = std::mem::replace(&mut last, window.remaining());
-        same(last > before, true)
-    })
-    .await;
+    grows("the lease is renewed", async || window.remaining()).await;
 }
 
 /// A pulse that beats as long as the set lives.

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::etcd::{ClientTls, TestEtcd};
 use super::kubernetes::Kubernetes;
 use super::metrics;
-use super::wait::{SOON, eventually, same};
+use super::wait::{SOON, eventually, grows};
 
 /// The program under test.
 pub fn binary() -> PathBuf {
@@ -241,13 +241,7 @@ impl TestReplica {
     /// Waits until the leader's lease was renewed once more than now.
     pub async fn lease_renewed(&self) {
         let margin = async || self.metric("quorate_lease_margin_seconds").await;
-        let mut last = margin().await;
-        eventually(SOON, "the lease is renewed", async || {
-            // Between two renewals the margin only shrinks.
-            let before = std::mem::replace(&mut last, margin().await);
-            same(last > before, true)
-        })
-        .await;
+        grows("the lease is renewed", margin).await;
     }
 
     /// Its log since its last start.

@@ -23,6 +23,20 @@ pub async fn eventually<T, S: std::fmt::Display>(
     }
 }
 
+/// Waits until a value grows from one look to the next: the time that a lease has left shrinks until it is renewed.
+pub async fn grows<T: PartialOrd>(what: &str, mut look: impl AsyncFnMut() -> T) {
+    let mut last = look().await;
+    eventually(SOON, what, async || {
+        let before = std::mem::replace(&mut last, look().await);
+        if last > before {
+            Ok(())
+        } else {
+            Err("it has not grown")
+        }
+    })
+    .await;
+}
+
 /// For [`eventually`]: Ok if the two are equal; the error shows both.
 pub fn same<T: PartialEq + std::fmt::Debug>(seen: T, wanted: T) -> Result<T, String> {
     if seen == wanted {
