@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use quorate::etcd::{Event, KeyRange, Revision, Watched, Watcher};
+use quorate::etcd::{Event, KeyRange, Revision};
 use quorate::store::keys::DeallocatorKey;
 use quorate::store::object::mark::Marked;
 use quorate::store::object::service::networks_in_force;
-use tokio::time::timeout;
 
 use super::{World, decode_network, decode_service};
-use crate::support::wait::SOON;
+use crate::support::client::history;
 
 /// What etcd held at one revision.
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -21,19 +20,9 @@ pub async fn check(world: &World) -> (usize, usize) {
     let end = b"/quorate/end-of-the-history".as_slice();
     let last = world.put("/end-of-the-history", "x").await;
     let range = KeyRange::prefix("/quorate/");
-    let mut watcher = Watcher::new(&world.store.etcd, range, Revision(1));
     let mut state = State::new();
     let mut deleted = (0, 0);
-    let mut events: Vec<Event> = Vec::new();
-    loop {
-        let Watched::Events(more) = timeout(SOON, watcher.next()).await.expect("the history is read") else {
-            panic!("the history was compacted");
-        };
-        events.extend(more);
-        if events.last().is_some_and(|event| event.revision() >= last) {
-            break;
-        }
-    }
+    let events = history(&world.store.etcd, range, Revision(1), last).await;
     let mut at = 0;
     while at < events.len() {
         let revision = events[at].revision();

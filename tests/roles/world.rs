@@ -5,15 +5,15 @@ use std::time::Duration;
 use prost::Message;
 use quorate::etcd::election::candidates;
 use quorate::etcd::members::{MemberList, latest_raft_leader};
-use quorate::etcd::{Event, KeyRange, KeyValue, MemberId, Revision, Txn, TxnError, Watched, Watcher};
+use quorate::etcd::{Event, KeyRange, KeyValue, MemberId, Revision, Txn, TxnError};
 use quorate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, RemovedNode, Role};
 use quorate::store::{Keys, Name, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{commit, config, connect_with};
+use crate::support::client::{commit, config, connect_with, history};
 use crate::support::etcd::TestEtcd;
-use crate::support::wait::{SOON, eventually, same};
+use crate::support::wait::{eventually, same};
 
 /// Long enough for a change of membership on a busy machine: etcd counts a member only 5 s after it connected.
 pub const LONG: Duration = Duration::from_secs(90);
@@ -232,26 +232,18 @@ impl World {
     pub async fn observed_since(&self, of: &str, revision: Revision) -> Vec<Role> {
         let (_, last) = self.node(of).await.expect("the node exists");
         let key = KeyRange::key(self.store.keys.node(&name(of)));
-        let mut history = Watcher::new(&self.store.etcd, key, revision);
-        let mut seen = Vec::new();
-        let reading = async {
-            loop {
-                let Watched::Events(events) = history.next().await else {
-                    panic!("nothing was compacted")
-                };
-                for event in events {
-                    if let Event::Put(kv) = &event {
-                        let node = Node::decode(&*kv.value).unwrap();
-                        seen.push(node.status.unwrap_or_default().role());
-                        if kv.mod_revision >= last {
-                            return;
-                        }
-                    }
-                }
-            }
-        };
-        tokio::time::timeout(SOON, reading).await.unwrap();
-        seen
+        let events = history(&self.store.etcd, key, revision, last).await;
+        let roles = events.iter().filter_map(|event| match event {
+            Event::Put(kv) => Some(
+                Node::decode(&*kv.value)
+                    .unwrap()
+                    .status
+                    .unwrap_or_default()
+                    .role(),
+            ),
+            Event::Delete { .. } => None,
+        });
+        roles.collect()
     }
 
     /// Waits for the observed role.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate::etcd::election::{CampaignError, Leadership, campaign};
 use quorate::etcd::{
-    Committed, Config, Etcd, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher, Window,
+    Committed, Config, Etcd, Event, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher, Window,
 };
 use quorate::grpc_code::Code;
 use quorate::metrics::Metrics;
@@ -125,25 +125,40 @@ pub fn requests_so_far(etcd: &Etcd, operation: &str, code: Code) -> f64 {
 
 /// The keys below a prefix that were written or deleted after this revision, once for each write.
 pub async fn written_since(etcd: &Etcd, prefix: &str, revision: i64) -> Vec<String> {
-    let mut history = Watcher::new(etcd, KeyRange::prefix(prefix), Revision(revision + 1));
     // The last event, which shows that all events before it have arrived.
     let end = format!("{prefix}~end");
-    commit(etcd, Txn::new().put(end.as_bytes(), "")).await.unwrap();
-    let mut written = Vec::new();
+    let last = commit(etcd, Txn::new().put(end.as_bytes(), "")).await.unwrap();
+    let events = history(
+        etcd,
+        KeyRange::prefix(prefix),
+        Revision(revision + 1),
+        last.revision,
+    )
+    .await;
+    let keys = events
+        .iter()
+        .map(|event| String::from_utf8_lossy(event.key()).into_owned());
+    keys.filter(|key| *key != end).collect()
+}
+
+/// The changes of a range from one revision to another, at which a key of the range was written. Nothing may be compacted.
+pub async fn history(etcd: &Etcd, range: KeyRange, from: Revision, last: Revision) -> Vec<Event> {
+    let read = || Watcher::new(etcd, range.clone(), from);
+    let mut watcher = read();
+    let mut events: Vec<Event> = Vec::new();
     let reading = async {
-        loop {
-            let Watched::Events(events) = history.next().await else {
-                panic!("nothing was compacted")
-            };
-            for event in events {
-                let key = String::from_utf8_lossy(event.key()).into_owned();
-                if key == end {
-                    return;
+        while events.last().is_none_or(|event| event.revision() < last) {
+            match watcher.next().await {
+                Watched::Events(more) => events.extend(more),
+                // It was interrupted: a member went, or etcd's members elected.
+                Watched::Compacted => {
+                    watcher = read();
+                    events.clear();
                 }
-                written.push(key);
             }
         }
     };
-    timeout(SOON, reading).await.unwrap();
-    written
+    timeout(SOON, reading).await.expect("the history is read");
+    events.retain(|event| event.revision() <= last);
+    events
 }

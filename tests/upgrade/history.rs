@@ -4,16 +4,14 @@
 use std::collections::BTreeMap;
 
 use prost::Message as _;
-use quorate::etcd::{Event, KeyRange, Revision, Watched, Watcher};
+use quorate::etcd::{Event, KeyRange, Revision};
 use quorate::gate::status::Status;
 use quorate::proto::Registration;
 use quorate::release::Release;
 use serde_json::Value;
-use tokio::time::timeout;
 
 use super::{Cluster, Deployment, Shipped};
-use crate::support::client::put;
-use crate::support::wait::SOON;
+use crate::support::client::{history, put};
 
 /// All events from the first revision on.
 pub struct History(Vec<Event>);
@@ -32,17 +30,7 @@ impl History {
     pub async fn of(cluster: &Cluster) -> Self {
         const END: &str = "/end-of-history";
         let end = put(&cluster.client, END, "here").await.revision;
-        let mut watcher = Watcher::new(&cluster.client, KeyRange::prefix("/"), Revision(1));
-        let mut events = Vec::new();
-        let reading = async {
-            while events.last().is_none_or(|last: &Event| last.revision() < end) {
-                match watcher.next().await {
-                    Watched::Events(more) => events.extend(more),
-                    Watched::Compacted => panic!("the history was compacted"),
-                }
-            }
-        };
-        timeout(SOON, reading).await.expect("the history ends");
+        let events = history(&cluster.client, KeyRange::prefix("/"), Revision(1), end).await;
         Self(events)
     }
 
