@@ -1,11 +1,11 @@
 //! What an answer of etcd says about its store, and what is known of the store of this process.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use etcd_client::{
     GetResponse, LeaseGrantResponse, LeaseRevokeResponse, MemberListResponse, ResponseHeader, TxnResponse,
     WatchStream,
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use tokio::sync::watch;
 use tracing::error;
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use quorate::etcd::election::{CampaignError, Candidate, Leadership, campaign, candidates};
 use quorate::etcd::{Etcd, Pulse};
 use quorate::grpc_code::Code;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -213,6 +213,19 @@ fn etcdctl_elect(etcd: &TestEtcd, args: &[&str]) -> Child {
         .unwrap()
 }
 
+fn printed_by(etcdctl: &mut Child) -> Lines<BufReader<ChildStdout>> {
+    BufReader::new(etcdctl.stdout.take().unwrap()).lines()
+}
+
+/// Waits until etcdctl prints this candidate: the key on one line, the name on the next.
+async fn prints(lines: &mut Lines<BufReader<ChildStdout>>, name: &str) {
+    timeout(SOON, async {
+        while lines.next_line().await.unwrap().unwrap() != name {}
+    })
+    .await
+    .unwrap_or_else(|_| panic!("etcdctl prints no {name}"));
+}
+
 #[tokio::test]
 async fn etcdctl_listens_to_the_election_and_takes_part_in_it() {
     let etcd = TestEtcd::start().await;
@@ -223,30 +236,24 @@ async fn etcdctl_listens_to_the_election_and_takes_part_in_it() {
     let first = lead(&client, "first", &pulse).await.unwrap();
 
     let mut listener = etcdctl_elect(&etcd, &["--listen", &election]);
-    let mut lines = BufReader::new(listener.stdout.take().unwrap()).lines();
-    let mut prints = async |name: &str| {
-        timeout(SOON, async {
-            // It prints the key on one line, the name on the next.
-            while lines.next_line().await.unwrap().unwrap() != name {}
-        })
-        .await
-        .unwrap_or_else(|_| panic!("etcdctl prints no {name}"));
-    };
-    prints("first").await;
+    let mut seen = printed_by(&mut listener);
+    prints(&mut seen, "first").await;
 
     let mut operator = etcdctl_elect(&etcd, &[&election, "operator"]);
+    let mut won = printed_by(&mut operator);
     wait_for_candidates(&client, &["first", "operator"]).await;
     let mut last = campaigning(&client, "last", &pulse);
     wait_for_candidates(&client, &["first", "operator", "last"]).await;
     first.resign().await;
-    prints("operator").await;
+    prints(&mut seen, "operator").await;
     wait_for_candidates(&client, &["operator", "last"]).await;
 
-    // An interrupted etcdctl revokes its lease.
+    // An interrupted etcdctl deletes its key, but not where it is interrupted while it reads the key that it has won.
+    prints(&mut won, "operator").await;
     let pid = rustix::process::Pid::from_raw(operator.id().unwrap().try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     timeout(SOON, operator.wait()).await.unwrap().unwrap();
     outcome(&mut last).await.unwrap();
-    prints("last").await;
+    prints(&mut seen, "last").await;
     listener.kill().await.unwrap();
 }

@@ -115,6 +115,17 @@ enum Sign {
     LastChange,
 }
 
+/// Follows `/w/`, and has read its list.
+async fn listed(client: &Etcd) -> Follower {
+    let mut follower = Follower::new(client, KeyRange::prefix("/w/"));
+    timeout(SOON, async {
+        while !matches!(follower.next().await, Update::Listed(_)) {}
+    })
+    .await
+    .unwrap();
+    follower
+}
+
 async fn is_listed_again(sign: Sign) -> bool {
     let mut etcd = TestEtcd::start().await;
     let direct = connect(&etcd).await;
@@ -132,12 +143,7 @@ async fn is_listed_again(sign: Sign) -> bool {
             mod_revision: own.revision,
         }));
     }
-    let mut follower = Follower::new(&client, KeyRange::prefix("/w/"));
-    timeout(SOON, async {
-        while !matches!(follower.next().await, Update::Listed(_)) {}
-    })
-    .await
-    .unwrap();
+    let mut follower = listed(&client).await;
     if sign == Sign::LastChange {
         put(&direct, "/w/lost", "1").await;
         assert!(matches!(follower.next().await, Update::Events(_)));
@@ -177,12 +183,7 @@ async fn an_interrupted_watch_continues_while_term_and_registration_are_what_the
         key: b"/w/own".to_vec(),
         mod_revision: own.revision,
     }));
-    let mut follower = Follower::new(&client, KeyRange::prefix("/w/"));
-    timeout(SOON, async {
-        while !matches!(follower.next().await, Update::Listed(_)) {}
-    })
-    .await
-    .unwrap();
+    let mut follower = listed(&client).await;
     let direct = connect(&etcd).await;
     // The last change before the next interruption is a deletion.
     for txn in [
