@@ -41,7 +41,7 @@ pub struct AdoptArgs {
 /// 3 for a member that is not in the list, 4 for one that cannot be adopted.
 pub async fn run(args: AdoptArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
-    let list = store.etcd.list_members().await.map_err(Failure::failed)?;
+    let list = store.etcd.list_members().await?;
     let chosen = choose(&list, &args.members)?;
     let mut failures = Vec::new();
     for member in chosen {
@@ -104,11 +104,7 @@ pub async fn adopt(store: &Store, listed: &ListedMember) -> Result<String, Failu
 async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>, Failure> {
     let id = listed.id;
     let key = store.keys.member(id);
-    let (stored, revision) = store
-        .etcd
-        .list(&store.keys.members())
-        .await
-        .map_err(Failure::failed)?;
+    let (stored, revision) = store.etcd.list(&store.keys.members()).await?;
     if let Some(kv) = stored.iter().find(|kv| kv.key == key) {
         let record = decode_member(&kv.value).map_err(|malformed| {
             let why = format_args!("its record cannot be read: {malformed}");
@@ -165,7 +161,7 @@ impl NodeOf {
             refuse(id, "NoName", why)
         })?;
         let key = store.keys.node(&name);
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let (stored, _) = store.etcd.get(&key).await?;
         let Some(kv) = stored else {
             let node = manager(&name);
             let txn = Txn::new().when_absent(&key).put(&key, node.encode_to_vec());
@@ -218,13 +214,7 @@ fn refuse(id: MemberId, rule: &str, why: impl fmt::Display) -> Failure {
 /// A new node that is a manager, which its member proves.
 fn manager(name: &Name) -> Node {
     Node {
-        metadata: Some(Metadata {
-            name: name.to_string(),
-            uid: uuid::Uuid::new_v4().to_string(),
-            creation_time: Some(time::to_proto(Timestamp::now())),
-            generation: 1,
-            ..Metadata::default()
-        }),
+        metadata: Some(Metadata::new(name, uuid::Uuid::new_v4(), Timestamp::now())),
         spec: Some(NodeSpec {
             desired_role: Role::Manager.into(),
             availability: Availability::Active.into(),

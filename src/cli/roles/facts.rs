@@ -50,13 +50,13 @@ impl Facts {
         let list = list.members;
         let mut index = Index::new(store.keys.clone());
         // As late as possible, since a member is not asked once its removal is recorded.
-        let (keys, revision) = read(store.etcd.list(&store.keys.members())).await?;
+        let (keys, revision) = store.etcd.list(&store.keys.members()).await?;
         index.take_in(Update::Page { first: true, keys });
         let evidence = survey(store, &list, &index, health).await;
         let names = recorded_nodes(&index);
         let nodes = names
             .iter()
-            .map(async |name| read(store.etcd.get(&store.keys.node(name))).await);
+            .map(async |name| store.etcd.get(&store.keys.node(name)).await);
         let nodes = try_join_all(nodes).await?;
         index.take_in(Update::Page {
             first: false,
@@ -87,10 +87,6 @@ impl Facts {
         let own = self.membership.members_of(node.as_str());
         own.map(|member| member.id).collect()
     }
-}
-
-async fn read<T>(reading: impl Future<Output = Result<T, crate::etcd::Error>>) -> Result<T, Failure> {
-    reading.await.map_err(Failure::failed)
 }
 
 /// The nodes that the records name.

@@ -14,7 +14,7 @@ use crate::etcd::{KeyValue, MemberId};
 use crate::proto::{Member, Node, RemovedNode};
 use crate::roles::membership::Membership;
 use crate::roles::reason::EVICTION_BLOCKED;
-use crate::store::object::{Malformed, decode, time};
+use crate::store::object::{Malformed, Object, decode, time};
 use crate::store::{Id, Name};
 
 /// Deletes a node. The leader then removes its member from etcd, and the member's record.
@@ -30,7 +30,7 @@ pub static NODE: Deletable = Deletable {
 async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
     let (store, name) = (request.store, &request.id.name);
     let alive_key = store.keys.alive(name);
-    let (alive, _) = store.etcd.get(&alive_key).await.map_err(Failure::failed)?;
+    let (alive, _) = store.etcd.get(&alive_key).await?;
     let node = request.object::<Node>();
     // A member list that cannot be read does not prove that the node is not in it.
     let facts = Facts::without_health(store).await?;
@@ -103,11 +103,7 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
     if !request.force {
         txn = txn.when_absent(&store.keys.alive(name));
     }
-    let uid = state
-        .node
-        .ok()
-        .and_then(|node| node.metadata.as_ref())
-        .map_or("", |metadata| metadata.uid.as_str());
+    let uid = state.node.map_or("", Object::uid);
     // No node was created with a uid that cannot be a part of a key, so there is nothing to record.
     let recorded = !uid.is_empty() && !uid.contains('/');
     if recorded {
