@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::etcd::StoreLost;
+use crate::etcd::{Error, StoreLost};
 
 /// The exit codes, as the end of `--help` lists them.
 pub const TABLE: &str = "Exit codes: 0 done, 1 failed, 2 timed out, 3 not found, 4 refused (the reason says by which rule), \
@@ -107,6 +107,12 @@ impl fmt::Display for Failure {
             Some(hint) => write!(f, "\n  {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::failed(error)
     }
 }
 

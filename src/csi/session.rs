@@ -36,13 +36,12 @@ pub struct Session {
     connection: Connection,
     capabilities: Capabilities,
     version: String,
-    number: u64,
 }
 
 impl Session {
     /// Connects, and makes the handshake: the plugin is ready, it is the right driver, and its capabilities are known.
     /// Dropping the future leaves nothing behind.
-    pub(super) async fn open(caller: Caller, number: u64) -> Result<Self, NotReady> {
+    pub(super) async fn open(caller: Caller) -> Result<Self, NotReady> {
         let connection =
             Connection::open(&caller.endpoint)
                 .await
@@ -63,7 +62,6 @@ impl Session {
             connection,
             capabilities,
             version,
-            number,
         })
     }
 
@@ -80,12 +78,6 @@ impl Session {
     /// The vendor's version of the plugin.
     pub fn version(&self) -> &str {
         &self.version
-    }
-
-    /// The number of this session among those of its [`Plugin`](super::Plugin). Another number is another connection,
-    /// perhaps to another version of the plugin.
-    pub fn number(&self) -> u64 {
-        self.number
     }
 
     /// Whether the connection has ended. Every further call then fails.
@@ -278,7 +270,7 @@ impl Handshake<'_> {
         method: Method,
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, NotReady> {
-        let answer = caller.call_without_secrets(method, answer).await;
+        let answer = caller.call(method, &Secrets::none(), answer).await;
         answer.map_err(|error| NotReady::Handshake {
             endpoint: caller.endpoint.clone(),
             error,

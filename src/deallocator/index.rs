@@ -321,13 +321,9 @@ fn parse(name: &[u8]) -> Option<Name> {
 
 fn set_mark(marks: &mut HashMap<Name, MarkedAt>, name: &Name, marked: Option<MarkedAt>) {
     match marked {
-        Some(since) => {
-            marks.insert(name.clone(), since);
-        }
-        None => {
-            marks.remove(name);
-        }
-    }
+        Some(since) => marks.insert(name.clone(), since),
+        None => marks.remove(name),
+    };
 }
 
 #[cfg(test)]

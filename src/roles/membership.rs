@@ -152,6 +152,11 @@ impl Member {
         self.roles().is_some_and(|roles| roles.desired == Role::Manager)
     }
 
+    /// Whether it is to stay: its node is a desired manager, and its removal is not decided.
+    pub fn stays(&self) -> bool {
+        self.is_wanted() && self.removal().is_none()
+    }
+
     /// Why its removal is decided; `None` if it is not.
     pub fn removal(&self) -> Option<Cause> {
         self.record.as_ref()?.removal

@@ -9,6 +9,7 @@ use crate::csi::{
 use crate::proto;
 use crate::proto::access_mode::{Kind, Scope, Sharing};
 use crate::proto::{Capacity, Publication, Volume, VolumeSpec};
+use crate::store::object::Object;
 
 use super::plan::Offers;
 use super::record::Created;
@@ -89,7 +90,7 @@ pub fn create(volume: &Volume) -> Result<CreateVolume, Empty> {
     let driver = spec.driver.clone().unwrap_or_default();
     let topology = spec.topology.clone().unwrap_or_default();
     Ok(CreateVolume {
-        name: VolumeName::new(volume.metadata.clone().unwrap_or_default().uid)?,
+        name: VolumeName::new(volume.uid())?,
         capacity: range(intent.map_or(spec.capacity, |intent| intent.capacity)),
         capability: capability(volume),
         parameters: driver.options,

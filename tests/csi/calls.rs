@@ -12,7 +12,7 @@ use quorate_dev::csi_plugin::backend::Published;
 use quorate_dev::csi_plugin::faults::Happening;
 use tokio::time::timeout;
 
-use crate::support::csi::{LONG, TestPlugin, bytes, create, mount, publish};
+use crate::support::csi::{LONG, TestPlugin, bytes, create, mount, publish, until_ready};
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test]
@@ -276,7 +276,7 @@ async fn a_plugin_that_dies_of_a_call_fails_it_and_is_called_again_after_a_hands
             .unwrap();
         assert!(!ended.success());
         plugin.launch().await.unwrap();
-        let session = timeout(LONG, client.until_ready()).await.unwrap();
+        let session = timeout(LONG, until_ready(&client)).await.unwrap();
         session
             .create_volume(&create("a"), &Secrets::none())
             .await

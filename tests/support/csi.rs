@@ -3,11 +3,12 @@
 use std::num::NonZeroU64;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorate::csi::{
     AccessMode, AccessType, CapacityRange, Context, CreateVolume, CsiNodeId, Endpoint, Plugin, PublishVolume,
-    SecretValue, Secrets, Topology, VolumeCapability, VolumeId, VolumeName,
+    SecretValue, Secrets, Session, Topology, VolumeCapability, VolumeId, VolumeName,
 };
 use quorate::metrics::Metrics;
 use quorate_dev::csi_plugin::faults::{Answer, Fault, Happening};
@@ -182,4 +183,14 @@ pub fn secrets(pairs: &[(&str, &str)]) -> Secrets {
     pairs
         .map(|(key, value)| (key.to_owned(), SecretValue::new(value.to_owned())))
         .collect()
+}
+
+/// Waits for a session of the plugin.
+pub async fn until_ready(client: &Plugin) -> Arc<Session> {
+    loop {
+        match client.session().await {
+            Ok(session) => return session,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
 }

@@ -23,7 +23,7 @@ impl<O: Object> Versioned<O> {
     /// # Errors
     /// 4 if it is malformed.
     pub async fn find(store: &Store, name: &str, key: Vec<u8>) -> Result<Option<Self>, Failure> {
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let (stored, _) = store.etcd.get(&key).await?;
         let Some(stored) = stored else { return Ok(None) };
         let object = decode(name, &stored.value).map_err(|why| malformed::<O>(name, &why))?;
         Ok(Some(Self {

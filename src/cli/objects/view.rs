@@ -76,7 +76,7 @@ impl View {
     pub async fn read(store: &Store, ranges: &[KeyRange]) -> Result<Self, Failure> {
         let mut view = Self::new(store.keys.clone());
         for range in ranges {
-            let (keys, revision) = store.etcd.list(range).await.map_err(Failure::failed)?;
+            let (keys, revision) = store.etcd.list(range).await?;
             view.revision = view.revision.max(revision);
             view.entries
                 .extend(keys.into_iter().map(|kv| (kv.key.clone(), kv)));

@@ -42,7 +42,7 @@ pub struct AdoptArgs {
 /// 3 for a member that is not in the list, 4 for one that cannot be adopted.
 pub async fn run(args: AdoptArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
-    let list = store.etcd.list_members().await.map_err(Failure::failed)?;
+    let list = store.etcd.list_members().await?;
     let chosen = choose(&list, &args.members)?;
     let mut failures = Vec::new();
     for member in chosen {
@@ -105,11 +105,7 @@ pub async fn adopt(store: &Store, listed: &ListedMember) -> Result<String, Failu
 async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>, Failure> {
     let id = listed.id;
     let key = store.keys.member(id);
-    let (stored, revision) = store
-        .etcd
-        .list(&store.keys.members())
-        .await
-        .map_err(Failure::failed)?;
+    let (stored, revision) = store.etcd.list(&store.keys.members()).await?;
     let recorded = stored.iter().find(|kv| kv.key == key);
     let before = recorded.map(|kv| decode_member(&kv.value)).transpose();
     let before = before.map_err(|malformed| {
@@ -157,7 +153,7 @@ async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>
 /// transaction compares that it is absent.
 async fn check_not_leaving(store: &Store, id: MemberId, record: &Member) -> Result<Vec<u8>, Failure> {
     let removed = store.keys.removed(&record.node_uid);
-    let (stored, _) = store.etcd.get(&removed).await.map_err(Failure::failed)?;
+    let (stored, _) = store.etcd.get(&removed).await?;
     let node = one_line(&record.node);
     if stored.is_some() {
         let why = format_args!("its node {node} was removed, so the leader removes it from etcd");
@@ -187,7 +183,7 @@ impl NodeOf {
             refuse(id, "NoName", why)
         })?;
         let key = store.keys.node(&name);
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let (stored, _) = store.etcd.get(&key).await?;
         let Some(kv) = stored else {
             let node = manager(&name);
             let txn = Txn::new().when_absent(&key).put(&key, node.encode_to_vec());
@@ -246,13 +242,7 @@ fn refuse(id: MemberId, rule: &str, why: impl fmt::Display) -> Failure {
 /// A new node that is a manager, which its member proves.
 fn manager(name: &Name) -> Node {
     Node {
-        metadata: Some(Metadata {
-            name: name.to_string(),
-            uid: uuid::Uuid::new_v4().to_string(),
-            creation_time: Some(time::to_proto(Timestamp::now())),
-            generation: 1,
-            ..Metadata::default()
-        }),
+        metadata: Some(Metadata::new(name, uuid::Uuid::new_v4(), Timestamp::now())),
         spec: Some(NodeSpec {
             desired_role: Role::Manager.into(),
             availability: Availability::Active.into(),

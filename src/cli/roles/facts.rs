@@ -51,13 +51,13 @@ impl Facts {
         let list = list.members;
         let mut index = Index::new(store.keys.clone());
         // As late as possible, since a member is not asked once its removal is recorded.
-        let (keys, revision) = read(store.etcd.list(&store.keys.members())).await?;
+        let (keys, revision) = store.etcd.list(&store.keys.members()).await?;
         index.take_in(Update::Page { first: true, keys });
         let evidence = survey(store, &list, &index, health).await;
         let names = recorded_nodes(&index);
         let nodes = names
             .iter()
-            .map(async |name| read(store.etcd.get(&store.keys.node(name))).await);
+            .map(async |name| store.etcd.get(&store.keys.node(name)).await);
         let nodes = try_join_all(nodes).await?;
         index.take_in(Update::Page {
             first: false,
@@ -67,7 +67,7 @@ impl Facts {
             .records()
             .filter(|(_, record, _)| index.owner(record) == Owner::Missing);
         let missing = missing.map(|(_, record, _)| store.keys.removed(&record.node_uid));
-        let removed = try_join_all(missing.map(async |key| read(store.etcd.get(&key)).await)).await?;
+        let removed = try_join_all(missing.map(async |key| store.etcd.get(&key).await)).await?;
         index.take_in(Update::Page {
             first: false,
             keys: removed.into_iter().filter_map(|(removed, _)| removed).collect(),
@@ -97,10 +97,6 @@ impl Facts {
         let own = self.membership.members_of(node.as_str());
         own.map(|member| member.id).collect()
     }
-}
-
-async fn read<T>(reading: impl Future<Output = Result<T, crate::etcd::Error>>) -> Result<T, Failure> {
-    reading.await.map_err(Failure::failed)
 }
 
 /// The nodes that the records name.

@@ -28,12 +28,6 @@ impl Versioned<Node> {
         NodeRoles::of(&self.object, self.revision)
     }
 
-    /// The uid of the node; empty if it has none.
-    pub fn uid(&self) -> &str {
-        let metadata = self.object.metadata.as_ref();
-        metadata.map_or("", |metadata| metadata.uid.as_str())
-    }
-
     /// The transaction that gives it this desired role.
     fn with_desired(&self, role: Role) -> Txn {
         let mut node = self.object.clone();

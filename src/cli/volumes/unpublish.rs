@@ -51,7 +51,7 @@ pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let id = format!("{}/{}", args.volume, args.node);
     let key = store.keys.publication(&args.volume, &args.node);
-    let (before, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+    let (before, _) = store.etcd.get(&key).await?;
     let created = before.map_or(Revision::ABSENT, |kv| kv.create_revision);
     let said = commit::settle(&store, REQUESTED, async || decide(&store, &args, &key).await).await?;
     print(&format!("publication/{id} {said}\n"))?;

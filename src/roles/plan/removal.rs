@@ -107,22 +107,15 @@ fn never_started(member: &Member, now: Timestamp, limits: &Limits) -> Option<Cau
 
 /// INV-5.
 fn check(membership: &Membership, member: &Member) -> Result<(), Blocked> {
-    membership
-        .check_quorum(Change::Remove(member.id))
-        .map_err(|quorum| {
-            let message = format!(
-                "without member {} etcd would have no healthy quorum: {quorum}",
-                member.id
-            );
-            member.block(Reason::QuorumRisk, message)
-        })
+    let without = format_args!("without member {}", member.id);
+    let checked = membership.check_quorum(Change::Remove(member.id), without);
+    checked.map_err(|why| member.block(Reason::QuorumRisk, why))
 }
 
 /// The commands refuse to demote the last manager, but a desired role may have been written without them.
 fn check_last_manager(membership: &Membership, member: &Member) -> Result<(), Blocked> {
     // A member whose node cannot be read is left alone, but is not known to be a manager.
-    let stays = |other: &Member| other.is_wanted() && other.cause().is_none();
-    if member.is_learner() || membership.voters().any(stays) {
+    if member.is_learner() || membership.voters().any(Member::stays) {
         return Ok(());
     }
     Err(member.block(

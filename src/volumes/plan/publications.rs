@@ -151,8 +151,7 @@ fn belongs(publication: &Publication, observed: &Observed<'_>) -> bool {
         .spec
         .as_ref()
         .map_or("", |spec| spec.volume_uid.as_str());
-    let metadata = observed.volume.metadata.as_ref();
-    made_for == metadata.map_or("", |metadata| metadata.uid.as_str())
+    made_for == observed.volume.uid()
 }
 
 /// Plans the ends of publications. They come before the beginnings: one node may wait for what another lets go.

@@ -116,7 +116,7 @@ impl Command<'_> {
     async fn plan(&self, id: &Id) -> Result<Deletion, Failure> {
         let store = &self.store;
         let key = self.kind.space.key(&store.keys, id);
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let (stored, _) = store.etcd.get(&key).await?;
         let force = self.args.force;
         if let Some(stored) = stored {
             return (self.deletable.plan)(Request {

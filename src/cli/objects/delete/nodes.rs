@@ -18,7 +18,7 @@ use crate::roles::membership::Membership;
 use crate::roles::owner::Owner;
 use crate::roles::reason::EVICTION_BLOCKED;
 use crate::store::object::publication::node_uid;
-use crate::store::object::{Malformed, decode, time};
+use crate::store::object::{Malformed, Object, decode, time};
 use crate::store::{Id, Name, Store};
 
 /// Deletes a node. The leader then removes its member from etcd, and the member's record.
@@ -47,11 +47,7 @@ async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
 }
 
 async fn is_ready(store: &Store, name: &Name) -> Result<bool, Failure> {
-    let (alive, _) = store
-        .etcd
-        .get(&store.keys.alive(name))
-        .await
-        .map_err(Failure::failed)?;
+    let (alive, _) = store.etcd.get(&store.keys.alive(name)).await?;
     Ok(alive.is_some())
 }
 
@@ -106,8 +102,7 @@ async fn plan_absent(store: &Store, name: &Name, force: bool) -> Result<Option<D
 
 /// The uids of the nodes of this name that publications were made for, and that are not recorded as removed.
 async fn uids_with_volumes(store: &Store, name: &Name) -> Result<Vec<String>, Failure> {
-    let all = store.etcd.list(&store.keys.publications()).await;
-    let (publications, _) = all.map_err(Failure::failed)?;
+    let (publications, _) = store.etcd.list(&store.keys.publications()).await?;
     let of_node = publications.iter().filter_map(|kv| {
         let id = store.keys.parse_publication(&kv.key)?;
         let (_, node) = id.split_once('/')?;
@@ -117,8 +112,8 @@ async fn uids_with_volumes(store: &Store, name: &Name) -> Result<Vec<String>, Fa
     let known: BTreeSet<String> = of_node.filter(|uid| is_key_part(uid)).collect();
     let mut left = Vec::new();
     for uid in known {
-        let removed = store.etcd.get(&store.keys.removed(&uid)).await;
-        if removed.map_err(Failure::failed)?.0.is_none() {
+        let (removed, _) = store.etcd.get(&store.keys.removed(&uid)).await?;
+        if removed.is_none() {
             left.push(uid);
         }
     }
@@ -206,11 +201,7 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
     if !request.force {
         txn = txn.when_absent(&store.keys.alive(name));
     }
-    let uid = state
-        .node
-        .ok()
-        .and_then(|node| node.metadata.as_ref())
-        .map_or("", |metadata| metadata.uid.as_str());
+    let uid = state.node.map_or("", Object::uid);
     let recorded = is_key_part(uid);
     if recorded {
         txn = record_removal(txn, store, name, uid);

@@ -33,8 +33,7 @@ async fn plan(
     uses: fn(&Volume, &str) -> bool,
 ) -> Result<Deletion, Failure> {
     let Request { store, id, force, .. } = request;
-    let volumes = store.etcd.list(&store.keys.volumes()).await;
-    let (volumes, _) = volumes.map_err(Failure::failed)?;
+    let (volumes, _) = store.etcd.list(&store.keys.volumes()).await?;
     let users: Vec<String> = volumes
         .iter()
         .filter_map(|kv| {
