@@ -119,20 +119,16 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
     } else {
         "down"
     };
-    let members: Vec<String> = facts
-        .members_of(name)
-        .iter()
-        .map(|member| format!("; its member {member} is removed from etcd for good"))
+    let members = facts.membership.members_of(name.as_str());
+    let members: String = members
+        .map(|member| format!("; its member {} is removed from etcd for good", member.id))
         .collect();
     let record = match recorded {
         true => format!("its uid {} is recorded as removed", one_line(uid)),
         false => "it has no readable uid, so none is recorded as removed".to_owned(),
     };
     Deletion {
-        statement: format!(
-            "node/{name} ({readiness}) is deleted, and {record}{}",
-            members.concat()
-        ),
+        statement: format!("node/{name} ({readiness}) is deleted, and {record}{members}"),
         outcome: "deleted",
         txn: Some(txn),
     }
