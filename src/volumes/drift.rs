@@ -77,6 +77,7 @@ mod tests {
             revisions: Default::default(),
             unreadable: Default::default(),
             nodes: Default::default(),
+            removed: Default::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::etcd::Txn;
 use crate::etcd::members::{Evidence, ListedMember, NotAsked};
 use crate::roles::index::Index;
 use crate::roles::membership::{Membership, membership};
+use crate::roles::owner::Owner;
 use crate::store::{Name, Store, Update};
 
 /// How long a member may take to prove that it is healthy.
@@ -61,6 +62,15 @@ impl Facts {
         index.take_in(Update::Page {
             first: false,
             keys: nodes.into_iter().filter_map(|(node, _)| node).collect(),
+        });
+        let missing = index
+            .records()
+            .filter(|(_, record, _)| index.owner(record) == Owner::Missing);
+        let missing = missing.map(|(_, record, _)| store.keys.removed(&record.node_uid));
+        let removed = try_join_all(missing.map(async |key| store.etcd.get(&key).await)).await?;
+        index.take_in(Update::Page {
+            first: false,
+            keys: removed.into_iter().filter_map(|(removed, _)| removed).collect(),
         });
         index.take_in(Update::Listed(revision));
         Ok(Self {

@@ -8,6 +8,7 @@ use crate::etcd::MemberId;
 use crate::proto::removal::Cause;
 use crate::roles::blocked::Blocked;
 use crate::roles::membership::{Member, Membership};
+use crate::roles::owner::Owner;
 use crate::roles::quorum::Change;
 use crate::roles::reason::Reason;
 
@@ -68,10 +69,24 @@ fn successor(membership: &Membership, leaving: &Member) -> Option<(bool, MemberI
 pub fn decide(membership: &Membership, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     let undecided = membership.listed().filter(|member| member.removal().is_none());
     let attempts = undecided.filter_map(|member| {
-        let cause = member.cause().or_else(|| never_started(member, now, limits))?;
-        Some((member.node(), decide_on(membership, member, cause)))
+        let attempt = match member.cause().or_else(|| never_started(member, now, limits)) {
+            Some(cause) => decide_on(membership, member, cause),
+            None if member.owner() == Some(Owner::Missing) => Err(node_missing(member)),
+            None => return None,
+        };
+        Some((member.node(), attempt))
     });
     first(membership, plan, attempts)
+}
+
+/// INV-12: a key that is absent may have been deleted by mistake.
+fn node_missing(member: &Member) -> Blocked {
+    let node = member.node();
+    let message = format!(
+        "its node has no record of removal: quorate adopt {} restores the node, quorate delete node {node} removes the member",
+        member.id
+    );
+    member.block(Reason::NodeMissing, message)
 }
 
 /// The intent to remove a member, unless a rule forbids it.

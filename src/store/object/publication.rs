@@ -45,6 +45,11 @@ pub fn state(publication: &Publication) -> State {
         .map_or(State::Unspecified, |status| status.state())
 }
 
+/// The uid of the node that it was made for; empty if the record names none.
+pub fn node_uid(publication: &Publication) -> &str {
+    publication.spec.as_ref().map_or("", |spec| &spec.node_uid)
+}
+
 /// The state's word, such as `pendingPublish`; empty if the state is unset or only a later release knows it.
 pub fn state_word(state: State) -> &'static str {
     word(STATES, &state)

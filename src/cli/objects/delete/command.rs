@@ -19,7 +19,8 @@ use crate::store::{Id, Store};
 #[command(after_help = "\
 A node is deleted only while it is down, unless --force is given. A desired manager in etcd's member list (demote it \
 first) and the node of the last voter are never deleted. The node's uid is recorded as removed: no node with that uid is \
-admitted again. The leader removes a member that the node still has from etcd; --wait waits for that.
+admitted again. The leader removes a member that the node still has from etcd; --wait waits for that. Where only the key \
+of a node is gone, and its member is left, the command records the removal.
 
 A service or a network is marked for deletion, which cannot be taken back, and the command prints what still holds it \
 back: a service is deleted once it has no task, a network once no service uses it. --wait waits for that. No service can \
@@ -116,13 +117,21 @@ impl Command<'_> {
         let store = &self.store;
         let key = self.kind.space.key(&store.keys, id);
         let (stored, _) = store.etcd.get(&key).await?;
-        let request = Request {
-            store,
-            id,
-            stored: stored.ok_or_else(|| Failure::not_found("not found"))?,
-            force: self.args.force,
+        let force = self.args.force;
+        if let Some(stored) = stored {
+            return (self.deletable.plan)(Request {
+                store,
+                id,
+                stored,
+                force,
+            })
+            .await;
+        }
+        let left = match self.deletable.plan_absent {
+            Some(plan) => plan(store, id, force).await?,
+            None => None,
         };
-        (self.deletable.plan)(request).await
+        left.ok_or_else(|| Failure::not_found("not found"))
     }
 
     async fn plan_all<'i>(&self, ids: &'i [Id]) -> Result<Vec<(&'i Id, Deletion)>, Failure> {

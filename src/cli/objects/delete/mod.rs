@@ -24,9 +24,15 @@ pub mod volumes;
 pub struct Deletable {
     /// Reads what decides besides the object, and decides. Exit code 4 for an object that must not be deleted.
     pub plan: for<'a> fn(Request<'a>) -> BoxFuture<'a, Result<Deletion, Failure>>,
+    /// The same for an object that does not exist, but may have left something behind.
+    pub plan_absent: Option<PlanAbsent>,
     /// How the end is followed of objects that are only marked, or that leave something behind.
     pub ending: Option<Ending>,
 }
+
+/// Decides about an object that does not exist; the last argument is whether `--force` is given. `None` if nothing is left
+/// of it.
+pub type PlanAbsent = for<'a> fn(&'a Store, &'a Id, bool) -> BoxFuture<'a, Result<Option<Deletion>, Failure>>;
 
 /// An object to delete.
 pub struct Request<'a> {

@@ -11,12 +11,14 @@ use crate::store::object::{decode, volume};
 /// Deletes a plugin.
 pub static PLUGIN: Deletable = Deletable {
     plan: |request| plan(request, "plugin", |volume, name| volume::driver(volume) == name).boxed(),
+    plan_absent: None,
     ending: None,
 };
 
 /// Deletes a secret.
 pub static SECRET: Deletable = Deletable {
     plan: |request| plan(request, "secret", uses_secret).boxed(),
+    plan_absent: None,
     ending: None,
 };
 

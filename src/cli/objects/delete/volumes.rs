@@ -18,6 +18,7 @@ use crate::store::{Id, Keys, Name};
 /// Deletes a volume.
 pub static VOLUME: Deletable = Deletable {
     plan: |request| plan(request).boxed(),
+    plan_absent: None,
     ending: Some(Ending::of_marked(blockers)),
 };
 

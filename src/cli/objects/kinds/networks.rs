@@ -34,6 +34,7 @@ pub static NETWORKS: Kind = Kind {
 
 static DELETED: Deletable = Deletable {
     plan: |request| marked::plan::<Network>(request, "it goes once no service uses it").boxed(),
+    plan_absent: None,
     ending: Some(Ending::of_marked(|view, id| {
         NetworkUsers::of(view).blockers(id.name.as_str())
     })),

@@ -30,6 +30,7 @@ pub static SERVICES: Kind = Kind {
 
 static DELETED: Deletable = Deletable {
     plan: |request| marked::plan::<Service>(request, "it goes once it has no task").boxed(),
+    plan_absent: None,
     ending: Some(Ending::of_marked(|view, id| {
         pending::of_service(view, id.name.as_str())
     })),

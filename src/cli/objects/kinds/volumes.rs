@@ -19,7 +19,7 @@ pub static VOLUMES: Kind = Kind {
     // Everything that shows what a volume waits for.
     beside: |keys, name| {
         let publications = name.map_or_else(|| keys.publications(), |name| keys.publications_of(name));
-        vec![publications, keys.plugins(), keys.nodes()]
+        vec![publications, keys.plugins(), keys.nodes(), keys.all_removed()]
     },
     affected: |keys, key| Affected::named(keys.parse_publication(key), |name| keys.volume(name)),
     ..Kind::new(
