@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::metrics::Metrics;
 
+mod connections;
 mod pages;
 
 /// How long [`Server::stop`] lets requests under way finish. A probe is answered from memory, in well under a
@@ -152,7 +153,8 @@ pub fn start(listen: SocketAddr, probes: Probes, metrics: Metrics) -> Result<Ser
 
 async fn serve(listener: tokio::net::TcpListener, router: axum::Router, stopped: oneshot::Receiver<()>) {
     let (drain, draining) = oneshot::channel();
-    let server = axum::serve(listener, router).with_graceful_shutdown(async {
+    let connections = connections::Connections::new(listener);
+    let server = axum::serve(connections, router).with_graceful_shutdown(async {
         // An error means that the `Server` was dropped, which stops it too.
         let _ = stopped.await;
         let _ = drain.send(());
