@@ -200,7 +200,10 @@ fn start_log(format: LogFormat) {
     // Fails only if a log was started before, which then serves as well.
     let _ = match format {
         LogFormat::Text => log.with_ansi(false).try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
+        LogFormat::Json => {
+            lines::stderr().in_json();
+            log.json().flatten_event(true).try_init()
+        }
     };
 }
 
