@@ -156,15 +156,16 @@ async fn connect_to_kubernetes(args: &RunArgs) -> Result<Option<KubeClient>, Fai
     })
 }
 
-/// Connects to etcd. Tries again for `limit` after an error that may pass.
-async fn connect(config: Config, metrics: &Metrics, limit: Duration) -> Result<Etcd, Failure> {
+/// Connects to etcd. Tries again after an error that may pass: for `limit`, or for as long as it takes.
+async fn connect(config: Config, metrics: &Metrics, limit: Option<Duration>) -> Result<Etcd, Failure> {
     let started = std::time::Instant::now();
     let mut delays = Delays::etcd();
     loop {
         match Etcd::connect(config.clone(), metrics.clone()).await {
             Ok(etcd) => return Ok(etcd),
-            Err(error) if error.is_retryable() && started.elapsed() < limit => {
-                warn!("{error}; trying again for {limit:?}");
+            Err(error) if error.is_retryable() && limit.is_none_or(|limit| started.elapsed() < limit) => {
+                let how_long = limit.map_or_else(String::new, |limit| format!(" for {limit:?}"));
+                warn!("{error}; trying again{how_long}");
                 delays.wait().await;
             }
             Err(error) => return Err(connection::refused(&error)),
