@@ -233,6 +233,8 @@ fn probes(status: &ReplicaStatus) -> Probes {
         leader: Box::new(move || LeaderReport {
             leading: leader.leads(),
             leader: leader.leader(),
+            is_last_known: leader.leader().is_some() && !leader.readiness.registered(),
+            yields_to: leader.yields_to(),
         }),
     }
 }

@@ -78,6 +78,10 @@ pub struct LeaderReport {
     pub leading: bool,
     /// Node id of the leader, as far as this replica knows.
     pub leader: Option<String>,
+    /// Whether `leader` is only the last one that was seen, because this replica is not registered or cannot reach etcd.
+    pub is_last_known: bool,
+    /// Why this replica does not stand for election, in words.
+    pub yields_to: Option<String>,
 }
 
 /// What the pages show. Each is called once a request, on the server's thread, and must not block.

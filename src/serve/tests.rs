@@ -112,6 +112,7 @@ fn leaderz_names_the_leader_and_answers_200_only_there() {
     answers.lock().unwrap().leader = LeaderReport {
         leading: true,
         leader: Some("n1".to_owned()),
+        ..LeaderReport::default()
     };
     expect(&server, "/leaderz", 200, "leader: n1 (this replica)\n");
     server.stop();
