@@ -52,6 +52,26 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
     );
 }
 
+/// The leader gives its lease back through every endpoint, so that one that is gone does not cost the TTL.
+#[tokio::test]
+async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    let (mut replicas, mut leader) = three(&etcd).await;
+    for _ in 0..3 {
+        let member = (etcd.raft_leader().await + 1) % 3;
+        etcd.members[member].kill().await.unwrap();
+        let asked = Instant::now();
+        replicas.0[leader].terminate();
+        let (next, led) = successor(&replicas, leader).await;
+        assert!(led - asked < TTL / 2, "{:?}", led - asked);
+        assert!(replicas.0[leader].ended().await.success());
+        etcd.members[member].start().await.unwrap();
+        replicas.0[leader].launch().unwrap();
+        wait_for_candidates(&etcd, 3).await;
+        leader = next;
+    }
+}
+
 #[tokio::test]
 async fn after_sigkill_the_next_leads_only_once_the_lease_has_expired() {
     let etcd = TestEtcd::start().await;
