@@ -129,6 +129,8 @@ metrics! {
     fenced_writes_refused: Counter,
     /// Duration of requests to etcd by operation and gRPC code.
     etcd_request_seconds: Seconds<Request> = Family::new_with_constructor(seconds),
+    /// Endpoints of etcd that are refused, since they belong to another cluster.
+    etcd_endpoints_refused: Gauge,
     /// Watches opened again, by reason.
     watch_restarts: Family<Reason, Counter>,
     /// Passes over the Kubernetes resources.

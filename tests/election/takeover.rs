@@ -53,6 +53,26 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
     );
 }
 
+/// The leader gives its lease back through every endpoint, so that one that is gone does not cost the TTL.
+#[tokio::test]
+async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    let (mut replicas, mut leader) = three(&etcd).await;
+    for _ in 0..3 {
+        let member = (etcd.raft_leader().await + 1) % 3;
+        etcd.members[member].kill().await.unwrap();
+        let asked = Instant::now();
+        replicas.0[leader].terminate();
+        let (next, led) = successor(&replicas, leader).await;
+        assert!(led - asked < TTL / 2, "{:?}", led - asked);
+        assert!(replicas.0[leader].ended().await.success());
+        etcd.members[member].start().await.unwrap();
+        replicas.0[leader].launch().unwrap();
+        wait_for_candidates(&etcd, 3).await;
+        leader = next;
+    }
+}
+
 #[tokio::test]
 async fn after_sigkill_the_next_leads_only_once_the_lease_has_expired() {
     let etcd = TestEtcd::start().await;
@@ -339,18 +359,17 @@ async fn a_replica_cut_off_for_less_than_its_ttl_takes_over_its_own_record() {
     );
 }
 
-/// A plain put takes a key off its lease, so that the key outlives its replica.
+/// A key without a lease that no process deletes.
 #[tokio::test]
 async fn status_names_an_election_key_that_was_written_by_hand_and_the_command_that_deletes_it() {
     let etcd = TestEtcd::start().await;
-    let (mut replicas, leader) = three(&etcd).await;
-    let status = async || quorate_on(&etcd, &["status"], "").await.expect_done();
-    assert!(!status().await.contains("Election:"));
-    let (key, _) = etcd.leader_of(ELECTION).unwrap();
+    let key = format!("{ELECTION}1");
     etcd.etcdctl(&["put", &key, "by hand"]);
-    replicas.0[leader].terminate();
-    assert!(replicas.0[leader].ended().await.success());
-    assert_eq!(etcd.leader_of(ELECTION).unwrap().0, key, "it is still there");
+    let (mut replica, status) = (launch(&etcd).start("a"), async || {
+        quorate_on(&etcd, &["status"], "").await.expect_done()
+    });
+    wait_for_candidates(&etcd, 2).await;
+    assert!(!replica.leads().await);
     let shown = status().await;
     let (_, command) = shown.split_once("etcdctl ").expect(&shown);
     let command: Vec<&str> = command.lines().next().unwrap().split(' ').collect();
@@ -361,7 +380,7 @@ async fn status_names_an_election_key_that_was_written_by_hand_and_the_command_t
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["keysWithoutLease"], serde_json::json!([key]));
     etcd.etcdctl(&command);
-    successor(&replicas, leader).await;
+    replica.wait_leading().await;
     assert!(!status().await.contains("Election:"));
 }
 
