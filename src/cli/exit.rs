@@ -58,6 +58,16 @@ impl Failure {
         Self::new(Exit::Failed, message)
     }
 
+    /// Exit code 3.
+    pub fn not_found(message: impl fmt::Display) -> Self {
+        Self::new(Exit::NotFound, message)
+    }
+
+    /// Exit code 5.
+    pub fn conflict(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Conflict, message)
+    }
+
     /// Exit code 4, by the named rule.
     pub fn refused(rule: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self::new(Exit::Refused, format!("refused by rule {rule}: {why}"))

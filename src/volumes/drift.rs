@@ -155,7 +155,7 @@ mod tests {
         let published_to = nodes.iter().map(|node| CsiNodeId::new(*node).unwrap());
         by_id(vec![ListedVolume {
             id: VolumeId::new(volume).unwrap(),
-            capacity: None,
+            capacity: 0,
             published_to: published_to.collect(),
         }])
     }

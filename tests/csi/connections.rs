@@ -11,7 +11,7 @@ use quorate_dev::csi_plugin::faults::Happening;
 use quorate_dev::ports::free_port;
 use tokio::time::timeout;
 
-use crate::support::csi::{DRIVER, LONG, TestPlugin, create, until_ready};
+use crate::support::csi::{DRIVER, LONG, TestPlugin, create, ended, until_ready};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -23,7 +23,7 @@ async fn a_restarted_plugin_is_asked_for_its_capabilities_again() {
     assert!(before.offers(Capability::PublishUnpublishVolume) && !before.offers(Capability::ExpandVolume));
 
     plugin.stop().await.unwrap();
-    timeout(LONG, before.ended())
+    timeout(LONG, ended(&before))
         .await
         .expect("the end of the connection is seen");
     plugin.options_mut().offers.publish = false;
@@ -201,7 +201,7 @@ async fn over_tcp_a_silent_network_costs_the_limit_and_a_broken_one_another_hand
     assert!(error.message.contains("5s"), "{error}");
 
     proxy.set(Network::Resets);
-    timeout(LONG, session.ended())
+    timeout(LONG, ended(&session))
         .await
         .expect("a reset connection has ended");
     proxy.set(Network::Passes);

@@ -13,7 +13,11 @@ async fn led(site: &Site) -> TestReplica {
 }
 
 async fn voters(site: &Site) -> Vec<String> {
-    let list = site.store.etcd.list_members().await.unwrap();
+    // While raft elects another leader, etcd refuses the request.
+    let list = eventually(SOON, "the member list", async || {
+        site.store.etcd.list_members().await
+    })
+    .await;
     let mut names: Vec<String> = list.voters().map(|member| member.name.clone()).collect();
     names.sort();
     names

@@ -5,6 +5,7 @@ use quorate_dev::csi_plugin::order::Order;
 
 use super::world::leader_with;
 use super::*;
+use crate::support::csi::DRIVER;
 use crate::support::leader::Leader;
 
 #[tokio::test]
@@ -292,9 +293,9 @@ async fn every_volume_of_a_missing_plugin_says_so_however_many_there_are() {
     const ALL: usize = 120;
     let world = World::start().await;
     let documents: Vec<String> = (0..ALL)
-        .map(|number| volume(&format!("v{number}"), "").replace(PLUGIN, "missing.csi"))
+        .map(|number| volume(&format!("v{number}"), "").replace(DRIVER, "missing.csi"))
         .collect();
-    world.apply(&documents.join("---\n")).await;
+    world.apply(&documents.concat()).await;
     let leader = world.leader().await;
     eventually(SOON, "every volume says so", async || {
         let listed = world.done(&["get", "volumes", "--no-headers"]).await;
@@ -306,7 +307,11 @@ async fn every_volume_of_a_missing_plugin_says_so_however_many_there_are() {
     let leader = world.leader().await;
     world.apply(&volume("other", "")).await;
     world.expect_created("other").await;
-    world.done_with(&["delete", "volume", "other", "--yes", "--wait"]).await;
-    assert_eq!(world.records().await, written, "the next leader has nothing to add");
+    world.done_with(&["delete", "volume", "other", "--yes"]).await;
+    assert_eq!(
+        world.records().await,
+        written,
+        "the next leader has nothing to add"
+    );
     leader.resign().await;
 }

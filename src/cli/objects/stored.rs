@@ -1,7 +1,7 @@
 //! Reading and replacing the one object that a command changes.
 
 use super::kinds::registry::by_kind;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::etcd::{Revision, Txn};
 use crate::store::Store;
 use crate::store::object::{Malformed, Object, decode};
@@ -40,7 +40,7 @@ impl<O: Object> Versioned<O> {
     pub async fn read(store: &Store, name: &str, key: Vec<u8>) -> Result<Self, Failure> {
         Self::find(store, name, key).await?.ok_or_else(|| {
             let kind = O::KIND.to_lowercase();
-            Failure::new(Exit::NotFound, format!("{kind}/{name} not found")).hint(format!(
+            Failure::not_found(format!("{kind}/{name} not found")).hint(format!(
                 "quorate get {kind}s lists what there is below {}",
                 store.keys.prefix()
             ))

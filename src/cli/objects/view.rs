@@ -190,7 +190,9 @@ impl LiveView {
             let mut updates: Vec<Vec<(Vec<u8>, Option<KeyValue>)>> = vec![Vec::new(); self.caches.len()];
             let steps = self.caches.iter_mut().zip(&mut updates).map(|(cache, updates)| {
                 Box::pin(cache.next(|change| {
-                    updates.push((change.key.to_vec(), change.after.cloned()));
+                    if change.before.as_ref() != change.after {
+                        updates.push((change.key.to_vec(), change.after.cloned()));
+                    }
                 }))
             });
             select_all(steps).await;

@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, one_line, print};
 use crate::etcd::members::{ListedMember, MemberList};
 use crate::etcd::{KeyValue, MemberId, Txn};
@@ -67,7 +67,7 @@ fn choose<'a>(list: &'a MemberList, named: &[String]) -> Result<Vec<&'a ListedMe
             [] => {
                 let text = text.escape_debug();
                 return Err(
-                    Failure::new(Exit::NotFound, format!("no member has the id or name \"{text}\""))
+                    Failure::not_found(format!("no member has the id or name \"{text}\""))
                         .hint("quorate get members lists them"),
                 );
             }

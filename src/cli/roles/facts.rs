@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use crate::cli::exit::Failure;
+use crate::etcd::Txn;
 use crate::etcd::members::{Evidence, ListedMember, NotAsked};
-use crate::etcd::{MemberId, Txn};
 use crate::roles::index::Index;
 use crate::roles::membership::{Membership, membership};
 use crate::roles::owner::Owner;
@@ -90,12 +90,6 @@ impl Facts {
         }
         // No record was added either.
         txn.when_range_unwritten_since(&store.keys.members(), self.index.revision())
-    }
-
-    /// The listed members of a node, by its records.
-    pub fn members_of(&self, node: &Name) -> Vec<MemberId> {
-        let own = self.membership.members_of(node.as_str());
-        own.map(|member| member.id).collect()
     }
 }
 

@@ -219,12 +219,7 @@ fn observe(
     id: &str,
     enough: &[Progress],
 ) -> Result<wait::Progress<MemberId>, Failure> {
-    let lost = |why: &str| {
-        Err(Failure::new(
-            Exit::Conflict,
-            format!("the join of node {name} {why}"),
-        ))
-    };
+    let lost = |why: &str| Err(Failure::conflict(format!("the join of node {name} {why}")));
     let Some(stored) = view.get(&view.keys.join(name)) else {
         return lost("was deleted meanwhile");
     };

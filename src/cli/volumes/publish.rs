@@ -63,7 +63,7 @@ pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let is_published = |kv: Option<&KeyValue>| {
         let Some(kv) = kv else {
             let gone = format!("publication/{id} is gone: it was unpublished meanwhile");
-            return Err(Failure::new(Exit::NotFound, gone));
+            return Err(Failure::not_found(gone));
         };
         let publication = decode::<Publication>(&id, &kv.value);
         Ok(publication.is_ok_and(|publication| state(&publication) == State::Published))
@@ -86,7 +86,7 @@ async fn read(store: &Store, args: &PublishArgs) -> Result<(Versioned<Volume>, V
     .collect();
     found.zip(there).ok_or_else(|| {
         let missing = missing.join(", ");
-        Failure::new(Exit::NotFound, format!("{missing} not found"))
+        Failure::not_found(format!("{missing} not found"))
             .hint("quorate get volumes and quorate get nodes list what there is")
     })
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use super::{REQUESTED, stray, wait_for};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
 use crate::cli::wait::WaitArgs;
@@ -89,11 +89,10 @@ async fn decide(
 ) -> Result<Decision<String>, Failure> {
     let id = format!("{}/{node}", args.volume);
     let Some(stored) = Versioned::<Publication>::find(store, &id, key.to_vec()).await? else {
-        return Err(Failure::new(
-            Exit::NotFound,
-            format!("volume {} is not published to node {node}", args.volume),
-        )
-        .hint("quorate get publications lists where volumes are"));
+        return Err(
+            Failure::not_found(format!("volume {} is not published to node {node}", args.volume))
+                .hint("quorate get publications lists where volumes are"),
+        );
     };
     let mut publication = stored.object.clone();
     let (before, was_again) = (

@@ -183,8 +183,7 @@ impl Planned {
             _ => false,
         };
         if !same && !force {
-            return Err(Failure::new(
-                Exit::Conflict,
+            return Err(Failure::conflict(
                 "another writer changed it at the same moment; get it again and look at what changed, or overrule that \
                  with --force-conflicts",
             ));

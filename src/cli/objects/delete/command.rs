@@ -4,10 +4,10 @@ use clap::Args;
 
 use super::following::Following;
 use super::{Deletable, Deletion, Request};
-use crate::cli::commit::{self, Decision};
+use crate::cli::commit;
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::kinds::Kind;
 use crate::cli::objects::kinds::target::{Target, TargetParser};
 use crate::cli::output::{Reader, print};
@@ -131,7 +131,7 @@ impl Command<'_> {
             Some(plan) => plan(store, id, force).await?,
             None => None,
         };
-        left.ok_or_else(|| Failure::new(Exit::NotFound, "not found"))
+        left.ok_or_else(|| Failure::not_found("not found"))
     }
 
     async fn plan_all<'i>(&self, ids: &'i [Id]) -> Result<Vec<(&'i Id, Deletion)>, Failure> {
@@ -182,22 +182,13 @@ impl Command<'_> {
         let again = async || {
             let next = self.plan(id).await?;
             if !self.args.yes && next.txn.is_some() && next.statement != statement {
-                return Err(Failure::new(
-                    Exit::Conflict,
-                    format!("it changed meanwhile; now: {}", next.statement),
-                ));
+                return Err(Failure::conflict(format!(
+                    "it changed meanwhile; now: {}",
+                    next.statement
+                )));
             }
             Ok(next.into())
         };
         commit::settle_from(&self.store, "deleted", agreed.into(), again).await
-    }
-}
-
-impl From<Deletion> for Decision<&'static str> {
-    fn from(deletion: Deletion) -> Self {
-        match deletion.txn {
-            Some(txn) => Self::Write(txn, deletion.outcome),
-            None => Self::Nothing(deletion.outcome),
-        }
     }
 }

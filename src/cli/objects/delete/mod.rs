@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::view::View;
+use crate::cli::commit::Proposal;
 use crate::cli::exit::Failure;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::store::object::mark::Marked;
@@ -45,16 +46,8 @@ pub struct Request<'a> {
     pub force: bool,
 }
 
-/// What deleting one object means.
-#[derive(Clone, Debug)]
-pub struct Deletion {
-    /// What happens to which object, for the confirmation: `node/n1 is deleted: …`.
-    pub statement: String,
-    /// What has happened once the transaction is committed: `deleted`.
-    pub outcome: &'static str,
-    /// Compares what was read, and deletes or marks the object; `None` if it is marked already.
-    pub txn: Option<Txn>,
-}
+/// What deleting one object means. It is only marked, or has the mark already, if its kind has one.
+pub type Deletion = Proposal<&'static str>;
 
 /// How the end of a deletion is followed.
 pub struct Ending {

@@ -218,7 +218,7 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
     Deletion {
         statement: format!(
             "node/{name} ({readiness}) is deleted, and {record}{}",
-            evicted(facts.members_of(name).into_iter())
+            evicted(facts.membership.members_of(name.as_str()).map(|member| member.id))
         ),
         outcome: "deleted",
         txn: Some(txn),

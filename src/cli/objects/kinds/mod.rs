@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::delete::Deletable;
 use super::pending;
 use super::view::{Item, View};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::output::{Description, UNKNOWN, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, Revision};
 use crate::proto::Metadata;
@@ -269,7 +269,7 @@ impl Kind {
             .iter()
             .map(|id| format!("{}/{id}", self.words.singular))
             .collect();
-        Failure::new(Exit::NotFound, format!("{} not found", ids.join(", "))).hint(format!(
+        Failure::not_found(format!("{} not found", ids.join(", "))).hint(format!(
             "quorate get {} lists what there is below {}",
             self.words.plural,
             keys.prefix()
