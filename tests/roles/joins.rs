@@ -138,10 +138,11 @@ async fn an_add_that_half_happened_is_completed_and_not_made_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_add_that_half_happened_for_a_node_that_is_gone_is_undone() {
+async fn an_add_that_half_happened_for_a_node_that_was_removed_is_undone() {
     let world = World::start(1).await;
     let urls = url(quorate_dev::ports::free_port().unwrap());
     world.half_add("gone", &urls, true).await;
+    world.remove_node("gone").await;
     let leader = world.leader().await;
     world.wait_voters(&["etcd-1"]).await;
     world.wait_join("gone", "r", Progress::Removed).await;

@@ -10,7 +10,7 @@ use super::world::{LONG, World};
 use crate::support::wait::{eventually, same};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_join_that_ended_is_deleted_once_its_node_is_gone_and_kept_as_long_as_the_node_exists() {
+async fn a_join_that_ended_is_deleted_once_its_node_is_removed_and_kept_as_long_as_the_node_exists() {
     let world = World::start(1).await;
     let settings = Settings {
         keep_joins: Duration::from_secs(1),
@@ -27,10 +27,17 @@ async fn a_join_that_ended_is_deleted_once_its_node_is_gone_and_kept_as_long_as_
     // Requested last, so the others are older.
     let request = world.ask_to_join("missing", &urls).await;
     world.wait_join("missing", &request, Progress::Refused).await;
-    eventually(LONG, "the join of no node is gone", async || {
-        same(world.join("missing").await.is_none(), true)
+    world.remove_node("removed").await;
+    let request = world.ask_to_join("removed", &urls).await;
+    world.wait_join("removed", &request, Progress::Refused).await;
+    eventually(LONG, "the join of the removed node is gone", async || {
+        same(world.join("removed").await.is_none(), true)
     })
     .await;
+    assert!(
+        world.join("missing").await.is_some(),
+        "nothing says that its node was removed"
+    );
     assert!(world.join("etcd-1").await.is_some() && world.join("beside").await.is_some());
     leader.resign().await;
 }
