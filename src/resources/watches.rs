@@ -10,14 +10,13 @@ use tracing::debug;
 
 use super::bundle::LABEL;
 use super::observe::{ClusterState, GroupKind, KindState};
-use super::plan::ObjectVersion;
-use crate::kube::{KubeClient, ObjectEvent, ObjectRef, Watch};
+use crate::kube::{KubeClient, Meta, ObjectEvent, ObjectRef, Watch};
 use crate::retry::Delays;
 
 /// The latest version of an object that a watch delivered.
 #[derive(Clone, Debug)]
 pub(super) struct Latest {
-    pub(super) version: ObjectVersion,
+    pub(super) meta: Meta,
     pub(super) deleted: bool,
 }
 
@@ -147,10 +146,7 @@ async fn follow_one(
                     namespace: meta.namespace.clone(),
                     name: meta.name.clone(),
                 };
-                let latest = Latest {
-                    version: ObjectVersion::of(&meta),
-                    deleted,
-                };
+                let latest = Latest { meta, deleted };
                 shared.note(|changes| {
                     changes.objects.insert(object, latest);
                 });

@@ -48,6 +48,15 @@ impl Site {
 
     /// A reconciler with this kubeconfig and without memory, as in a new term.
     pub async fn reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
+        self.reconciler_allowing(kubeconfig, bundle, 0).await
+    }
+
+    async fn reconciler_allowing(
+        &self,
+        kubeconfig: PathBuf,
+        bundle: Bundle,
+        allow_prune: usize,
+    ) -> Reconciler {
         let limits = Limits {
             request: Duration::from_secs(3),
             ..Limits::default()
@@ -56,6 +65,7 @@ impl Site {
         let settings = Settings {
             gone_within: Duration::from_secs(2),
             established_within: Duration::from_secs(10),
+            allow_prune,
             ..Settings::default()
         };
         let inventory = Inventory::new(self.store.clone());
@@ -65,6 +75,13 @@ impl Site {
     /// One pass of a reconciler without memory.
     pub async fn pass(&self, bundle: Bundle) -> Report {
         self.reconciler(bundle).await.pass(self.fence()).await
+    }
+
+    /// One pass of a reconciler without memory that may prune this many objects at once.
+    pub async fn pass_allowing(&self, bundle: Bundle, allow_prune: usize) -> Report {
+        let kubeconfig = self.kubernetes.kubeconfig();
+        let mut reconciler = self.reconciler_allowing(kubeconfig, bundle, allow_prune).await;
+        reconciler.pass(self.fence()).await
     }
 
     /// The keys of the inventory without their common prefix.
