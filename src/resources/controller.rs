@@ -68,7 +68,7 @@ pub struct Reconciler {
     pub(super) ended: Vec<Ended<Job>>,
     /// The window of the term, once a pass was made.
     window: Option<Window>,
-    watches: Watches,
+    pub(super) watches: Watches,
     /// The earliest time at which an object that waits may be written again.
     due: Option<Instant>,
 }
@@ -171,6 +171,13 @@ impl Reconciler {
                 }
             }
         }
+    }
+
+    /// Whether a change was noted that needs a pass.
+    pub(super) fn has_news(&self) -> bool {
+        let now = Instant::now();
+        self.watches
+            .have(|object, latest| self.needs_pass(object, latest, now))
     }
 
     fn needs_pass(&self, object: &ObjectRef, latest: &Latest, now: Instant) -> bool {

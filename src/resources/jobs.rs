@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::kube::ObjectRef;
 
 /// After this time a job lingers. A healthy server answers within a fraction of it, webhooks included.
-const LINGERS_AFTER: Duration = Duration::from_secs(1);
+const LINGERS_AFTER: Duration = Duration::from_secs(3);
 
 /// Jobs of one kind that may linger at a time. Behind a webhook that hangs for a kind, further objects of the kind wait,
 /// so that the server is not asked for more than it answers.
@@ -45,6 +45,8 @@ pub(super) struct Jobs<T> {
     /// By object.
     started: HashMap<ObjectRef, Running>,
     waiting: VecDeque<(ObjectRef, BoxFuture<'static, T>)>,
+    /// The objects of `running` and `waiting`.
+    busy: HashSet<ObjectRef>,
     /// The objects whose last job lingered.
     slow: HashSet<ObjectRef>,
     lingers_after: Duration,
@@ -56,6 +58,7 @@ impl<T> Default for Jobs<T> {
             running: FuturesUnordered::new(),
             started: HashMap::new(),
             waiting: VecDeque::new(),
+            busy: HashSet::new(),
             slow: HashSet::new(),
             lingers_after: LINGERS_AFTER,
         }
@@ -65,11 +68,12 @@ impl<T> Default for Jobs<T> {
 impl<T: Send + 'static> Jobs<T> {
     /// Whether a job of the object runs or waits.
     pub(super) fn is_busy(&self, object: &ObjectRef) -> bool {
-        self.started.contains_key(object) || self.waiting.iter().any(|(waiting, _)| waiting == object)
+        self.busy.contains(object)
     }
 
     /// Adds a job of an object that is not busy.
     pub(super) fn add(&mut self, object: ObjectRef, job: impl Future<Output = T> + Send + 'static) {
+        self.busy.insert(object.clone());
         self.waiting.push_back((object, job.boxed()));
     }
 
@@ -78,6 +82,7 @@ impl<T: Send + 'static> Jobs<T> {
         self.running.clear();
         self.started.clear();
         self.waiting.clear();
+        self.busy.clear();
     }
 
     /// The next job that ends; `None` once all that run linger and no other may start. `slots` jobs run at a time, those
@@ -115,6 +120,7 @@ impl<T: Send + 'static> Jobs<T> {
     }
 
     fn end(&mut self, ended: Ended<T>) -> Ended<T> {
+        self.busy.remove(&ended.object);
         if let Some(job) = self.started.remove(&ended.object) {
             match Instant::now() >= job.since + self.lingers_after {
                 true => self.slow.insert(ended.object.clone()),

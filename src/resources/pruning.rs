@@ -79,7 +79,8 @@ impl Reconciler {
     /// Plans each obsolete object, and reports those for which nothing is left to do.
     fn sort_out(&mut self, obsolete: Vec<Target>, cluster: &ClusterState, report: &mut Report) -> Obsolete {
         // What is not in place may be what replaces an obsolete object.
-        let missing = report.count("failed");
+        let failed = |object: &&ObjectRef| matches!(report.objects().get(*object), Some(Outcome::Failed(_)));
+        let missing = self.wanted().filter(failed).count();
         let wanted_uids = self.wanted_uids();
         let mut sorted = Obsolete::default();
         for Target { object, version } in obsolete {
@@ -178,10 +179,11 @@ impl Reconciler {
             });
         }
         self.finish(fence, report).await?;
-        Ok(objects.into_iter().find(|object| {
+        for object in &objects {
             self.report_busy(object, report);
-            report.objects().get(object) != Some(&Outcome::Pruned)
-        }))
+        }
+        let gone = |object: &ObjectRef| report.objects().get(object) == Some(&Outcome::Pruned);
+        Ok(objects.into_iter().find(|object| !gone(object)))
     }
 
     /// Removes objects that are gone from the inventory.

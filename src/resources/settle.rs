@@ -1,6 +1,6 @@
 //! Puts the objects of the bundle in place: decides, starts the requests, takes in their results.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::info;
 
@@ -15,6 +15,9 @@ use super::plan::{Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::{Error as ApiError, ObjectRef};
+
+/// A pass in which no result comes for this long ends early if another object changed meanwhile.
+const BRIEF: Duration = Duration::from_millis(250);
 
 /// Results that are recorded together: what a transaction holds.
 const BATCH: usize = 64;
@@ -78,15 +81,33 @@ impl Reconciler {
                 self.jobs.clear();
                 return Err(api_server(error));
             }
-            // Results are recorded in batches: what has ended meanwhile shares a transaction.
-            let Some(next) = self.jobs.next(self.settings.in_flight).await else {
+            let Some(next) = self.next_result().await else {
                 return Ok(());
             };
+            // Results are recorded in batches: what has ended meanwhile shares a transaction.
             ended = vec![next];
             while ended.len() < BATCH
                 && let Some(more) = self.jobs.try_next()
             {
                 ended.push(more);
+            }
+        }
+    }
+
+    /// The next result that the pass waits for; `None` once the rest lingers, or once another object needs a pass while no
+    /// result comes.
+    async fn next_result(&mut self) -> Option<Ended<Job>> {
+        let quiet_at = tokio::time::Instant::now() + BRIEF;
+        let mut quiet = false;
+        loop {
+            tokio::select! {
+                biased;
+                next = self.jobs.next(self.settings.in_flight) => return next,
+                () = tokio::time::sleep_until(quiet_at), if !quiet => quiet = true,
+                () = self.watches.noted(), if quiet => {}
+            }
+            if quiet && self.has_news() {
+                return None;
             }
         }
     }

@@ -113,6 +113,15 @@ impl Watches {
         std::mem::take(&mut *changes)
     }
 
+    /// Whether one of the changes since the last [`Watches::take`] is of this sort.
+    pub(super) fn have(&self, sort: impl Fn(&ObjectRef, &Latest) -> bool) -> bool {
+        let changes = self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes
+            .objects
+            .iter()
+            .any(|(object, latest)| sort(object, latest))
+    }
+
     /// Resolves when there is something to take. Cancel safe.
     pub(super) async fn noted(&self) {
         self.shared.notify.notified().await;

@@ -7,7 +7,7 @@ use quorate::resources::Reconciler;
 use serde_json::json;
 
 use super::faults::{Fault, FaultProxy};
-use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
+use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
 use crate::support::wait::{SOON, eventually};
 
 /// Makes passes as the gate does: after each change, and some time after a failure.
@@ -105,21 +105,7 @@ async fn a_connection_that_one_object_breaks_is_the_fault_of_that_object() {
     );
 }
 
-const BALL: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: balls.toys.example.com}
-spec:
-  group: toys.example.com
-  scope: Cluster
-  names: {kind: Ball, plural: balls, singular: ball, listKind: BallList}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      subresources: {status: {}}
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
----
+const RED: &str = "---
 apiVersion: toys.example.com/v1
 kind: Ball
 metadata: {name: red}
@@ -130,7 +116,9 @@ spec: {size: 1}
 async fn the_status_writes_of_another_controller_wake_nothing_and_are_no_fight() {
     let site = Site::start().await;
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
-    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(BALL)).await;
+    let mut reconciler = site
+        .reconciler_as(proxy.kubeconfig(), bundle(&(BALLS.to_owned() + RED)))
+        .await;
     expect_success(&reconciler.pass(site.fence()).await);
     // The definition's own status settles.
     while tokio::time::timeout(Duration::from_millis(500), reconciler.changed())
@@ -166,14 +154,11 @@ async fn the_status_writes_of_another_controller_wake_nothing_and_are_no_fight()
 
 #[tokio::test]
 async fn a_definition_that_is_never_established_delays_the_passes_once() {
-    let second = BALL
-        .split("---")
-        .next()
-        .unwrap()
+    let second = BALLS
         .replace("balls", "spheres")
         .replace("BallList", "SphereList");
     let site = Site::start().await;
-    let manifests = format!("{BALL}\n---\n{second}\n{}", config_map("good", "v"));
+    let manifests = format!("{BALLS}{RED}---\n{second}{}", config_map("good", "v"));
     let mut reconciler = site.reconciler(bundle(&manifests)).await;
     let first = reconciler.pass(site.fence()).await;
     assert_eq!(first.count("created"), 3, "{:#?}", first.objects());

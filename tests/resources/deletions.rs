@@ -4,7 +4,7 @@ use quorate::resources::Reconciler;
 use serde_json::{Value, json};
 
 use super::faults::{Fault, FaultProxy};
-use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
+use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
 
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/bound";
 
@@ -86,22 +86,6 @@ async fn a_custom_resource_is_not_deleted_because_its_webhook_calls_a_field_immu
     assert_eq!(deletions(&proxy), 0, "{}", report.summary());
     assert_eq!(ended(&report, "failed"), ["Ball.toys.example.com red"]);
 }
-
-const BALLS: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: balls.toys.example.com}
-spec:
-  group: toys.example.com
-  scope: Cluster
-  names: {kind: Ball, plural: balls, singular: ball, listKind: BallList}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      subresources: {status: {}}
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
 
 #[tokio::test]
 async fn an_object_is_not_deleted_if_its_successor_would_be_refused() {

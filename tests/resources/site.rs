@@ -159,3 +159,20 @@ pub fn ended(report: &Report, word: &str) -> Vec<String> {
 pub fn expect_success(report: &Report) {
     assert!(report.is_success(), "{}", report.summary());
 }
+
+/// The definition of a cluster-scoped kind `Ball` that takes any fields.
+pub const BALLS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: balls.toys.example.com}
+spec:
+  group: toys.example.com
+  scope: Cluster
+  names: {kind: Ball, plural: balls, singular: ball, listKind: BallList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      subresources: {status: {}}
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
