@@ -1,5 +1,7 @@
 //! The deletion policy against a real kube-apiserver: what is never deleted, and what waits (INV-12).
 
+use std::time::Duration;
+
 use quorate::resources::Reconciler;
 use serde_json::{Value, json};
 
@@ -160,7 +162,7 @@ async fn nothing_is_pruned_before_everything_that_is_wanted_is_in_place() {
         report.summary()
     );
     assert_eq!(ended(&report, "kept"), ["ConfigMap default/old"]);
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
     let report = reconciler.pass(site.fence()).await;
     expect_success(&report);
     assert_eq!(ended(&report, "pruned"), ["ConfigMap default/old"]);
@@ -357,4 +359,25 @@ async fn a_kept_namespace_that_may_not_be_read_any_more_holds_nothing_up() {
     expect_success(&report);
     assert_eq!(ended(&report, "kept"), ["Namespace team"]);
     assert_eq!(site.inventory().len(), 2);
+}
+
+#[tokio::test]
+async fn a_deletion_that_is_refused_is_repeated_with_growing_delays() {
+    let both = config_map("stays", "v") + &config_map("goes", "v");
+    let (site, proxy, mut reconciler) = upgrading(&both, &config_map("stays", "v")).await;
+    proxy.fail("DELETE", "configmaps/goes", usize::MAX, Fault::Status(403, None));
+    // The test makes passes for a fixed time; it waits for no condition.
+    let passes = async {
+        loop {
+            let report = reconciler.pass(site.fence()).await;
+            assert_eq!(ended(&report, "failed"), ["ConfigMap default/goes"]);
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(3), passes).await;
+    // Delays of 50, 100, 200, … milliseconds, with jitter at least three quarters of that.
+    let deletions = deletions(&proxy);
+    assert!(
+        (1..=8).contains(&deletions),
+        "{deletions} in three seconds (INV-9)"
+    );
 }

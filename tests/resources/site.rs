@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::support::client::{connect, store};
 use crate::support::kubernetes::Kubernetes;
 use crate::support::leader::Leader;
+use crate::support::wait::SOON;
 
 pub struct Site {
     pub kubernetes: Kubernetes,
@@ -48,26 +49,32 @@ impl Site {
 
     /// A reconciler with this kubeconfig and without memory, as in a new term.
     pub async fn reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
-        self.reconciler_allowing(kubeconfig, bundle, 0).await
+        let settings = Settings {
+            gone_within: Duration::from_secs(2),
+            ..Settings::default()
+        };
+        self.reconciler_with(kubeconfig, bundle, Duration::from_secs(3), settings)
+            .await
     }
 
-    async fn reconciler_allowing(
+    /// A reconciler that waits long for an answer, and for an object to be gone.
+    pub async fn patient_reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
+        self.reconciler_with(kubeconfig, bundle, SOON, Settings::default())
+            .await
+    }
+
+    async fn reconciler_with(
         &self,
         kubeconfig: PathBuf,
         bundle: Bundle,
-        allow_prune: usize,
+        request: Duration,
+        settings: Settings,
     ) -> Reconciler {
         let limits = Limits {
-            request: Duration::from_secs(3),
+            request,
             ..Limits::default()
         };
         let kube = KubeClient::connect_with(Some(&kubeconfig), limits).await.unwrap();
-        let settings = Settings {
-            gone_within: Duration::from_secs(2),
-            established_within: Duration::from_secs(10),
-            allow_prune,
-            ..Settings::default()
-        };
         let inventory = Inventory::new(self.store.clone());
         Reconciler::new(kube, Arc::new(bundle), inventory, Metrics::new("test"), settings)
     }
@@ -80,7 +87,13 @@ impl Site {
     /// One pass of a reconciler without memory that may prune this many objects at once.
     pub async fn pass_allowing(&self, bundle: Bundle, allow_prune: usize) -> Report {
         let kubeconfig = self.kubernetes.kubeconfig();
-        let mut reconciler = self.reconciler_allowing(kubeconfig, bundle, allow_prune).await;
+        let settings = Settings {
+            allow_prune,
+            ..Settings::default()
+        };
+        let mut reconciler = self
+            .reconciler_with(kubeconfig, bundle, Duration::from_secs(3), settings)
+            .await;
         reconciler.pass(self.fence()).await
     }
 
