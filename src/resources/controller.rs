@@ -204,10 +204,7 @@ impl Reconciler {
             self.ended.push(ended);
         }
         let ended = std::mem::take(&mut self.ended);
-        if let Some(error) = self.take_in(fence, ended, report).await? {
-            self.jobs.clear();
-            return Err(api_server(error));
-        }
+        self.take_in(fence, ended, report).await?;
         self.discovery.forget_doubted();
         let obsolete = self.inventory.obsolete(|object| self.wanted.contains(object));
         let bundle = self.bundle.clone();

@@ -178,7 +178,8 @@ impl Reconciler {
                 Job::Pruned(actor.prune(&deletion, &wanted_uids).await)
             });
         }
-        self.finish(fence, report).await?;
+        self.finish(fence, objects.iter().cloned().collect(), report)
+            .await?;
         for object in &objects {
             self.report_busy(object, report);
         }

@@ -1,5 +1,6 @@
 //! Puts the objects of the bundle in place: decides, starts the requests, takes in their results.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use tracing::info;
@@ -14,7 +15,7 @@ use super::observe::ClusterState;
 use super::plan::{Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
-use crate::kube::{Error as ApiError, ObjectRef};
+use crate::kube::ObjectRef;
 
 /// A pass in which no result comes for this long ends early if another object changed meanwhile.
 const BRIEF: Duration = Duration::from_millis(250);
@@ -58,6 +59,7 @@ impl Reconciler {
             .extend(new.map(|write| (write.manifest.object.clone(), self.entry_of(&write.manifest, ""))));
         self.inventory.record(fence, unrecorded).await.map_err(etcd)?;
 
+        let objects = todo.iter().map(|write| write.manifest.object.clone()).collect();
         for write in todo {
             let actor = self.actor();
             self.jobs.add(write.manifest.object.clone(), async move {
@@ -65,33 +67,36 @@ impl Reconciler {
                 Job::Written(Box::new((write, result)))
             });
         }
-        self.finish(fence, report).await?;
+        self.finish(fence, objects, report).await?;
         for manifest in manifests {
             self.report_busy(&manifest.object, report);
         }
         Ok(())
     }
 
-    /// Waits for the jobs that are answered in time, and takes in their results.
-    pub(super) async fn finish(&mut self, fence: &Fence, report: &mut Report) -> Result<(), Stopped> {
-        let mut ended = std::mem::take(&mut self.ended);
-        loop {
-            let down = self.take_in(fence, ended, report).await?;
-            if let Some(error) = down {
-                self.jobs.clear();
-                return Err(api_server(error));
-            }
-            let Some(next) = self.next_result().await else {
-                return Ok(());
-            };
+    /// Waits for the jobs of these objects, as far as they are answered in time, and takes in the results of all that end.
+    pub(super) async fn finish(
+        &mut self,
+        fence: &Fence,
+        mut objects: HashSet<ObjectRef>,
+        report: &mut Report,
+    ) -> Result<(), Stopped> {
+        while !objects.is_empty()
+            && let Some(next) = self.next_result().await
+        {
             // Results are recorded in batches: what has ended meanwhile shares a transaction.
-            ended = vec![next];
+            let mut ended = vec![next];
             while ended.len() < BATCH
                 && let Some(more) = self.jobs.try_next()
             {
                 ended.push(more);
             }
+            for Ended { object, .. } in &ended {
+                objects.remove(object);
+            }
+            self.take_in(fence, ended, report).await?;
         }
+        Ok(())
     }
 
     /// The next result that the pass waits for; `None` once the rest lingers, or once another object needs a pass while no
@@ -112,13 +117,16 @@ impl Reconciler {
         }
     }
 
-    /// Remembers, records and reports results. Returns the error that concerns the server as a whole, if there is one.
+    /// Remembers, records and reports results.
+    ///
+    /// # Errors
+    /// [`Stopped::ApiServer`] if one of them says that the server as a whole is unusable. All jobs are dropped then.
     pub(super) async fn take_in(
         &mut self,
         fence: &Fence,
         ended: Vec<Ended<Job>>,
         report: &mut Report,
-    ) -> Result<Option<ApiError>, Stopped> {
+    ) -> Result<(), Stopped> {
         let (mut written, mut forgotten, mut down) = (Vec::new(), Vec::new(), None);
         for Ended { object, result } in ended {
             let (outcome, act) = match result {
@@ -154,7 +162,9 @@ impl Reconciler {
         }
         self.inventory.record(fence, written).await.map_err(etcd)?;
         self.forget(fence, &forgotten).await?;
-        Ok(down)
+        let Some(error) = down else { return Ok(()) };
+        self.jobs.clear();
+        Err(api_server(error))
     }
 
     /// Reports an object whose request is not answered yet.
