@@ -60,7 +60,7 @@ fn decisions(c: &mut Criterion) {
     };
     let stored = Status::new(State::Done, version(1, 4), Release::new(1, 0, 0));
     c.bench_function("gate/plan: restrict", |b| {
-        b.iter(|| plan(black_box(Some(&stored)), black_box(&bundle)));
+        b.iter(|| plan(black_box(Some(&stored)), true, black_box(&bundle)));
     });
     let (tally, _) = tally(Release::new(1, 0, 0), 100_000, 2);
     let releases = tally.sum(None);

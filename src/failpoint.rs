@@ -13,6 +13,9 @@ static CRASH: OnceLock<String> = OnceLock::new();
 
 static PAUSE: OnceLock<Pause> = OnceLock::new();
 
+/// How long a point waits for its line on standard error, which tests look for: a busy machine may take a while.
+const LINE_LIMIT: Duration = Duration::from_secs(10);
+
 /// How often a paused point looks whether its file was removed.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -51,7 +54,7 @@ pub fn arm_pause(pause: Pause) {
 /// Aborts the process if this point was armed by [`arm_crash`].
 pub fn abort_at(point: &str) {
     if CRASH.get().is_some_and(|armed| armed == point) {
-        lines::abort(format_args!("failpoint {point}: aborting"));
+        lines::abort_within(LINE_LIMIT, format_args!("failpoint {point}: aborting"));
     }
 }
 

@@ -39,8 +39,13 @@ pub fn stderr() -> &'static Lines {
 
 /// Aborts the process, and says why on standard error if that takes the line in time.
 pub fn abort(reason: impl Display) -> ! {
+    abort_within(ABORT_LIMIT, reason)
+}
+
+/// Aborts the process, and says why on standard error if that takes the line within `limit`.
+pub fn abort_within(limit: Duration, reason: impl Display) -> ! {
     stderr().line(reason);
-    stderr().flush(ABORT_LIMIT);
+    stderr().flush(limit);
     std::process::abort();
 }
 

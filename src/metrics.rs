@@ -129,6 +129,8 @@ metrics! {
     fenced_writes_refused: Counter,
     /// Duration of requests to etcd by operation and gRPC code.
     etcd_request_seconds: Seconds<Request> = Family::new_with_constructor(seconds),
+    /// Endpoints of etcd that are refused, since they belong to another cluster.
+    etcd_endpoints_refused: Gauge,
     /// Watches opened again, by reason.
     watch_restarts: Family<Reason, Counter>,
     /// Passes over the Kubernetes resources.
@@ -229,12 +231,6 @@ impl Metrics {
         let _ = encode(&mut text, &self.registry);
         text
     }
-}
-
-/// The value of a series in OpenMetrics text, by its name with labels as in the text; `None` if no series has that name.
-pub fn sample(text: &str, series: &str) -> Option<f64> {
-    let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
-    text.lines().find_map(value)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! ├── endpoints        keeps etcd's endpoints and credentials current
 //! ├── registration     keeps this process's release under /nodes/<id>/release
 //! ├── watch-nodes      sums up the releases that run
-//! ├── watch-leader     follows the election keys
+//! ├── watch-leader     follows who leads
 //! ├── readiness        checks the status after every registration
 //! └── campaign         while this replica is eligible
 //!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes
@@ -24,8 +24,8 @@ use tracing::warn;
 
 use crate::causes;
 use crate::deallocator::controller::Deallocator;
-use crate::etcd::election::{CampaignError, campaign, range_of};
-use crate::etcd::{Fence, LeaseTimes, Pulse, Revision};
+use crate::etcd::election::{CampaignError, campaign, observe};
+use crate::etcd::{Fence, LeaseTimes, Pulse};
 use crate::gate::Requirements;
 use crate::gate::controller::{GateController, Reconcile, Times};
 use crate::gate::plan::BundleVersions;
@@ -36,7 +36,7 @@ use crate::gate::watch_nodes::watch_nodes;
 use crate::kube::events::Events;
 use crate::retry::Delays;
 use crate::roles::controller::{self as roles, RoleController};
-use crate::store::{Cache, Name, Store};
+use crate::store::{Name, Store};
 use crate::term::{self, Notices};
 use crate::volumes::controller::{self as volumes, Volumes};
 
@@ -227,29 +227,13 @@ where
         watch_nodes(&self.store, &self.settings.bundle, releases, self.stop.clone()).await;
     }
 
-    /// Follows the election keys: the oldest one is the leader's.
+    /// Follows who leads.
     async fn watch_leader(self: Arc<Self>) {
-        let range = range_of(&self.store.keys.election());
-        let mut cache: Cache<(Revision, String)> = Cache::new(&self.store.etcd, range, |kv| {
-            (
-                kv.create_revision,
-                String::from_utf8_lossy(&kv.value).into_owned(),
-            )
-        });
-        loop {
-            tokio::select! {
-                () = self.stop.cancelled() => return,
-                () = cache.next(|_| {}) => {}
-            }
-            if cache.is_complete() {
-                let oldest = cache
-                    .iter()
-                    .map(|(_, candidate)| candidate)
-                    .min_by_key(|(entered, _)| *entered);
-                let name = oldest.map(|(_, name)| name.clone());
-                let leader = &self.status.leader;
-                leader.send_if_modified(|current| std::mem::replace(current, name.clone()) != name);
-            }
+        let election = self.store.keys.election();
+        let leader = &self.status.leader;
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = observe(&self.store.etcd, &election, |name| { leader.send_replace(name); }) => {}
         }
     }
 

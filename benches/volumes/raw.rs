@@ -6,10 +6,10 @@ use anyhow::{Result, ensure};
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use futures::StreamExt as _;
 use futures::stream;
-use quorate::csi::{
-    AccessMode, AccessType, CapacityRange, Context, CreateVolume, CsiNodeId, Plugin, PublishVolume, Secrets,
-    Session, Topology, VolumeCapability, VolumeName,
-};
+use quorate::csi::wire::volume_capability::access_mode::Mode;
+use quorate::csi::wire::volume_capability::{AccessMode, AccessType, MountVolume};
+use quorate::csi::wire::{CapacityRange, VolumeCapability};
+use quorate::csi::{Context, CreateVolume, CsiNodeId, Plugin, PublishVolume, Secrets, Session, VolumeName};
 use quorate::metrics::Metrics;
 use quorate_dev::csi_plugin::process::PluginProcess;
 
@@ -37,21 +37,20 @@ pub async fn calls(process: &PluginProcess, volumes: usize, at_a_time: u32) -> R
 
 async fn live(session: &Session, number: usize) -> Result<()> {
     let capability = VolumeCapability {
-        mode: AccessMode::SingleNodeWriter,
-        access: AccessType::Mount {
-            fs_type: String::new(),
-            mount_flags: Vec::new(),
-        },
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeWriter.into(),
+        }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
     };
     let create = CreateVolume {
         name: VolumeName::new(format!("raw-{number}"))?,
-        capacity: CapacityRange {
-            required: std::num::NonZeroU64::new(1 << 20),
-            limit: None,
-        },
+        capacity: Some(CapacityRange {
+            required_bytes: 1 << 20,
+            limit_bytes: 0,
+        }),
         capability: capability.clone(),
         parameters: Context::new(),
-        topology: Topology::default(),
+        topology: None,
     };
     let none = Secrets::none();
     let created = session.create_volume(&create, &none).await?;

@@ -172,6 +172,12 @@ fn count_resources(metrics: &str) -> Option<Resources> {
     sum.filter(|sum| sum.all > 0)
 }
 
+/// The value of a series in OpenMetrics text, by its name with labels as in the text; `None` if no series has that name.
+pub fn sample(text: &str, series: &str) -> Option<f64> {
+    let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
+    text.lines().find_map(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,12 +1,12 @@
 //! Writes of commands: read, decide, commit, and decide again if others wrote first.
 
-use super::exit::{Exit, Failure};
+use super::exit::Failure;
 use crate::etcd::{Etcd, Txn, TxnError};
 use crate::retry::Delays;
 use crate::store::Store;
 
 /// How often a command decides again before it gives up.
-pub const ATTEMPTS: u32 = 10;
+const ATTEMPTS: u32 = 10;
 
 /// What follows from what a command read.
 pub enum Decision<T> {
@@ -14,6 +14,26 @@ pub enum Decision<T> {
     Nothing(T),
     /// Commit this transaction, which compares what the decision was made from. `T` holds once it is committed.
     Write(Txn, T),
+}
+
+/// A change that a person may be asked about before it is made.
+#[derive(Clone, Debug)]
+pub struct Proposal<T> {
+    /// What happens to which object: `node/n1 is deleted: …`.
+    pub statement: String,
+    /// What has happened once the transaction is committed.
+    pub outcome: T,
+    /// Compares what was read, and makes the change; `None` if there is nothing to change.
+    pub txn: Option<Txn>,
+}
+
+impl<T> From<Proposal<T>> for Decision<T> {
+    fn from(proposal: Proposal<T>) -> Self {
+        match proposal.txn {
+            Some(txn) => Self::Write(txn, proposal.outcome),
+            None => Self::Nothing(proposal.outcome),
+        }
+    }
 }
 
 /// Commits what `decide` returns, and calls it again as long as others change what it read.
@@ -53,14 +73,16 @@ pub async fn settle_from<T>(
         delays.wait().await;
         decision = again().await?;
     }
-    Err(overtaken())
+    Err(Failure::conflict(format!(
+        "others changed it {ATTEMPTS} times in a row; try again"
+    )))
 }
 
 /// Commits a transaction once; `false` if something that it compares has changed, so that nothing was written.
 ///
 /// # Errors
 /// 1 if etcd refuses it or does not answer; `done` is what may then have happened.
-pub async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<bool, Failure> {
+async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<bool, Failure> {
     #[expect(
         clippy::disallowed_methods,
         reason = "an operator's write, which no leadership guards; it compares what it was decided from"
@@ -74,12 +96,4 @@ pub async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<bool, Failure> 
             "it may or may not be {done} yet, look again: {error}"
         ))),
     }
-}
-
-/// The failure of a command that others overtook [`ATTEMPTS`] times.
-pub fn overtaken() -> Failure {
-    Failure::new(
-        Exit::Conflict,
-        format!("others changed it {ATTEMPTS} times in a row; try again"),
-    )
 }

@@ -2,7 +2,6 @@
 
 use std::io::{IsTerminal, Write};
 
-pub use super::commit::{ATTEMPTS, commit, overtaken};
 use super::exit::Failure;
 
 /// Refuses to go on without `--yes` where no person can be asked: nothing has happened yet.

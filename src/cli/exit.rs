@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::etcd::StoreLost;
+use crate::etcd::{Error, StoreLost};
 
 /// The exit codes, as the end of `--help` lists them.
 pub const TABLE: &str = "Exit codes: 0 done, 1 failed, 2 timed out, 3 not found, 4 refused (the reason says by which rule), \
@@ -58,6 +58,16 @@ impl Failure {
         Self::new(Exit::Failed, message)
     }
 
+    /// Exit code 3.
+    pub fn not_found(message: impl fmt::Display) -> Self {
+        Self::new(Exit::NotFound, message)
+    }
+
+    /// Exit code 5.
+    pub fn conflict(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Conflict, message)
+    }
+
     /// Exit code 4, by the named rule.
     pub fn refused(rule: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self::new(Exit::Refused, format!("refused by rule {rule}: {why}"))
@@ -107,6 +117,12 @@ impl fmt::Display for Failure {
             Some(hint) => write!(f, "\n  {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::failed(error)
     }
 }
 

@@ -26,27 +26,6 @@ pub enum Format {
     Name,
 }
 
-/// A column of a kind's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// The title, in capitals.
-    pub title: &'static str,
-    /// Whether only `-o wide` shows it.
-    pub wide: bool,
-}
-
-impl Column {
-    /// A column that is always shown.
-    pub const fn new(title: &'static str) -> Self {
-        Self { title, wide: false }
-    }
-
-    /// A column that only `-o wide` shows.
-    pub const fn wide(title: &'static str) -> Self {
-        Self { title, wide: true }
-    }
-}
-
 /// Spaces between two columns.
 const GAP: usize = 3;
 
@@ -165,35 +144,32 @@ pub struct Description {
 }
 
 #[derive(Debug)]
-enum Line {
-    Field {
-        depth: usize,
-        name: String,
-        value: String,
-    },
-    Text {
-        depth: usize,
-        text: String,
-    },
+struct Line {
+    /// The depth of indentation: 0, or 1 below the line that heads a section.
+    depth: usize,
+    name: String,
+    value: String,
 }
 
 impl Description {
-    /// A line `name: value` at this depth of indentation.
-    pub fn field(&mut self, depth: usize, name: &str, value: impl Into<String>) -> &mut Self {
-        self.lines.push(Line::Field {
-            depth,
-            name: format!("{name}:"),
-            value: one_line(&value.into()),
-        });
-        self
+    /// A line `name: value`; without a name, one more value of the line before.
+    pub fn field(&mut self, name: &str, value: impl Into<String>) -> &mut Self {
+        self.line(0, name, &value.into())
     }
 
-    /// A line of text at this depth of indentation.
-    pub fn text(&mut self, depth: usize, text: impl Into<String>) -> &mut Self {
-        self.lines.push(Line::Text {
-            depth,
-            text: text.into(),
-        });
+    /// A [`Self::field`] in the section of the last one.
+    pub fn nested(&mut self, name: &str, value: impl Into<String>) -> &mut Self {
+        self.line(1, name, &value.into())
+    }
+
+    fn line(&mut self, depth: usize, name: &str, value: &str) -> &mut Self {
+        let name = if name.is_empty() {
+            String::new()
+        } else {
+            format!("{name}:")
+        };
+        let value = one_line(value);
+        self.lines.push(Line { depth, name, value });
         self
     }
 
@@ -205,9 +181,9 @@ impl Description {
         none: &str,
     ) -> &mut Self {
         let mut values = values.into_iter().map(Into::into);
-        self.field(0, name, values.next().unwrap_or_else(|| none.to_owned()));
+        self.field(name, values.next().unwrap_or_else(|| none.to_owned()));
         for value in values {
-            self.field(0, "", value);
+            self.field("", value);
         }
         self
     }
@@ -225,31 +201,17 @@ impl Description {
     /// All lines, with the values of one depth in one column.
     pub fn render(&self) -> String {
         let width = |depth: usize| {
-            let names = self.lines.iter().filter_map(|line| match line {
-                Line::Field {
-                    depth: at,
-                    name,
-                    value,
-                } if *at == depth && !value.is_empty() => Some(columns(name)),
-                _ => None,
-            });
-            names.max().unwrap_or(0) + 2
+            let valued = self
+                .lines
+                .iter()
+                .filter(|line| line.depth == depth && !line.value.is_empty());
+            valued.map(|line| columns(&line.name)).max().unwrap_or(0) + 2
         };
-        let depths = self.lines.iter().map(|line| match line {
-            Line::Field { depth, .. } | Line::Text { depth, .. } => *depth,
-        });
-        let widths: Vec<usize> = (0..=depths.max().unwrap_or(0)).map(width).collect();
+        let widths = [width(0), width(1)];
         let mut text = String::new();
-        for line in &self.lines {
-            let (depth, content) = match line {
-                Line::Field { depth, name, value } => {
-                    let name = if name == ":" { "" } else { name };
-                    let width = widths.get(*depth).copied().unwrap_or(0);
-                    (*depth, format!("{name:width$}{value}"))
-                }
-                Line::Text { depth, text } => (*depth, text.clone()),
-            };
-            let indented = format!("{}{content}", "  ".repeat(depth));
+        for Line { depth, name, value } in &self.lines {
+            let (indent, width) = ("  ".repeat(*depth), widths[*depth]);
+            let indented = format!("{indent}{name:width$}{value}");
             text.push_str(indented.trim_end());
             text.push('\n');
         }
@@ -299,14 +261,11 @@ mod tests {
             ("b".to_owned(), "2".to_owned()),
         ]);
         let mut description = Description::default();
-        description.field(0, "Name", "n1").pairs("Labels", &labels);
-        description
-            .field(0, "Spec", "")
-            .field(1, "Desired Role", "worker");
-        description.text(0, "Conditions: none");
+        description.field("Name", "n1").pairs("Labels", &labels);
+        description.field("Spec", "").nested("Desired Role", "worker");
         assert_eq!(
             description.render(),
-            "Name:    n1\nLabels:  a=1\n         b=2\nSpec:\n  Desired Role:  worker\nConditions: none\n"
+            "Name:    n1\nLabels:  a=1\n         b=2\nSpec:\n  Desired Role:  worker\n"
         );
         let empty = std::collections::BTreeMap::new();
         let mut description = Description::default();

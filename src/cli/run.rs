@@ -3,6 +3,8 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
@@ -40,11 +42,17 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let keys = etcd.keys()?;
     let node = node_id(args.node_id.as_deref())?;
     let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
-    let signals = Signals::listen(&[TERMINATE, INTERRUPT, HANGUP])?;
+    let mut signals = Signals::listen(&[TERMINATE, INTERRUPT, HANGUP])?;
     start_log(args.log_format);
     arm_failpoints(&args);
 
-    let kubernetes = connect_to_kubernetes(&args).await?;
+    let kubernetes = tokio::select! {
+        connected = connect_to_kubernetes(&args) => connected?,
+        name = signals.next() => {
+            info!("{name}: stopped before the API server was known");
+            return Ok(());
+        }
+    };
     let versions = BundleVersions {
         version: bundle.version.clone(),
         min_reconciler: bundle.min_reconciler_release,
@@ -148,10 +156,20 @@ async fn connect_to_kubernetes(args: &RunArgs) -> Result<Option<KubeClient>, Fai
     if args.no_kubernetes {
         return Ok(None);
     }
-    let connected = KubeClient::connect_with(args.kubeconfig.as_deref(), args.kube_limits()).await;
-    connected.map(Some).map_err(|error| {
-        Failure::failed(error).hint("give --kubeconfig FILE, or --no-kubernetes to run without")
-    })
+    let (kubeconfig, limits) = (args.kubeconfig.clone(), args.kube_limits());
+    // A plugin for credentials, which the kubeconfig may name, blocks its thread for as long as it runs.
+    let runtime = Handle::current();
+    let mut connecting = JoinSet::new();
+    connecting
+        .spawn_blocking(move || runtime.block_on(KubeClient::connect_with(kubeconfig.as_deref(), limits)));
+    let connected = match connecting.join_next().await {
+        Some(Ok(connected)) => connected.map_err(Failure::failed),
+        Some(Err(panicked)) => Err(Failure::failed(panicked)),
+        None => Err(Failure::failed("no connection was tried")),
+    };
+    connected
+        .map(Some)
+        .map_err(|failure| failure.hint("give --kubeconfig FILE, or --no-kubernetes to run without"))
 }
 
 /// Connects to etcd. Tries again for `limit` after an error that may pass.

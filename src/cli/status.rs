@@ -45,7 +45,7 @@ pub async fn run(args: StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     if args.watch {
         return store.etcd.following(watch(&store, &args)).await?;
     }
-    let overview = Overview::read(&store).await.map_err(Failure::failed)?;
+    let overview = Overview::read(&store).await?;
     print(&render(&overview, &args)).map(drop)
 }
 
@@ -81,11 +81,7 @@ struct Changes {
 
 impl Changes {
     async fn new(store: &Store) -> Result<Self, Failure> {
-        let (_, revision) = store
-            .etcd
-            .get(&store.keys.status())
-            .await
-            .map_err(Failure::failed)?;
+        let (_, revision) = store.etcd.get(&store.keys.status()).await?;
         let reconciler = store.keys.reconciler();
         Ok(Self {
             reconciler: Watcher::new(&store.etcd, reconciler, revision.next()),
@@ -112,13 +108,12 @@ fn render(overview: &Overview, args: &StatusArgs) -> String {
 fn text(overview: &Overview) -> String {
     let mut lines = Description::default();
     match overview.leader() {
-        Some(leader) => lines.field(0, "Leader", format!("{} (term {})", leader.name, leader.entered)),
-        None => lines.field(0, "Leader", NONE),
+        Some(leader) => lines.field("Leader", format!("{} (term {})", leader.name, leader.entered)),
+        None => lines.field("Leader", NONE),
     };
     for candidate in overview.candidates_without_lease() {
         let key = String::from_utf8_lossy(&candidate.key);
         lines.field(
-            0,
             "Election",
             format!(
                 "the key of {} is on no lease: it outlives its replica, and no other replica can lead until it is \
@@ -129,24 +124,21 @@ fn text(overview: &Overview) -> String {
     }
     match &overview.status {
         None => lines.field(
-            0,
             "Status",
             "none yet: nothing is reconciled, no replica is admitted",
         ),
-        Some(Err(malformed)) => lines.field(0, "Status", format!("malformed: {malformed}")),
+        Some(Err(malformed)) => lines.field("Status", format!("malformed: {malformed}")),
         Some(Ok(status)) => lines
-            .field(0, "Status", status.state.to_string())
-            .field(0, "Reconciled by", status.version.to_string())
-            .field(0, "Minimum release", status.minimum_compatible.to_string()),
+            .field("Status", status.state.to_string())
+            .field("Reconciled by", status.version.to_string())
+            .field("Minimum release", status.minimum_compatible.to_string()),
     };
     lines.field(
-        0,
         "Resources",
         format!("{}/{} applied", overview.applied, overview.inventory),
     );
     if let Some(degraded) = &overview.degraded {
         lines.field(
-            0,
             "Degraded",
             format!(
                 "{} since {}: {}",
@@ -155,7 +147,7 @@ fn text(overview: &Overview) -> String {
         );
     }
     if overview.replicas.is_empty() {
-        lines.field(0, "Replicas", NONE);
+        lines.field("Replicas", NONE);
     }
     let mut title = "Replicas";
     for (name, version) in &overview.replicas {
@@ -171,7 +163,7 @@ fn text(overview: &Overview) -> String {
             Some(_) => "standby",
             None => "not standing for election",
         };
-        lines.field(0, title, format!("{name} at {version}, {role}"));
+        lines.field(title, format!("{name} at {version}, {role}"));
         title = "";
     }
     lines.render()

@@ -32,15 +32,6 @@ impl Caller {
         request
     }
 
-    /// Makes a call whose request carries no secrets.
-    pub async fn call_without_secrets<T>(
-        &self,
-        method: Method,
-        answer: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, CallError> {
-        self.call(method, &Secrets::none(), answer).await
-    }
-
     /// Makes a call within the limit, and measures it. `secrets` are those of the request: the plugin's message is scrubbed
     /// of them.
     pub async fn call<T>(

@@ -30,20 +30,6 @@ pub enum Method {
 }
 
 impl Method {
-    /// Every call, in the order of [`Method`].
-    pub const ALL: [Self; 10] = [
-        Self::Probe,
-        Self::GetPluginInfo,
-        Self::GetPluginCapabilities,
-        Self::ControllerGetCapabilities,
-        Self::CreateVolume,
-        Self::DeleteVolume,
-        Self::ControllerPublishVolume,
-        Self::ControllerUnpublishVolume,
-        Self::ControllerExpandVolume,
-        Self::ListVolumes,
-    ];
-
     /// The call's name in the specification.
     pub fn name(self) -> &'static str {
         let path = self.path();
@@ -196,6 +182,23 @@ pub fn effect(method: Method, code: Code) -> Effect {
             | Code::DataLoss,
         ) => Effect::Unknown,
     }
+}
+
+#[cfg(test)]
+impl Method {
+    /// Every call, in the order of [`Method`].
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Probe,
+        Self::GetPluginInfo,
+        Self::GetPluginCapabilities,
+        Self::ControllerGetCapabilities,
+        Self::CreateVolume,
+        Self::DeleteVolume,
+        Self::ControllerPublishVolume,
+        Self::ControllerUnpublishVolume,
+        Self::ControllerExpandVolume,
+        Self::ListVolumes,
+    ];
 }
 
 #[cfg(test)]

@@ -1,73 +1,12 @@
-//! Conversion between plain requests and the messages of the wire. Answers that the specification forbids end here.
-
-use std::num::NonZeroU64;
+//! Conversion of the answers on the wire. What the specification forbids ends here.
 
 use super::id::{CsiNodeId, VolumeId};
-use super::request::{
-    AccessMode, AccessType, CapacityRange, CreatedVolume, ListedVolume, Segments, Topology, VolumeCapability,
-};
+use super::request::{CreatedVolume, ListedVolume};
 use super::wire;
-use super::wire::volume_capability::access_mode::Mode;
 
-impl From<AccessMode> for Mode {
-    fn from(mode: AccessMode) -> Self {
-        match mode {
-            AccessMode::SingleNodeWriter => Self::SingleNodeWriter,
-            AccessMode::SingleNodeReaderOnly => Self::SingleNodeReaderOnly,
-            AccessMode::MultiNodeReaderOnly => Self::MultiNodeReaderOnly,
-            AccessMode::MultiNodeSingleWriter => Self::MultiNodeSingleWriter,
-            AccessMode::MultiNodeMultiWriter => Self::MultiNodeMultiWriter,
-        }
-    }
-}
-
-impl From<&VolumeCapability> for wire::VolumeCapability {
-    fn from(capability: &VolumeCapability) -> Self {
-        use wire::volume_capability::{
-            AccessMode as WireMode, AccessType as WireType, BlockVolume, MountVolume,
-        };
-        let access = match &capability.access {
-            AccessType::Block => WireType::Block(BlockVolume {}),
-            AccessType::Mount { fs_type, mount_flags } => WireType::Mount(MountVolume {
-                fs_type: fs_type.clone(),
-                mount_flags: mount_flags.clone(),
-            }),
-        };
-        Self {
-            access_mode: Some(WireMode {
-                mode: Mode::from(capability.mode).into(),
-            }),
-            access_type: Some(access),
-        }
-    }
-}
-
-/// `None` for a range without ends, which is not allowed on the wire.
-pub(super) fn range(range: CapacityRange) -> Option<wire::CapacityRange> {
-    // Capacities saturate at what the wire can hold: 8 EiB.
-    let bytes =
-        |bytes: Option<NonZeroU64>| bytes.map_or(0, |bytes| i64::try_from(bytes.get()).unwrap_or(i64::MAX));
-    (range != CapacityRange::default()).then(|| wire::CapacityRange {
-        required_bytes: bytes(range.required),
-        limit_bytes: bytes(range.limit),
-    })
-}
-
-/// `None` if no place is asked for.
-pub(super) fn topology(topology: &Topology) -> Option<wire::TopologyRequirement> {
-    let places = |places: &[Segments]| {
-        let places = places.iter().cloned();
-        places.map(|segments| wire::Topology { segments }).collect()
-    };
-    (*topology != Topology::default()).then(|| wire::TopologyRequirement {
-        requisite: places(&topology.requisite),
-        preferred: places(&topology.preferred),
-    })
-}
-
-/// `None`, for unknown, if the plugin answers zero or a negative number.
-pub(super) fn capacity(bytes: i64) -> Option<NonZeroU64> {
-    u64::try_from(bytes).ok().and_then(NonZeroU64::new)
+/// 0, for unknown, if the plugin answers a negative number.
+pub(super) fn capacity(bytes: i64) -> i64 {
+    bytes.max(0)
 }
 
 /// The volume in an answer. `None` if it is missing or its id is empty; the specification allows neither.
@@ -98,18 +37,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_without_ends_is_not_sent_and_a_huge_one_saturates() {
-        assert_eq!(range(CapacityRange::default()), None);
-        let huge = CapacityRange {
-            required: NonZeroU64::new(1),
-            limit: NonZeroU64::new(u64::MAX),
-        };
-        let sent = range(huge).unwrap();
-        assert_eq!((sent.required_bytes, sent.limit_bytes), (1, i64::MAX));
-        assert_eq!(
-            (capacity(0), capacity(-5), capacity(7)),
-            (None, None, NonZeroU64::new(7))
-        );
+    fn a_capacity_that_cannot_be_is_unknown() {
+        assert_eq!((capacity(0), capacity(-5), capacity(7)), (0, 0, 7));
     }
 
     #[test]
@@ -127,24 +56,5 @@ mod tests {
         };
         let listed = listed(entry).unwrap();
         assert_eq!(listed.published_to, [CsiNodeId::new("n1").unwrap()]);
-    }
-
-    #[test]
-    fn every_access_mode_has_its_number() {
-        let numbers = [
-            (AccessMode::SingleNodeWriter, 1),
-            (AccessMode::SingleNodeReaderOnly, 2),
-            (AccessMode::MultiNodeReaderOnly, 3),
-            (AccessMode::MultiNodeSingleWriter, 4),
-            (AccessMode::MultiNodeMultiWriter, 5),
-        ];
-        for (mode, number) in numbers {
-            let capability = VolumeCapability {
-                mode,
-                access: AccessType::Block,
-            };
-            let sent = wire::VolumeCapability::from(&capability);
-            assert_eq!(sent.access_mode.unwrap().mode, number, "{mode:?}");
-        }
     }
 }

@@ -33,8 +33,7 @@ pub use error::{CallError, NotReady};
 pub use id::{CsiNodeId, Empty, VolumeId, VolumeName};
 pub use plugin::{Plugin, Plugins};
 pub use request::{
-    AccessMode, AccessType, CapacityRange, Context, CreateVolume, CreatedVolume, ExpandVolume,
-    ExpandedVolume, ListedVolume, PublishVolume, Segments, Topology, VolumeCapability,
+    Context, CreateVolume, CreatedVolume, ExpandVolume, ExpandedVolume, ListedVolume, PublishVolume, Segments,
 };
 pub use secret::{SecretValue, Secrets};
 pub use session::Session;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::caller::Caller;
@@ -44,8 +44,6 @@ struct State {
     /// The last handshake, if it failed, and when the next one may be made (INV-9).
     failed: Option<(NotReady, Instant)>,
     delays: Delays,
-    /// The number of the last session.
-    sessions: u64,
 }
 
 impl Plugin {
@@ -64,24 +62,12 @@ impl Plugin {
                 is_shaky: false,
                 failed: None,
                 delays: Delays::new(FIRST_DELAY, MOST_DELAY),
-                sessions: 0,
             }),
         }))
     }
 
-    /// The name of the Plugin object.
-    pub fn driver(&self) -> &str {
-        &self.0.caller.driver
-    }
-
-    /// The endpoint that it listens on.
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.0.caller.endpoint
-    }
-
     /// The current session. Without one, or after its connection has ended, connects and makes a handshake, which
-    /// concurrent callers share. Soon after a failed handshake, returns its error again without asking the plugin: see
-    /// [`until_ready`](Self::until_ready).
+    /// concurrent callers share. Soon after a failed handshake, returns its error again without asking the plugin.
     ///
     /// Cancel safe: a handshake that is dropped did not happen, and the next caller begins another.
     ///
@@ -89,28 +75,6 @@ impl Plugin {
     /// [`NotReady`]: the plugin cannot be called now.
     pub async fn session(&self) -> Result<Arc<Session>, NotReady> {
         let mut state = self.0.state.lock().await;
-        self.session_of(&mut state).await
-    }
-
-    /// Waits for a session, with growing delays between handshakes, for as long as it takes. Cancel safe.
-    pub async fn until_ready(&self) -> Arc<Session> {
-        loop {
-            let again = {
-                let mut state = self.0.state.lock().await;
-                match self.session_of(&mut state).await {
-                    Ok(session) => return session,
-                    // A failure comes with its time; the default is never used.
-                    Err(_) => state
-                        .failed
-                        .as_ref()
-                        .map_or_else(Instant::now, |(_, again)| *again),
-                }
-            };
-            sleep_until(again).await;
-        }
-    }
-
-    async fn session_of(&self, state: &mut State) -> Result<Arc<Session>, NotReady> {
         let Caller { driver, endpoint, .. } = &self.0.caller;
         if let Some(session) = &state.session {
             if !session.has_ended() {
@@ -118,7 +82,8 @@ impl Plugin {
             }
             info!(%driver, %endpoint, "the connection to the CSI plugin has ended");
             state.session = None;
-            if let Some(rest) = state.ended_after(state.began.elapsed()) {
+            let lasted = state.began.elapsed();
+            if let Some(rest) = state.ended_after(lasted) {
                 let message = "its connections end as soon as they are made".to_owned();
                 let endpoint = endpoint.clone();
                 state.failed = Some((NotReady::Unreachable { endpoint, message }, Instant::now() + rest));
@@ -129,7 +94,7 @@ impl Plugin {
         {
             return Err(error.clone());
         }
-        match Session::open(self.0.caller.clone(), state.sessions + 1).await {
+        match Session::open(self.0.caller.clone()).await {
             Ok(session) => {
                 let capabilities: Vec<_> = session.capabilities().iter().map(|one| one.name()).collect();
                 let version = session.version();
@@ -137,7 +102,6 @@ impl Plugin {
                 let session = Arc::new(session);
                 state.session = Some(session.clone());
                 state.began = Instant::now();
-                state.sessions += 1;
                 state.failed = None;
                 Ok(session)
             }

@@ -1,9 +1,10 @@
-//! Requests to a plugin and its answers, independent of what is stored where.
+//! Requests to a plugin and its answers, independent of what is stored where. Their parts are those of the wire; ids that
+//! cannot be empty, and secrets, are not.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 
 use super::id::{CsiNodeId, VolumeId, VolumeName};
+use super::wire::{CapacityRange, TopologyRequirement, VolumeCapability};
 
 /// Keys and values that only the plugin understands.
 pub type Context = BTreeMap<String, String>;
@@ -11,75 +12,19 @@ pub type Context = BTreeMap<String, String>;
 /// The segments of one place, as in `{zone: a}`.
 pub type Segments = BTreeMap<String, String>;
 
-/// How many nodes may read and write a volume at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessMode {
-    /// One node reads and writes.
-    SingleNodeWriter,
-    /// One node reads.
-    SingleNodeReaderOnly,
-    /// Many nodes read.
-    MultiNodeReaderOnly,
-    /// Many nodes read, and one of them writes.
-    MultiNodeSingleWriter,
-    /// Many nodes read and write.
-    MultiNodeMultiWriter,
-}
-
-/// The form of a volume on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessType {
-    /// A block device.
-    Block,
-    /// A directory with a file system.
-    Mount {
-        /// The type of the file system; empty for the plugin's default.
-        fs_type: String,
-        /// Options of the mount, such as `noatime`.
-        mount_flags: Vec<String>,
-    },
-}
-
-/// How a volume is used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeCapability {
-    /// How many nodes may read and write it at a time.
-    pub mode: AccessMode,
-    /// Its form on a node.
-    pub access: AccessType,
-}
-
-/// A range of capacities in bytes. A range without ends is not sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CapacityRange {
-    /// The least capacity.
-    pub required: Option<NonZeroU64>,
-    /// The greatest capacity.
-    pub limit: Option<NonZeroU64>,
-}
-
-/// The places that must be able to reach a volume. Without places, none are asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Topology {
-    /// At least one of these must reach it.
-    pub requisite: Vec<Segments>,
-    /// These are preferred, the first most.
-    pub preferred: Vec<Segments>,
-}
-
 /// CreateVolume.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CreateVolume {
     /// The same name means the same volume.
     pub name: VolumeName,
-    /// The capacity of the volume.
-    pub capacity: CapacityRange,
+    /// The capacity of the volume. A range without ends is not allowed on the wire.
+    pub capacity: Option<CapacityRange>,
     /// How the volume will be used.
     pub capability: VolumeCapability,
     /// The driver's options.
     pub parameters: Context,
-    /// The places that must reach the volume.
-    pub topology: Topology,
+    /// The places that must reach the volume; `None` if no place is asked for.
+    pub topology: Option<TopologyRequirement>,
 }
 
 /// A volume as the plugin describes it.
@@ -87,8 +32,8 @@ pub struct CreateVolume {
 pub struct CreatedVolume {
     /// The id in every later call.
     pub id: VolumeId,
-    /// Its capacity in bytes, if the plugin says it.
-    pub capacity: Option<NonZeroU64>,
+    /// Its capacity in bytes; 0 if the plugin does not say it.
+    pub capacity: i64,
     /// The plugin gets it back with every publication.
     pub context: Context,
     /// The places that can reach it; none for every place.
@@ -96,7 +41,7 @@ pub struct CreatedVolume {
 }
 
 /// ControllerPublishVolume.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PublishVolume {
     /// The plugin's id of the volume.
     pub volume: VolumeId,
@@ -112,12 +57,12 @@ pub struct PublishVolume {
 }
 
 /// ControllerExpandVolume.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ExpandVolume {
     /// The plugin's id of the volume.
     pub volume: VolumeId,
     /// The capacity to expand to.
-    pub capacity: CapacityRange,
+    pub capacity: Option<CapacityRange>,
     /// How the volume is used.
     pub capability: VolumeCapability,
 }
@@ -125,8 +70,8 @@ pub struct ExpandVolume {
 /// A volume after its expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpandedVolume {
-    /// Its capacity in bytes, if the plugin says it.
-    pub capacity: Option<NonZeroU64>,
+    /// Its capacity in bytes; 0 if the plugin does not say it.
+    pub capacity: i64,
     /// Whether the plugin's part on the node has to expand the file system as well.
     pub node_must_expand: bool,
 }
@@ -136,8 +81,8 @@ pub struct ExpandedVolume {
 pub struct ListedVolume {
     /// The plugin's id of the volume.
     pub id: VolumeId,
-    /// Its capacity in bytes, if the plugin says it.
-    pub capacity: Option<NonZeroU64>,
+    /// Its capacity in bytes; 0 if the plugin does not say it.
+    pub capacity: i64,
     /// The nodes that it is published to, some of them perhaps by others. Meaningless unless the plugin offers
     /// [`ListPublishedNodes`](super::Capability::ListPublishedNodes).
     pub published_to: Vec<CsiNodeId>,

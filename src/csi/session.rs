@@ -36,13 +36,12 @@ pub struct Session {
     connection: Connection,
     capabilities: Capabilities,
     version: String,
-    number: u64,
 }
 
 impl Session {
     /// Connects, and makes the handshake: the plugin is ready, it is the right driver, and its capabilities are known.
     /// Dropping the future leaves nothing behind.
-    pub(super) async fn open(caller: Caller, number: u64) -> Result<Self, NotReady> {
+    pub(super) async fn open(caller: Caller) -> Result<Self, NotReady> {
         let connection =
             Connection::open(&caller.endpoint)
                 .await
@@ -63,7 +62,6 @@ impl Session {
             connection,
             capabilities,
             version,
-            number,
         })
     }
 
@@ -82,20 +80,9 @@ impl Session {
         &self.version
     }
 
-    /// The number of this session among those of its [`Plugin`](super::Plugin). Another number is another connection,
-    /// perhaps to another version of the plugin.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Whether the connection has ended. Every further call then fails.
     pub fn has_ended(&self) -> bool {
         self.connection.ended.is_cancelled()
-    }
-
-    /// Waits for the end of the connection.
-    pub async fn ended(&self) {
-        self.connection.ended.cancelled().await;
     }
 
     /// Creates a volume, or finds the one that an earlier call created under the same name.
@@ -110,19 +97,18 @@ impl Session {
     ) -> Result<CreatedVolume, CallError> {
         let method = Method::CreateVolume;
         let mut controller = self.controller(method, Capability::CreateDeleteVolume)?;
-        let topology = convert::topology(&create.topology);
-        if topology.is_some() && !self.offers(Capability::AccessibilityConstraints) {
+        if create.topology.is_some() && !self.offers(Capability::AccessibilityConstraints) {
             let text = "the volume asks for a topology, and the plugin does not offer \
                         VOLUME_ACCESSIBILITY_CONSTRAINTS";
             return Err(CallError::new(method, Code::InvalidArgument, text));
         }
         let request = self.caller.request(wire::CreateVolumeRequest {
             name: create.name.as_str().to_owned(),
-            capacity_range: convert::range(create.capacity),
-            volume_capabilities: vec![(&create.capability).into()],
+            capacity_range: create.capacity,
+            volume_capabilities: vec![create.capability.clone()],
             parameters: create.parameters.clone(),
             secrets: secrets.to_wire(),
-            accessibility_requirements: topology,
+            accessibility_requirements: create.topology.clone(),
         });
         let answer = controller.create_volume(request);
         let answer = self.caller.call(method, secrets, answer).await?;
@@ -165,7 +151,7 @@ impl Session {
         let request = self.caller.request(wire::ControllerPublishVolumeRequest {
             volume_id: publish.volume.as_str().to_owned(),
             node_id: publish.node.as_str().to_owned(),
-            volume_capability: Some((&publish.capability).into()),
+            volume_capability: Some(publish.capability.clone()),
             readonly: publish.read_only && self.offers(Capability::PublishReadonly),
             secrets: secrets.to_wire(),
             volume_context: publish.context.clone(),
@@ -210,9 +196,9 @@ impl Session {
         let mut controller = self.controller(method, Capability::ExpandVolume)?;
         let request = self.caller.request(wire::ControllerExpandVolumeRequest {
             volume_id: expand.volume.as_str().to_owned(),
-            capacity_range: convert::range(expand.capacity),
+            capacity_range: expand.capacity,
             secrets: secrets.to_wire(),
-            volume_capability: Some((&expand.capability).into()),
+            volume_capability: Some(expand.capability.clone()),
         });
         let answer = controller.controller_expand_volume(request);
         let answer = self.caller.call(method, secrets, answer).await?;
@@ -278,7 +264,7 @@ impl Handshake<'_> {
         method: Method,
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, NotReady> {
-        let answer = caller.call_without_secrets(method, answer).await;
+        let answer = caller.call(method, &Secrets::none(), answer).await;
         answer.map_err(|error| NotReady::Handshake {
             endpoint: caller.endpoint.clone(),
             error,

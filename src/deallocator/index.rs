@@ -158,34 +158,29 @@ impl Index {
 
     fn set_service(&mut self, name: &[u8], object: Option<ServiceObject>) {
         // New references are counted before old ones are released, so that no name in both is forgotten in between.
-        if let Some(ServiceObject { content, .. }) = &object {
-            match content {
-                Content::Unreadable => self.unreadable_services += 1,
-                Content::Readable { networks, .. } => {
-                    for network in networks {
-                        if let Some(entry) = self.networks.get_mut(network) {
-                            entry.users += 1;
-                        }
-                        self.judge_network(network);
-                    }
-                }
-            }
-        }
+        self.count_references(object.as_ref(), 1);
         let entry = self.services.entry(name.into()).or_default();
         let before = std::mem::replace(&mut entry.object, object);
-        match before.map(|object| object.content) {
+        self.count_references(before.as_ref(), -1);
+        self.judge_service(name);
+    }
+
+    /// Counts `by` more of what a service refers to.
+    fn count_references(&mut self, service: Option<&ServiceObject>, by: isize) {
+        match service.map(|service| &service.content) {
             None => {}
-            Some(Content::Unreadable) => self.unreadable_services -= 1,
+            Some(Content::Unreadable) => {
+                self.unreadable_services = self.unreadable_services.saturating_add_signed(by);
+            }
             Some(Content::Readable { networks, .. }) => {
                 for network in networks {
-                    if let Some(entry) = self.networks.get_mut(&network) {
-                        entry.users -= 1;
+                    if let Some(entry) = self.networks.get_mut(network) {
+                        entry.users = entry.users.saturating_add_signed(by);
                     }
-                    self.judge_network(&network);
+                    self.judge_network(network);
                 }
             }
         }
-        self.judge_service(name);
     }
 
     fn set_network(&mut self, name: &[u8], object: Option<NetworkObject>) {
@@ -321,13 +316,9 @@ fn parse(name: &[u8]) -> Option<Name> {
 
 fn set_mark(marks: &mut HashMap<Name, MarkedAt>, name: &Name, marked: Option<MarkedAt>) {
     match marked {
-        Some(since) => {
-            marks.insert(name.clone(), since);
-        }
-        None => {
-            marks.remove(name);
-        }
-    }
+        Some(since) => marks.insert(name.clone(), since),
+        None => marks.remove(name),
+    };
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,9 @@ use super::answer::{Answer, KnownStore};
 use super::config::{Config, ConfigError};
 use super::connection::Connection;
 use super::error::{Class, Error};
+use super::kv::Revision;
 use super::members::Contacts;
-use super::probe;
+use super::probe::{self, Probe};
 use super::store_identity::{ClusterId, Header, prevailing};
 use crate::metrics::{Metrics, Request};
 use crate::retry::Delays;
@@ -23,6 +25,12 @@ use crate::retry::Delays;
 /// The largest message taken from etcd, in bytes. etcd itself sends up to 2 GiB: a page of large values, or the events
 /// of a large transaction.
 pub(super) const LARGEST_MESSAGE: usize = 64 << 20;
+
+/// How long a connection waits for further endpoints once it is decided what it connects to.
+const STRAGGLERS: Duration = Duration::from_millis(300);
+
+/// A request without an answer for this long has the endpoints checked, and is given up if one of them leaves the channel.
+pub(super) const SLOW: Duration = Duration::from_secs(1);
 
 /// A connection to an etcd cluster. Cheap to clone; all clones share one channel.
 #[derive(Clone)]
@@ -35,6 +43,10 @@ pub(super) struct Shared {
     pub connection: RwLock<Arc<Connection>>,
     /// The endpoints in the balanced channel, for the keep-alive, which connects to one member at a time.
     pub live: watch::Sender<Vec<String>>,
+    /// The endpoints that were logged last. While a member is removed its endpoints leave the channel without a word.
+    pub logged: Mutex<Vec<String>>,
+    /// Notified when an endpoint leaves the channel: whatever waits for that endpoint may wait in vain.
+    pub left: watch::Sender<()>,
     /// The store that this process has read.
     pub store: KnownStore,
     /// The endpoints that are refused, since they belong to another cluster.
@@ -43,6 +55,8 @@ pub(super) struct Shared {
     pub recheck: Arc<Notify>,
     /// Held while endpoints join and leave the balanced channel, so that `live` lists what is in it.
     pub changing: tokio::sync::Mutex<()>,
+    /// When a new token was last asked for, and with what result.
+    pub renewed: tokio::sync::Mutex<Option<(Instant, Result<(), Error>)>>,
     /// One client per endpoint, for requests that go to whichever member is behind it.
     pub per_endpoint: Mutex<BTreeMap<String, Client>>,
     /// One client per member, for requests that only this member may answer.
@@ -94,15 +108,18 @@ fn list<'a, T: Display>(answers: impl Iterator<Item = (&'a String, T)>) -> Strin
 }
 
 impl Etcd {
-    /// Connects to the configured endpoints that answer; at least one must.
+    /// Connects to the configured endpoints that answer; at least one must. The cluster to which most of them belong is that
+    /// of this process from now on (INV-11). Endpoints that have not answered yet are awaited only while they could change
+    /// which one that is.
     ///
     /// # Errors
     /// [`ConnectError`], with the error of each endpoint.
     pub async fn connect(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
         let credentials = config.load()?;
-        let mut per_endpoint = BTreeMap::new();
         let candidates = probe::configured(&config);
-        let answers = probe::probe(&config, &credentials, &mut per_endpoint, candidates).await;
+        let mut probe = Probe::begin(&config, &credentials, &BTreeMap::new(), candidates);
+        probe.collect(STRAGGLERS, probe::is_decided).await;
+        let (answers, clients) = probe.end();
         let clusters = probe::clusters(&answers);
         let Ok(cluster) = prevailing(clusters.iter().map(|(_, cluster)| *cluster)) else {
             return Err(ConnectError::SeveralClusters(clusters));
@@ -123,19 +140,25 @@ impl Etcd {
         let connection = Connection::open(&config, &live, credentials)
             .await
             .map_err(ConnectError::Setup)?;
-        Ok(Self(Arc::new(Shared {
+        let etcd = Self(Arc::new(Shared {
             config,
             metrics,
             connection: RwLock::new(Arc::new(connection)),
+            logged: Mutex::new(live.clone()),
             live: watch::Sender::new(live),
+            left: watch::Sender::default(),
             store: KnownStore::of(cluster),
             refused: Mutex::default(),
             recheck: Arc::default(),
-            changing: tokio::sync::Mutex::new(()),
-            per_endpoint: Mutex::new(per_endpoint),
+            changing: tokio::sync::Mutex::default(),
+            renewed: tokio::sync::Mutex::default(),
+            per_endpoint: Mutex::new(clients),
             contacts: Contacts::default(),
             background: OnceLock::new(),
-        })))
+        }));
+        let (_, refused) = etcd.of_this_store(&answers, Revision::ABSENT);
+        etcd.note_refused(refused);
+        Ok(etcd)
     }
 
     /// The settings that this connection was made with.
@@ -193,10 +216,11 @@ impl Etcd {
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
+        let sent = Instant::now();
         let result = self.attempt(operation, attempt).await;
         match result {
             Err(error) if error.class == Class::StaleToken => {
-                self.renew_token().await?;
+                self.renew_token(sent).await?;
                 self.attempt(operation, attempt).await
             }
             result => result,
@@ -209,8 +233,9 @@ impl Etcd {
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let limit = self.0.config.request_timeout;
-        let result = self.within(operation, limit, attempt(self.connection())).await;
+        let request = pin!(attempt(self.connection()));
+        let given_up = self.given_up(operation);
+        let result = self.until(operation, given_up, request).await;
         if result
             .as_ref()
             .is_err_and(|error| error.class == Class::Unavailable)
@@ -220,6 +245,28 @@ impl Etcd {
         result
     }
 
+    /// Resolves with the error of a request over the balanced channel that begins now, once it goes without an answer for
+    /// too long: for its whole limit, or for a moment if an endpoint has left the channel since, which may be the one that
+    /// was asked.
+    async fn given_up(&self, operation: &'static str) -> Error {
+        let (limit, mut left) = (self.0.config.request_timeout, self.0.left.subscribe());
+        let abandoned = async {
+            tokio::time::sleep(SLOW).await;
+            self.0.recheck.notify_one();
+            if left.changed().await.is_err() {
+                // The sender lives as long as this connection.
+                std::future::pending().await
+            }
+        };
+        match tokio::time::timeout(limit, abandoned).await {
+            Ok(()) => {
+                let text = "no answer, and an endpoint has stopped answering".to_owned();
+                Error::new(operation, "DeadlineExceeded", Class::Unavailable, text)
+            }
+            Err(_) => Error::timed_out(operation, limit),
+        }
+    }
+
     /// Makes one request over any client within `limit`, counts and times it, and checks which store answered.
     pub(super) async fn within<T: Answer>(
         &self,
@@ -227,11 +274,26 @@ impl Etcd {
         limit: Duration,
         request: impl Future<Output = Result<T, etcd_client::Error>>,
     ) -> Result<T, Error> {
+        let given_up = async {
+            tokio::time::sleep(limit).await;
+            Error::timed_out(operation, limit)
+        };
+        self.until(operation, given_up, pin!(request)).await
+    }
+
+    /// Makes one request until it is given up, counts and times it, and checks which store answered.
+    async fn until<T: Answer>(
+        &self,
+        operation: &'static str,
+        given_up: impl Future<Output = Error>,
+        request: Pin<&mut impl Future<Output = Result<T, etcd_client::Error>>>,
+    ) -> Result<T, Error> {
         let highest = self.before_request(operation)?;
         let started = Instant::now();
-        let result = match tokio::time::timeout(limit, request).await {
-            Ok(result) => result.map_err(|error| Error::from_client(operation, error)),
-            Err(_) => Err(Error::timed_out(operation, limit)),
+        let result = tokio::select! {
+            biased;
+            result = request => result.map_err(|error| Error::from_client(operation, error)),
+            error = given_up => Err(error),
         };
         let result = result.and_then(|answer| {
             let floor = T::LINEARIZABLE.then_some(highest);
@@ -249,13 +311,23 @@ impl Etcd {
         result
     }
 
-    pub(super) async fn renew_token(&self) -> Result<(), Error> {
+    /// Obtains a new token, for a request that was sent at this time and refused. Of requests that were refused together one
+    /// authenticates: each check of a password costs etcd much.
+    pub(super) async fn renew_token(&self, sent: Instant) -> Result<(), Error> {
+        let mut last = self.0.renewed.lock().await;
+        if let Some((at, outcome)) = &*last
+            && *at > sent
+        {
+            return outcome.clone();
+        }
         let limit = self.0.config.request_timeout;
         let connection = self.connection();
-        match tokio::time::timeout(limit, connection.client.refresh_token()).await {
+        let outcome = match tokio::time::timeout(limit, connection.client.refresh_token()).await {
             Ok(result) => result.map_err(|error| Error::from_client("authenticate", error)),
             Err(_) => Err(Error::timed_out("authenticate", limit)),
-        }
+        };
+        *last = Some((Instant::now(), outcome.clone()));
+        outcome
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
 
 use super::connect::Etcd;
 use super::error::Error;
@@ -16,6 +15,11 @@ use super::kv::{KeyRange, KeyValue, LeaseId, Revision};
 use super::session::{Pulse, Session, SessionError};
 use super::txn::{Txn, TxnError};
 use super::watch::Watcher;
+use crate::retry::Delays;
+
+mod candidacy;
+
+use candidacy::{Candidacy, is_held};
 
 /// A won election: the session that holds the key, and the fence for writes. End it with [`Leadership::resign`].
 pub struct Leadership {
@@ -41,17 +45,19 @@ impl Leadership {
     }
 
     /// Resolves when the election key is gone, even if the lease still lives: an operator may have deleted the key. The next
-    /// candidate then leads, and a leader that seldom writes notices it only by this.
+    /// candidate then leads, and a leader that seldom writes notices it only by this. Also when a put took the key off the
+    /// lease, which would no longer end it: [`Leadership::resign`] deletes such a key.
     pub async fn key_lost(&self) {
         let Fence { key, term, .. } = &self.fence;
-        let held = |found: &KeyValue| found.create_revision == *term;
+        let held = |found: &KeyValue| is_held(found, *term, self.session.lease());
         self.session.etcd().while_key(key, held).await;
     }
 
-    /// Gives up leadership: revokes the lease, so that the next candidate leads. Call it only after all work has ended
-    /// (INV-10).
+    /// Gives up leadership: deletes the key and revokes the lease, so that the next candidate leads. Call it only after all
+    /// work has ended (INV-10).
     pub async fn resign(self) {
-        self.session.close().await;
+        let Fence { key, term, .. } = &self.fence;
+        leave(self.session, key, Some(*term)).await;
     }
 }
 
@@ -70,7 +76,7 @@ pub enum CampaignError {
     /// etcd did not write the candidate's key.
     #[error("the candidate's key was not written")]
     Enter(#[from] TxnError),
-    /// etcd did not list the candidates.
+    /// etcd refused to show the candidates.
     #[error("the candidates cannot be read")]
     Observe(#[from] Error),
 }
@@ -129,9 +135,9 @@ pub async fn elect(
 }
 
 /// Like [`elect`], for a process with a pulse of its own, which it has to beat: the lease is renewed only while it does.
-/// Stands for election until elected or withdrawn. Every other result than a win revokes the lease, so that
-/// no key is left behind that could win later. A caller that wants to continue after an error campaigns again, with a new
-/// lease.
+/// Stands for election until elected or withdrawn. A read that fails meanwhile is repeated. Every other result than a win
+/// deletes the key and revokes the lease, so that no key is left behind that could win later. A caller that wants to
+/// continue after an error campaigns again, with a new lease.
 ///
 /// # Errors
 /// [`CampaignError`]
@@ -149,87 +155,70 @@ pub async fn campaign(
         session = Session::open(etcd, ttl, pulse) => session?,
     };
     let key = format!("{prefix}/{}", session.lease()).into_bytes();
+    let mut entered = None;
     let won = tokio::select! {
         biased;
         () = withdraw.cancelled() => Err(CampaignError::Withdrawn),
         () = session.window().closed() => Err(CampaignError::CandidacyLost),
-        won = wait_until_first(etcd, prefix, &key, name, session.lease(), ttl) => won,
+        won = async {
+            let candidacy = Candidacy::enter(etcd, prefix, &key, name, session.lease()).await?;
+            entered = Some(candidacy.term);
+            candidacy.wait_until_first().await?;
+            Ok(candidacy.term)
+        } => won,
     };
-    match won {
+    let lost = match won {
         Ok(term) if session.window().is_open() => {
             let fence = Fence::new(key, term, session.window().clone());
-            Ok(Leadership {
+            return Ok(Leadership {
                 session,
                 fence,
                 _beating: JoinSet::new(),
-            })
+            });
         }
-        Ok(_) => {
-            session.close().await;
-            Err(CampaignError::CandidacyLost)
-        }
-        Err(error) => {
-            session.close().await;
-            Err(error)
-        }
-    }
+        Ok(_) => CampaignError::CandidacyLost,
+        Err(error) => error,
+    };
+    leave(session, &key, entered).await;
+    Err(lost)
 }
 
-/// Writes the candidate's key and waits until no older one is left. The list that shows this also confirms the own key: it
-/// is linearizable and shows the key with its create revision and lease (INV-2).
-async fn wait_until_first(
-    etcd: &Etcd,
-    prefix: &str,
-    key: &[u8],
-    name: &str,
-    lease: LeaseId,
-    poll: Duration,
-) -> Result<Revision, CampaignError> {
-    let entry = Txn::new().when_absent(key).put_leased(key, name, lease);
-    let term = match etcd.unfenced_entry(entry).await {
-        Ok(term) => term,
-        // No other process writes this key, so the key itself shows whether the write was applied.
-        Err(TxnError::Unknown(_) | TxnError::Conflict { .. }) => {
-            let (own, _) = etcd.get(key).await?;
-            own.filter(|own| own.lease == Some(lease))
-                .ok_or(CampaignError::CandidacyLost)?
-                .create_revision
+/// Gives the lease back, and deletes the key that was created at this revision: the lease does not end a key that a
+/// put has taken off it.
+async fn leave(session: Session, key: &[u8], created: Option<Revision>) {
+    let etcd = session.etcd().clone();
+    let deleted = async {
+        if let Some(created) = created {
+            let own = Txn::new().first_created_at(key, created).delete(key);
+            // A key that is already gone is a conflict. Without an answer the lease ends the key.
+            let _ = tokio::time::timeout(Session::CLOSE_LIMIT, etcd.unfenced_exit(own)).await;
         }
-        Err(error) => return Err(error.into()),
     };
-    debug!(%lease, %term, "entered the election");
+    // In this order: closing begins with the window (INV-10).
+    tokio::join!(biased; session.close(), deleted);
+}
 
+/// Follows who leads below `prefix`: calls `on_leader` with the name of the leader, `None` while there is none. Reads only
+/// when the leader changes, however many candidates there are. Never ends.
+pub async fn observe(etcd: &Etcd, prefix: &str, mut on_leader: impl FnMut(Option<String>)) {
     let range = range_of(prefix);
-    let mut watcher: Option<Watcher> = None;
-    let mut ahead_before = None;
+    let mut delays = Delays::etcd();
     loop {
-        let (keys, revision) = etcd.list(&range).await?;
-        let own = keys.iter().find(|kv| kv.key == key);
-        if !own.is_some_and(|own| own.create_revision == term && own.lease == Some(lease)) {
-            return Err(CampaignError::CandidacyLost);
-        }
-        let ahead = keys
-            .iter()
-            .filter(|kv| kv.create_revision < term)
-            .min_by_key(|kv| kv.create_revision);
-        let Some(ahead) = ahead else { return Ok(term) };
-        if ahead_before != Some(ahead.create_revision) {
-            ahead_before = Some(ahead.create_revision);
-            info!(
-                "standing by; the leader is {}",
-                String::from_utf8_lossy(&ahead.value)
-            );
-        }
-        let watching = watcher.is_some();
-        let watcher = watcher.get_or_insert_with(|| Watcher::new(etcd, range.clone(), revision.next()));
-        if !watching {
-            watcher.open().await;
-        }
-        tokio::select! {
-            // After any change, and after a compaction, list the keys again.
-            _ = watcher.next() => {}
-            // Level-triggered, in case a watch ever misses a change. One list per TTL costs little.
-            () = tokio::time::sleep(poll) => {}
+        match etcd.first_created(&range).await {
+            Ok((Some(first), _)) => {
+                delays.reset();
+                on_leader(Some(String::from_utf8_lossy(&first.value).into_owned()));
+                let unchanged = |found: &KeyValue| {
+                    found.create_revision == first.create_revision && found.value == first.value
+                };
+                etcd.while_key(&first.key, unchanged).await;
+            }
+            Ok((None, now)) => {
+                delays.reset();
+                on_leader(None);
+                Watcher::new(etcd, range.clone(), now.next()).next().await;
+            }
+            Err(_) => delays.wait().await,
         }
     }
 }
@@ -237,14 +226,14 @@ async fn wait_until_first(
 impl Etcd {
     #[expect(
         clippy::disallowed_methods,
-        reason = "a candidate has no fence yet, and its key is absent or its own"
+        reason = "the key is the candidate's own, and its term is over or never began"
     )]
-    async fn unfenced_entry(&self, entry: Txn) -> Result<Revision, TxnError> {
-        self.unfenced(entry).await.map(|committed| committed.revision)
+    async fn unfenced_exit(&self, exit: Txn) -> Result<(), TxnError> {
+        self.unfenced(exit).await.map(drop)
     }
 }
 
 /// The range that holds the keys of all candidates below a prefix.
-pub fn range_of(prefix: &str) -> KeyRange {
+fn range_of(prefix: &str) -> KeyRange {
     KeyRange::prefix(format!("{prefix}/"))
 }

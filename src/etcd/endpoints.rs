@@ -1,28 +1,37 @@
 //! Keeps in the balanced channel the endpoints that answer, out of the configured ones and the voters of the member
 //! list.
 //!
-//! An endpoint that refuses connections makes calls fail at random when it shares a balanced channel, so each endpoint is
-//! probed by itself first. The configured ones always stay candidates, as the way back.
+//! An endpoint that refuses connections makes calls fail at random when it shares a balanced channel, and one that hangs
+//! makes them wait, so each endpoint is probed by itself first. The configured ones always stay candidates, as the way
+//! back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use etcd_client::Client;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::answer::Answer;
 use super::connect::{Etcd, Shared};
 use super::connection::Connection;
-use super::kv::{MemberId, Revision};
-use super::probe::{Answer, configured, headers, probe};
+use super::error::{Class, Error};
+use super::kv::Revision;
+use super::probe::{Probe, Probed, clusters, configured, headers};
 use super::store_identity::StoreLost;
 use crate::causes;
+use crate::retry::Policy;
 
 /// The least pause between two checks, however many requests go unanswered.
-const RECHECK_PAUSE: Duration = Duration::from_secs(1);
+const RECHECK_PAUSE: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(1));
+
+/// An endpoint that answers this much later than the first one leaves the channel until it answers.
+const LATE: Duration = Duration::from_secs(1);
 
 impl Etcd {
     /// Keeps the endpoints, the certificates and the password current until cancelled.
@@ -79,9 +88,6 @@ impl Etcd {
             }
         };
         let renewed = credentials != connection.credentials;
-        if renewed {
-            self.endpoint_clients().clear();
-        }
         let mut candidates = configured(config);
         if config.sync_endpoints {
             // Without a member list the endpoints in use stay candidates.
@@ -92,17 +98,33 @@ impl Etcd {
         let Ok(highest) = self.before_request("range") else {
             return;
         };
-        let asked = candidates.len();
-        let mut clients = self.endpoint_clients().clone();
-        let answers = probe(config, &credentials, &mut clients, candidates).await;
+        let known = match renewed {
+            false => self.endpoint_clients().clone(),
+            true => BTreeMap::new(),
+        };
+        let mut probe = Probe::begin(config, &credentials, &known, candidates);
+        // One that hangs must not keep its place in the channel while the others are awaited.
+        probe
+            .collect(LATE, |answers, _| {
+                answers.iter().any(|(_, answer)| answer.is_ok())
+            })
+            .await;
+        if !renewed && probe.is_pending() {
+            self.use_serving(self.of_this_store(&probe.answers, highest).0)
+                .await;
+        }
+        probe.collect(Duration::MAX, |_, _| false).await;
+        let (answers, clients) = probe.end();
         *self.endpoint_clients() = clients;
-        let mut live = self.of_this_store(&answers, asked, highest);
-        // A removal may have begun during the probe.
-        let excluded = self.0.contacts.excluded_urls();
-        live.retain(|endpoint| !excluded.contains(endpoint));
+        let (live, refused) = self.of_this_store(&answers, highest);
+        self.note_refused(refused);
+        let clusters = clusters(&answers).into_iter().map(|(_, cluster)| cluster);
+        self.judge_clusters(answers.len(), clusters);
+        if !renewed {
+            return self.use_serving(live).await;
+        }
         if live.is_empty() {
-            // The channel keeps its endpoints and reconnects by itself.
-            if renewed && let Some((endpoint, Err(error))) = answers.first() {
+            if let Some((endpoint, Err(error))) = answers.first() {
                 warn!(
                     "keeping the etcd credentials in use: they changed on disk, but no endpoint answers with them \
                      ({endpoint}: {})",
@@ -110,9 +132,6 @@ impl Etcd {
                 );
             }
             return;
-        }
-        if !renewed {
-            return self.use_endpoints(live).await;
         }
         let _changing = self.0.changing.lock().await;
         match Connection::open(config, &live, credentials).await {
@@ -125,32 +144,52 @@ impl Etcd {
         }
     }
 
-    /// The endpoints that serve the store of this process. Names those that serve another, once each.
-    fn of_this_store(&self, answers: &[Answer], asked: usize, floor: Revision) -> Vec<String> {
-        let headers = headers(answers);
+    /// The endpoints that serve the store of this process, and those that serve another.
+    pub(super) fn of_this_store(
+        &self,
+        answers: &[Probed],
+        floor: Revision,
+    ) -> (Vec<String>, BTreeMap<String, Error>) {
         let mut refused = BTreeMap::new();
-        for (endpoint, header) in &headers {
-            if let Err(error) = self.check_probe("range", *header, Some(floor)) {
-                refused.insert(endpoint.clone(), error);
+        for (endpoint, header) in headers(answers) {
+            if let Err(error) = self.check_probe("range", header, Some(floor)) {
+                refused.insert(endpoint, error);
             }
         }
-        self.judge_clusters(asked, headers.iter().filter_map(|(_, header)| header.cluster));
-        let names: BTreeSet<String> = refused.keys().cloned().collect();
-        let before = {
-            let mut known = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *known, names)
-        };
+        let answering = answers.iter().filter(|(_, answer)| answer.is_ok());
+        let serving = answering.map(|(endpoint, _)| endpoint);
+        let serving = serving.filter(|endpoint| !refused.contains_key(*endpoint));
+        (serving.cloned().collect(), refused)
+    }
+
+    /// Counts the endpoints that serve another store, and names each of them once.
+    pub(super) fn note_refused(&self, refused: BTreeMap<String, Error>) {
+        let count = i64::try_from(refused.len()).unwrap_or(i64::MAX);
+        self.metrics().etcd_endpoints_refused.set(count);
+        let mut known = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
         for (endpoint, error) in &refused {
-            if !before.contains(endpoint) {
+            if !known.contains(endpoint) {
                 warn!("the endpoint {endpoint} is refused: {}", error.message());
             }
         }
-        let serving = answers.iter().filter(|(_, answer)| answer.is_ok());
-        let serving = serving.map(|(endpoint, _)| endpoint);
-        serving
-            .filter(|endpoint| !refused.contains_key(*endpoint))
-            .cloned()
-            .collect()
+        *known = refused.into_keys().collect();
+    }
+
+    /// Makes these the endpoints of the balanced channel, as the result of a check. Without any, the channel keeps its own
+    /// and reconnects by itself.
+    async fn use_serving(&self, mut live: Vec<String>) {
+        // A removal may have begun during the probe.
+        let excluded = self.0.contacts.excluded_urls();
+        live.retain(|endpoint| !excluded.contains(endpoint));
+        if live.is_empty() {
+            return;
+        }
+        self.use_endpoints(live.clone()).await;
+        let mut logged = self.0.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if *logged != live {
+            info!(endpoints = ?live, "etcd endpoints changed");
+            *logged = live;
+        }
     }
 
     /// Makes these the endpoints of the balanced channel.
@@ -160,18 +199,64 @@ impl Etcd {
         if live == before {
             return;
         }
-        for gone in before.iter().filter(|endpoint| !live.contains(endpoint)) {
-            let _ = connection.client.remove_endpoint(gone).await;
-        }
         for fresh in live.iter().filter(|endpoint| !before.contains(endpoint)) {
             let _ = connection.client.add_endpoint(fresh).await;
         }
-        info!(endpoints = ?live, "etcd endpoints changed");
+        let gone: Vec<&String> = before
+            .iter()
+            .filter(|endpoint| !live.contains(endpoint))
+            .collect();
+        for endpoint in &gone {
+            let _ = connection.client.remove_endpoint(endpoint).await;
+        }
         self.0.live.send_replace(live);
+        if !gone.is_empty() {
+            self.0.left.send_replace(());
+        }
+    }
+
+    /// Makes one request through every endpoint in use at once, each within `limit`, and returns the first answer that etcd
+    /// gives, also where that is a refusal.
+    pub(super) async fn through_any<T: Answer + Send, Fut>(
+        &self,
+        operation: &'static str,
+        limit: Duration,
+        request: impl Fn(Client) -> Fut + Sync,
+    ) -> Result<T, Error>
+    where
+        Fut: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let request = &request;
+        let ask = |endpoint: String| async move {
+            let ask = async { request(self.endpoint_client(&endpoint).await?).await };
+            let answer = self.within(operation, limit, ask).await;
+            if answer.as_ref().is_err_and(Error::is_retryable) {
+                // The connection may be black-holed, or its token too old.
+                self.endpoint_clients().remove(&endpoint);
+            }
+            answer
+        };
+        let mut asked: FuturesUnordered<_> = self
+            .live_endpoints()
+            .into_iter()
+            .map(|endpoint| ask(endpoint).boxed())
+            .collect();
+        let mut failed = None;
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Err(error) if error.is_retryable() => failed = Some(error),
+                answer => return answer,
+            }
+        }
+        self.0.recheck.notify_one();
+        Err(failed.unwrap_or_else(|| {
+            let text = "no endpoint is known".to_owned();
+            Error::new(operation, "Unavailable", Class::Unavailable, text)
+        }))
     }
 
     /// A client of one endpoint, kept for as long as the endpoint is a candidate.
-    pub(super) async fn endpoint_client(&self, endpoint: &str) -> Result<Client, etcd_client::Error> {
+    async fn endpoint_client(&self, endpoint: &str) -> Result<Client, etcd_client::Error> {
         if let Some(known) = self.endpoint_clients().get(endpoint) {
             return Ok(known.clone());
         }
@@ -181,19 +266,12 @@ impl Etcd {
         Ok(client)
     }
 
-    /// Client URLs of the started voters; `None` if etcd does not list them. The list is not read linearizably: it serves
-    /// to find endpoints, not to decide on a change.
+    /// Client URLs of the started voters; `None` if no endpoint in use lists them.
     async fn voters(&self) -> Option<Vec<String>> {
-        let listed = self
-            .call("member_list", |connection| async move {
-                connection.client.cluster_client().member_list().await
-            })
-            .await
-            .ok()?;
-        let ids = listed.members().iter().map(|member| MemberId(member.id()));
+        let listed = self.any_list(LATE).await.ok()?;
+        let ids = listed.members.iter().map(|member| member.id);
         self.0.contacts.keep_only(&ids.collect());
-        let voters = listed.members().iter().filter(|member| !member.is_learner());
-        let urls = voters.flat_map(|member| member.client_urls());
+        let urls = listed.voters().flat_map(|member| &member.client_urls);
         Some(urls.filter_map(|url| self.0.config.normalize(url)).collect())
     }
 
@@ -213,6 +291,6 @@ async fn follow(connection: Weak<Shared>, interval: Duration, recheck: Arc<Notif
             return;
         };
         Etcd(shared).check_endpoints().await;
-        tokio::time::sleep(RECHECK_PAUSE).await;
+        tokio::time::sleep(RECHECK_PAUSE.delay(1)).await;
     }
 }

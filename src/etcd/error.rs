@@ -85,13 +85,14 @@ impl Error {
         message: &str,
         source: Option<&(dyn std::error::Error + 'static)>,
     ) -> Self {
-        // A status made by the transport ("transport error") has causes; one sent by etcd has none.
-        let text = match source {
-            Some(source) => causes::chain(source),
-            None if message.is_empty() => grpc_code::name(code).to_owned(),
-            None => message.to_owned(),
+        let (class, text) = match source {
+            // A status made by the transport has causes, and whatever code the library gives it: a server that closes the
+            // connection over too many pings becomes ResourceExhausted. One sent by etcd has none.
+            Some(source) => (Class::Unavailable, causes::chain(source)),
+            None if message.is_empty() => (classify(code, message), grpc_code::name(code).to_owned()),
+            None => (classify(code, message), message.to_owned()),
         };
-        Self::new(operation, grpc_code::name(code), classify(code, message), text)
+        Self::new(operation, grpc_code::name(code), class, text)
     }
 
     pub(super) fn timed_out(operation: &'static str, limit: Duration) -> Self {
@@ -301,6 +302,20 @@ mod tests {
             ),
         ] {
             assert_eq!(classify(code, message), class, "{code:?} {message}");
+        }
+    }
+
+    #[test]
+    fn a_status_that_the_transport_made_leaves_the_outcome_unknown_whatever_its_code() {
+        for code in [Code::ResourceExhausted, Code::Cancelled, Code::PermissionDenied] {
+            let mut status = tonic::Status::new(code, "h2 protocol error");
+            status.set_source(std::sync::Arc::new(std::io::Error::other("too_many_pings")));
+            let error = Error::from_client("txn", etcd_client::Error::GRpcStatus(status));
+            assert!(
+                error.outcome_unknown() && error.is_retryable(),
+                "{code:?}: {error:?}"
+            );
+            assert_eq!(error.message(), "too_many_pings");
         }
     }
 

@@ -1,14 +1,18 @@
 //! Finds out which endpoints can serve. Each is asked over a connection of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions, GetOptions};
-use futures::future::join_all;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 
 use super::alert;
 use super::config::{Config, Credentials};
 use super::error::Error;
-use super::store_identity::{ClusterId, Header};
+use super::store_identity::{ClusterId, Header, count};
+use crate::retry::sleep_until;
 
 /// The key of reads whose result does not matter; it need not exist. `etcdctl endpoint health` reads the same key. A user
 /// who may not read it is refused only after the read went through raft, so that the refusal proves as much.
@@ -20,7 +24,7 @@ pub(super) fn denies_the_key(error: &etcd_client::Error) -> bool {
 }
 
 /// An endpoint, and whether the member behind it can serve, with what it says about its store, if it says that.
-pub(super) type Answer = (String, Result<Option<Header>, Error>);
+pub(super) type Probed = (String, Result<Option<Header>, Error>);
 
 /// The configured endpoints, as URLs with a scheme.
 pub(super) fn configured(config: &Config) -> BTreeSet<String> {
@@ -32,19 +36,19 @@ pub(super) fn configured(config: &Config) -> BTreeSet<String> {
 }
 
 /// The endpoints that say what store they serve.
-pub(super) fn headers(answers: &[Answer]) -> Vec<(String, Header)> {
-    let said = |(endpoint, answer): &Answer| Some((endpoint.clone(), (*answer.as_ref().ok()?)?));
+pub(super) fn headers(answers: &[Probed]) -> Vec<(String, Header)> {
+    let said = |(endpoint, answer): &Probed| Some((endpoint.clone(), (*answer.as_ref().ok()?)?));
     answers.iter().filter_map(said).collect()
 }
 
 /// The cluster of each endpoint that names it.
-pub(super) fn clusters(answers: &[Answer]) -> Vec<(String, ClusterId)> {
+pub(super) fn clusters(answers: &[Probed]) -> Vec<(String, ClusterId)> {
     let named = |(endpoint, header): (String, Header)| Some((endpoint, header.cluster?));
     headers(answers).into_iter().filter_map(named).collect()
 }
 
 /// The endpoints that can serve this cluster. Those that do not name their cluster are among them.
-pub(super) fn answering(answers: &[Answer], cluster: Option<ClusterId>) -> Vec<String> {
+pub(super) fn answering(answers: &[Probed], cluster: Option<ClusterId>) -> Vec<String> {
     let serves = |header: &Option<Header>| match header.and_then(|header| header.cluster) {
         Some(served) => Some(served) == cluster,
         None => true,
@@ -55,54 +59,112 @@ pub(super) fn answering(answers: &[Answer], cluster: Option<ClusterId>) -> Vec<S
     serving.map(|(endpoint, _)| endpoint.clone()).collect()
 }
 
-/// Asks every candidate for a linearizable read, all at once, each within the connect limit and half the request limit. A
-/// learner refuses such a read, and a member that is cut off from its cluster does not answer it. The status would show
-/// the same, but etcd can panic when it answers a status request while it is being removed, and any endpoint may be
-/// probed at any time.
-///
-/// `clients` holds the client of each endpoint that answered the probe before. Afterwards it holds those that answered
-/// this one: an endpoint that did not is asked over a fresh connection next time, since the old one may be black-holed.
-pub(super) async fn probe(
-    config: &Config,
-    credentials: &Credentials,
-    clients: &mut BTreeMap<String, Client>,
-    candidates: BTreeSet<String>,
-) -> Vec<Answer> {
-    let options = &config.connect_options(credentials);
-    let limit = config.connect_timeout + config.request_timeout / 2;
-    let asked = candidates.into_iter().map(|endpoint| {
-        let known = clients.get(&endpoint).cloned();
-        async move {
-            let ask = async {
-                let reused = known.is_some();
-                match read_through(&endpoint, options, known).await {
-                    // The member may have restarted since the last probe.
-                    Err(error) if reused && error.is_hangup() => read_through(&endpoint, options, None).await,
-                    answer => answer,
-                }
-            };
-            let answer = match tokio::time::timeout(limit, ask).await {
-                Ok(Err(error)) if error.is_hangup() => {
-                    Err(alert::read(&endpoint, credentials, limit).await.unwrap_or(error))
-                }
-                Ok(answer) => answer,
-                Err(_) => Err(Error::timed_out("range", limit)),
-            };
-            (endpoint, answer)
+/// A probe of endpoints: each is asked for a linearizable read, all at once, each within the connect limit and half the
+/// request limit. A learner refuses such a read, and a member that is cut off from its cluster does not answer it. The status
+/// would show the same, but etcd can panic when it answers a status request while it is being removed, and any endpoint may
+/// be probed at any time.
+pub(super) struct Probe<'a> {
+    /// The answers so far, in the order of the endpoints.
+    pub answers: Vec<Probed>,
+    clients: BTreeMap<String, Client>,
+    pending: FuturesUnordered<BoxFuture<'a, (String, Result<(Client, Option<Header>), Error>)>>,
+}
+
+impl<'a> Probe<'a> {
+    /// Asks every candidate. `known` holds the client of each endpoint that answered the probe before.
+    pub fn begin(
+        config: &Config,
+        credentials: &'a Credentials,
+        known: &BTreeMap<String, Client>,
+        candidates: BTreeSet<String>,
+    ) -> Self {
+        let options = config.connect_options(credentials);
+        let limit = config.connect_timeout + config.request_timeout / 2;
+        let asked = candidates.into_iter().map(|endpoint| {
+            let known = known.get(&endpoint).cloned();
+            ask(endpoint, options.clone(), credentials, known, limit).boxed()
+        });
+        Self {
+            answers: Vec::new(),
+            clients: BTreeMap::new(),
+            pending: asked.collect(),
         }
-    });
-    let answers = join_all(asked).await;
-    clients.clear();
-    answers
-        .into_iter()
-        .map(|(endpoint, answer)| {
-            let served = answer.map(|(client, header)| {
-                clients.insert(endpoint.clone(), client);
-                header
-            });
-            (endpoint, served)
-        })
-        .collect()
+    }
+
+    /// Whether some have yet to answer.
+    pub fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Waits until all have answered, or until this time has passed since the answers were `enough`. `enough` gets the
+    /// answers so far, and how many are pending.
+    pub async fn collect(&mut self, patience: Duration, enough: impl Fn(&[Probed], usize) -> bool) {
+        let mut until = None;
+        loop {
+            if until.is_none() && enough(&self.answers, self.pending.len()) {
+                until = Instant::now().checked_add(patience);
+            }
+            tokio::select! {
+                biased;
+                next = self.pending.next() => match next {
+                    Some((endpoint, answer)) => self.take_in(endpoint, answer),
+                    None => return,
+                },
+                () = sleep_until(until) => return,
+            }
+        }
+    }
+
+    /// The answers, and the clients of the endpoints that answered, for the next probe. An endpoint that did not is asked over
+    /// a fresh connection then, since the old one may be black-holed.
+    pub fn end(self) -> (Vec<Probed>, BTreeMap<String, Client>) {
+        (self.answers, self.clients)
+    }
+
+    fn take_in(&mut self, endpoint: String, answer: Result<(Client, Option<Header>), Error>) {
+        let answer = answer.map(|(client, header)| {
+            self.clients.insert(endpoint.clone(), client);
+            header
+        });
+        let at = self.answers.partition_point(|(before, _)| *before < endpoint);
+        self.answers.insert(at, (endpoint, answer));
+    }
+}
+
+async fn ask(
+    endpoint: String,
+    options: ConnectOptions,
+    credentials: &Credentials,
+    known: Option<Client>,
+    limit: Duration,
+) -> (String, Result<(Client, Option<Header>), Error>) {
+    let read = async {
+        let reused = known.is_some();
+        match read_through(&endpoint, &options, known).await {
+            // The member may have restarted since the last probe.
+            Err(error) if reused && error.is_hangup() => read_through(&endpoint, &options, None).await,
+            answer => answer,
+        }
+    };
+    let answer = match tokio::time::timeout(limit, read).await {
+        Ok(Err(error)) if error.is_hangup() => {
+            Err(alert::read(&endpoint, credentials, limit).await.unwrap_or(error))
+        }
+        Ok(answer) => answer,
+        Err(_) => Err(Error::timed_out("range", limit)),
+    };
+    (endpoint, answer)
+}
+
+/// Whether the answers that are pending cannot change which cluster most endpoints belong to: even together they would not
+/// raise another one as high. Then a connection need not wait for an endpoint that hangs.
+pub(super) fn is_decided(answers: &[Probed], pending: usize) -> bool {
+    let serving = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    let votes = count(serving.map(|header| header.and_then(|header| header.cluster)));
+    let mut votes: Vec<usize> = votes.into_values().collect();
+    votes.sort_unstable();
+    let most = votes.pop().unwrap_or(0);
+    most > votes.pop().unwrap_or(0) + pending
 }
 
 /// Reads through one endpoint, over this client or a new one.
@@ -130,4 +192,50 @@ async fn read_through(
         }
     };
     read.await.map_err(|error| Error::from_client("range", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::error::Class;
+    use crate::etcd::kv::{MemberId, Revision};
+
+    fn answer(cluster: Option<u64>) -> Probed {
+        let header = Header {
+            cluster: cluster.map(ClusterId),
+            member: MemberId(1),
+            revision: Revision(1),
+            raft_term: 1,
+        };
+        ("endpoint".to_owned(), Ok(Some(header)))
+    }
+
+    #[test]
+    fn the_cluster_of_a_connection_is_decided_once_no_pending_answer_can_change_it() {
+        let (ours, other, unnamed) = (|| answer(Some(1)), || answer(Some(2)), || answer(None));
+        let failed = || {
+            let error = Error::new("range", "Unavailable", Class::Unavailable, String::new());
+            ("endpoint".to_owned(), Err(error))
+        };
+        for (answers, pending, decided) in [
+            (vec![], 3, false),
+            (vec![ours()], 2, false),
+            (vec![ours(), ours()], 1, true),
+            (vec![ours(), other()], 1, false),
+            (vec![ours(), failed()], 1, false),
+            (vec![ours(), failed()], 0, true),
+            (vec![ours()], 1, false),
+            (vec![ours()], 0, true),
+            (vec![unnamed(), unnamed()], 1, true),
+            (vec![ours(), other(), ours()], 1, false),
+            (vec![ours(), other(), ours(), ours()], 1, true),
+            (vec![failed(), failed()], 0, false),
+        ] {
+            assert_eq!(
+                is_decided(&answers, pending),
+                decided,
+                "{answers:?}, {pending} pending"
+            );
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! Linearizable reads: of one key, of a range, and of a large range in pages.
 
-use etcd_client::GetOptions;
+use etcd_client::{GetOptions, SortOrder, SortTarget, TxnOp, TxnOpResponse};
 
 use super::connect::{Etcd, LARGEST_MESSAGE};
 use super::error::{Class, Error};
 use super::kv::{KeyRange, KeyValue, Revision, revision_of};
+use super::store_identity::Epoch;
 
 impl Etcd {
     /// Reads one key linearizably; with the revision of the store at that moment.
@@ -53,16 +54,87 @@ impl Etcd {
         ))
     }
 
+    /// Of the keys of a range, reads the one that was created first; with the revision of the store at that moment.
+    ///
+    /// # Errors
+    /// [`Error`] if etcd did not answer with a result.
+    pub(super) async fn first_created(
+        &self,
+        range: &KeyRange,
+    ) -> Result<(Option<KeyValue>, Revision), Error> {
+        let response = self
+            .call("range", |connection| {
+                let (start, options) = (range.start.clone(), one_by_creation(range, SortOrder::Ascend));
+                async move { connection.client.kv_client().get(start, Some(options)).await }
+            })
+            .await?;
+        let revision = revision_of(response.header());
+        Ok((response.kvs().first().cloned().map(KeyValue::take), revision))
+    }
+
+    /// Reads a key, and of the keys of a range the one that was created last before `entered`; both at one revision.
+    ///
+    /// # Errors
+    /// [`Error`] if etcd did not answer with a result.
+    pub(super) async fn place(
+        &self,
+        key: &[u8],
+        range: &KeyRange,
+        entered: Revision,
+    ) -> Result<Place, Error> {
+        let before = one_by_creation(range, SortOrder::Descend).with_max_create_revision(entered.0 - 1);
+        // Without compares and writes a transaction is a linearizable read.
+        let reads = etcd_client::Txn::new().and_then([
+            TxnOp::get(key, None),
+            TxnOp::get(range.start.clone(), Some(before)),
+        ]);
+        let response = self
+            .call("range", |connection| {
+                let reads = reads.clone();
+                async move { connection.client.kv_client().txn(reads).await }
+            })
+            .await?;
+        let mut found = response.op_responses().into_iter().map(|read| match read {
+            TxnOpResponse::Get(mut read) => read.take_kvs().into_iter().next().map(KeyValue::take),
+            _ => None,
+        });
+        Ok(Place {
+            own: found.next().flatten(),
+            ahead: found.next().flatten(),
+            revision: revision_of(response.header()),
+        })
+    }
+
     /// Reads a range in pages, all at the revision of the first page, which is read linearizably.
     pub fn pages(&self, range: KeyRange) -> Pages {
         Pages {
             etcd: self.clone(),
-            next: Some(range.start),
-            end: range.end,
+            next: Some(range.start.clone()),
+            range,
             revision: Revision::ABSENT,
+            epoch: None,
+            pages_read: 0,
             limit: PAGE,
         }
     }
+}
+
+/// A key among those of a range in the order of their creation. See [`Etcd::place`].
+pub(super) struct Place {
+    /// The key itself.
+    pub own: Option<KeyValue>,
+    /// The key that was created last before it.
+    pub ahead: Option<KeyValue>,
+    /// The revision of both.
+    pub revision: Revision,
+}
+
+/// The first key of a range in the order of creation. etcd sorts before it applies the limit.
+fn one_by_creation(range: &KeyRange, order: SortOrder) -> GetOptions {
+    GetOptions::new()
+        .with_range(range.end.clone())
+        .with_sort(SortTarget::Create, order)
+        .with_limit(1)
 }
 
 /// Keys per page: about 2 MB of node records, well below what fits into one message.
@@ -70,15 +142,19 @@ const PAGE: i64 = 10_000;
 
 /// A read of a range, page by page. See [`Etcd::pages`].
 pub struct Pages {
-    etcd: Etcd,
+    pub(super) etcd: Etcd,
+    pub(super) range: KeyRange,
     next: Option<Vec<u8>>,
-    end: Vec<u8>,
     revision: Revision,
+    /// The signs of the store at the first page.
+    pub(super) epoch: Option<Epoch>,
+    pub(super) pages_read: usize,
     limit: i64,
 }
 
 impl Pages {
-    /// Reads the next page; `None` after the last. After an error the call reads the same page again.
+    /// Reads the next page; `None` after the last. After an error begin another list: etcd may have been restored meanwhile,
+    /// and then the same page at the same revision is one of another history (INV-11).
     ///
     /// # Errors
     /// [`Error`] if etcd did not answer; of class [`Class::Compacted`] if the revision of the pages is compacted.
@@ -103,7 +179,7 @@ impl Pages {
 
     async fn read(&mut self, start: Vec<u8>) -> Result<Vec<KeyValue>, Error> {
         let mut options = GetOptions::new()
-            .with_range(self.end.clone())
+            .with_range(self.range.end.clone())
             .with_limit(self.limit);
         if self.revision > Revision::ABSENT {
             options = options.with_revision(self.revision.0);
@@ -123,7 +199,12 @@ impl Pages {
             .await?;
         if self.revision == Revision::ABSENT {
             self.revision = revision_of(response.header());
+            self.epoch = response.header().map(|header| Epoch {
+                raft_term: header.raft_term(),
+                witness: self.etcd.0.store.witness().clone(),
+            });
         }
+        self.pages_read += 1;
         let more = response.more();
         let page: Vec<KeyValue> = response.take_kvs().into_iter().map(KeyValue::take).collect();
         self.next = match page.last() {

@@ -137,7 +137,8 @@ impl StoreIdentity {
     }
 }
 
-fn count(answered: impl IntoIterator<Item = ClusterId>) -> BTreeMap<ClusterId, usize> {
+/// How many answered of each cluster.
+pub(super) fn count<C: Ord>(answered: impl IntoIterator<Item = C>) -> BTreeMap<C, usize> {
     let mut votes = BTreeMap::new();
     for cluster in answered {
         *votes.entry(cluster).or_default() += 1;

@@ -5,50 +5,23 @@ use std::time::{Duration, Instant};
 use etcd_client::{WatchOptions, WatchResponse, WatchStream};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use super::connect::{Etcd, LARGEST_MESSAGE};
+use super::connect::{Etcd, LARGEST_MESSAGE, SLOW};
 use super::error::{Class, Error};
 use super::kv::{KeyRange, KeyValue, Revision, revision_of};
+use super::range::Pages;
 use super::store_identity::{Epoch, Header};
 use crate::metrics::Reason;
 use crate::retry::Delays;
 
+mod event;
 mod history;
 
+pub use event::Event;
+use event::event_of;
 use history::LastChange;
-
-/// A change of one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The key was written.
-    Put(KeyValue),
-    /// The key was deleted, or its lease ended.
-    Delete {
-        /// The whole key.
-        key: Vec<u8>,
-        /// The revision of the deletion.
-        revision: Revision,
-    },
-}
-
-impl Event {
-    /// The revision of the change.
-    pub fn revision(&self) -> Revision {
-        match self {
-            Self::Put(kv) => kv.mod_revision,
-            Self::Delete { revision, .. } => *revision,
-        }
-    }
-
-    /// The key that changed.
-    pub fn key(&self) -> &[u8] {
-        match self {
-            Self::Put(kv) => &kv.key,
-            Self::Delete { key, .. } => key,
-        }
-    }
-}
 
 /// What a watch returns.
 #[derive(Debug)]
@@ -75,21 +48,20 @@ impl Watcher {
     /// Watches from `from`, the changes at that revision included. Sends nothing before [`Watcher::next`] or
     /// [`Watcher::open`].
     pub fn new(etcd: &Etcd, range: KeyRange, from: Revision) -> Self {
-        let watch = Watch {
-            etcd: etcd.clone(),
-            range,
-            next: from,
-            from_before: false,
-            stream: None,
-            epoch: None,
-            last: None,
-            interrupted: false,
-            opened: Instant::now(),
-            asked_for_progress: false,
-            renewed_token: false,
-            pause: None,
-            delays: Delays::etcd(),
-        };
+        Self::over(Watch::new(etcd, range, from))
+    }
+
+    /// Watches the range of a list that was just read, from the revision after the list. Where the history of the store may
+    /// have changed since the first page, the watch begins with [`Watched::Compacted`] (INV-11).
+    pub fn after(list: &Pages) -> Self {
+        let mut watch = Watch::new(&list.etcd, list.range.clone(), list.revision().next());
+        watch.epoch.clone_from(&list.epoch);
+        // Between two pages the store may have been restored without any request that failed.
+        watch.interrupted = list.pages_read > 1;
+        Self::over(watch)
+    }
+
+    fn over(watch: Watch) -> Self {
         let steps = stream::unfold(watch, |mut watch| async {
             let step = watch.step().await;
             Some((step, watch))
@@ -133,6 +105,9 @@ struct Watch {
     /// Whether to open one revision earlier: see [`Watch::start`].
     from_before: bool,
     stream: Option<WatchStream>,
+    /// Whether the store had not reached the first revision of the stream when the stream was opened, and no change came
+    /// since.
+    ahead: bool,
     /// The signs of the store, from the first stream on.
     epoch: Option<Epoch>,
     /// The last change that was returned.
@@ -141,6 +116,10 @@ struct Watch {
     interrupted: bool,
     /// When the stream was opened.
     opened: Instant,
+    /// Changes when an endpoint leaves the channel.
+    endpoint_left: watch::Receiver<()>,
+    /// After this long without a message etcd is asked for one, and after as long again the stream is reopened.
+    silence: Duration,
     asked_for_progress: bool,
     /// Whether the token was renewed since the last delay. One attempt at that is enough.
     renewed_token: bool,
@@ -150,22 +129,56 @@ struct Watch {
 }
 
 impl Watch {
+    fn new(etcd: &Etcd, range: KeyRange, from: Revision) -> Self {
+        Self {
+            etcd: etcd.clone(),
+            range,
+            next: from,
+            from_before: false,
+            stream: None,
+            ahead: false,
+            epoch: None,
+            last: None,
+            interrupted: false,
+            opened: Instant::now(),
+            endpoint_left: etcd.0.left.subscribe(),
+            silence: etcd.config().watch_silence,
+            asked_for_progress: false,
+            renewed_token: false,
+            pause: None,
+            delays: Delays::etcd(),
+        }
+    }
+
     /// Opens the stream, or takes one message from it.
     async fn step(&mut self) -> Option<Watched> {
         let Some(stream) = &mut self.stream else {
             self.open().await;
             return None;
         };
-        let silence = self.etcd.config().watch_silence;
-        match tokio::time::timeout(silence, stream.message()).await {
+        let message = tokio::select! {
+            biased;
+            message = tokio::time::timeout(self.silence, stream.message()) => message,
+            Ok(()) = self.endpoint_left.changed() => {
+                // It may be the one that serves this stream.
+                self.silence = self.silence.min(SLOW);
+                self.asked_for_progress = request_progress(stream, self.silence).await;
+                return None;
+            }
+        };
+        match message {
             Ok(Ok(Some(response))) => self.on_response(response).await,
             Ok(Ok(None)) => {
                 self.reopen("closed");
                 None
             }
             Ok(Err(error)) => self.on_error(Error::from_client("watch", error)).await,
-            Err(_) if !self.asked_for_progress && request_progress(stream, silence).await => {
+            Err(_) if !self.asked_for_progress && request_progress(stream, self.silence).await => {
                 self.asked_for_progress = true;
+                None
+            }
+            Err(_) if self.ahead => {
+                self.reopen_behind();
                 None
             }
             Err(_) => {
@@ -184,6 +197,8 @@ impl Watch {
             Ok(stream) => {
                 self.stream = Some(stream);
                 self.opened = Instant::now();
+                self.silence = self.etcd.config().watch_silence;
+                self.endpoint_left.mark_unchanged();
             }
             Err(error) => {
                 warn!("opening a watch failed, trying again: {error}");
@@ -196,6 +211,7 @@ impl Watch {
 
     async fn on_response(&mut self, response: WatchResponse) -> Option<Watched> {
         self.asked_for_progress = false;
+        self.silence = self.etcd.config().watch_silence;
         let header = response.header().map(Header::from);
         if let Some(header) = header
             && self.etcd.check_header("watch", header, None).is_err()
@@ -219,7 +235,10 @@ impl Watch {
                 Err(error) => return self.on_error(error).await,
             }
         }
-        if response.created() && !self.from_before && revision_of(response.header()) >= self.next {
+        if response.created() {
+            self.ahead = revision_of(response.header()) < self.start();
+        }
+        if response.created() && !self.from_before && !self.ahead {
             // The watch starts in the past.
             self.stream = None;
             self.from_before = true;
@@ -234,6 +253,7 @@ impl Watch {
         // The watch advances by events alone: before etcd 3.4.25 the header of a progress notification could run ahead of
         // events still to come (etcd issue 15220).
         let last = events.last()?;
+        self.ahead = false;
         self.next = last.revision().next();
         self.last = Some(LastChange::of(last));
         self.delays.reset();
@@ -245,7 +265,7 @@ impl Watch {
         // Older releases report a token that they no longer know as a missing permission.
         let denied = ["auth", "Unauthenticated", "permission denied"];
         let denied = denied.iter().any(|text| reason.contains(text));
-        if denied && !self.renewed_token && self.etcd.renew_token().await.is_ok() {
+        if denied && !self.renewed_token && self.etcd.renew_token(self.opened).await.is_ok() {
             // Reopens without a delay, in which the new token might expire as well.
             self.close("canceled");
             self.renewed_token = true;
@@ -285,11 +305,18 @@ impl Watch {
         self.pause = Some(self.delays.next_delay());
     }
 
-    fn close(&mut self, reason: &'static str) {
+    /// Reopens the stream at a revision that the store has reached. Newer etcd (3.5.30, unlike 3.5.16; its issue 20221) does
+    /// not answer a request for progress before the store has reached the first revision of the watch, so that the silence
+    /// of such a watch proves nothing.
+    fn reopen_behind(&mut self) {
         self.stream = None;
         self.asked_for_progress = false;
         self.from_before = true;
         self.interrupted = true;
+    }
+
+    fn close(&mut self, reason: &'static str) {
+        self.reopen_behind();
         self.etcd
             .metrics()
             .watch_restarts
@@ -349,18 +376,4 @@ async fn request_progress(stream: &mut WatchStream, limit: Duration) -> bool {
         tokio::time::timeout(limit, stream.request_progress()).await,
         Ok(Ok(()))
     )
-}
-
-fn event_of(event: &etcd_client::Event) -> Option<Event> {
-    let kv = event.kv()?;
-    // A deleted key has version 0, a written one at least 1. The client's `event_type()` is not used: it panics on an
-    // unknown kind.
-    Some(if kv.version() == 0 {
-        Event::Delete {
-            key: kv.key().to_vec(),
-            revision: Revision(kv.mod_revision()),
-        }
-    } else {
-        Event::Put(KeyValue::take(kv.clone()))
-    })
 }

@@ -88,14 +88,15 @@ pub struct GateController<R> {
 impl<R: Reconcile> GateController<R> {
     /// Holds the gate until leadership is lost. Plans again whenever the status is not what the plan was made from.
     pub async fn run(mut self) {
-        let mut settled = false;
+        let settled = Instant::now() + self.times.settle;
+        let mut preceded = None;
         let mut status_json = None;
         let mut delays = Delays::new(REPLAN_DELAY / 10, REPLAN_DELAY);
         loop {
             let began = Instant::now();
             match StatusKey::read(&self.store, &self.fence, &self.node, status_json.take()).await {
                 Ok(mut key) => {
-                    let Err(stop) = self.carry_out_plan(&mut key, &mut settled).await;
+                    let Err(stop) = self.carry_out_plan(&mut key, settled, &mut preceded).await;
                     match stop {
                         Stop::LostLeadership => return,
                         Stop::Stale => {}
@@ -111,10 +112,20 @@ impl<R: Reconcile> GateController<R> {
         }
     }
 
-    /// From the stored status to DONE, then passes for ever.
-    async fn carry_out_plan(&mut self, key: &mut StatusKey, settled: &mut bool) -> Result<Infallible, Stop> {
-        let existed = key.exists();
-        let plan = plan::plan(key.status(), &self.bundle);
+    /// From the stored status to DONE, then passes for ever. `known` says whether there was a leader before, once that is
+    /// known; then the first pass is not before `settled`.
+    async fn carry_out_plan(
+        &mut self,
+        key: &mut StatusKey,
+        settled: Instant,
+        known: &mut Option<bool>,
+    ) -> Result<Infallible, Stop> {
+        let preceded = match *known {
+            Some(preceded) => preceded || key.exists(),
+            None => key.is_preceded().await?,
+        };
+        *known = Some(preceded);
+        let plan = plan::plan(key.status(), preceded, &self.bundle);
         info!(term = %self.fence.term(), "{plan}");
         failpoint::pause_at("gate.planned").await;
         match &plan {
@@ -127,20 +138,21 @@ impl<R: Reconcile> GateController<R> {
                 }
                 failpoint::abort_at("gate.working");
             }
+            Plan::CreateAgain => self.restrict(key, None).await?,
             Plan::Restrict(to) => {
-                self.restrict(key, to).await?;
+                self.restrict(key, Some(to)).await?;
                 failpoint::abort_at("gate.restricted");
             }
         }
-        if existed && !*settled {
+        if preceded {
             // Kubernetes requests of the previous leader cannot be fenced. Most have arrived by then; later passes
-            // correct what arrives after that.
+            // correct what arrives after that. Counted from the beginning of the term: a status that is
+            // rewritten again and again does not put the pass off.
             tokio::select! {
-                () = tokio::time::sleep(self.times.settle) => {}
+                () = tokio::time::sleep_until(settled.into()) => {}
                 () = key.changed_by_others() => return Err(Stop::Stale),
             }
         }
-        *settled = true;
         self.reconcile_until_done(key).await?;
         failpoint::pause_at("gate.reconciled").await;
         if plan == Plan::Leave {
@@ -151,13 +163,14 @@ impl<R: Reconcile> GateController<R> {
             info!("reconciler status: {done}");
         }
         failpoint::abort_at("gate.done");
+        *known = Some(true);
         self.keep_reconciled(key).await
     }
 
-    /// Writes the narrower status once no node is in the way. Meanwhile each change of what is in the way is announced:
+    /// Writes the narrower status, if any, once no node is in the way. Meanwhile each change of what is in the way is announced:
     /// beside the waiting, which an API server that hangs must not hold up, and to its end, which no change of a node
     /// cuts short.
-    async fn restrict(&mut self, key: &mut StatusKey, to: &Status) -> Result<(), Stop> {
+    async fn restrict(&mut self, key: &mut StatusKey, to: Option<&Status>) -> Result<(), Stop> {
         let blocked = Blocked::new(self.store.etcd.metrics());
         let mut message = blocked.subscribe();
         let (resources, fence) = (&mut self.resources, &self.fence);

@@ -29,6 +29,9 @@ impl BundleVersions {
 pub enum Plan {
     /// There is no status: reconcile, then create it. Until then no process is admitted.
     Create,
+    /// There is no status, but there was one: processes that it admitted may run. Wait until none that the new state excludes
+    /// does, then reconcile and create the status.
+    CreateAgain,
     /// It is the final status already: leave it, and reconcile.
     Leave,
     /// It admits no release that the new state excludes: set it to WORKING.
@@ -41,6 +44,9 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create => f.write_str("there is no status yet: reconcile, then create it"),
+            Self::CreateAgain => {
+                f.write_str("the status is gone: reconcile once no node is excluded, then create it")
+            }
             Self::Leave => f.write_str("the status is up to date: leave it"),
             Self::Work(_) => f.write_str("the status is compatible: set it to WORKING"),
             Self::Restrict(to) => {
@@ -50,9 +56,12 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Chooses a plan by the stored status; `None` if it is absent or malformed.
-pub fn plan(stored: Option<&Status>, bundle: &BundleVersions) -> Plan {
-    let Some(stored) = stored else { return Plan::Create };
+/// Chooses a plan by the stored status; `None` if it is absent or malformed. `preceded`: an earlier leader has begun, by what
+/// it left.
+pub fn plan(stored: Option<&Status>, preceded: bool, bundle: &BundleVersions) -> Plan {
+    let Some(stored) = stored else {
+        return if preceded { Plan::CreateAgain } else { Plan::Create };
+    };
     if stored.says_the_same_as(&bundle.final_status()) {
         Plan::Leave
     } else if bundle.version.release >= stored.version.release
@@ -199,17 +208,25 @@ mod tests {
 
     #[test]
     fn without_a_status_it_is_created_after_reconciling() {
-        assert_eq!(plan(None, &bundle(5, 3)), Plan::Create);
+        assert_eq!(plan(None, false, &bundle(5, 3)), Plan::Create);
+    }
+
+    #[test]
+    fn a_status_that_is_gone_or_garbled_is_no_way_round_a_restriction() {
+        assert_eq!(plan(None, true, &bundle(5, 3)), Plan::CreateAgain);
     }
 
     #[test]
     fn the_final_status_is_left_alone() {
-        assert_eq!(plan(Some(&stored(State::Done, 5, 3)), &bundle(5, 3)), Plan::Leave);
+        assert_eq!(
+            plan(Some(&stored(State::Done, 5, 3)), true, &bundle(5, 3)),
+            Plan::Leave
+        );
     }
 
     #[test]
     fn a_compatible_status_becomes_working_and_keeps_its_numbers() {
-        let plan_of = |status: &Status| plan(Some(status), &bundle(5, 3));
+        let plan_of = |status: &Status| plan(Some(status), true, &bundle(5, 3));
         assert_eq!(
             plan_of(&stored(State::Done, 4, 3)),
             Plan::Work(stored(State::Working, 4, 3))
@@ -228,9 +245,9 @@ mod tests {
 
     #[test]
     fn a_raised_minimum_and_a_rollback_restrict_to_the_intersection() {
-        let upgrade = plan(Some(&stored(State::Done, 4, 1)), &bundle(5, 3));
+        let upgrade = plan(Some(&stored(State::Done, 4, 1)), true, &bundle(5, 3));
         assert_eq!(upgrade, Plan::Restrict(stored(State::Working, 4, 3)));
-        let rollback = plan(Some(&stored(State::Done, 6, 4)), &bundle(5, 3));
+        let rollback = plan(Some(&stored(State::Done, 6, 4)), true, &bundle(5, 3));
         assert_eq!(rollback, Plan::Restrict(stored(State::Working, 5, 4)));
     }
 
@@ -238,7 +255,7 @@ mod tests {
     fn an_older_node_that_the_status_already_excludes_blocks_nothing() {
         // minimum 3 is stored; a node at 1 may run, but is not admitted, so nothing has to be restricted.
         assert!(matches!(
-            plan(Some(&stored(State::Done, 4, 3)), &bundle(5, 3)),
+            plan(Some(&stored(State::Done, 4, 3)), true, &bundle(5, 3)),
             Plan::Work(_)
         ));
     }
@@ -298,8 +315,8 @@ mod tests {
             let bundle = bundle(version, minimum);
             let state = if working { State::Working } else { State::Done };
             let before = stored(state, stored_version, stored_minimum);
-            let during = match plan(Some(&before), &bundle) {
-                Plan::Create => unreachable!("there is a status"),
+            let during = match plan(Some(&before), true, &bundle) {
+                Plan::Create | Plan::CreateAgain => unreachable!("there is a status"),
                 Plan::Leave => before.clone(),
                 Plan::Work(during) | Plan::Restrict(during) => during,
             };

@@ -92,7 +92,7 @@ impl Readiness {
         requirements: Option<Requirements>,
         registered: Option<Registered>,
     ) -> Infallible {
-        let Some(Registered { window, .. }) = registered else {
+        let Some(Registered { window }) = registered else {
             return std::future::pending().await;
         };
         let set = |gate| {

@@ -22,8 +22,6 @@ use crate::store::{Name, Store};
 /// A registration that is in etcd.
 #[derive(Clone, Debug)]
 pub struct Registered {
-    /// The revision of its write: only a status read at or after it counts (INV-4).
-    pub revision: Revision,
     /// Closes before etcd can delete the record.
     pub window: Window,
 }
@@ -62,7 +60,6 @@ pub async fn keep_registered(
             Ok((session, revision)) => {
                 info!(%revision, "registered node {} at release {}", who.node, who.version);
                 let registered = Registered {
-                    revision,
                     window: session.window().clone(),
                 };
                 store.etcd.set_witness(Some(Witness {

@@ -1,6 +1,5 @@
 //! The releases that run, as a sum with what proves that it still holds. Pure.
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use crate::etcd::Revision;
@@ -103,25 +102,17 @@ impl Tally {
 
     /// Applies the change of one key of the node `name`.
     pub fn change(&mut self, name: &str, before: Option<&Reported>, after: Option<&Reported>) {
-        match before {
-            Some(&Reported::Release(release)) => {
-                decrement(&mut self.count_by_release, &release);
-                if self.is_outside(release) {
-                    decrement(&mut self.outside, &(release, name.to_owned()));
+        for (reported, by) in [(before, -1), (after, 1)] {
+            match reported {
+                Some(&Reported::Release(release)) => {
+                    count(&mut self.count_by_release, release, by);
+                    if self.is_outside(release) {
+                        count(&mut self.outside, (release, name.to_owned()), by);
+                    }
                 }
+                Some(Reported::Unreadable) => count(&mut self.unreadable, name.to_owned(), by),
+                Some(Reported::Nothing) | None => {}
             }
-            Some(Reported::Unreadable) => decrement(&mut self.unreadable, name),
-            Some(Reported::Nothing) | None => {}
-        }
-        match after {
-            Some(&Reported::Release(release)) => {
-                *self.count_by_release.entry(release).or_default() += 1;
-                if self.is_outside(release) {
-                    *self.outside.entry((release, name.to_owned())).or_default() += 1;
-                }
-            }
-            Some(Reported::Unreadable) => *self.unreadable.entry(name.to_owned()).or_default() += 1,
-            Some(Reported::Nothing) | None => {}
         }
     }
 
@@ -149,17 +140,12 @@ impl Tally {
     }
 }
 
-/// Counts one less of `key`; at zero the entry goes.
-fn decrement<K, Q>(counts: &mut BTreeMap<K, usize>, key: &Q)
-where
-    K: Ord + Borrow<Q>,
-    Q: Ord + ?Sized,
-{
-    if let Some(count) = counts.get_mut(key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(key);
-        }
+/// Counts `by` more of `key`; at zero the entry goes.
+fn count<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, key: K, by: isize) {
+    let count = counts.entry(key.clone()).or_default();
+    *count = count.saturating_add_signed(by);
+    if *count == 0 {
+        counts.remove(&key);
     }
 }
 

@@ -21,8 +21,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A restriction that is not written yet.
 pub(super) struct Restriction<'a> {
     pub key: &'a mut StatusKey,
-    /// The narrower status.
-    pub to: &'a Status,
+    /// The narrower status; `None` where the status is gone, which admits no release until it is created.
+    pub to: Option<&'a Status>,
     pub etcd: &'a Etcd,
     /// All keys of nodes.
     pub nodes: KeyRange,
@@ -74,9 +74,16 @@ impl Restriction<'_> {
                 .when_range_unwritten_since(&self.nodes, revision),
             None => Txn::new().when_range_empty(&self.nodes),
         };
-        match self.key.write(self.to, proof).await {
+        let written = match self.to {
+            Some(to) => self.key.write(to, proof).await,
+            None => self.key.prove(proof).await,
+        };
+        match written {
             Ok(()) => {
-                info!("reconciler status restricted: {}", self.to);
+                match self.to {
+                    Some(to) => info!("reconciler status restricted: {to}"),
+                    None => info!("no node is excluded: reconciling without a status"),
+                }
                 Ok(true)
             }
             Err(Stop::LostLeadership) => Err(Stop::LostLeadership),

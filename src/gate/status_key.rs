@@ -79,6 +79,24 @@ impl StatusKey {
         Ok(())
     }
 
+    /// Commits the transaction `proof` without another write than `status.json`. [`Stop::Stale`] as for [`StatusKey::write`].
+    pub async fn prove(&mut self, proof: Txn) -> Result<(), Stop> {
+        let status_json = self.status_json_with(self.status.as_ref());
+        let txn = proof.when_unchanged(&self.store.keys.status(), self.mod_revision);
+        self.commit(txn, status_json).await.map(drop)
+    }
+
+    /// Whether an earlier leader has begun: there is a status, if only a malformed one, or one of the two keys that a leader
+    /// writes before the status.
+    pub async fn is_preceded(&mut self) -> Result<bool, Error> {
+        let (etcd, keys) = (&self.store.etcd, &self.store.keys);
+        if self.exists() || etcd.get(&keys.status_json()).await?.0.is_some() {
+            return Ok(true);
+        }
+        let (applied, _) = etcd.count(&keys.all_inventory()).await?;
+        Ok(applied > 0)
+    }
+
     /// Writes `status.json` alone, if its content would change.
     pub async fn write_status_json(&mut self) -> Result<(), Stop> {
         let status_json = self.status_json_with(self.status.as_ref());

@@ -77,12 +77,11 @@ mod tests {
     use futures::FutureExt as _;
 
     use super::*;
-    use crate::etcd::{Revision, Window};
+    use crate::etcd::Window;
 
     fn registration() -> Option<Registered> {
         let deadline = Instant::now() + Duration::from_secs(3600);
         Some(Registered {
-            revision: Revision(7),
             window: Window::open_until(deadline),
         })
     }

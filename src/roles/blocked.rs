@@ -1,5 +1,7 @@
 //! A change that cannot be made now: what it is about, and the rule that blocks it. Pure.
 
+use std::fmt;
+
 use super::reason::Reason;
 use crate::etcd::MemberId;
 
@@ -23,4 +25,15 @@ pub struct Blocked {
     pub reason: Reason,
     /// The details, for people.
     pub message: String,
+}
+
+impl Blocked {
+    pub(super) fn new(subject: Subject, node: &str, reason: Reason, message: impl fmt::Display) -> Self {
+        Self {
+            subject,
+            node: node.to_owned(),
+            reason,
+            message: message.to_string(),
+        }
+    }
 }

@@ -39,14 +39,6 @@ impl Refusal {
     }
 }
 
-impl Member {
-    /// Whether the member leaves whether or not the request is carried out: its removal is decided, or its node is no
-    /// desired manager or does not exist.
-    fn is_leaving(&self) -> bool {
-        self.record.is_some() && (self.removal().is_some() || !self.is_wanted())
-    }
-}
-
 impl Membership {
     /// Whether this node, a desired manager, may be demoted.
     ///
@@ -64,22 +56,24 @@ impl Membership {
                 format_args!("node {node} is a manager but has no member in etcd's list"),
             ));
         }
-        let stays = |member: &Member| member.record.is_some() && !member.is_leaving();
         let mut others = self.voters().filter(|member| member.node() != node);
-        if own.iter().any(|member| member.is_voter()) && !others.any(stays) {
+        if own.iter().any(|member| member.is_voter()) && !others.any(Member::stays) {
             return Err(Refusal::new(
                 Reason::LastManager,
                 format_args!("node {node} is the last manager: no other desired manager is a voter"),
             ));
         }
-        let leaving = self.listed().filter(|member| member.is_leaving());
+        // They leave whether or not the request is carried out.
+        let leaving = self
+            .listed()
+            .filter(|member| member.record.is_some() && !member.stays());
         let gone: Vec<MemberId> = own.into_iter().chain(leaving).map(|member| member.id).collect();
         let left = Quorum::without(&self.votes(), &gone);
         match left.holds() {
             true => Ok(()),
             false => Err(Refusal::new(
                 Reason::QuorumRisk,
-                format_args!("without node {node} etcd would have no healthy quorum: {left}"),
+                left.lost(format_args!("without node {node}")),
             )),
         }
     }

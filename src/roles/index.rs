@@ -140,13 +140,11 @@ impl Index {
         if uid.is_empty() {
             return Owner::Unknown;
         }
-        match self.nodes.get(name) {
-            None => Owner::Gone,
-            Some(entry) => match &entry.value {
-                None => Owner::Unknown,
-                Some(facts) if facts.uid == uid => Owner::Node(facts.roles),
-                Some(_) => Owner::Gone,
-            },
+        match self.nodes.get(name).map(|entry| &entry.value) {
+            Some(Some(facts)) if facts.uid == uid => Owner::Node(facts.roles),
+            Some(None) => Owner::Unknown,
+            Some(Some(_)) | None if self.is_removed(uid) => Owner::Removed,
+            Some(Some(_)) | None => Owner::Missing,
         }
     }
 

@@ -137,14 +137,24 @@ impl Member {
         self.record.as_ref().map_or("", |record| &record.node)
     }
 
+    /// The node that its record belongs to; `None` if it has no record.
+    pub fn owner(&self) -> Option<Owner> {
+        self.record.as_ref().map(|record| record.owner)
+    }
+
     /// The roles of its node, if that exists.
     pub fn roles(&self) -> Option<NodeRoles> {
-        self.record.as_ref()?.owner.roles()
+        self.owner()?.roles()
     }
 
     /// Whether its node is a desired manager.
     pub fn is_wanted(&self) -> bool {
         self.roles().is_some_and(|roles| roles.desired == Role::Manager)
+    }
+
+    /// Whether it is to stay: its node is a desired manager, and its removal is not decided.
+    pub fn stays(&self) -> bool {
+        self.is_wanted() && self.removal().is_none()
     }
 
     /// Why its removal is decided; `None` if it is not.
@@ -156,9 +166,9 @@ impl Member {
     pub fn cause(&self) -> Option<Cause> {
         let record = self.record.as_ref()?;
         record.removal.or(match record.owner {
-            Owner::Gone => Some(Cause::NodeGone),
+            Owner::Removed => Some(Cause::NodeGone),
             Owner::Node(roles) if roles.desired == Role::Worker => Some(Cause::Demoted),
-            Owner::Node(_) | Owner::Unknown => None,
+            Owner::Node(_) | Owner::Unknown | Owner::Missing => None,
         })
     }
 }

@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::reason::ROLE_CHANGE_BLOCKED;
 use crate::proto::{Node, NodeStatus, Role};
-use crate::store::object::condition;
+use crate::store::object::{Object, condition};
 
 /// The node with this observed role and without the condition [`ROLE_CHANGE_BLOCKED`].
 pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
@@ -28,7 +28,7 @@ pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
 /// already, or if the value cannot be read.
 pub fn with_blocked(value: &[u8], why: Option<(&str, &str)>, now: Timestamp) -> Option<Vec<u8>> {
     let mut node = Node::decode(value).ok()?;
-    let generation = node.metadata.as_ref().map_or(0, |metadata| metadata.generation);
+    let generation = node.generation();
     let conditions = &mut node.status.get_or_insert_default().conditions;
     let changed = match why {
         Some(why) => condition::set(conditions, ROLE_CHANGE_BLOCKED, why, generation, now),

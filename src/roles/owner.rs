@@ -10,8 +10,10 @@ pub enum Owner {
     Node(NodeRoles),
     /// The node cannot be read, or the record names no uid. Nothing is done about the member.
     Unknown,
-    /// No node has this name and uid.
-    Gone,
+    /// No node has this name and uid, and that uid is recorded as removed.
+    Removed,
+    /// No node has this name and uid, and nothing says that it was removed (INV-12).
+    Missing,
 }
 
 /// The roles of a node that exists.
@@ -30,7 +32,7 @@ impl Owner {
     pub fn roles(self) -> Option<NodeRoles> {
         match self {
             Self::Node(roles) => Some(roles),
-            Self::Unknown | Self::Gone => None,
+            Self::Unknown | Self::Removed | Self::Missing => None,
         }
     }
 }

@@ -49,6 +49,11 @@ impl Quorum {
         self.voters / 2 + 1
     }
 
+    /// Says that this quorum, which does not hold, follows from a change: `without member 1f`.
+    pub fn lost(self, change: impl fmt::Display) -> String {
+        format!("{change} etcd would have no healthy quorum: {self}")
+    }
+
     /// Whether enough voters are healthy.
     pub fn holds(self) -> bool {
         self.healthy >= self.needed()

@@ -6,7 +6,7 @@ use std::fmt;
 /// The condition of a node whose desired role cannot take effect now.
 pub const ROLE_CHANGE_BLOCKED: &str = "RoleChangeBlocked";
 
-/// The condition of a member record whose node is gone while the member cannot be removed.
+/// The condition of a member record whose node does not exist while the member is not removed.
 pub const EVICTION_BLOCKED: &str = "EvictionBlocked";
 
 /// The condition of a member that has no record. It is not stored, but computed when members are shown.
@@ -55,6 +55,8 @@ pub enum Reason {
     EtcdUnavailable,
     /// The member list could not be read, or not linearizably.
     MemberListUnreadable,
+    /// The member's node does not exist, and nothing says that it was removed.
+    NodeMissing,
     /// No recorded member has an existing node, so the nodes are missing rather than removed.
     NodesMissing,
     /// The learner was removed because it was not started in time.
@@ -87,6 +89,7 @@ impl Reason {
             Self::EtcdRefused => "EtcdRefused",
             Self::EtcdUnavailable => "EtcdUnavailable",
             Self::MemberListUnreadable => "MemberListUnreadable",
+            Self::NodeMissing => "NodeMissing",
             Self::NodesMissing => "NodesMissing",
             Self::NeverStarted => "NeverStarted",
             Self::Overtaken => "Overtaken",

@@ -7,7 +7,8 @@ use super::follow::Follower;
 use super::index::{Indexed, Synced};
 use crate::etcd::{Etcd, KeyRange, KeyValue, Revision};
 
-/// A change of one key. A key that existed before and still exists has both values.
+/// A change of one key. A key that existed before and still exists has both values, which are equal where a list shows a
+/// key again.
 #[derive(Debug)]
 pub struct Change<'a, V> {
     /// The whole key.
@@ -165,15 +166,14 @@ impl<V, F: FnMut(Change<'_, V>)> Indexed for Feed<'_, V, F> {
             self.entries.insert(kv.key.into_boxed_slice(), entry);
             return;
         };
-        if known.mod_revision != kv.mod_revision {
-            known.mod_revision = kv.mod_revision;
-            let before = std::mem::replace(&mut known.value, (self.decode)(&kv));
-            (self.on_change)(Change {
-                key: &kv.key,
-                before: Some(before),
-                after: Some(&known.value),
-            });
-        }
+        // Also at the same revision, which a restored store may have given to another value.
+        known.mod_revision = kv.mod_revision;
+        let before = std::mem::replace(&mut known.value, (self.decode)(&kv));
+        (self.on_change)(Change {
+            key: &kv.key,
+            before: Some(before),
+            after: Some(&known.value),
+        });
     }
 
     fn delete(&mut self, key: &[u8], _: Revision) {

@@ -4,14 +4,14 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tracing::warn;
 
-use crate::etcd::{Class, Etcd, Event, KeyRange, KeyValue, Pages, Revision, Watched, Watcher};
+use crate::etcd::{Etcd, Event, KeyRange, KeyValue, Pages, Revision, Watched, Watcher};
 use crate::retry::Delays;
 
 /// A step of following a range.
 #[derive(Debug)]
 pub enum Update {
     /// Part of a list, all of which is at one revision. A list comes at the start and after a compaction. It starts again
-    /// with its first page if its revision is compacted before its last.
+    /// with its first page if a later one cannot be read.
     Page {
         /// Whether the page is the first of its list: it voids earlier pages of an unfinished list.
         first: bool,
@@ -70,7 +70,6 @@ struct Follow {
 
 enum State {
     Listing(Pages),
-    Listed(Revision),
     Watching(Watcher),
 }
 
@@ -79,35 +78,36 @@ impl Follow {
         loop {
             match &mut self.state {
                 State::Listing(pages) => {
-                    let first = pages.revision() == Revision::ABSENT;
+                    let (first, revision) = (pages.revision() == Revision::ABSENT, pages.revision());
                     match pages.next().await {
                         Ok(Some(keys)) => return Update::Page { first, keys },
-                        Ok(None) => self.state = State::Listed(pages.revision()),
-                        Err(error) if error.class == Class::Compacted => self.list_again(),
+                        Ok(None) => {
+                            let mut watcher = Watcher::after(pages);
+                            // Before the caller acts on the list, so that the first change after it comes at once.
+                            watcher.open().await;
+                            self.state = State::Watching(watcher);
+                            return Update::Listed(revision);
+                        }
                         Err(error) => {
                             warn!("listing etcd failed, trying again: {error}");
-                            self.delays.wait().await;
+                            self.list_again().await;
                         }
                     }
                 }
-                State::Listed(revision) => {
-                    let revision = *revision;
-                    self.delays.reset();
-                    let mut watcher = Watcher::new(&self.etcd, self.range.clone(), revision.next());
-                    // Before the caller acts on the list, so that the first change after it comes at once.
-                    watcher.open().await;
-                    self.state = State::Watching(watcher);
-                    return Update::Listed(revision);
-                }
                 State::Watching(watcher) => match watcher.next().await {
-                    Watched::Events(events) => return Update::Events(events),
-                    Watched::Compacted => self.list_again(),
+                    Watched::Events(events) => {
+                        // Only now it is sure that the list was not in vain.
+                        self.delays.reset();
+                        return Update::Events(events);
+                    }
+                    Watched::Compacted => self.list_again().await,
                 },
             }
         }
     }
 
-    fn list_again(&mut self) {
+    async fn list_again(&mut self) {
+        self.delays.wait().await;
         self.state = State::Listing(self.etcd.pages(self.range.clone()));
     }
 }

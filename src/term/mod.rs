@@ -1,6 +1,5 @@
 //! A term: what exists only while leading, as one set of tasks that ends with it.
 
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -9,13 +8,14 @@ use tracing::{error, info, warn};
 
 use crate::etcd::Fence;
 use crate::etcd::election::Leadership;
-use crate::lines;
 
 mod gauges;
 mod notices;
+mod watchdog;
 
 pub use gauges::TermGauges;
 pub use notices::Notices;
+use watchdog::Watchdog;
 
 /// How long the tasks of a term may take to end once they are cancelled, while the process stops.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
@@ -41,6 +41,15 @@ pub async fn run(
     start: impl FnOnce(&Fence, &mut JoinSet<()>),
 ) -> End {
     let fence = leadership.fence();
+    let watchdog = match Watchdog::start(fence.window().clone(), margin) {
+        Ok(watchdog) => watchdog,
+        Err(error) => {
+            // Without a watchdog a term that hangs would never end.
+            error!("not leading, since no watchdog of the term can be started: {error}");
+            leadership.resign().await;
+            return End::Lost;
+        }
+    };
     info!(term = %fence.term(), "leading");
     let mut tasks = JoinSet::new();
     start(fence, &mut tasks);
@@ -50,7 +59,7 @@ pub async fn run(
         End::Lost => margin,
         End::Stopped => STOP_LIMIT,
     };
-    let watchdog = AbortUnlessDone::after(limit);
+    watchdog.cancelled(limit);
     tasks.shutdown().await;
     drop(watchdog);
     leadership.resign().await;
@@ -77,67 +86,4 @@ async fn wait_for_end(leadership: &Leadership, stop: &CancellationToken, tasks: 
         End::Stopped => info!(term = %fence.term(), "stepping down"),
     }
     end
-}
-
-/// Aborts the process unless it is dropped in time. Waits on a thread of its own: the runtime may be what hangs.
-struct AbortUnlessDone {
-    _done: mpsc::Sender<()>,
-}
-
-impl AbortUnlessDone {
-    fn after(limit: Duration) -> Self {
-        let (done, waiting) = mpsc::channel::<()>();
-        let watchdog = move || {
-            if is_overdue(limit, |step| waiting.recv_timeout(step)) {
-                lines::abort(format_args!(
-                    "tasks of a term that is over did not end within {limit:?}: aborting"
-                ));
-            }
-        };
-        let thread = std::thread::Builder::new().name("term-watchdog".to_owned());
-        if let Err(error) = thread.spawn(watchdog) {
-            // Without a watchdog a term that hangs would never end.
-            lines::abort(format_args!(
-                "cannot start the watchdog of a term that is over: {error}: aborting"
-            ));
-        }
-        Self { _done: done }
-    }
-}
-
-/// The time is counted in this many steps.
-const STEPS: u32 = 10;
-
-/// Waits step by step. Returns whether the whole time passed without an answer. A process that is paused, or gets no time
-/// on a busy machine, loses at most the step in which that happens: when it goes on, its tasks have the other steps.
-fn is_overdue(limit: Duration, mut wait: impl FnMut(Duration) -> Result<(), RecvTimeoutError>) -> bool {
-    (0..STEPS).all(|_| wait(limit / STEPS) == Err(RecvTimeoutError::Timeout))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tasks_that_end_after_a_pause_of_the_process_are_not_overdue() {
-        // The first step ends late by the clock, because the process was paused; then the tasks are joined.
-        let mut steps = [
-            Err(RecvTimeoutError::Timeout),
-            Err(RecvTimeoutError::Disconnected),
-        ]
-        .into_iter();
-        assert!(!is_overdue(Duration::from_millis(400), |_| steps.next().unwrap()));
-    }
-
-    #[test]
-    fn tasks_that_never_end_are_overdue_after_the_limit() {
-        let limit = Duration::from_millis(400);
-        let mut waited = Duration::ZERO;
-        let never = |step| {
-            waited += step;
-            Err(RecvTimeoutError::Timeout)
-        };
-        assert!(is_overdue(limit, never));
-        assert_eq!(waited, limit);
-    }
 }

@@ -77,6 +77,7 @@ mod tests {
             revisions: Default::default(),
             unreadable: Default::default(),
             nodes: Default::default(),
+            removed: Default::default(),
         }
     }
 
@@ -84,7 +85,7 @@ mod tests {
         let published_to = nodes.iter().map(|node| CsiNodeId::new(*node).unwrap());
         by_id(vec![ListedVolume {
             id: VolumeId::new(volume).unwrap(),
-            capacity: None,
+            capacity: 0,
             published_to: published_to.collect(),
         }])
     }

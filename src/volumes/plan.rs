@@ -90,6 +90,8 @@ pub struct Observed<'a> {
     pub unreadable: &'a BTreeSet<Name>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: &'a BTreeMap<Name, Node>,
+    /// Its publications to nodes that were removed, each with the revision of the record that says so.
+    pub removed: &'a BTreeMap<Name, Revision>,
     /// Its plugin.
     pub plugin: Plugin,
     /// Targets that failed and are not tried now.
@@ -111,6 +113,8 @@ pub enum WaitReason {
     ExpandUnsupported,
     /// The node reports no node id for the plugin.
     NodeIDMissing,
+    /// The node does not exist, or another one has its name, and nothing records that it was removed.
+    NodeMissing,
     /// The node has not confirmed that it no longer uses the volume.
     NodeUnpublish,
     /// Another node has a volume that only one node may have, or writes one that only one node may write.
@@ -136,6 +140,7 @@ impl WaitReason {
             Self::ExpandOffline => "ExpandOffline",
             Self::ExpandUnsupported => "ExpandUnsupported",
             Self::NodeIDMissing => "NodeIDMissing",
+            Self::NodeMissing => "NodeMissing",
             Self::NodeUnpublish => "NodeUnpublish",
             Self::OtherNode => "OtherNode",
             Self::OtherVolume => "OtherVolume",
@@ -153,6 +158,7 @@ impl WaitReason {
             | Self::DeleteUnsupported
             | Self::ExpandUnsupported
             | Self::NodeIDMissing
+            | Self::NodeMissing
             | Self::OtherVolume
             | Self::PluginMissing
             | Self::PublicationMalformed

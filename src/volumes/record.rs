@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use crate::proto::condition::Status;
 use crate::proto::publication_status::State;
 use crate::proto::{Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
-use crate::store::object::condition;
 use crate::store::object::publication::{reads_only_next, state};
 use crate::store::object::time;
 use crate::store::object::volume::required_bytes;
+use crate::store::object::{Object, condition};
 
 /// The condition of volumes and publications that something wanted cannot be done.
 pub const BLOCKED: &str = "Blocked";
@@ -70,10 +70,6 @@ fn set_condition(
     condition::set(conditions, r#type, why, generation, now)
 }
 
-fn generation_of(volume: &Volume) -> i64 {
-    volume.metadata.as_ref().map_or(0, |metadata| metadata.generation)
-}
-
 fn status_of(volume: &mut Volume) -> &mut VolumeStatus {
     volume.status.get_or_insert_default()
 }
@@ -121,11 +117,8 @@ pub fn create_refused(volume: &Volume) -> Volume {
 /// The volume of a plugin that creates none: its name becomes its id.
 pub fn name_taken(volume: &Volume, now: Timestamp) -> Volume {
     let mut volume = volume.clone();
-    let name = volume
-        .metadata
-        .as_ref()
-        .map_or_else(String::new, |metadata| metadata.name.clone());
-    let (generation, fulfilled) = (generation_of(&volume), required_bytes(&volume));
+    let (name, generation) = (volume.name().to_owned(), volume.generation());
+    let fulfilled = required_bytes(&volume);
     let status = status_of(&mut volume);
     status.volume_id = name;
     status.r#static = true;
@@ -168,8 +161,13 @@ pub fn intend_delete(volume: &Volume) -> Option<Volume> {
 /// The volume with its `Blocked` condition set or cleared. `None` if nothing changes.
 pub fn volume_blocked(volume: &Volume, why: Option<&Blocked>, now: Timestamp) -> Option<Volume> {
     let mut after = volume.clone();
-    let generation = generation_of(&after);
-    set_blocked(&mut status_of(&mut after).conditions, why, generation, now).then_some(after)
+    set_blocked(
+        &mut status_of(&mut after).conditions,
+        why,
+        volume.generation(),
+        now,
+    )
+    .then_some(after)
 }
 
 /// The intent to publish: from now on the node may have the volume, under this id. `None` if it stands already.
@@ -235,9 +233,8 @@ pub fn publication_blocked(
     now: Timestamp,
 ) -> Option<Publication> {
     let mut after = publication.clone();
-    let generation = after.metadata.as_ref().map_or(0, |metadata| metadata.generation);
     let status = after.status.get_or_insert_default();
-    set_blocked(&mut status.conditions, why, generation, now).then_some(after)
+    set_blocked(&mut status.conditions, why, publication.generation(), now).then_some(after)
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! From a volume's record to requests to its plugin. Pure.
 
-use std::num::NonZeroU64;
-
+use super::plan::Offers;
+use super::record::Created;
+use crate::csi::wire::volume_capability::access_mode::Mode;
+use crate::csi::wire::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use crate::csi::wire::{self, CapacityRange, TopologyRequirement, VolumeCapability};
 use crate::csi::{
-    AccessMode, AccessType, CapacityRange, Context, CreateVolume, CreatedVolume, CsiNodeId, Empty,
-    ExpandVolume, PublishVolume, Topology, VolumeCapability, VolumeId, VolumeName,
+    Capabilities, Capability, CreateVolume, CreatedVolume, CsiNodeId, Empty, ExpandVolume, PublishVolume,
+    VolumeId, VolumeName,
 };
 use crate::proto;
 use crate::proto::access_mode::{Kind, Scope, Sharing};
 use crate::proto::{Capacity, Publication, Volume, VolumeSpec};
-
-use super::plan::Offers;
-use super::record::Created;
-use crate::csi::{Capabilities, Capability};
+use crate::store::object::Object;
 
 /// The capabilities that the plan depends on.
 pub fn offers(capabilities: &Capabilities) -> Offers {
@@ -32,51 +32,59 @@ fn spec_of(volume: &Volume) -> VolumeSpec {
 
 fn capability(volume: &Volume) -> VolumeCapability {
     let mode = spec_of(volume).access_mode.unwrap_or_default();
-    let access = match mode.kind.clone() {
-        Some(Kind::Block(_)) => AccessType::Block,
-        Some(Kind::Mount(mount)) => AccessType::Mount {
+    let access_mode = AccessMode {
+        mode: access_mode(mode.scope(), mode.sharing()).into(),
+    };
+    let access_type = match mode.kind {
+        Some(Kind::Block(_)) => AccessType::Block(BlockVolume {}),
+        Some(Kind::Mount(mount)) => AccessType::Mount(MountVolume {
             fs_type: mount.fs_type,
             mount_flags: mount.mount_flags,
-        },
-        None => AccessType::Mount {
-            fs_type: String::new(),
-            mount_flags: Vec::new(),
-        },
+        }),
+        None => AccessType::Mount(MountVolume::default()),
     };
     VolumeCapability {
-        mode: access_mode(mode.scope(), mode.sharing()),
-        access,
+        access_mode: Some(access_mode),
+        access_type: Some(access_type),
     }
 }
 
 /// Scope and sharing as an access mode of CSI.
-fn access_mode(scope: Scope, sharing: Sharing) -> AccessMode {
+fn access_mode(scope: Scope, sharing: Sharing) -> Mode {
     match (scope, sharing) {
-        (Scope::MultiNode, Sharing::ReadOnly) => AccessMode::MultiNodeReaderOnly,
-        (Scope::MultiNode, Sharing::OneWriter) => AccessMode::MultiNodeSingleWriter,
+        (Scope::MultiNode, Sharing::ReadOnly) => Mode::MultiNodeReaderOnly,
+        (Scope::MultiNode, Sharing::OneWriter) => Mode::MultiNodeSingleWriter,
         // `apply` refuses several nodes without sharing.
-        (Scope::MultiNode, Sharing::All | Sharing::None | Sharing::Unspecified) => {
-            AccessMode::MultiNodeMultiWriter
-        }
-        (Scope::SingleNode | Scope::Unspecified, Sharing::ReadOnly) => AccessMode::SingleNodeReaderOnly,
+        (Scope::MultiNode, Sharing::All | Sharing::None | Sharing::Unspecified) => Mode::MultiNodeMultiWriter,
+        (Scope::SingleNode | Scope::Unspecified, Sharing::ReadOnly) => Mode::SingleNodeReaderOnly,
         (
             Scope::SingleNode | Scope::Unspecified,
             Sharing::None | Sharing::OneWriter | Sharing::All | Sharing::Unspecified,
-        ) => AccessMode::SingleNodeWriter,
+        ) => Mode::SingleNodeWriter,
     }
 }
 
-fn range(capacity: Option<Capacity>) -> CapacityRange {
-    let capacity = capacity.unwrap_or_default();
-    let bytes = |bytes: i64| u64::try_from(bytes).ok().and_then(NonZeroU64::new);
-    CapacityRange {
-        required: bytes(capacity.required),
-        limit: bytes(capacity.limit),
-    }
+/// `None` for a range without ends, which is not allowed on the wire.
+fn range(capacity: Option<Capacity>) -> Option<CapacityRange> {
+    let Capacity { required, limit } = capacity.unwrap_or_default();
+    let range = CapacityRange {
+        required_bytes: required.max(0),
+        limit_bytes: limit.max(0),
+    };
+    (range != CapacityRange::default()).then_some(range)
 }
 
-fn places(list: &[proto::Topology]) -> Vec<Context> {
-    list.iter().map(|place| place.segments.clone()).collect()
+/// `None` if no place is asked for.
+fn topology(asked: &proto::TopologyRequirement) -> Option<TopologyRequirement> {
+    let places = |list: &[proto::Topology]| {
+        let segments = list.iter().map(|place| place.segments.clone());
+        segments.map(|segments| wire::Topology { segments }).collect()
+    };
+    let topology = TopologyRequirement {
+        requisite: places(&asked.requisite),
+        preferred: places(&asked.preferred),
+    };
+    (topology != TopologyRequirement::default()).then_some(topology)
 }
 
 /// CreateVolume, with the capacity of its intent, so that a repeated call is the same.
@@ -87,16 +95,12 @@ pub fn create(volume: &Volume) -> Result<CreateVolume, Empty> {
     let spec = spec_of(volume);
     let intent = volume.status.as_ref().and_then(|status| status.create);
     let driver = spec.driver.clone().unwrap_or_default();
-    let topology = spec.topology.clone().unwrap_or_default();
     Ok(CreateVolume {
-        name: VolumeName::new(volume.metadata.clone().unwrap_or_default().uid)?,
+        name: VolumeName::new(volume.uid())?,
         capacity: range(intent.map_or(spec.capacity, |intent| intent.capacity)),
         capability: capability(volume),
         parameters: driver.options,
-        topology: Topology {
-            requisite: places(&topology.requisite),
-            preferred: places(&topology.preferred),
-        },
+        topology: spec.topology.as_ref().and_then(topology),
     })
 }
 
@@ -105,15 +109,10 @@ pub fn created(answer: CreatedVolume) -> Created {
     let places = answer.accessible_from.into_iter();
     Created {
         volume_id: answer.id.into(),
-        capacity_bytes: answer.capacity.map_or(0, to_bytes),
+        capacity_bytes: answer.capacity,
         context: answer.context,
         topology: places.map(|segments| proto::Topology { segments }).collect(),
     }
-}
-
-/// A capacity as it is stored; beyond 8 EiB it saturates.
-pub fn to_bytes(bytes: NonZeroU64) -> i64 {
-    i64::try_from(bytes.get()).unwrap_or(i64::MAX)
 }
 
 /// The plugin's id of the volume.
@@ -165,22 +164,48 @@ pub fn expand(volume: &Volume) -> Result<ExpandVolume, Empty> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::csi::Context;
     use crate::proto::{CreateIntent, Metadata, VolumeStatus};
 
     #[test]
     fn access_modes_are_those_of_the_contract() {
-        use AccessMode as A;
-        for (scope, sharing, expected) in [
-            (Scope::SingleNode, Sharing::None, A::SingleNodeWriter),
-            (Scope::SingleNode, Sharing::OneWriter, A::SingleNodeWriter),
-            (Scope::SingleNode, Sharing::All, A::SingleNodeWriter),
-            (Scope::SingleNode, Sharing::ReadOnly, A::SingleNodeReaderOnly),
-            (Scope::MultiNode, Sharing::ReadOnly, A::MultiNodeReaderOnly),
-            (Scope::MultiNode, Sharing::OneWriter, A::MultiNodeSingleWriter),
-            (Scope::MultiNode, Sharing::All, A::MultiNodeMultiWriter),
+        for (scope, sharing, expected, number) in [
+            (Scope::SingleNode, Sharing::None, Mode::SingleNodeWriter, 1),
+            (Scope::SingleNode, Sharing::OneWriter, Mode::SingleNodeWriter, 1),
+            (Scope::SingleNode, Sharing::All, Mode::SingleNodeWriter, 1),
+            (
+                Scope::SingleNode,
+                Sharing::ReadOnly,
+                Mode::SingleNodeReaderOnly,
+                2,
+            ),
+            (Scope::MultiNode, Sharing::ReadOnly, Mode::MultiNodeReaderOnly, 3),
+            (
+                Scope::MultiNode,
+                Sharing::OneWriter,
+                Mode::MultiNodeSingleWriter,
+                4,
+            ),
+            (Scope::MultiNode, Sharing::All, Mode::MultiNodeMultiWriter, 5),
         ] {
-            assert_eq!(access_mode(scope, sharing), expected, "{scope:?} {sharing:?}");
+            let mode = access_mode(scope, sharing);
+            assert_eq!(
+                (mode, i32::from(mode)),
+                (expected, number),
+                "{scope:?} {sharing:?}"
+            );
         }
+    }
+
+    #[test]
+    fn a_range_without_ends_and_a_topology_without_places_are_not_sent() {
+        assert_eq!((range(None), range(Some(Capacity::default()))), (None, None));
+        let negative = Capacity {
+            required: -1,
+            limit: -1,
+        };
+        assert_eq!(range(Some(negative)), None);
+        assert_eq!(topology(&proto::TopologyRequirement::default()), None);
     }
 
     #[test]
@@ -205,7 +230,7 @@ mod tests {
         };
         let create = create(&volume).unwrap();
         assert_eq!(create.name.as_str(), "u-1");
-        assert_eq!(create.capacity.required, NonZeroU64::new(5));
+        assert_eq!(create.capacity.unwrap().required_bytes, 5);
         assert!(
             publish(&volume, &Publication::default(), "n").is_err(),
             "no id yet"
@@ -246,7 +271,10 @@ mod tests {
         ] {
             let request = publish(&volume(sharing), &asked(read_only), "csi-n1").unwrap();
             assert_eq!(request.read_only, expected, "{sharing:?} {read_only}");
-            assert_eq!(request.capability.access, AccessType::Block);
+            assert_eq!(
+                request.capability.access_type,
+                Some(AccessType::Block(BlockVolume {}))
+            );
             assert_eq!((request.volume.as_str(), request.node.as_str()), ("v", "csi-n1"));
             assert_eq!(request.context, context);
         }
@@ -293,25 +321,18 @@ mod tests {
                 ..VolumeStatus::default()
             }),
         };
-        let larger = expand(&volume).unwrap().capacity;
-        assert_eq!(
-            (larger.required, larger.limit),
-            (NonZeroU64::new(7), NonZeroU64::new(9))
-        );
+        let ends =
+            |range: Option<CapacityRange>| range.map(|range| (range.required_bytes, range.limit_bytes));
+        assert_eq!(ends(expand(&volume).unwrap().capacity), Some((7, 9)));
         let made = create(&volume).unwrap();
-        assert_eq!(
-            (made.capacity.required, made.capacity.limit),
-            (NonZeroU64::new(5), None)
-        );
-        assert_eq!(
-            (made.topology.requisite.len(), made.topology.preferred.len()),
-            (2, 1)
-        );
-        let mount = AccessType::Mount {
+        assert_eq!(ends(made.capacity), Some((5, 0)));
+        let places = made.topology.unwrap();
+        assert_eq!((places.requisite.len(), places.preferred.len()), (2, 1));
+        let mount = MountVolume {
             fs_type: "xfs".to_owned(),
             mount_flags: vec!["noatime".to_owned()],
         };
-        assert_eq!(made.capability.access, mount);
+        assert_eq!(made.capability.access_type, Some(AccessType::Mount(mount)));
     }
 
     #[test]
@@ -345,7 +366,7 @@ mod tests {
         let segments = Context::from([("zone".to_owned(), "a".to_owned())]);
         let said = created(CreatedVolume {
             id: VolumeId::new("v").unwrap(),
-            capacity: NonZeroU64::new(7),
+            capacity: 7,
             context: segments.clone(),
             accessible_from: vec![segments.clone()],
         });

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use quorate::csi::{
-    AccessMode, AccessType, Class, Code, CsiNodeId, Effect, ExpandVolume, Secrets, Segments, Topology,
-    VolumeCapability, VolumeId,
-};
+use quorate::csi::wire::volume_capability::access_mode::Mode;
+use quorate::csi::wire::volume_capability::{AccessType, BlockVolume};
+use quorate::csi::wire::{Topology, TopologyRequirement};
+use quorate::csi::{Class, Code, CsiNodeId, Effect, ExpandVolume, Secrets, Segments, VolumeId};
 use quorate_dev::csi_plugin::backend::Published;
 use quorate_dev::csi_plugin::faults::Happening;
 use tokio::time::timeout;
 
-use crate::support::csi::{LONG, TestPlugin, bytes, create, mount, publish};
+use crate::support::csi::{LONG, TestPlugin, bytes, capability, create, mount, publish, until_ready};
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn a_mount_volume_is_created_published_expanded_unpublished_and_deleted() 
     let session = plugin.client(LONG).session().await.unwrap();
     let none = Secrets::none();
     let created = session.create_volume(&create("a"), &none).await.unwrap();
-    assert_eq!(created.capacity, bytes(1 << 20, 0).required);
+    assert_eq!(created.capacity, 1 << 20);
     let stored = plugin.backend().volume(created.id.as_str()).unwrap().unwrap();
     assert_eq!((stored.name.as_str(), stored.block, stored.mode), ("a", false, 1));
     assert_eq!(stored.parameters, create("a").parameters);
@@ -56,10 +56,7 @@ async fn a_mount_volume_is_created_published_expanded_unpublished_and_deleted() 
         capability: mount(),
     };
     let expanded = session.expand_volume(&expand, &none).await.unwrap();
-    assert_eq!(
-        (expanded.capacity, expanded.node_must_expand),
-        (bytes(2 << 30, 0).required, true)
-    );
+    assert_eq!((expanded.capacity, expanded.node_must_expand), (2 << 30, true));
 
     let node = CsiNodeId::new("csi-n1").unwrap();
     session.unpublish_volume(&created.id, &node, &none).await.unwrap();
@@ -74,15 +71,12 @@ async fn a_block_volume_of_many_nodes_is_published_to_many() {
     let plugin = TestPlugin::start().await;
     let session = plugin.client(LONG).session().await.unwrap();
     let none = Secrets::none();
-    let capability = VolumeCapability {
-        mode: AccessMode::MultiNodeMultiWriter,
-        access: AccessType::Block,
-    };
+    let capability = capability(Mode::MultiNodeMultiWriter, AccessType::Block(BlockVolume {}));
     let mut request = create("b");
     request.capability = capability.clone();
     request.capacity = bytes(4 << 20, 8 << 20);
     let created = session.create_volume(&request, &none).await.unwrap();
-    assert_eq!(created.capacity, bytes(4 << 20, 0).required, "within the range");
+    assert_eq!(created.capacity, 4 << 20, "within the range");
     for node in ["n1", "n2", "n3"] {
         let mut publish = publish(&created.id, node);
         publish.capability = capability.clone();
@@ -101,11 +95,14 @@ async fn a_block_volume_of_many_nodes_is_published_to_many() {
 #[tokio::test]
 async fn a_topology_is_sent_to_a_plugin_that_offers_topologies_and_refused_for_others() {
     let place = |zone: &str| Segments::from([("zone".to_owned(), zone.to_owned())]);
-    let mut request = create("a");
-    request.topology = Topology {
-        requisite: vec![place("a"), place("b")],
-        preferred: vec![place("b")],
+    let sent = |zone: &str| Topology {
+        segments: place(zone),
     };
+    let mut request = create("a");
+    request.topology = Some(TopologyRequirement {
+        requisite: vec![sent("a"), sent("b")],
+        preferred: vec![sent("b")],
+    });
     let plugin = TestPlugin::start_with(|options| options.places = vec![place("a"), place("b")]).await;
     let session = plugin.client(LONG).session().await.unwrap();
     let created = session.create_volume(&request, &Secrets::none()).await.unwrap();
@@ -276,7 +273,7 @@ async fn a_plugin_that_dies_of_a_call_fails_it_and_is_called_again_after_a_hands
             .unwrap();
         assert!(!ended.success());
         plugin.launch().await.unwrap();
-        let session = timeout(LONG, client.until_ready()).await.unwrap();
+        let session = timeout(LONG, until_ready(&client)).await.unwrap();
         session
             .create_volume(&create("a"), &Secrets::none())
             .await

@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::client::{
-    LONG_TTL, TTL, connect, connect_to, lead, lead_for, metric, pulse, put, requests, store,
+    LONG_TTL, TTL, config, connect, connect_to, connect_with, lead, lead_for, metric, pulse, put, requests,
+    requests_so_far, store,
 };
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
@@ -175,6 +176,38 @@ async fn a_candidate_survives_a_compaction_while_it_is_disconnected_without_a_ho
     first.resign().await;
     let second = outcome(&mut second).await.unwrap();
     assert_eq!(names(&client).await, ["second"]);
+    second.resign().await;
+}
+
+/// The reads that follow the end of the candidate ahead go unanswered: the next in line must not resign instead of leading.
+#[tokio::test]
+async fn a_candidate_whose_reads_fail_keeps_its_place() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let mut config = config(vec![proxy.url()]);
+    config.sync_endpoints = false;
+    config.request_timeout = Duration::from_secs(1);
+    let through = connect_with(config.clone()).await;
+    let mut beating = JoinSet::new();
+    let pulse = pulse(&mut beating);
+    let first = lead(&client, "first", &pulse).await.unwrap();
+    let mut second = campaigning(&through, "second", &pulse);
+    wait_for_candidates(&client, &["first", "second"]).await;
+    let lease = standing(&client).await[1].lease;
+    let failed = || requests_so_far(&through, "range", Code::DeadlineExceeded);
+    eventually(SOON, "it has looked", async || {
+        same(requests_so_far(&through, "range", Code::Ok) > 0.0, true)
+    })
+    .await;
+    let before = failed();
+    // An event arrives. The answer to a request takes twice as long, which is longer than the limit.
+    proxy.set(Network::Delays(config.request_timeout.mul_f64(0.7)));
+    first.resign().await;
+    eventually(SOON, "its read fails", async || same(failed() > before, true)).await;
+    proxy.set(Network::Passes);
+    let second = outcome(&mut second).await.unwrap();
+    assert_eq!(standing(&client).await[0].lease, lease);
     second.resign().await;
 }
 

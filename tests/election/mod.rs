@@ -1,6 +1,7 @@
 //! The election: who leads, when the successor leads, and that no other process writes as the leader.
 
 mod candidates;
+mod crowds;
 mod fence;
 mod stopping;
 mod takeover;

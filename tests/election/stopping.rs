@@ -59,6 +59,34 @@ async fn a_replica_whose_terminal_closes_gives_its_lead_back() {
     assert_eq!(etcd.keys(ELECTION), [""; 0]);
 }
 
+/// The plugin blocks the thread that asks it.
+#[tokio::test]
+async fn a_replica_that_waits_for_a_plugin_for_credentials_stops_when_it_is_asked_to() {
+    let etcd = TestEtcd::start().await;
+    let (file, begun) = (
+        etcd.directory().join("kubeconfig"),
+        etcd.directory().join("begun"),
+    );
+    let script = format!("touch {}; exec sleep {}", begun.display(), SOON.as_secs());
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "users": [{"name": "a", "user": {"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+            "interactiveMode": "Never",
+        }}}],
+    });
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let mut replica = launch(&etcd).kubeconfig(file).start("a");
+    eventually(SOON, "the plugin runs", async || same(begun.exists(), true)).await;
+    let asked = Instant::now();
+    replica.terminate();
+    let status = replica.ended().await;
+    assert!(status.success(), "{status}");
+    assert!(asked.elapsed() < SOON / 2, "{:?}", asked.elapsed());
+}
+
 #[tokio::test]
 async fn a_standby_that_is_asked_to_stop_begins_no_term() {
     let etcd = TestEtcd::start().await;

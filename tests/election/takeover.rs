@@ -298,18 +298,17 @@ async fn a_replica_cut_off_for_less_than_its_ttl_takes_over_its_own_record() {
     );
 }
 
-/// A plain put takes a key off its lease, so that the key outlives its replica.
+/// A key without a lease that no process deletes.
 #[tokio::test]
 async fn status_names_an_election_key_that_was_written_by_hand_and_the_command_that_deletes_it() {
     let etcd = TestEtcd::start().await;
-    let (mut replicas, leader) = three(&etcd).await;
-    let status = async || quorate_on(&etcd, &["status"], "").await.expect_done();
-    assert!(!status().await.contains("Election:"));
-    let (key, _) = etcd.leader_of(ELECTION).unwrap();
+    let key = format!("{ELECTION}1");
     etcd.etcdctl(&["put", &key, "by hand"]);
-    replicas.0[leader].terminate();
-    assert!(replicas.0[leader].ended().await.success());
-    assert_eq!(etcd.leader_of(ELECTION).unwrap().0, key, "it is still there");
+    let (mut replica, status) = (launch(&etcd).start("a"), async || {
+        quorate_on(&etcd, &["status"], "").await.expect_done()
+    });
+    wait_for_candidates(&etcd, 2).await;
+    assert!(!replica.leads().await);
     let shown = status().await;
     let (_, command) = shown.split_once("etcdctl ").expect(&shown);
     let command: Vec<&str> = command.lines().next().unwrap().split(' ').collect();
@@ -320,7 +319,7 @@ async fn status_names_an_election_key_that_was_written_by_hand_and_the_command_t
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["keysWithoutLease"], serde_json::json!([key]));
     etcd.etcdctl(&command);
-    successor(&replicas, leader).await;
+    replica.wait_leading().await;
     assert!(!status().await.contains("Election:"));
 }
 

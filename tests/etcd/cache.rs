@@ -173,3 +173,26 @@ async fn any_interleaving_of_writes_compactions_and_broken_connections_ends_in_w
     let reported = watching.join_next().await.unwrap().unwrap();
     assert_eq!(reported, linearizable_list(&client).await);
 }
+
+#[tokio::test]
+async fn a_cache_holds_no_value_of_a_history_that_a_restore_took_back() {
+    let mut etcd = TestEtcd::start().await;
+    // A restored cluster begins with the first raft term, which this one has left.
+    etcd.members[0].kill().await.unwrap();
+    etcd.members[0].start().await.unwrap();
+    let snapshot = etcd.snapshot();
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let client = connect_to(vec![proxy.url()]).await;
+    let before = put(&client, "/c/a", "before").await;
+    let mut mirrored = Mirrored::new(&client);
+    mirrored.until(|contents| contents.len() == 1).await;
+    proxy.set(Network::Resets);
+    etcd.restore(&snapshot).await;
+    let restored = connect(&etcd).await;
+    let after = put(&restored, "/c/a", "after").await;
+    assert_eq!(after.revision, before.revision);
+    put(&restored, "/c/b", "1").await;
+    proxy.set(Network::Passes);
+    mirrored.until(|contents| contents.len() == 2).await;
+    assert_eq!(mirrored.reported[&b"/c/a"[..]], b"after");
+}

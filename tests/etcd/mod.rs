@@ -5,6 +5,7 @@ mod cancellation;
 mod changes;
 mod compares;
 mod credentials;
+mod hanging;
 mod members;
 mod outages;
 mod restore;

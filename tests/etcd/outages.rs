@@ -18,7 +18,7 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::Launch;
 use crate::support::wait::{SOON, eventually, same};
 
-async fn wait_for_endpoints(etcd: &Etcd, wanted: &[String]) {
+pub(super) async fn wait_for_endpoints(etcd: &Etcd, wanted: &[String]) {
     let mut wanted = wanted.to_vec();
     wanted.sort();
     eventually(SOON, "the endpoints in use", async || {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::following;
-use crate::support::client::{commit, config, connect, connect_to, connect_with, put, store};
+use crate::support::client::{commit, config, connect, connect_to, connect_with, metric, put, store};
 use crate::support::etcd::{READS_BEGUN, TestEtcd};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, Replicas, quorate, quorate_on};
@@ -199,6 +199,65 @@ async fn an_interrupted_watch_continues_while_term_and_registration_are_what_the
     }
 }
 
+/// A page more than one.
+async fn write_two_pages(etcd: &Etcd, value: &str) {
+    for first in (0..=10_000).step_by(100) {
+        let numbers = first..first + 100;
+        let txn = numbers.fold(Txn::new(), |txn, number| {
+            txn.put(format!("/w/{number:05}").as_bytes(), value)
+        });
+        commit(etcd, txn).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_read_while_etcd_is_restored_begins_again() {
+    let mut etcd = TestEtcd::start().await;
+    let snapshot = etcd.snapshot();
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let client = connect_to(vec![proxy.url()]).await;
+    write_two_pages(&connect(&etcd).await, "before").await;
+    let mut follower = Follower::new(&client, KeyRange::prefix("/w/"));
+    let page = timeout(SOON, follower.next()).await.unwrap();
+    assert!(matches!(page, Update::Page { first: true, .. }), "{page:?}");
+    proxy.set(Network::Resets);
+    etcd.restore(&snapshot).await;
+    let restored = connect(&etcd).await;
+    write_two_pages(&restored, "after").await;
+    fill(&restored, 20).await;
+    // The read of the second page fails on the way.
+    assert!(
+        timeout(Duration::from_millis(500), follower.next())
+            .await
+            .is_err()
+    );
+    proxy.set(Network::Passes);
+    let page = timeout(SOON, follower.next()).await.unwrap();
+    let Update::Page { first: true, keys } = page else {
+        panic!("a page of another history follows")
+    };
+    assert!(keys.iter().all(|kv| kv.value == b"after"));
+}
+
+#[tokio::test]
+async fn a_range_is_not_listed_again_where_its_watch_was_not_opened_at_once() {
+    let etcd = TestEtcd::start().await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let client = connect_to(vec![proxy.url()]).await;
+    put(&client, "/w/a", "1").await;
+    let mut follower = Follower::new(&client, KeyRange::prefix("/w/"));
+    let page = timeout(SOON, follower.next()).await.unwrap();
+    assert!(matches!(page, Update::Page { first: true, .. }), "{page:?}");
+    // The next step opens the watch.
+    proxy.set(Network::Resets);
+    let listed = timeout(SOON, follower.next()).await.unwrap();
+    assert!(matches!(listed, Update::Listed(_)), "{listed:?}");
+    proxy.set(Network::Passes);
+    put(&connect(&etcd).await, "/w/a", "2").await;
+    let update = timeout(SOON, follower.next()).await.unwrap();
+    assert!(matches!(update, Update::Events(_)), "{update:?}");
+}
+
 #[tokio::test]
 async fn endpoints_of_two_clusters_are_refused_by_name_where_neither_has_the_most() {
     let (ours, other) = (TestEtcd::start().await, TestEtcd::start().await);
@@ -280,6 +339,7 @@ async fn an_endpoint_that_is_refused_does_not_have_the_endpoints_checked_again_a
     let client = connect_with(pinned).await;
     let _following = following(&client);
     let probes = async || other.members[0].metric(READS_BEGUN).await.unwrap_or_default();
+    assert_eq!(metric(&client, "quorate_etcd_endpoints_refused"), 1.0);
     let at_first = probes().await;
     proxy.set(Network::Resets);
     // A request that fails on the way has the endpoints checked.

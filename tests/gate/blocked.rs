@@ -63,6 +63,41 @@ async fn a_replica_of_an_incompatible_release_blocks_until_it_is_gone() {
     wait_done(&cluster, &term).await;
 }
 
+/// `status.json` shows that there was a status: replicas that it admitted may run.
+#[tokio::test]
+async fn a_status_that_was_deleted_is_no_way_round_a_replica_that_the_new_state_excludes() {
+    let cluster = Cluster::start().await;
+    cluster.register("c2", release(2)).await;
+    let status_json = cluster.store.keys.status_json();
+    put(
+        &cluster.store.etcd,
+        std::str::from_utf8(&status_json).unwrap(),
+        "{}",
+    )
+    .await;
+    let term = cluster.term(&bundle(5, 3)).await;
+    let waiting = "waiting for node c2 at 0.2.0, needs 0.3.0";
+    cluster
+        .wait_for_status_json(|json| json["degraded"]["message"] == waiting)
+        .await;
+    assert_eq!(term.recorder.passes().len(), 0, "nothing is reconciled");
+    cluster.unregister("c2").await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    assert_eq!(
+        term.recorder.passes()[0].status,
+        None,
+        "nothing was admitted meanwhile"
+    );
+}
+
+#[tokio::test]
+async fn at_a_first_start_no_node_is_waited_for() {
+    let cluster = Cluster::start().await;
+    cluster.register("c2", release(2)).await;
+    let _term = cluster.term(&bundle(5, 3)).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+}
+
 #[tokio::test]
 async fn a_node_flagged_as_controller_blocks_until_it_is_upgraded() {
     let cluster = Cluster::start().await;

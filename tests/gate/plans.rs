@@ -7,6 +7,7 @@ use quorate::gate::status::{State, Status};
 use serde_json::json;
 
 use super::term::{Cluster, TIMES, bundle, read_status, release, status};
+use crate::support::client::put;
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test]
@@ -86,10 +87,8 @@ async fn a_rollback_admits_only_what_both_states_do_before_anything_is_reconcile
     );
 }
 
-#[tokio::test]
-async fn over_an_existing_status_the_first_pass_waits_for_the_previous_leaders_requests() {
-    let cluster = Cluster::start().await;
-    cluster.put_status(status(State::Done, 5, 3).encode()).await;
+/// The first pass waits for the requests of a previous leader.
+async fn assert_waits_for_a_predecessor(cluster: &Cluster) {
     let settling = Times {
         settle: Duration::from_millis(700),
         ..TIMES
@@ -98,6 +97,44 @@ async fn over_an_existing_status_the_first_pass_waits_for_the_previous_leaders_r
     let term = cluster.term_with(&bundle(5, 3), settling).await;
     let first = term.recorder.pass(1).await;
     assert!(first.at - begun >= settling.settle, "{:?}", first.at - begun);
+}
+
+#[tokio::test]
+async fn over_an_existing_status_the_first_pass_waits_for_the_previous_leaders_requests() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(status(State::Done, 5, 3).encode()).await;
+    assert_waits_for_a_predecessor(&cluster).await;
+}
+
+/// Each change of the status has it planned again.
+#[tokio::test]
+async fn a_status_that_is_rewritten_all_the_time_does_not_put_the_first_pass_off() {
+    let cluster = Cluster::start().await;
+    let stored = status(State::Done, 5, 3);
+    cluster.put_status(stored.encode()).await;
+    let settling = Times {
+        settle: Duration::from_secs(3),
+        ..TIMES
+    };
+    let term = cluster.term_with(&bundle(5, 3), settling).await;
+    let rewriting = async {
+        loop {
+            cluster.put_status(stored.encode()).await;
+            tokio::time::sleep(settling.settle / 3).await;
+        }
+    };
+    tokio::select! {
+        _ = term.recorder.pass(1) => {}
+        () = rewriting => {}
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_was_cut_short_in_its_first_pass_is_waited_for() {
+    let cluster = Cluster::start().await;
+    let applied = cluster.store.keys.inventory("", "ConfigMap", None, "a");
+    put(&cluster.store.etcd, std::str::from_utf8(&applied).unwrap(), "").await;
+    assert_waits_for_a_predecessor(&cluster).await;
 }
 
 #[tokio::test]

@@ -118,7 +118,10 @@ impl Site {
 
     /// The id of the member that etcd calls so.
     async fn member(&self, name: &str) -> MemberId {
-        let list = self.store.etcd.list_members().await.unwrap();
+        let list = eventually(SOON, "the member list", async || {
+            self.store.etcd.list_members().await
+        })
+        .await;
         let found = list.members.iter().find(|member| member.name == name);
         found.unwrap_or_else(|| panic!("no {name} in {list:?}")).id
     }

@@ -41,49 +41,90 @@ async fn a_member_whose_node_is_gone_is_evicted_and_one_without_a_record_stays()
     leader.resign().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_member_is_evicted_while_all_nodes_are_missing_and_every_record_says_so() {
-    let world = World::start(3).await;
-    let mut leader = world.leader().await;
-    let before = world.list().await;
-    world
-        .commit(Txn::new().delete_range(&world.store.keys.nodes()))
-        .await;
-    for member in &before.members {
-        eventually(LONG, "the record says why", async || {
+/// Waits until exactly these members say in their records that they are not evicted for this reason.
+async fn wait_evictions_blocked(world: &World, blocked: &[&str], reason: &str) {
+    for member in world.list().await.members {
+        let wanted: &[_] = match blocked.contains(&member.name.as_str()) {
+            true => &[("EvictionBlocked".to_owned(), reason.to_owned())],
+            false => &[],
+        };
+        eventually(LONG, &format!("the record of {}", member.name), async || {
             let record = world.member(member.id).await.expect("the record stays");
-            let reasons: Vec<_> = record
-                .conditions
-                .iter()
-                .map(|c| (c.r#type.clone(), c.reason.clone()))
-                .collect();
+            let conditions = record.conditions.into_iter();
             same(
-                reasons,
-                vec![("EvictionBlocked".to_owned(), "NodesMissing".to_owned())],
+                conditions.map(|c| (c.r#type, c.reason)).collect(),
+                wanted.to_vec(),
             )
         })
         .await;
     }
+}
+
+/// INV-12: etcd's operators and their scripts delete keys by mistake.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_whose_keys_are_merely_gone_keep_their_members_until_they_are_back_or_recorded_as_removed() {
+    const ALL: [&str; 5] = ["etcd-1", "etcd-2", "etcd-3", "etcd-4", "etcd-5"];
+    let world = World::start(5).await;
+    let mut leader = world.leader().await;
+    let before = world.list().await;
+    let keys = &world.store.keys;
+    for missing in [&ALL[1..4], &ALL[..]] {
+        let txn = missing
+            .iter()
+            .fold(Txn::new(), |txn, of| txn.delete(&keys.node(&name(of))));
+        world.commit(txn).await;
+        wait_evictions_blocked(&world, missing, "NodeMissing").await;
+        assert_eq!(world.list().await.members, before.members);
+        let note = leader.wait_notice("RoleChangeBlocked").await;
+        assert!(
+            note.contains("NodeMissing: its node has no record of removal"),
+            "{note}"
+        );
+        let back = missing.iter().fold(Txn::new(), |txn, of| {
+            let value = node(of, Role::Manager, Role::Manager).encode_to_vec();
+            txn.put(&keys.node(&name(of)), value)
+        });
+        world.commit(back).await;
+        wait_evictions_blocked(&world, &[], "").await;
+    }
+    // Another node of the name proves nothing either.
+    let mut other = node("etcd-5", Role::Manager, Role::Manager);
+    other.metadata.get_or_insert_default().uid = "of-another-machine".to_owned();
+    world
+        .commit(Txn::new().put(&keys.node(&name("etcd-5")), other.encode_to_vec()))
+        .await;
+    wait_evictions_blocked(&world, &["etcd-5"], "NodeMissing").await;
+    assert_eq!(world.list().await.members, before.members);
+    let removed = RemovedNode::default().encode_to_vec();
+    world
+        .commit(Txn::new().put(&keys.removed("uid-of-etcd-5"), removed))
+        .await;
+    world.wait_voters(&ALL[..4]).await;
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_member_is_evicted_while_no_recorded_member_has_a_node() {
+    let world = World::start(3).await;
+    let mut leader = world.leader().await;
+    let before = world.list().await;
+    let removed = before.members.iter().fold(Txn::new(), |txn, member| {
+        let uid = format!("uid-of-{}", member.name);
+        txn.put(
+            &world.store.keys.removed(&uid),
+            RemovedNode::default().encode_to_vec(),
+        )
+    });
+    world
+        .commit(removed.delete_range(&world.store.keys.nodes()))
+        .await;
+    wait_evictions_blocked(&world, &["etcd-1", "etcd-2", "etcd-3"], "NodesMissing").await;
     assert_eq!(world.list().await.members, before.members);
     let note = leader.wait_notice("RoleChangeBlocked").await;
     assert!(
         note.contains("NodesMissing: no recorded member has an existing node"),
         "{note}"
     );
-    // One node that is back proves that the others are gone. A node that comes back in time keeps its member.
-    let keys = &world.store.keys;
-    let all = before.members.iter().fold(Txn::new(), |txn, member| {
-        let value = node(&member.name, Role::Manager, Role::Manager).encode_to_vec();
-        txn.put(&keys.node(&name(&member.name)), value)
-    });
-    world.commit(all).await;
-    for member in &before.members {
-        eventually(LONG, "the condition goes", async || {
-            same(world.member(member.id).await.unwrap().conditions, Vec::new())
-        })
-        .await;
-    }
-    assert_eq!(world.list().await.members, before.members);
     leader.resign().await;
 }
 

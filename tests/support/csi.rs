@@ -1,13 +1,16 @@
 //! A real CSI plugin as a process, with a directory of its own.
 
-use std::num::NonZeroU64;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use quorate::csi::wire::volume_capability::access_mode::Mode;
+use quorate::csi::wire::volume_capability::{AccessMode, AccessType, MountVolume};
+use quorate::csi::wire::{CapacityRange, VolumeCapability};
 use quorate::csi::{
-    AccessMode, AccessType, CapacityRange, Context, CreateVolume, CsiNodeId, Endpoint, Plugin, PublishVolume,
-    SecretValue, Secrets, Topology, VolumeCapability, VolumeId, VolumeName,
+    Context, CreateVolume, CsiNodeId, Endpoint, Plugin, PublishVolume, SecretValue, Secrets, Session,
+    VolumeId, VolumeName,
 };
 use quorate::metrics::Metrics;
 use quorate_dev::csi_plugin::faults::{Answer, Fault, Happening};
@@ -137,12 +140,18 @@ pub fn answer(code: &str, message: &str) -> Answer {
 
 /// A file system that one node writes.
 pub fn mount() -> VolumeCapability {
+    let mount = MountVolume {
+        fs_type: "ext4".to_owned(),
+        mount_flags: vec!["noatime".to_owned()],
+    };
+    capability(Mode::SingleNodeWriter, AccessType::Mount(mount))
+}
+
+/// A volume that is used in this way.
+pub fn capability(mode: Mode, access_type: AccessType) -> VolumeCapability {
     VolumeCapability {
-        mode: AccessMode::SingleNodeWriter,
-        access: AccessType::Mount {
-            fs_type: "ext4".to_owned(),
-            mount_flags: vec!["noatime".to_owned()],
-        },
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(access_type),
     }
 }
 
@@ -153,16 +162,16 @@ pub fn create(name: &str) -> CreateVolume {
         capacity: bytes(1 << 20, 0),
         capability: mount(),
         parameters: Context::from([("tier".to_owned(), "fast".to_owned())]),
-        topology: Topology::default(),
+        topology: None,
     }
 }
 
 /// A capacity range in bytes; zero leaves a bound out.
-pub fn bytes(required: u64, limit: u64) -> CapacityRange {
-    CapacityRange {
-        required: NonZeroU64::new(required),
-        limit: NonZeroU64::new(limit),
-    }
+pub fn bytes(required_bytes: i64, limit_bytes: i64) -> Option<CapacityRange> {
+    Some(CapacityRange {
+        required_bytes,
+        limit_bytes,
+    })
 }
 
 /// A request to publish this volume to this node.
@@ -182,4 +191,21 @@ pub fn secrets(pairs: &[(&str, &str)]) -> Secrets {
     pairs
         .map(|(key, value)| (key.to_owned(), SecretValue::new(value.to_owned())))
         .collect()
+}
+
+/// Waits for a session of the plugin.
+pub async fn until_ready(client: &Plugin) -> Arc<Session> {
+    loop {
+        match client.session().await {
+            Ok(session) => return session,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// Waits for the end of the session's connection.
+pub async fn ended(session: &Session) {
+    while !session.has_ended() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -2,7 +2,7 @@
 //! and an assertion on it could not fail.
 
 use quorate::grpc_code::{self, Code};
-use quorate::metrics::sample;
+use quorate_dev::observe::sample;
 
 /// The value of a series, by its name with labels as in OpenMetrics text. Panics if no series has that name.
 #[track_caller]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use quorate::metrics::sample;
+use quorate_dev::observe::sample;
 
 use super::*;
 

@@ -25,6 +25,35 @@ async fn a_removed_nodes_publications_are_unpublished_from_that_node_alone() {
     leader.resign().await;
 }
 
+/// INV-6, INV-12: etcd's operators and their scripts delete keys by mistake.
+#[tokio::test]
+async fn nodes_whose_keys_are_merely_gone_keep_their_volumes_until_they_are_recorded_as_removed() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let id = published_on_two(&world).await;
+    world.etcd.etcdctl(&["del", "--prefix", "/quorate/nodes/"]);
+    for node in ["n1", "n2"] {
+        world.expect_blocked("data", Some(node), "NodeMissing").await;
+    }
+    // Another node of that name may be another machine.
+    world.add_node("n1").await;
+    world.done(&["unpublish", "data", "n2"]).await;
+    world.expect_state("data", "n2", "pendingNodeUnpublish").await;
+    world.expect_blocked("data", Some("n2"), "NodeMissing").await;
+    world.expect_blocked("data", Some("n1"), "NodeMissing").await;
+    assert_eq!(world.attached(&id), ["csi-n1", "csi-n2"]);
+    assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume"), []);
+    // The operator's word.
+    let deleted = world.done(&["delete", "node", "n2", "--yes"]).await;
+    assert!(deleted.contains("node/n2 recorded as removed"), "{deleted}");
+    world.expect_state("data", "n2", "").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world.done(&["drain", "n1", "--out-of-service", "--yes"]).await;
+    world.expect_state("data", "n1", "").await;
+    assert_eq!(world.attached(&id), Vec::<String>::new());
+    leader.resign().await;
+}
+
 #[tokio::test]
 async fn a_new_leader_unpublishes_a_removed_node_by_the_stored_id() {
     let world = World::start().await;

@@ -80,6 +80,11 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
         again: false,
     };
 
+    let removed = Lost::Removed {
+        uid: "of-n1".to_owned(),
+        revision: before,
+    };
+
     let (leader, writer) = idle_leader(&world).await;
     let env = Env {
         store: world.store.clone(),
@@ -91,8 +96,8 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
     for (name, snapshot, step) in [
         ("data", &deleted, Step::Delete),
         ("data", &deleted, Step::DeleteRecord),
-        ("other", &published, detach(Lost::Absent)),
-        ("other", &published, detach(Lost::Unchanged(before))),
+        ("other", &published, detach(removed)),
+        ("other", &published, detach(Lost::OutOfService(before))),
     ] {
         let operation = operation(name, snapshot, step.clone(), &session);
         let result = operation.run(env.clone()).await.result;
@@ -101,7 +106,7 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
     }
     assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
     // The same steps from the current records.
-    let step = detach(Lost::Unchanged(node().await));
+    let step = detach(Lost::OutOfService(node().await));
     let operation = operation("other", &published, step, &session);
     let result = operation.run(env.clone()).await.result;
     assert!(result.is_ok(), "{result:?}");

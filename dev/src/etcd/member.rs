@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Options, Ports, Record, data_directory, member_name, peer_url};
+use crate::observe::sample;
 use crate::process::Program;
 use crate::restartable::Restartable;
 use crate::{Error, http};
-use quorate::metrics;
 
 /// Limit until a cluster has elected its leader and serves. It takes about a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -161,7 +161,7 @@ impl Member {
     /// A sample of its `/metrics`, by its full name with labels.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let response = http::get(self.metrics_port, "/metrics").await.ok()?;
-        metrics::sample(&response.body, name)
+        sample(&response.body, name)
     }
 }
 

@@ -72,10 +72,7 @@ pub async fn run(args: &DiffArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         ));
     }
     if args.exit_code && changes > 0 {
-        return Err(Failure::new(
-            Exit::Conflict,
-            "the cluster differs from the bundle",
-        ));
+        return Err(Failure::conflict("the cluster differs from the bundle"));
     }
     Ok(())
 }

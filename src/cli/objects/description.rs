@@ -31,35 +31,35 @@ impl Description {
         let created = time::from_proto(metadata.creation_time.as_ref());
         let created = created.map_or_else(|| UNKNOWN.to_owned(), |created| time::since(created, item.now));
         self.pairs("Labels", &metadata.labels)
-            .field(0, "UID", or_none(&metadata.uid))
-            .field(0, "Created", created)
-            .field(0, "Generation", metadata.generation.to_string())
-            .field(0, "Resource Version", item.revision().to_string());
+            .field("UID", or_none(&metadata.uid))
+            .field("Created", created)
+            .field("Generation", metadata.generation.to_string())
+            .field("Resource Version", item.revision().to_string());
     }
 
     /// Why the value of an object cannot be read, in the place of its metadata.
     pub fn malformed(&mut self, item: &Item<'_>, malformed: &Malformed) {
-        self.field(0, "Malformed", malformed.to_string())
-            .field(0, "Resource Version", item.revision().to_string())
-            .field(0, "Value", format!("{} bytes", item.stored.value.len()));
+        self.field("Malformed", malformed.to_string())
+            .field("Resource Version", item.revision().to_string())
+            .field("Value", format!("{} bytes", item.stored.value.len()));
     }
 
     /// A section with a paragraph for each condition.
     pub fn conditions(&mut self, conditions: &[Condition], now: Timestamp) {
         if conditions.is_empty() {
-            self.field(0, "Conditions", NONE);
+            self.field("Conditions", NONE);
             return;
         }
-        self.field(0, "Conditions", "");
+        self.field("Conditions", "");
         for shown in conditions {
             let reason = match shown.reason.as_str() {
                 "" => String::new(),
                 reason => format!(" ({reason})"),
             };
             let status = condition::status_word(shown);
-            self.field(1, &one_line(&shown.r#type), format!("{status}{reason}"));
+            self.nested(&one_line(&shown.r#type), format!("{status}{reason}"));
             if !shown.message.is_empty() {
-                self.field(1, "", shown.message.as_str());
+                self.nested("", shown.message.as_str());
             }
             let since = time::from_proto(shown.last_transition_time.as_ref());
             let since = since.map(|at| format!("since {}", time::since(at, now)));
@@ -67,7 +67,7 @@ impl Description {
             let generation = generation.map(|generation| format!("observed at generation {generation}"));
             let dated: Vec<String> = since.into_iter().chain(generation).collect();
             if !dated.is_empty() {
-                self.field(1, "", dated.join(", "));
+                self.nested("", dated.join(", "));
             }
         }
     }
@@ -79,7 +79,7 @@ impl Description {
             (Some(_), Some(at)) => format!("yes, since {}", time::since(at, now)),
             (Some(_), None) => "yes".to_owned(),
         };
-        self.field(0, "Deleting", text);
+        self.field("Deleting", text);
     }
 
     /// Whether an object is marked for deletion, and the first [`LISTED`] of its users, which then hold it back.

@@ -208,9 +208,7 @@ impl Printer {
         self.warn_of_malformed(shown.iter());
         let text = match self.format {
             Format::Table | Format::Wide => {
-                let rows: Vec<Vec<String>> =
-                    shown.iter().map(|(_, shown)| self.cells(&shown.cells)).collect();
-                self.rows(None, rows)
+                self.table(None, shown.iter().map(|(_, shown)| shown.cells.clone()))
             }
             Format::Name => shown
                 .iter()
@@ -231,15 +229,9 @@ impl Printer {
         self.warn_of_malformed(events.iter().map(|(_, shown)| shown));
         let text = match self.format {
             Format::Table | Format::Wide => {
-                let rows = events
-                    .iter()
-                    .map(|(event, (_, shown))| {
-                        let mut row = vec![(*event).to_owned()];
-                        row.append(&mut self.cells(&shown.cells));
-                        row
-                    })
-                    .collect();
-                self.rows(Some("EVENT"), rows)
+                let row =
+                    |(event, (_, shown)): &(&str, Named)| [&[(*event).to_owned()], &shown.cells[..]].concat();
+                self.table(Some("EVENT"), events.iter().map(row))
             }
             Format::Name => events
                 .iter()
@@ -271,23 +263,25 @@ impl Printer {
         format!("{}/{}", self.kind.words.singular, one_line(name))
     }
 
-    fn cells(&self, cells: &[String]) -> Vec<String> {
-        let columns = self.kind.columns.iter().zip(cells);
-        let shown = columns.filter(|(column, _)| self.format == Format::Wide || !column.wide);
-        shown.map(|(_, cell)| cell.clone()).collect()
-    }
-
-    /// The rows, below the titles unless those are printed already.
-    fn rows(&mut self, first_title: Option<&str>, mut rows: Vec<Vec<String>>) -> String {
+    /// A table of these rows, below the titles unless those are printed already. `first` is the title of a column before
+    /// those of the kind.
+    fn table(&mut self, first: Option<&str>, rows: impl Iterator<Item = Vec<String>>) -> String {
+        let wide = self
+            .kind
+            .wide_columns
+            .iter()
+            .filter(|_| self.format == Format::Wide);
+        let titles = first.iter().chain(self.kind.columns).chain(wide);
+        let titles: Vec<String> = titles.map(ToString::to_string).collect();
+        let mut rows: Vec<Vec<String>> = rows.collect();
+        for row in &mut rows {
+            row.truncate(titles.len());
+        }
         if rows.is_empty() {
             return String::new();
         }
         if std::mem::take(&mut self.headers) {
-            let titles = self.kind.columns.iter().map(|column| column.title.to_owned());
-            let titles: Vec<String> = titles.collect();
-            let mut header: Vec<String> = first_title.map(str::to_owned).into_iter().collect();
-            header.append(&mut self.cells(&titles));
-            rows.insert(0, header);
+            rows.insert(0, titles);
         }
         self.table.lay_out(&rows)
     }

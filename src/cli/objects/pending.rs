@@ -9,7 +9,7 @@ use crate::proto::publication_status::State;
 use crate::proto::{Node, Publication, Service, Task, Volume};
 use crate::store::Name;
 use crate::store::keys::NodeKey;
-use crate::store::object::publication::{state, state_word};
+use crate::store::object::publication::{node_uid, state, state_word};
 use crate::store::object::volume::driver;
 use crate::store::object::{Object, decode, service, task};
 use crate::volumes::plan::{self, Decision, Drift, Observed, Offers, Plugin, Step, Target, WaitReason};
@@ -131,7 +131,7 @@ pub fn publications(view: &View, volume: &str) -> (BTreeMap<Name, Publication>, 
 }
 
 /// What a volume waits for, one sentence each; empty if it is as desired. The view holds its publications, and
-/// all nodes and plugins.
+/// all nodes, removed nodes and plugins.
 pub fn of_volume(view: &View, name: &str, volume: &Volume) -> Vec<String> {
     let (publications, mut sentences) = publications(view, name);
     let Decision { step, waits } = decide(view, volume, &publications);
@@ -169,6 +169,10 @@ fn decide(view: &View, volume: &Volume, publications: &BTreeMap<Name, Publicatio
         .keys()
         .filter_map(|name| Some((name.clone(), node(view, name, driver)?)))
         .collect();
+    let removed = publications.iter().filter_map(|(node, publication)| {
+        let record = view.get(&view.keys.removed(node_uid(publication)))?;
+        Some((node.clone(), record.mod_revision))
+    });
     let plugin = driver.parse::<Name>().ok();
     let plugin = plugin.and_then(|name| view.get(&view.keys.plugin(&name)));
     plan::plan(&Observed {
@@ -177,6 +181,7 @@ fn decide(view: &View, volume: &Volume, publications: &BTreeMap<Name, Publicatio
         // `publications` has a sentence about each.
         unreadable: &BTreeSet::new(),
         nodes: &nodes,
+        removed: &removed.collect(),
         plugin: match plugin {
             Some(_) => Plugin::Offers(EVERYTHING),
             None => Plugin::Missing,

@@ -1,7 +1,7 @@
 //! Reading and replacing the one object that a command changes.
 
 use super::kinds::registry::by_kind;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::etcd::{Revision, Txn};
 use crate::store::Store;
 use crate::store::object::{Malformed, Object, decode};
@@ -23,7 +23,7 @@ impl<O: Object> Versioned<O> {
     /// # Errors
     /// 4 if it is malformed.
     pub async fn find(store: &Store, name: &str, key: Vec<u8>) -> Result<Option<Self>, Failure> {
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let (stored, _) = store.etcd.get(&key).await?;
         let Some(stored) = stored else { return Ok(None) };
         let object = decode(name, &stored.value).map_err(|why| malformed::<O>(name, &why))?;
         Ok(Some(Self {
@@ -40,7 +40,7 @@ impl<O: Object> Versioned<O> {
     pub async fn read(store: &Store, name: &str, key: Vec<u8>) -> Result<Self, Failure> {
         Self::find(store, name, key).await?.ok_or_else(|| {
             let kind = O::KIND.to_lowercase();
-            Failure::new(Exit::NotFound, format!("{kind}/{name} not found")).hint(format!(
+            Failure::not_found(format!("{kind}/{name} not found")).hint(format!(
                 "quorate get {kind}s lists what there is below {}",
                 store.keys.prefix()
             ))

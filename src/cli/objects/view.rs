@@ -76,7 +76,7 @@ impl View {
     pub async fn read(store: &Store, ranges: &[KeyRange]) -> Result<Self, Failure> {
         let mut view = Self::new(store.keys.clone());
         for range in ranges {
-            let (keys, revision) = store.etcd.list(range).await.map_err(Failure::failed)?;
+            let (keys, revision) = store.etcd.list(range).await?;
             view.revision = view.revision.max(revision);
             view.entries
                 .extend(keys.into_iter().map(|kv| (kv.key.clone(), kv)));
@@ -190,7 +190,9 @@ impl LiveView {
             let mut updates: Vec<Vec<(Vec<u8>, Option<KeyValue>)>> = vec![Vec::new(); self.caches.len()];
             let steps = self.caches.iter_mut().zip(&mut updates).map(|(cache, updates)| {
                 Box::pin(cache.next(|change| {
-                    updates.push((change.key.to_vec(), change.after.cloned()));
+                    if change.before.as_ref() != change.after {
+                        updates.push((change.key.to_vec(), change.after.cloned()));
+                    }
                 }))
             });
             select_all(steps).await;

@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, one_line, print};
 use crate::etcd::members::{ListedMember, MemberList};
 use crate::etcd::{KeyValue, MemberId, Txn};
@@ -24,13 +24,14 @@ use crate::store::{Name, Store};
 Quorate never touches a member of etcd that has no record. This command creates the records: each member belongs to \
 the node with the name of the member. A node that does not exist is created as a manager; an existing node must be a \
 desired manager and have no other member. Etcd's member list does not change. From then on the members follow the roles \
-of their nodes.
+of their nodes. A member whose node was deleted by mistake is adopted again: by the node that has its name now, or by a \
+new one.
 
 Examples:
   quorate adopt                    # all members
   quorate adopt etcd-1 8e9e05c52164694d")]
 pub struct AdoptArgs {
-    /// Ids (hexadecimal) or names of members [default: all members without a record]
+    /// Ids (hexadecimal) or names of members [default: all members]
     #[arg(value_name = "MEMBER")]
     members: Vec<String>,
 }
@@ -41,7 +42,7 @@ pub struct AdoptArgs {
 /// 3 for a member that is not in the list, 4 for one that cannot be adopted.
 pub async fn run(args: AdoptArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
-    let list = store.etcd.list_members().await.map_err(Failure::failed)?;
+    let list = store.etcd.list_members().await?;
     let chosen = choose(&list, &args.members)?;
     let mut failures = Vec::new();
     for member in chosen {
@@ -66,7 +67,7 @@ fn choose<'a>(list: &'a MemberList, named: &[String]) -> Result<Vec<&'a ListedMe
             [] => {
                 let text = text.escape_debug();
                 return Err(
-                    Failure::new(Exit::NotFound, format!("no member has the id or name \"{text}\""))
+                    Failure::not_found(format!("no member has the id or name \"{text}\""))
                         .hint("quorate get members lists them"),
                 );
             }
@@ -104,75 +105,92 @@ pub async fn adopt(store: &Store, listed: &ListedMember) -> Result<String, Failu
 async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>, Failure> {
     let id = listed.id;
     let key = store.keys.member(id);
-    let (stored, revision) = store
-        .etcd
-        .list(&store.keys.members())
-        .await
-        .map_err(Failure::failed)?;
-    if let Some(kv) = stored.iter().find(|kv| kv.key == key) {
-        let record = decode_member(&kv.value).map_err(|malformed| {
-            let why = format_args!("its record cannot be read: {malformed}");
-            refuse(id, "Malformed", why)
-        })?;
-        let node = one_line(&record.node);
+    let (stored, revision) = store.etcd.list(&store.keys.members()).await?;
+    let recorded = stored.iter().find(|kv| kv.key == key);
+    let before = recorded.map(|kv| decode_member(&kv.value)).transpose();
+    let before = before.map_err(|malformed| {
+        let why = format_args!("its record cannot be read: {malformed}");
+        refuse(id, "Malformed", why)
+    })?;
+    let node = match &before {
+        Some(record) => NodeOf::read(store, id, &record.node).await?,
+        None if listed.is_started() => NodeOf::read(store, id, &listed.name).await?,
+        None => {
+            let why = "it has never started, so it has no name for a node";
+            return Err(refuse(id, "NoName", why));
+        }
+    };
+    let name = &node.name;
+    if before.as_ref().is_some_and(|record| record.node_uid == node.uid) {
         return Ok(Decision::Nothing(format!(
-            "member/{id} belongs to node {node} already"
+            "member/{id} belongs to node {name} already"
         )));
     }
-    let node = NodeOf::read(store, listed).await?;
+    node.check_manager(id)?;
     check_no_other_member(store, id, &node, &stored)?;
+    let mut txn = node.txn;
+    if let Some(record) = &before {
+        txn = txn.when_absent(&check_not_leaving(store, id, record).await?);
+    }
     let record = Member {
-        node: node.name.to_string(),
-        node_uid: node.uid.clone(),
+        node: name.to_string(),
+        node_uid: node.uid,
         peer_urls: listed.peer_urls.clone(),
         joined_at: Some(time::to_proto(Timestamp::now())),
-        ..Member::default()
+        ..before.unwrap_or_default()
     };
-    let txn = node
-        .txn
-        .when_absent(&key)
+    let txn = txn
         .when_range_unwritten_since(&store.keys.members(), revision)
         .put(&key, record.encode_to_vec());
-    let name = &node.name;
-    let done = match node.is_created {
-        true => format!("member/{id} adopted by node {name}, which is created as a manager"),
-        false => format!("member/{id} adopted by node {name}"),
+    let done = match node.stored {
+        None => format!("member/{id} adopted by node {name}, which is created as a manager"),
+        Some(_) => format!("member/{id} adopted by node {name}"),
     };
     Ok(Decision::Write(txn, done))
+}
+
+/// Refuses a member that is being removed, or whose node was removed. The key that records the removal of its node: the
+/// transaction compares that it is absent.
+async fn check_not_leaving(store: &Store, id: MemberId, record: &Member) -> Result<Vec<u8>, Failure> {
+    let removed = store.keys.removed(&record.node_uid);
+    let (stored, _) = store.etcd.get(&removed).await?;
+    let node = one_line(&record.node);
+    if stored.is_some() {
+        let why = format_args!("its node {node} was removed, so the leader removes it from etcd");
+        return Err(refuse(id, "NodeRemoved", why));
+    }
+    if record.removal.is_some() {
+        let why = format_args!("the leader is removing it from etcd, as the member of node {node}");
+        return Err(refuse(id, "RemovalPending", why));
+    }
+    Ok(removed)
 }
 
 /// The node that adopts a member.
 struct NodeOf {
     name: Name,
     uid: String,
-    is_created: bool,
+    /// `None` if it does not exist: then it is created.
+    stored: Option<Node>,
     /// Creates the node, or compares it.
     txn: Txn,
 }
 
 impl NodeOf {
-    async fn read(store: &Store, listed: &ListedMember) -> Result<Self, Failure> {
-        let id = listed.id;
-        if !listed.is_started() {
-            return Err(refuse(
-                id,
-                "NoName",
-                "it has never started, so it has no name for a node",
-            ));
-        }
-        let name: Name = listed.name.parse().map_err(|error| {
+    async fn read(store: &Store, id: MemberId, name: &str) -> Result<Self, Failure> {
+        let name: Name = name.parse().map_err(|error| {
             let why = format_args!("its name cannot be the name of a node: {error}");
             refuse(id, "NoName", why)
         })?;
         let key = store.keys.node(&name);
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let (stored, _) = store.etcd.get(&key).await?;
         let Some(kv) = stored else {
             let node = manager(&name);
             let txn = Txn::new().when_absent(&key).put(&key, node.encode_to_vec());
             return Ok(Self {
                 name,
                 uid: node.metadata.unwrap_or_default().uid,
-                is_created: true,
+                stored: None,
                 txn,
             });
         };
@@ -180,17 +198,23 @@ impl NodeOf {
             let why = format_args!("node {name} cannot be read: {malformed}");
             refuse(id, "Malformed", why)
         })?;
-        if node.spec.unwrap_or_default().desired_role() != Role::Manager {
-            // The leader would remove the member from etcd at once.
-            let why = format_args!("node {name} is a desired worker; quorate promote makes it a manager");
-            return Err(refuse(id, "NotAManager", why));
-        }
         Ok(Self {
-            uid: node.metadata.unwrap_or_default().uid,
-            is_created: false,
+            uid: node.metadata.clone().unwrap_or_default().uid,
+            stored: Some(node),
             txn: Txn::new().when_unchanged(&key, kv.mod_revision),
             name,
         })
+    }
+
+    fn check_manager(&self, id: MemberId) -> Result<(), Failure> {
+        let desired = |node: &Node| node.spec.unwrap_or_default().desired_role();
+        if self.stored.as_ref().map_or(Role::Manager, desired) == Role::Manager {
+            return Ok(());
+        }
+        // The leader would remove the member from etcd at once.
+        let name = &self.name;
+        let why = format_args!("node {name} is a desired worker; quorate promote makes it a manager");
+        Err(refuse(id, "NotAManager", why))
     }
 }
 
@@ -218,13 +242,7 @@ fn refuse(id: MemberId, rule: &str, why: impl fmt::Display) -> Failure {
 /// A new node that is a manager, which its member proves.
 fn manager(name: &Name) -> Node {
     Node {
-        metadata: Some(Metadata {
-            name: name.to_string(),
-            uid: uuid::Uuid::new_v4().to_string(),
-            creation_time: Some(time::to_proto(Timestamp::now())),
-            generation: 1,
-            ..Metadata::default()
-        }),
+        metadata: Some(Metadata::new(name, uuid::Uuid::new_v4(), Timestamp::now())),
         spec: Some(NodeSpec {
             desired_role: Role::Manager.into(),
             availability: Availability::Active.into(),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::request::{Outcome, demote, plan_demotion};
+use super::request::{demote, plan_demotion};
 use super::wait;
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
@@ -48,14 +48,11 @@ pub async fn run(args: DemoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let name = &args.node;
     let planned = plan_demotion(&store, name).await?;
-    if !args.yes && planned.is_change() {
+    if !args.yes && planned.txn.is_some() {
         confirm::ask(&[&planned.statement], "nothing was changed")?;
     }
-    let line = match demote(&store, name, planned).await? {
-        Outcome::Requested => format!("node/{name} is a desired worker\n"),
-        Outcome::Already => format!("node/{name} is a desired worker already\n"),
-    };
-    let _: Reader = print(&line)?;
+    let done = demote(&store, name, planned).await?;
+    let _: Reader = print(&format!("{done}\n"))?;
     if args.wait.wait {
         wait::for_roles(
             &store,

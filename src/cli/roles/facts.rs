@@ -7,10 +7,11 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use crate::cli::exit::Failure;
+use crate::etcd::Txn;
 use crate::etcd::members::{Evidence, ListedMember, NotAsked};
-use crate::etcd::{MemberId, Txn};
 use crate::roles::index::Index;
 use crate::roles::membership::{Membership, membership};
+use crate::roles::owner::Owner;
 use crate::store::{Name, Store, Update};
 
 /// How long a member may take to prove that it is healthy.
@@ -50,17 +51,26 @@ impl Facts {
         let list = list.members;
         let mut index = Index::new(store.keys.clone());
         // As late as possible, since a member is not asked once its removal is recorded.
-        let (keys, revision) = read(store.etcd.list(&store.keys.members())).await?;
+        let (keys, revision) = store.etcd.list(&store.keys.members()).await?;
         index.take_in(Update::Page { first: true, keys });
         let evidence = survey(store, &list, &index, health).await;
         let names = recorded_nodes(&index);
         let nodes = names
             .iter()
-            .map(async |name| read(store.etcd.get(&store.keys.node(name))).await);
+            .map(async |name| store.etcd.get(&store.keys.node(name)).await);
         let nodes = try_join_all(nodes).await?;
         index.take_in(Update::Page {
             first: false,
             keys: nodes.into_iter().filter_map(|(node, _)| node).collect(),
+        });
+        let missing = index
+            .records()
+            .filter(|(_, record, _)| index.owner(record) == Owner::Missing);
+        let missing = missing.map(|(_, record, _)| store.keys.removed(&record.node_uid));
+        let removed = try_join_all(missing.map(async |key| store.etcd.get(&key).await)).await?;
+        index.take_in(Update::Page {
+            first: false,
+            keys: removed.into_iter().filter_map(|(removed, _)| removed).collect(),
         });
         index.take_in(Update::Listed(revision));
         Ok(Self {
@@ -81,16 +91,6 @@ impl Facts {
         // No record was added either.
         txn.when_range_unwritten_since(&store.keys.members(), self.index.revision())
     }
-
-    /// The listed members of a node, by its records.
-    pub fn members_of(&self, node: &Name) -> Vec<MemberId> {
-        let own = self.membership.members_of(node.as_str());
-        own.map(|member| member.id).collect()
-    }
-}
-
-async fn read<T>(reading: impl Future<Output = Result<T, crate::etcd::Error>>) -> Result<T, Failure> {
-    reading.await.map_err(Failure::failed)
 }
 
 /// The nodes that the records name.

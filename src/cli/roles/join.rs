@@ -22,7 +22,7 @@ use crate::etcd::{KeyRange, MemberId, Revision, Txn};
 use crate::proto::join::Progress;
 use crate::proto::{Join, JoinRequest, RemovedNode};
 use crate::roles::checks::{Refusal, check_peer_url};
-use crate::store::object::{member, time};
+use crate::store::object::{Object, member, time};
 use crate::store::{Name, Store};
 
 mod environment;
@@ -122,7 +122,7 @@ pub async fn run(args: JoinArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         }
     };
     let member = joined(&[Progress::Learner, Progress::Voter], args.timeout).await?;
-    let list = store.etcd.list_members().await.map_err(Failure::failed)?;
+    let list = store.etcd.list_members().await?;
     let environment = Environment::new(name, member, &list, &args.peer_urls, &args.client_urls)?;
     let _: Reader = print(&environment.render(args.output))?;
     if args.wait {
@@ -147,10 +147,10 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
         }
         found => found?,
     };
-    let uid = args.uid.as_deref().unwrap_or(found.uid());
+    let uid = args.uid.as_deref().unwrap_or(found.object.uid());
     let removed_key = store.keys.removed(uid);
-    let (removed, _) = store.etcd.get(&removed_key).await.map_err(Failure::failed)?;
-    let roles = (uid == found.uid()).then(|| found.roles());
+    let (removed, _) = store.etcd.get(&removed_key).await?;
+    let roles = (uid == found.object.uid()).then(|| found.roles());
     let facts = Facts::without_health(store).await?;
     facts
         .membership
@@ -188,7 +188,7 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
 /// The join of the node, and when it was last written; an empty one if there is none.
 async fn stored_join(store: &Store, name: &Name) -> Result<(Join, Revision), Failure> {
     let key = store.keys.join(name);
-    let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+    let (stored, _) = store.etcd.get(&key).await?;
     let Some(kv) = stored else {
         return Ok((Join::default(), Revision::ABSENT));
     };
@@ -206,7 +206,7 @@ async fn removed(store: &Store, name: &Name, uid: Option<&str>) -> Result<Option
         Some(uid) => KeyRange::key(store.keys.removed(uid)),
         None => store.keys.all_removed(),
     };
-    let (records, _) = store.etcd.list(&range).await.map_err(Failure::failed)?;
+    let (records, _) = store.etcd.list(&range).await?;
     let named = |value: &[u8]| RemovedNode::decode(value).is_ok_and(|removed| removed.name == name.as_str());
     let found = records.iter().any(|kv| named(&kv.value));
     Ok(found.then(|| Refusal::node_removed(name.as_str())))
@@ -219,12 +219,7 @@ fn observe(
     id: &str,
     enough: &[Progress],
 ) -> Result<wait::Progress<MemberId>, Failure> {
-    let lost = |why: &str| {
-        Err(Failure::new(
-            Exit::Conflict,
-            format!("the join of node {name} {why}"),
-        ))
-    };
+    let lost = |why: &str| Err(Failure::conflict(format!("the join of node {name} {why}")));
     let Some(stored) = view.get(&view.keys.join(name)) else {
         return lost("was deleted meanwhile");
     };

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::request::{Outcome, promote, read_node};
+use super::request::{promote, read_node};
 use super::wait;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
@@ -41,11 +41,8 @@ pub async fn run(args: PromoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         read_node(&store, name).await?;
     }
     for name in &args.nodes {
-        let line = match promote(&store, name).await? {
-            Outcome::Requested => format!("node/{name} is a desired manager\n"),
-            Outcome::Already => format!("node/{name} is a desired manager already\n"),
-        };
-        let _: Reader = print(&line)?;
+        let done = promote(&store, name).await?;
+        let _: Reader = print(&format!("{done}\n"))?;
     }
     if args.wait.wait {
         wait::for_roles(&store, &args.nodes, Role::Manager, args.wait.timeout).await?;

@@ -2,10 +2,10 @@
 
 use super::facts::Facts;
 use super::refused;
-use crate::cli::commit::{self, Decision};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::commit::{self, Decision, Proposal};
+use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
-use crate::etcd::Txn;
+use crate::etcd::{MemberId, Txn};
 use crate::proto::{Node, Role};
 use crate::roles::owner::NodeRoles;
 use crate::store::object::Object;
@@ -28,12 +28,6 @@ impl Versioned<Node> {
         NodeRoles::of(&self.object, self.revision)
     }
 
-    /// The uid of the node; empty if it has none.
-    pub fn uid(&self) -> &str {
-        let metadata = self.object.metadata.as_ref();
-        metadata.map_or("", |metadata| metadata.uid.as_str())
-    }
-
     /// The transaction that gives it this desired role.
     fn with_desired(&self, role: Role) -> Txn {
         let mut node = self.object.clone();
@@ -43,52 +37,24 @@ impl Versioned<Node> {
     }
 }
 
-/// Whether the node had the desired role before the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It had; nothing was written.
-    Already,
-    /// It has it from now on.
-    Requested,
-}
-
-/// Requests a promotion.
+/// Requests a promotion, and returns in words what was done.
 ///
 /// # Errors
 /// 3, 4 or 5.
-pub async fn promote(store: &Store, name: &Name) -> Result<Outcome, Failure> {
+pub async fn promote(store: &Store, name: &Name) -> Result<String, Failure> {
     commit::settle(store, REQUESTED, async || {
         let found = read_node(store, name).await?;
+        let done = format!("node/{name} is a desired manager");
         Ok(match found.roles().desired {
-            Role::Manager => Decision::Nothing(Outcome::Already),
-            _ => Decision::Write(found.with_desired(Role::Manager), Outcome::Requested),
+            Role::Manager => Decision::Nothing(format!("{done} already")),
+            _ => Decision::Write(found.with_desired(Role::Manager), done),
         })
     })
     .await
 }
 
-/// A demotion that is allowed, and what it means.
-pub struct Demotion {
-    /// What will happen, in words.
-    pub statement: String,
-    txn: Option<Txn>,
-}
-
-impl Demotion {
-    /// Whether there is anything to request.
-    pub fn is_change(&self) -> bool {
-        self.txn.is_some()
-    }
-}
-
-impl From<Demotion> for Decision<Outcome> {
-    fn from(demotion: Demotion) -> Self {
-        match demotion.txn {
-            None => Self::Nothing(Outcome::Already),
-            Some(txn) => Self::Write(txn, Outcome::Requested),
-        }
-    }
-}
+/// A demotion that is allowed.
+pub type Demotion = Proposal<String>;
 
 /// Checks a demotion. The demotion of a desired worker is not checked, because nothing is requested then.
 ///
@@ -98,8 +64,10 @@ pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failu
     let found = read_node(store, name).await?;
     let roles = found.roles();
     if roles.desired == Role::Worker {
+        let already = format!("node/{name} is a desired worker already");
         return Ok(Demotion {
-            statement: format!("node/{name} is a desired worker already"),
+            statement: already.clone(),
+            outcome: already,
             txn: None,
         });
     }
@@ -111,12 +79,14 @@ pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failu
     let txn = found.with_desired(Role::Worker);
     Ok(Demotion {
         statement: statement(&facts, name),
+        outcome: format!("node/{name} is a desired worker"),
         txn: Some(facts.compare(txn, store, name)),
     })
 }
 
 fn statement(facts: &Facts, name: &Name) -> String {
-    let members = facts.members_of(name);
+    let members = facts.membership.members_of(name.as_str()).map(|member| member.id);
+    let members: Vec<MemberId> = members.collect();
     if members.is_empty() {
         return format!("node/{name} stays a worker: its promotion is withdrawn");
     }
@@ -133,19 +103,19 @@ fn statement(facts: &Facts, name: &Name) -> String {
 }
 
 /// Requests the demotion that was agreed to. If something has changed since, the demotion is checked again, and requested
-/// if it still means the same.
+/// if it still means the same. Returns in words what was done.
 ///
 /// # Errors
 /// 3, 4 or 5.
-pub async fn demote(store: &Store, name: &Name, agreed: Demotion) -> Result<Outcome, Failure> {
+pub async fn demote(store: &Store, name: &Name, agreed: Demotion) -> Result<String, Failure> {
     let statement = agreed.statement.clone();
     commit::settle_from(store, REQUESTED, agreed.into(), async || {
         let next = plan_demotion(store, name).await?;
-        if next.is_change() && next.statement != statement {
-            return Err(Failure::new(
-                Exit::Conflict,
-                format!("something changed meanwhile; now: {}", next.statement),
-            ));
+        if next.txn.is_some() && next.statement != statement {
+            return Err(Failure::conflict(format!(
+                "something changed meanwhile; now: {}",
+                next.statement
+            )));
         }
         Ok(next.into())
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::view::View;
 use crate::cli::output::{Reader, print};
 use crate::cli::wait::until_all;
@@ -43,20 +43,16 @@ pub async fn for_roles(
 /// Why the node does not have this role yet; `None` if it has.
 fn role_of(view: &View, name: &Name, role: Role) -> Result<Option<String>, Failure> {
     let Some(stored) = view.get(&view.keys.node(name)) else {
-        return Err(Failure::new(
-            Exit::NotFound,
-            format!("node/{name} was deleted meanwhile"),
-        ));
+        return Err(Failure::not_found(format!("node/{name} was deleted meanwhile")));
     };
     let node: Node = decode(name.as_str(), &stored.value)
         .map_err(|malformed| Failure::failed(format!("node/{name} cannot be read: {malformed}")))?;
     let desired = node.spec.unwrap_or_default().desired_role;
     if desired != i32::from(role) {
         let desired = node::role_word(desired);
-        return Err(Failure::new(
-            Exit::Conflict,
-            format!("node/{name} became a desired {desired} meanwhile, by another request"),
-        ));
+        return Err(Failure::conflict(format!(
+            "node/{name} became a desired {desired} meanwhile, by another request"
+        )));
     }
     let status = node.status.unwrap_or_default();
     if status.role == i32::from(role) {

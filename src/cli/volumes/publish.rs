@@ -17,7 +17,7 @@ use crate::proto::publication_status::State;
 use crate::proto::volume_spec::Availability;
 use crate::proto::{Metadata, Node, Publication, PublicationSpec, PublicationStatus, Volume};
 use crate::store::object::publication::{may_write, reads_only_next, state, state_word};
-use crate::store::object::{Malformed, Object, decode, time, volume};
+use crate::store::object::{Malformed, Object, decode, volume};
 use crate::store::{Name, Store};
 
 /// Arguments of `quorate publish`.
@@ -63,7 +63,7 @@ pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let is_published = |kv: Option<&KeyValue>| {
         let Some(kv) = kv else {
             let gone = format!("publication/{id} is gone: it was unpublished meanwhile");
-            return Err(Failure::new(Exit::NotFound, gone));
+            return Err(Failure::not_found(gone));
         };
         let publication = decode::<Publication>(&id, &kv.value);
         Ok(publication.is_ok_and(|publication| state(&publication) == State::Published))
@@ -86,7 +86,7 @@ async fn read(store: &Store, args: &PublishArgs) -> Result<(Versioned<Volume>, V
     .collect();
     found.zip(there).ok_or_else(|| {
         let missing = missing.join(", ");
-        Failure::new(Exit::NotFound, format!("{missing} not found"))
+        Failure::not_found(format!("{missing} not found"))
             .hint("quorate get volumes and quorate get nodes list what there is")
     })
 }
@@ -94,7 +94,7 @@ async fn read(store: &Store, args: &PublishArgs) -> Result<(Versioned<Volume>, V
 async fn decide(store: &Store, args: &PublishArgs) -> Result<Decision<String>, Failure> {
     let (volume, node) = read(store, args).await?;
     let range = store.keys.publications_of(&args.volume);
-    let (stored, read_at) = store.etcd.list(&range).await.map_err(Failure::failed)?;
+    let (stored, read_at) = store.etcd.list(&range).await?;
     let key = store.keys.publication(&args.volume, &args.node);
     let mut others = Vec::new();
     let mut here = None;
@@ -191,19 +191,12 @@ fn refusals(
 }
 
 fn new_publication(args: &PublishArgs, volume: &Volume, node: &Node) -> Publication {
-    let uid = |metadata: &Option<Metadata>| metadata.clone().unwrap_or_default().uid;
     Publication {
-        metadata: Some(Metadata {
-            name: args.node.to_string(),
-            uid: uuid::Uuid::new_v4().to_string(),
-            creation_time: Some(time::to_proto(Timestamp::now())),
-            generation: 1,
-            ..Metadata::default()
-        }),
+        metadata: Some(Metadata::new(&args.node, uuid::Uuid::new_v4(), Timestamp::now())),
         spec: Some(PublicationSpec {
             volume: args.volume.to_string(),
-            volume_uid: uid(&volume.metadata),
-            node_uid: uid(&node.metadata),
+            volume_uid: volume.uid().to_owned(),
+            node_uid: node.uid().to_owned(),
             read_only: args.read_only,
             again: false,
             again_read_only: None,

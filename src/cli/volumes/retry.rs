@@ -71,7 +71,7 @@ async fn has_failed(store: &Store, name: &Name, volume: &Volume) -> Result<bool,
         return Ok(true);
     }
     let range = store.keys.publications_of(name);
-    let (publications, _) = store.etcd.list(&range).await.map_err(Failure::failed)?;
+    let (publications, _) = store.etcd.list(&range).await?;
     Ok(publications.iter().any(|kv| {
         let publication = Publication::decode(kv.value.as_slice()).unwrap_or_default();
         blocked(&publication.status.unwrap_or_default().conditions).is_some()

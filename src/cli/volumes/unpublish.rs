@@ -5,7 +5,7 @@ use clap::Args;
 use super::{REQUESTED, wait_for};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
 use crate::cli::wait::WaitArgs;
@@ -51,7 +51,7 @@ pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let id = format!("{}/{}", args.volume, args.node);
     let key = store.keys.publication(&args.volume, &args.node);
-    let (before, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+    let (before, _) = store.etcd.get(&key).await?;
     let created = before.map_or(Revision::ABSENT, |kv| kv.create_revision);
     let said = commit::settle(&store, REQUESTED, async || decide(&store, &args, &key).await).await?;
     print(&format!("publication/{id} {said}\n"))?;
@@ -67,10 +67,10 @@ pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Decision<String>, Failure> {
     let id = format!("{}/{}", args.volume, args.node);
     let Some(stored) = Versioned::<Publication>::find(store, &id, key.to_vec()).await? else {
-        return Err(Failure::new(
-            Exit::NotFound,
-            format!("volume {} is not published to node {}", args.volume, args.node),
-        )
+        return Err(Failure::not_found(format!(
+            "volume {} is not published to node {}",
+            args.volume, args.node
+        ))
         .hint("quorate get publications lists where volumes are"));
     };
     let mut publication = stored.object.clone();

@@ -5,11 +5,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, ResponseHeader};
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 
 use crate::etcd::connect::Etcd;
-use crate::etcd::error::{Class, Error};
+use crate::etcd::error::Error;
 use crate::etcd::kv::MemberId;
 use crate::etcd::probe::{ANY_KEY, denies_the_key};
 use crate::etcd::store_identity::Header;
@@ -124,31 +122,18 @@ impl Etcd {
     }
 
     async fn list_through_any(&self) -> Result<MemberList, Error> {
-        let mut asked: FuturesUnordered<_> = self
-            .live_endpoints()
-            .into_iter()
-            .map(|endpoint| async move {
-                let limit = self.config().request_timeout;
-                let ask = async { read_list(self.endpoint_client(&endpoint).await?).await };
-                self.within("member_list", limit, ask).await
-            })
-            .collect();
-        let mut failed = None;
-        while let Some(answer) = asked.next().await {
-            match answer {
-                Ok((_, list)) => {
-                    let ids = list.members.iter().map(|member| member.id);
-                    self.0.contacts.keep_only(&ids.collect());
-                    return Ok(list);
-                }
-                Err(error) => failed = Some(error),
-            }
-        }
-        self.0.recheck.notify_one();
-        Err(failed.unwrap_or_else(|| {
-            let text = "no endpoint is known".to_owned();
-            Error::new("member_list", "Unavailable", Class::Unavailable, text)
-        }))
+        let limit = self.config().request_timeout;
+        let (_, list) = self.through_any("member_list", limit, read_list).await?;
+        let ids = list.members.iter().map(|member| member.id);
+        self.0.contacts.keep_only(&ids.collect());
+        Ok(list)
+    }
+
+    /// Reads the member list that the endpoint has which answers first. It serves to find endpoints, not to decide on a
+    /// change.
+    pub(in crate::etcd) async fn any_list(&self, limit: Duration) -> Result<MemberList, Error> {
+        let (_, list) = self.through_any("member_list", limit, own_list).await?;
+        Ok(list)
     }
 
     /// Reads the member list linearizably, through this member.

@@ -36,22 +36,30 @@ impl KeepAlive {
             pulse,
             next_endpoint: first_endpoint(lease),
         };
-        let (stopped, etcd, lost) = (stop.clone(), etcd.clone(), renewal.window.clone());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let (stopped, etcd) = (stop.clone(), etcd.clone());
+        let (lost, unrenewed) = (renewal.window.clone(), renewal.window.clone());
+        let renewing = async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = renewal.run() => {}
+                // The lease, if it still exists, is one of another history.
+                _ = etcd.store_lost() => lost.close(),
+            }
+        };
+        // On the thread itself: a runtime that is dropped with a thread that cannot start panics in asynchronous code.
+        let on_runtime = move || {
+            let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match built {
+                Ok(runtime) => runtime.block_on(renewing),
+                Err(error) => {
+                    warn!(%lease, "the lease is not renewed: {error}");
+                    unrenewed.close();
+                }
+            }
+        };
         std::thread::Builder::new()
             .name("lease".to_owned())
-            .spawn(move || {
-                runtime.block_on(async move {
-                    tokio::select! {
-                        () = stopped.cancelled() => {}
-                        () = renewal.run() => {}
-                        // The lease, if it still exists, is one of another history.
-                        _ = etcd.store_lost() => lost.close(),
-                    }
-                });
-            })?;
+            .spawn(on_runtime)?;
         Ok(Self { stop })
     }
 
@@ -86,6 +94,7 @@ impl Renewal {
     /// Renews the lease until it is gone or its window closed. Closes the window for good.
     async fn run(mut self) {
         let mut streams = None;
+        let mut retries = self.times.retries();
         while self.window.is_open() {
             // An owner that hangs must not keep the lease: without a pulse the lease ends.
             let pulse_age = self.pulse.age();
@@ -102,6 +111,7 @@ impl Renewal {
                         info!(lease = %self.lease, "the lease was renewed after its window had closed");
                         return;
                     }
+                    retries.reset();
                     tokio::time::sleep(self.times.interval).await;
                     continue;
                 }
@@ -115,7 +125,7 @@ impl Renewal {
             streams = None;
             self.etcd.metrics().keepalive_failures.inc();
             self.etcd.0.recheck.notify_one();
-            tokio::time::sleep(self.times.retry).await;
+            retries.wait().await;
         }
         self.window.close();
     }

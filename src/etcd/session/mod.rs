@@ -10,12 +10,10 @@ use tracing::{info, warn};
 pub use window::{LeaseTimes, Pulse, TimesError, Window};
 
 use super::connect::Etcd;
-use super::error::Error;
+use super::error::{Class, Error};
 use super::kv::LeaseId;
+use crate::retry::Delays;
 use keepalive::KeepAlive;
-
-/// The limit on revoking a lease. A lease that is not revoked ends with its TTL.
-const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A lease with its keep-alive. If it is dropped without [`Session::close`], the lease ends with its TTL.
 pub struct Session {
@@ -40,6 +38,9 @@ pub enum SessionError {
 }
 
 impl Session {
+    /// The limit on revoking a lease. A lease that is not revoked ends with its TTL.
+    pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
     /// Obtains a lease of about `ttl` and keeps it alive. The lease is renewed only while `pulse` beats, so that another
     /// process can take over from an owner whose runtime hangs.
     ///
@@ -88,19 +89,30 @@ impl Session {
     pub async fn close(self) {
         self.window.close();
         self.keep_alive.stop();
-        let lease = self.lease;
-        let revoked = tokio::time::timeout(
-            REVOKE_LIMIT,
-            self.etcd.call("lease_revoke", |connection| async move {
-                connection.client.lease_client().revoke(lease.0).await
-            }),
-        )
-        .await;
-        match revoked {
-            Ok(Ok(_)) => info!(%lease, "lease revoked"),
-            Ok(Err(error)) if error.class == super::Class::LeaseNotFound => {}
+        let (lease, limit) = (self.lease, Self::CLOSE_LIMIT);
+        match tokio::time::timeout(limit, self.revoke()).await {
+            Ok(Ok(())) => info!(%lease, "lease revoked"),
+            Ok(Err(error)) if error.class == Class::LeaseNotFound => {}
             Ok(Err(error)) => warn!(%lease, "lease not revoked, it ends with its TTL: {error}"),
-            Err(_) => warn!(%lease, "lease not revoked within {REVOKE_LIMIT:?}, it ends with its TTL"),
+            Err(_) => warn!(%lease, "lease not revoked within {limit:?}, it ends with its TTL"),
+        }
+    }
+
+    /// Asks all endpoints at once, and again until one of them answers: an endpoint may have gone at the same moment as its
+    /// client. A lease that is revoked twice is revoked.
+    async fn revoke(&self) -> Result<(), Error> {
+        let mut delays = Delays::new(Self::CLOSE_LIMIT / 20, Self::CLOSE_LIMIT / 5);
+        let lease = self.lease.0;
+        loop {
+            let revoked = self
+                .etcd
+                .through_any("lease_revoke", Self::CLOSE_LIMIT, |client| async move {
+                    client.lease_client().revoke(lease).await
+                });
+            match revoked.await {
+                Err(error) if error.is_retryable() => delays.wait().await,
+                answer => return answer.map(drop),
+            }
         }
     }
 }

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::retry::Delays;
+
 /// The times of one lease, all computed from the TTL that etcd granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
@@ -19,7 +21,7 @@ pub struct LeaseTimes {
     pub interval: Duration,
     /// The limit on one keep-alive and its answer, the connection included.
     pub answer_limit: Duration,
-    /// From a failed keep-alive to the next.
+    /// From a failed keep-alive to the next, at first.
     pub retry: Duration,
 }
 
@@ -40,8 +42,9 @@ impl LeaseTimes {
         if granted_ttl < LEAST_TTL {
             return Err(TimesError(granted_ttl));
         }
-        // One lost keep-alive must not end the session: interval + answer_limit + retry < TTL − margin. As
-        // 1/6 + 2 × (1/5 + 1/20) < 4/5, even a second one may be lost.
+        // One lost keep-alive must not end the session: interval + answer_limit + retry < TTL − margin. Even a second one
+        // may be lost, whose retry is twice as late, and each a quarter later at random:
+        // 1/6 + (1/5 + 5/80) + (1/5 + 10/80) < 4/5.
         Ok(Self {
             granted_ttl,
             margin: granted_ttl / 5,
@@ -49,6 +52,11 @@ impl LeaseTimes {
             answer_limit: granted_ttl / 5,
             retry: granted_ttl / 20,
         })
+    }
+
+    /// The delays between failed keep-alives. At random, since what ended one connection has ended those of others as well.
+    pub fn retries(&self) -> Delays {
+        Delays::new(self.retry, self.answer_limit)
     }
 
     /// Until when the owner may act if a keep-alive sent at `sent` was answered. etcd counts the TTL from a later instant.

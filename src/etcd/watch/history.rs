@@ -36,8 +36,7 @@ impl Watch {
             witness: self.etcd.0.store.witness().clone(),
         };
         if !self.interrupted {
-            self.epoch.get_or_insert(now);
-            return Ok(true);
+            return Ok(self.epoch.get_or_insert(now.clone()).may_become(&now));
         }
         if !self.epoch.as_ref().is_some_and(|epoch| epoch.may_become(&now)) {
             return Ok(false);

@@ -60,7 +60,7 @@ fn a_learner_may_go_as_the_last_manager_and_only_desired_managers_count() {
     change(&mut members, 1, Member::learner);
     change(&mut members, 0, Member::unmanaged);
     assert_eq!(demotion(&members, "n2"), None);
-    for unknown in [Owner::Unknown, Owner::Gone] {
+    for unknown in [Owner::Unknown, Owner::Removed, Owner::Missing] {
         let mut members = managers(&[true, true]);
         change(&mut members, 1, |member| member.owned_by(unknown));
         assert_eq!(demotion(&members, "n1"), Some(Reason::LastManager));

@@ -1,5 +1,5 @@
 //! The stored conditions that say what is blocked: `RoleChangeBlocked` of nodes, and `EvictionBlocked` of the records of
-//! members whose node is gone. Pure.
+//! members whose node does not exist. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use prost::Message;
 use crate::etcd::MemberId;
 use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::index::Index;
-use crate::roles::membership::Membership;
+use crate::roles::membership::{Member, Membership};
 use crate::roles::node_update;
 use crate::roles::owner::Owner;
 use crate::roles::reason::EVICTION_BLOCKED;
@@ -30,10 +30,9 @@ pub fn conditions(
         let Subject::Member(id) = one.subject else {
             continue;
         };
-        let record = membership.member(id).and_then(|member| member.record.as_ref());
-        match record.map(|record| record.owner) {
+        match membership.member(id).and_then(Member::owner) {
             Some(Owner::Node(_)) => _ = nodes.insert(one.node.as_str(), one),
-            Some(Owner::Gone) => _ = evictions.insert(id, one),
+            Some(Owner::Removed | Owner::Missing) => _ = evictions.insert(id, one),
             Some(Owner::Unknown) | None => {}
         }
     }

@@ -14,10 +14,6 @@ const SOON: Duration = Duration::from_millis(20);
 /// For waits on a member, an operator or a timer of etcd.
 pub const LATER: Duration = Duration::from_millis(250);
 
-/// The longest rest after a refusal by etcd. etcd counts a member only 5 s after it connected; until then it refuses what
-/// it soon accepts.
-const REFUSED: Duration = Duration::from_secs(1);
-
 /// When to survey again, in one term.
 pub struct Schedule {
     /// The longest time between two attempts.
@@ -67,11 +63,7 @@ impl Schedule {
             Reason::Pending | Reason::LearnerNotInSync => SOON,
             _ => LATER,
         };
-        let most = match reason {
-            Reason::EtcdRefused => self.most.min(REFUSED),
-            _ => self.most,
-        };
-        Policy::new(first.min(most), most)
+        Policy::new(first.min(self.most), self.most)
     }
 
     /// A step failed. It rests, longer with every failure for the same reason.

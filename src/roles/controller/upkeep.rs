@@ -155,13 +155,13 @@ pub fn expired_nodes(index: &Index, keys: &Keys, now: Timestamp) -> impl Iterato
     expired.map(|(_, uid, revision)| Unit::new().delete(keys.removed(uid), revision))
 }
 
-/// Deletes joins that ended at least `keep` ago and whose node is gone. The write proves that it still is: as long as the
-/// node exists, its join says how far it has come.
+/// Deletes joins that ended at least `keep` ago and whose node was removed. The write proves that no node has come in its
+/// place: as long as a node exists, its join says how far it has come.
 pub fn ended_joins(index: &Index, keys: &Keys, now: Timestamp, keep: Duration) -> impl Iterator<Item = Unit> {
     let ended = index.joins().filter_map(move |(node, join, revision)| {
         let uid = &join.request.as_ref()?.node_uid;
-        // Without its node no join is requested again, and an add that may still be made has not ended.
-        let gone = index.owner_of(node, uid) == Owner::Gone && !index.may_be_member(node);
+        // A removed node requests no join, and an add that may still be made has not ended.
+        let gone = index.owner_of(node, uid) == Owner::Removed && !index.may_be_member(node);
         let ended = time::from_proto(join.changed_at.as_ref())?;
         let passed = Duration::try_from(now.duration_since(ended)).unwrap_or_default();
         let due = is_ended(join) && gone && passed >= keep;

@@ -105,10 +105,13 @@ fn a_record_belongs_to_the_node_with_its_uid_and_to_no_other_of_that_name() {
         record(4, "bad", "uid-bad", 5),
         record(5, "a", "", 6),
         kv(keys().member(MemberId(6)), vec![0xff], 7),
+        record(7, "gone", "uid-removed", 8),
+        kv(keys().removed("uid-removed"), Vec::new(), 9),
     ]);
     let owner = |id| index.owner(index.record(MemberId(id)).unwrap().0);
     assert!(matches!(owner(1), Owner::Node(..)));
-    assert_eq!([owner(2), owner(3)], [Owner::Gone, Owner::Gone]);
+    assert_eq!([owner(2), owner(3)], [Owner::Missing, Owner::Missing]);
+    assert_eq!(owner(7), Owner::Removed);
     assert_eq!([owner(4), owner(5)], [Owner::Unknown, Owner::Unknown]);
     assert!(index.record(MemberId(6)).is_none());
     assert!(

@@ -145,7 +145,7 @@ fn a_member_is_what_the_list_the_records_and_the_answers_say() {
     let gone = member(2).record.as_ref().unwrap();
     assert_eq!(
         (gone.owner, gone.promotion, gone.removal),
-        (Owner::Gone, false, Some(Cause::Demoted))
+        (Owner::Missing, false, Some(Cause::Demoted))
     );
     assert!(member(2).listed.is_none() && member(3).record.is_none());
     assert!(

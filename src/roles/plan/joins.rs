@@ -1,5 +1,6 @@
 //! Nodes that ask to join: one learner at a time, the others queue.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -53,13 +54,8 @@ impl PendingJoin {
         self.roles.is_some_and(manager) && !self.removed
     }
 
-    fn block(&self, reason: Reason, message: impl Into<String>) -> Blocked {
-        Blocked {
-            subject: Subject::Join(self.node.clone()),
-            node: self.node.clone(),
-            reason,
-            message: message.into(),
-        }
+    fn block(&self, reason: Reason, message: impl fmt::Display) -> Blocked {
+        Blocked::new(Subject::Join(self.node.clone()), &self.node, reason, message)
     }
 
     fn note(&self, progress: Progress, member: Option<MemberId>, why: Option<(Reason, String)>) -> Step {
@@ -283,16 +279,13 @@ impl Attempt<'_> {
             member: id,
             listening,
         };
-        self.membership.check_quorum(change).map_err(|quorum| {
-            let untested = match listening {
-                true => "",
-                false => ", where no listener was found,",
-            };
-            let message = format!(
-                "with member {id} at its new address{untested} etcd would have no healthy quorum: {quorum}"
-            );
-            pending.block(Reason::QuorumRisk, message)
-        })?;
+        let untested = match listening {
+            true => "",
+            false => ", where no listener was found,",
+        };
+        let with = format_args!("with member {id} at its new address{untested}");
+        let checked = self.membership.check_quorum(change, with);
+        checked.map_err(|why| pending.block(Reason::QuorumRisk, why))?;
         Ok(Step::Readdress {
             node: pending.node.clone(),
             member: id,
@@ -361,7 +354,7 @@ impl Attempt<'_> {
         Instead::Step(self.pending.note(Progress::Refused, None, Some(why)))
     }
 
-    fn block(&self, reason: Reason, message: impl Into<String>) -> Result<(), Instead> {
+    fn block(&self, reason: Reason, message: impl fmt::Display) -> Result<(), Instead> {
         Err(self.pending.block(reason, message).into())
     }
 }

@@ -14,7 +14,7 @@ pub fn promote(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Pla
     let due = membership
         .members
         .iter()
-        .filter(|member| member.is_learner() && member.cause().is_none() && member.is_wanted());
+        .filter(|member| member.is_learner() && member.stays());
     let attempts = due.map(|member| (member.node(), step(membership, member)));
     first(membership, plan, attempts)
 }
@@ -32,15 +32,9 @@ fn step(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
             format_args!("learner {} does not answer", member.id),
         ));
     }
-    membership
-        .check_quorum(Change::Promote(member.id))
-        .map_err(|quorum| {
-            let message = format!(
-                "with learner {} as a voter etcd would have no healthy quorum: {quorum}",
-                member.id
-            );
-            member.block(Reason::QuorumRisk, message)
-        })?;
+    let with = format_args!("with learner {} as a voter", member.id);
+    let checked = membership.check_quorum(Change::Promote(member.id), with);
+    checked.map_err(|why| member.block(Reason::QuorumRisk, why))?;
     if !member.record.as_ref().is_some_and(|record| record.promotion) {
         return Ok(Step::DecidePromotion(member.id));
     }

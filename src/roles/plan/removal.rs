@@ -8,6 +8,7 @@ use crate::etcd::MemberId;
 use crate::proto::removal::Cause;
 use crate::roles::blocked::Blocked;
 use crate::roles::membership::{Member, Membership};
+use crate::roles::owner::Owner;
 use crate::roles::quorum::Change;
 use crate::roles::reason::Reason;
 
@@ -68,10 +69,24 @@ fn successor(membership: &Membership, leaving: &Member) -> Option<(bool, MemberI
 pub fn decide(membership: &Membership, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     let undecided = membership.listed().filter(|member| member.removal().is_none());
     let attempts = undecided.filter_map(|member| {
-        let cause = member.cause().or_else(|| never_started(member, now, limits))?;
-        Some((member.node(), decide_on(membership, member, cause)))
+        let attempt = match member.cause().or_else(|| never_started(member, now, limits)) {
+            Some(cause) => decide_on(membership, member, cause),
+            None if member.owner() == Some(Owner::Missing) => Err(node_missing(member)),
+            None => return None,
+        };
+        Some((member.node(), attempt))
     });
     first(membership, plan, attempts)
+}
+
+/// INV-12: a key that is absent may have been deleted by mistake.
+fn node_missing(member: &Member) -> Blocked {
+    let node = member.node();
+    let message = format!(
+        "its node has no record of removal: quorate adopt {} restores the node, quorate delete node {node} removes the member",
+        member.id
+    );
+    member.block(Reason::NodeMissing, message)
 }
 
 /// The intent to remove a member, unless a rule forbids it.
@@ -92,22 +107,15 @@ fn never_started(member: &Member, now: Timestamp, limits: &Limits) -> Option<Cau
 
 /// INV-5.
 fn check(membership: &Membership, member: &Member) -> Result<(), Blocked> {
-    membership
-        .check_quorum(Change::Remove(member.id))
-        .map_err(|quorum| {
-            let message = format!(
-                "without member {} etcd would have no healthy quorum: {quorum}",
-                member.id
-            );
-            member.block(Reason::QuorumRisk, message)
-        })
+    let without = format_args!("without member {}", member.id);
+    let checked = membership.check_quorum(Change::Remove(member.id), without);
+    checked.map_err(|why| member.block(Reason::QuorumRisk, why))
 }
 
 /// The commands refuse to demote the last manager, but a desired role may have been written without them.
 fn check_last_manager(membership: &Membership, member: &Member) -> Result<(), Blocked> {
     // A member whose node cannot be read is left alone, but is not known to be a manager.
-    let stays = |other: &Member| other.is_wanted() && other.cause().is_none();
-    if member.is_learner() || membership.voters().any(stays) {
+    if member.is_learner() || membership.voters().any(Member::stays) {
         return Ok(());
     }
     Err(member.block(

@@ -9,7 +9,7 @@ use super::step::Step;
 use crate::etcd::MemberId;
 use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::membership::{Member, Membership};
-use crate::roles::quorum::{self, Change, Quorum};
+use crate::roles::quorum::{self, Change};
 use crate::roles::reason::Reason;
 
 /// The next step, or what is in the way.
@@ -45,12 +45,7 @@ impl Default for Limits {
 impl Member {
     /// A change of this member that cannot be made now.
     pub(super) fn block(&self, reason: Reason, message: impl fmt::Display) -> Blocked {
-        Blocked {
-            subject: Subject::Member(self.id),
-            node: self.node().to_owned(),
-            reason,
-            message: message.to_string(),
-        }
+        Blocked::new(Subject::Member(self.id), self.node(), reason, message)
     }
 }
 
@@ -71,9 +66,10 @@ impl Membership {
         doubts
     }
 
-    /// INV-5: whether the cluster has a healthy quorum after this change, whatever else is under way.
-    pub(super) fn check_quorum(&self, change: Change) -> Result<(), Quorum> {
-        quorum::check(&self.votes(), change, &self.in_doubt())
+    /// INV-5: whether the cluster has a healthy quorum after this change, which `words` describe, whatever else is under
+    /// way.
+    pub(super) fn check_quorum(&self, change: Change, words: impl fmt::Display) -> Result<(), String> {
+        quorum::check(&self.votes(), change, &self.in_doubt()).map_err(|quorum| quorum.lost(words))
     }
 
     /// The voter to send a change to: the raft leader, or else any healthy voter but `except`.
@@ -92,12 +88,7 @@ impl Membership {
         let subject = step.subject();
         match self.resting.get(&subject) {
             None => Ok(step),
-            Some((reason, message)) => Err(Blocked {
-                node: node.to_owned(),
-                reason: *reason,
-                message: message.clone(),
-                subject,
-            }),
+            Some((reason, message)) => Err(Blocked::new(subject, node, *reason, message)),
         }
     }
 }

@@ -143,7 +143,7 @@ pub fn cause_words(cause: Cause) -> &'static str {
     match cause {
         Cause::Unspecified => "a cause that this release does not know",
         Cause::Demoted => "its node is demoted",
-        Cause::NodeGone => "its node does not exist",
+        Cause::NodeGone => "its node was removed",
         Cause::NeverStarted => "it was not started in time",
         Cause::Replaced => "its node asks to join from another address",
     }

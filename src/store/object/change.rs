@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::fields::{Fault, Fields};
 use super::{Header, Malformed, Object, decode};
 use crate::etcd::Revision;
+use crate::proto::Metadata;
 use crate::store::keys::{Id, Name};
 
 /// A kind that `apply` writes.
@@ -253,9 +254,8 @@ impl<O: Appliable> Codec for Of<O> {
         let (Ok(before), Ok(after)) = (decode::<O>(name, before), decode::<O>(name, after)) else {
             return false;
         };
-        let identity = |object: &O| object.metadata().map(|metadata| metadata.uid.clone());
         let labels = |object: &O| object.metadata().map(|metadata| metadata.labels.clone());
-        identity(&before) == identity(&after)
+        before.uid() == after.uid()
             && match part {
                 Part::Spec => before.same_spec(&after) && labels(&before) == labels(&after),
                 Part::Status => before.same_report(&after),
@@ -280,17 +280,15 @@ fn plan_create<O: Appliable>(
         ));
     }
     let mut object = O::create(name, manifest)?;
-    let metadata = object.metadata_mut();
-    name.clone_into(&mut metadata.name);
-    metadata.uid.clone_from(&request.uid);
-    metadata.labels = header.labels.clone().unwrap_or_default();
-    metadata.creation_time = Some(super::time::to_proto(request.now));
-    metadata.generation = 1;
+    *object.metadata_mut() = Metadata {
+        labels: header.labels.clone().unwrap_or_default(),
+        ..Metadata::new(name, &request.uid, request.now)
+    };
     Ok(Step::Create(object.encode_to_vec()))
 }
 
 fn check_identity<O: Object>(header: &Header, stored: &O, mod_revision: Revision) -> Result<(), Rejection> {
-    let uid = stored.metadata().map_or("", |metadata| metadata.uid.as_str());
+    let uid = stored.uid();
     if let Some(expected) = header.uid.as_deref().filter(|expected| *expected != uid) {
         return Err(Rejection::Conflict(format!(
             "metadata.uid is {expected:?}, but the object of this name has {uid:?}: it was deleted and created again"

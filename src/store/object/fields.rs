@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::words::nearest;
+use super::words::did_you_mean;
 use fault::{expected_found, found};
 
 mod fault;
@@ -62,10 +62,8 @@ impl<'v, 'f> Fields<'v, 'f> {
             .keys()
             .filter(|name| !self.known.contains(&name.as_str()))
         {
-            let message = match nearest(name, self.known.iter().copied()) {
-                Some(meant) => format!("unknown field (did you mean {meant}?)"),
-                None => "unknown field".to_owned(),
-            };
+            let meant = did_you_mean(name, self.known.iter().copied());
+            let message = format!("unknown field{meant}");
             self.faults.push(Fault::new(join(&self.path, name), message));
         }
     }
@@ -159,9 +157,7 @@ impl<'v, 'f> Fields<'v, 'f> {
             .map(|(_, value)| *value);
         if chosen.is_none() {
             let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            let meant = nearest(text, names.iter().copied())
-                .map(|word| format!(" (did you mean {word}?)"))
-                .unwrap_or_default();
+            let meant = did_you_mean(text, names.iter().copied());
             self.fault(
                 name,
                 format!("\"{text}\" is not one of {}{meant}", names.join(", ")),

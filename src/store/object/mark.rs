@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::document::present;
 use super::fields::Fields;
 use super::{Object, time};
-use crate::proto::{Metadata, Network, Service, Volume};
+use crate::proto::{Network, Service, Volume};
 
 /// A kind whose objects are deleted by a mark.
 pub trait Marked: Object {
@@ -17,19 +17,6 @@ pub trait Marked: Object {
 
     /// The mark, to set it.
     fn mark_mut(&mut self) -> &mut Option<StoredTime>;
-
-    /// A new object that uses nothing. It replaces one whose value cannot be read, so that this one can be deleted.
-    fn empty(name: &str, uid: String, now: Timestamp) -> Self {
-        let mut object = Self::default();
-        *object.metadata_mut() = Metadata {
-            name: name.to_owned(),
-            uid,
-            creation_time: Some(time::to_proto(now)),
-            generation: 1,
-            ..Metadata::default()
-        };
-        object
-    }
 }
 
 macro_rules! marked {

@@ -1,8 +1,6 @@
 //! Member records and joins, as stored in etcd. Their names are in the keys alone.
 
-use prost::Message;
-
-use super::Malformed;
+use super::{Malformed, message};
 use crate::etcd::MemberId;
 use crate::proto::join::Progress;
 use crate::proto::{Join, Member};
@@ -12,7 +10,7 @@ use crate::proto::{Join, Member};
 /// # Errors
 /// [`Malformed`]; the member then counts as one without a record, and is not touched (INV-8).
 pub fn decode_member(value: &[u8]) -> Result<Member, Malformed> {
-    decode("Member", value)
+    message("Member", value)
 }
 
 /// Reads a join.
@@ -20,14 +18,7 @@ pub fn decode_member(value: &[u8]) -> Result<Member, Malformed> {
 /// # Errors
 /// [`Malformed`]
 pub fn decode_join(value: &[u8]) -> Result<Join, Malformed> {
-    decode("Join", value)
-}
-
-fn decode<M: Message + Default>(kind: &'static str, value: &[u8]) -> Result<M, Malformed> {
-    M::decode(value).map_err(|error| Malformed::Encoding {
-        kind,
-        message: error.to_string(),
-    })
+    message("Join", value)
 }
 
 /// The member of a join, once it is known.

@@ -61,6 +61,21 @@ pub trait Object: prost::Message + Default + Clone + PartialEq + 'static {
     /// The metadata, created empty if the stored value has none.
     fn metadata_mut(&mut self) -> &mut Metadata;
 
+    /// The name; empty if the stored value has none.
+    fn name(&self) -> &str {
+        self.metadata().map_or("", |metadata| &metadata.name)
+    }
+
+    /// The uid that the object got when it was created; empty if the stored value has none.
+    fn uid(&self) -> &str {
+        self.metadata().map_or("", |metadata| &metadata.uid)
+    }
+
+    /// How often the spec was written.
+    fn generation(&self) -> i64 {
+        self.metadata().map_or(0, |metadata| metadata.generation)
+    }
+
     /// Counts a change of the spec.
     fn next_generation(&mut self) {
         let metadata = self.metadata_mut();
@@ -83,6 +98,19 @@ pub trait Object: prost::Message + Default + Clone + PartialEq + 'static {
     /// The first faulty field.
     fn check(&self) -> Result<(), Fault> {
         Ok(())
+    }
+}
+
+impl Metadata {
+    /// The metadata of a new object.
+    pub fn new(name: impl ToString, uid: impl Into<String>, now: jiff::Timestamp) -> Self {
+        Self {
+            name: name.to_string(),
+            uid: uid.into(),
+            labels: BTreeMap::new(),
+            creation_time: Some(time::to_proto(now)),
+            generation: 1,
+        }
     }
 }
 
@@ -126,6 +154,14 @@ pub enum Malformed {
     Field(Fault),
 }
 
+/// Reads the protobuf message of a kind.
+fn message<M: prost::Message + Default>(kind: &'static str, value: &[u8]) -> Result<M, Malformed> {
+    M::decode(value).map_err(|error| Malformed::Encoding {
+        kind,
+        message: error.to_string(),
+    })
+}
+
 /// Reads the stored value of the object `name`, which is `owner/name` for kinds with an owner.
 ///
 /// # Errors
@@ -141,15 +177,11 @@ pub fn decode<O: Object>(name: &str, value: &[u8]) -> Result<O, Malformed> {
             bad,
         })?;
     }
-    let object = O::decode(value).map_err(|error| Malformed::Encoding {
-        kind: O::KIND,
-        message: error.to_string(),
-    })?;
-    let stored = object.metadata().map_or("", |metadata| metadata.name.as_str());
-    if stored != own {
+    let object: O = message(O::KIND, value)?;
+    if object.name() != own {
         return Err(Malformed::Name {
             key: name.to_owned(),
-            name: stored.to_owned(),
+            name: object.name().to_owned(),
         });
     }
     if object.owner() != owner {

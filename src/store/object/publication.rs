@@ -10,7 +10,6 @@ use super::{Object, condition};
 use crate::etcd::Revision;
 use crate::proto::publication_status::State;
 use crate::proto::{Publication, PublicationSpec};
-use crate::store::keys::Name;
 
 const STATES: &[(&str, State)] = &[
     ("pendingPublish", State::PendingPublish),
@@ -27,12 +26,7 @@ impl Object for Publication {
     }
 
     fn check(&self) -> Result<(), Fault> {
-        let name = self
-            .metadata
-            .as_ref()
-            .map_or("", |metadata| metadata.name.as_str());
-        name.parse::<Name>()
-            .map_err(|error| Fault::new("metadata.name", error.to_string()))?;
+        Fault::check_name("metadata.name", self.name())?;
         match state(self) {
             State::Unspecified => Err(Fault::new("status.state", "unset, or of a later release")),
             State::PendingPublish
@@ -49,6 +43,11 @@ pub fn state(publication: &Publication) -> State {
         .status
         .as_ref()
         .map_or(State::Unspecified, |status| status.state())
+}
+
+/// The uid of the node that it was made for; empty if the record names none.
+pub fn node_uid(publication: &Publication) -> &str {
+    publication.spec.as_ref().map_or("", |spec| &spec.node_uid)
 }
 
 /// The state's word, such as `pendingPublish`; empty if the state is unset or only a later release knows it.

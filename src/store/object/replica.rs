@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::document::{present, with_header};
 use super::fields::Fault;
-use super::{Malformed, time};
+use super::{Malformed, message, time};
 use crate::etcd::Revision;
 use crate::proto::Registration;
 use crate::release::Version;
@@ -30,11 +30,7 @@ pub struct Replica {
 /// # Errors
 /// [`Malformed`] if it is no registration or its version is out of range.
 pub fn decode(name: &str, value: &[u8]) -> Result<Replica, Malformed> {
-    let stored: Registration =
-        prost::Message::decode(value).map_err(|error: prost::DecodeError| Malformed::Encoding {
-            kind: "Registration",
-            message: error.to_string(),
-        })?;
+    let stored: Registration = message("Registration", value)?;
     let version = Version::from_proto(stored.version.as_ref())
         .map_err(|malformed| Malformed::Field(Fault::new("version", malformed.to_string())))?;
     Ok(Replica {

@@ -13,11 +13,7 @@ impl Object for Tombstone {
 
 /// The name that the volume had.
 pub fn volume_name(tombstone: &Tombstone) -> &str {
-    let metadata = tombstone
-        .volume
-        .as_ref()
-        .and_then(|volume| volume.metadata.as_ref());
-    metadata.map_or("", |metadata| metadata.name.as_str())
+    tombstone.volume.as_ref().map_or("", Object::name)
 }
 
 /// The nodes that the volume may still be published to, each with its node id.
@@ -39,8 +35,7 @@ pub fn is_volume_alone(tombstone: &Tombstone) -> bool {
 /// What may be left of the volume at the backend, in words, with the names that the backend knows.
 pub fn left_behind(tombstone: &Tombstone) -> String {
     let volume = tombstone.volume.clone().unwrap_or_default();
-    let status = volume.status.clone().unwrap_or_default();
-    let uid = volume.metadata.unwrap_or_default().uid;
+    let (status, uid) = (volume.status.clone().unwrap_or_default(), volume.uid());
     if !tombstone.unreadable.is_empty() {
         return "unknown: a stored value could not be read".to_owned();
     }

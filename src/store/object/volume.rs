@@ -74,12 +74,8 @@ impl Object for Volume {
     }
 
     fn check(&self) -> Result<(), Fault> {
-        let uid = self
-            .metadata
-            .as_ref()
-            .map_or("", |metadata| metadata.uid.as_str());
         // The uid is the volume's name at the backend, and the name of its tombstone.
-        Fault::check_name("metadata.uid", uid)?;
+        Fault::check_name("metadata.uid", self.uid())?;
         Fault::check_name("spec.driver.name", driver(self))?;
         for (index, secret) in self.spec.iter().flat_map(|spec| &spec.secrets).enumerate() {
             Fault::check_name(format!("spec.secrets[{index}].secret"), &secret.secret)?;

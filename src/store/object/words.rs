@@ -14,8 +14,12 @@ pub fn word_of_number<T: PartialEq + TryFrom<i32>>(words: &[(&'static str, T)], 
     }
 }
 
-/// The candidate that a misspelt word most likely means.
-pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// ` (did you mean node?)`, with the candidate that a misspelt word most likely means; empty if none is alike.
+pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> String {
+    nearest(word, candidates).map_or_else(String::new, |meant| format!(" (did you mean {meant}?)"))
+}
+
+fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .map(|candidate| {
             let alike =

@@ -51,6 +51,7 @@ impl Controller {
             publications: &snapshot.publications,
             unreadable: &snapshot.unreadable,
             nodes: &snapshot.nodes,
+            removed: &snapshot.removed,
             plugin,
             resting: &resting,
             drift: &drift,

@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
+use prost::Message;
+
 use super::{Change, Index, Part, SeenNode};
 use crate::etcd::{KeyValue, Revision};
-use crate::proto::{Node, Plugin};
+use crate::proto::{Node, Plugin, RemovedNode};
 use crate::store::Name;
 use crate::store::index::Indexed;
-use crate::store::keys::NodeKey;
+use crate::store::keys::{NodeKey, RoleKey};
 use crate::store::object::decode;
 
 /// One range of the index, and what changes in it.
@@ -24,6 +26,8 @@ enum Key {
     /// The publication of a volume to a node.
     Publication(Name, Name),
     Node(Name),
+    /// The uid of a removed node.
+    Removed(Box<str>),
     Plugin(Name),
     Secret(Name),
 }
@@ -49,6 +53,10 @@ impl<'i> Feed<'i> {
             Part::Nodes => match keys.parse_node(key) {
                 NodeKey::Node(node) => Key::Node(name(node)?),
                 NodeKey::Registration(_) | NodeKey::Other => return None,
+            },
+            Part::Removed => match keys.parse_role(key) {
+                RoleKey::Removed(uid) => Key::Removed(uid.into()),
+                _ => return None,
             },
             Part::Plugins => Key::Plugin(name(keys.parse_plugin(key)?)?),
             Part::Secrets => Key::Secret(name(keys.parse_secret(key)?)?),
@@ -102,6 +110,14 @@ impl Indexed for Feed<'_> {
                     .extend(index.put_publication(volume, node, kv.into()));
             }
             Key::Node(name) => self.put_node(name, &kv),
+            Key::Removed(uid) => {
+                if index.removed.insert(uid, revision) != Some(revision) {
+                    let name = RemovedNode::decode(&*kv.value).ok().map(|removed| removed.name);
+                    let name = name.and_then(|name| name.parse::<Name>().ok());
+                    let woken = name.iter().flat_map(|name| around(&index.by_node, name));
+                    self.changes.extend(woken);
+                }
+            }
             Key::Plugin(name) => {
                 let plugin = decode::<Plugin>(name.as_str(), &kv.value);
                 let before = index.plugins.insert(name.clone(), (plugin, revision));
@@ -131,6 +147,8 @@ impl Indexed for Feed<'_> {
                     self.changes.extend(around(&index.by_node, &name));
                 }
             }
+            // It has expired. What it has proved is done, or was never asked for.
+            Key::Removed(uid) => _ = index.removed.remove(&uid),
             Key::Plugin(name) => {
                 if index.plugins.remove(&name).is_some() {
                     self.changes.push(Change::Plugin(name));
@@ -149,6 +167,7 @@ impl Indexed for Feed<'_> {
             keys,
             volumes,
             nodes,
+            removed,
             plugins,
             secrets,
             ..
@@ -163,6 +182,7 @@ impl Indexed for Feed<'_> {
                 nodes.map(move |node| keys.publication(volume, node))
             })),
             Part::Nodes => Box::new(nodes.keys().map(|name| keys.node(name))),
+            Part::Removed => Box::new(removed.keys().map(|uid| keys.removed(uid))),
             Part::Plugins => Box::new(plugins.keys().map(|name| keys.plugin(name))),
             Part::Secrets => Box::new(secrets.keys().map(|name| keys.secret(name))),
         };

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::etcd::{KeyRange, KeyValue, Revision};
 use crate::proto::{Plugin, Publication, Volume};
 use crate::store::index::{Indexed, Synced};
+use crate::store::object::publication::node_uid;
 use crate::store::object::volume::driver;
 use crate::store::object::{Malformed, decode};
 use crate::store::{Keys, Name, Update};
@@ -29,6 +30,8 @@ pub enum Part {
     Publications,
     /// Nodes, for the publications to them: below `/nodes/`.
     Nodes,
+    /// The records of removed nodes, below `/removed/`.
+    Removed,
     /// Plugins, below `/plugins/`.
     Plugins,
     /// Secrets, of which only the revisions are kept: below `/secrets/`.
@@ -37,10 +40,11 @@ pub enum Part {
 
 impl Part {
     /// Every range, in the order of the array that holds their progress.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Volumes,
         Self::Publications,
         Self::Nodes,
+        Self::Removed,
         Self::Plugins,
         Self::Secrets,
     ];
@@ -51,6 +55,7 @@ impl Part {
             Self::Volumes => keys.volumes(),
             Self::Publications => keys.publications(),
             Self::Nodes => keys.nodes(),
+            Self::Removed => keys.all_removed(),
             Self::Plugins => keys.plugins(),
             Self::Secrets => keys.secrets(),
         }
@@ -147,6 +152,8 @@ pub struct VolumeSnapshot {
     pub unreadable: BTreeSet<Name>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: BTreeMap<Name, plan::Node>,
+    /// The publications to nodes that were removed, each with the revision of the record that says so.
+    pub removed: BTreeMap<Name, Revision>,
 }
 
 /// How the copy of one range follows it.
@@ -164,13 +171,15 @@ pub struct Index {
     keys: Keys,
     volumes: HashMap<Name, Entry>,
     nodes: HashMap<Name, SeenNode>,
+    /// The records of removed nodes, by uid.
+    removed: HashMap<Box<str>, Revision>,
     plugins: HashMap<Name, (Result<Plugin, Malformed>, Revision)>,
     secrets: HashMap<Name, Revision>,
     by_driver: HashMap<Name, HashSet<Name>>,
     by_node: HashMap<Name, BTreeSet<Name>>,
     by_secret: HashMap<Name, BTreeSet<Name>>,
     /// How each range is followed, in the order of [`Part::ALL`].
-    followed: [Followed; 5],
+    followed: [Followed; 6],
     counts: HashMap<State, i64>,
     changes: u64,
 }
@@ -195,6 +204,7 @@ impl Index {
             keys,
             volumes: HashMap::new(),
             nodes: HashMap::new(),
+            removed: HashMap::new(),
             plugins: HashMap::new(),
             secrets: HashMap::new(),
             by_driver: HashMap::new(),
@@ -273,6 +283,9 @@ impl Index {
         for (node, stored) in &entry.publications {
             match decode::<Publication>(&format!("{name}/{node}"), &stored.value) {
                 Ok(publication) => {
+                    if let Some(removed) = self.removed.get(node_uid(&publication)) {
+                        seen.removed.insert(node.clone(), *removed);
+                    }
                     seen.publications.insert(node.clone(), publication);
                     seen.revisions.insert(node.clone(), stored.mod_revision);
                 }

@@ -7,7 +7,7 @@ use crate::proto::publication_status::State as Published;
 use crate::proto::volume_spec::Driver;
 use crate::proto::{
     AccessMode, CsiNode, Metadata, Node, NodeSpec, NodeStatus, PublicationSpec, PublicationStatus,
-    VolumeSecret, VolumeSpec,
+    RemovedNode, VolumeSecret, VolumeSpec,
 };
 
 fn keys() -> Keys {
@@ -64,6 +64,7 @@ fn publication(volume: &str, node: &str, revision: i64) -> KeyValue {
         metadata: metadata(node),
         spec: Some(PublicationSpec {
             volume: volume.to_owned(),
+            node_uid: format!("uid-of-{node}"),
             ..PublicationSpec::default()
         }),
         status: Some(PublicationStatus {
@@ -118,6 +119,7 @@ fn full() -> Index {
     listed(&mut index, Part::Publications, vec![publication("a", "n1", 5)], 9);
     listed(&mut index, Part::Nodes, vec![node("n1", 1, "csi-n1", 6)], 9);
     listed(&mut index, Part::Plugins, vec![], 9);
+    listed(&mut index, Part::Removed, vec![], 9);
     assert!(!index.is_complete());
     listed(&mut index, Part::Secrets, vec![], 9);
     assert!(index.is_complete());
@@ -275,6 +277,29 @@ fn only_what_decides_about_volumes_is_a_change_of_a_node() {
     let changes = index.take_in(Part::Nodes, Update::Events(vec![delete]));
     assert_eq!(changes, around);
     assert!(index.observe(&name("a")).unwrap().nodes.is_empty());
+}
+
+/// INV-12
+#[test]
+fn a_publication_is_to_a_removed_node_while_the_uid_that_it_names_is_recorded_so() {
+    let mut index = full();
+    let removed = |uid: &str, name: &str, at| {
+        let value = RemovedNode {
+            name: name.to_owned(),
+            ..RemovedNode::default()
+        };
+        kv(keys().removed(uid), value.encode_to_vec(), at)
+    };
+    let around = [Change::Around(name("a"))];
+    let other = vec![removed("of-an-earlier-n1", "n1", 20)];
+    assert_eq!(events(&mut index, Part::Removed, other), around);
+    assert!(index.observe(&name("a")).unwrap().removed.is_empty());
+    let own = vec![removed("uid-of-n1", "n1", 21)];
+    assert_eq!(events(&mut index, Part::Removed, own), around);
+    let seen = index.observe(&name("a")).unwrap().removed;
+    assert_eq!(seen, [(name("n1"), Revision(21))].into());
+    listed(&mut index, Part::Removed, vec![], 30);
+    assert!(index.observe(&name("a")).unwrap().removed.is_empty());
 }
 
 #[test]

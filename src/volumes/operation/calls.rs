@@ -64,9 +64,10 @@ impl Run<'_> {
         let expanded = self.call(session.expand_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.expanded");
         let asked = required_bytes(&stored.object);
-        let has = expanded.capacity.map_or(0, request::to_bytes);
         let is_there = self
-            .settle(stored, |volume| Some(record::expanded(volume, asked, has)))
+            .settle(stored, |volume| {
+                Some(record::expanded(volume, asked, expanded.capacity))
+            })
             .await?;
         // Nothing to undo: what is left of the volume is deleted whatever its size.
         is_there.then_some(()).ok_or(Interrupted::Stale)

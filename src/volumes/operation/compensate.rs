@@ -4,7 +4,7 @@ use super::{Compensation, Interrupted, Run};
 use crate::etcd::Stop;
 use crate::proto::{Tombstone, Volume};
 use crate::store::Name;
-use crate::store::object::{decode, tombstone};
+use crate::store::object::{Object, decode, tombstone};
 use crate::store::writer::Unit;
 
 impl Run<'_> {
@@ -21,8 +21,7 @@ impl Run<'_> {
 
     /// Deletes the tombstone of a volume of which nothing is left at the backend.
     pub(super) async fn remove_tombstone(&mut self, volume: &Volume) -> Result<(), Interrupted> {
-        let uid = volume.metadata.clone().unwrap_or_default().uid;
-        let Ok(uid) = uid.parse::<Name>() else {
+        let Ok(uid) = volume.uid().parse::<Name>() else {
             return Ok(());
         };
         let key = self.env.store.keys.tombstone(&uid);

@@ -228,10 +228,10 @@ impl Run<'_> {
 
     async fn detach(&mut self, node: &Name, lost: Option<&Lost>, again: bool) -> Result<(), Interrupted> {
         let stored = &mut self.stored_publication(node)?;
-        let key = self.env.store.keys.node(node);
+        let keys = &self.env.store.keys;
         let proof = lost.map(|lost| match lost {
-            Lost::Absent => Proof::Unchanged(key, Revision::ABSENT),
-            Lost::Unchanged(revision) => Proof::Unchanged(key, *revision),
+            Lost::Removed { uid, revision } => Proof::Unchanged(keys.removed(uid), *revision),
+            Lost::OutOfService(revision) => Proof::Unchanged(keys.node(node), *revision),
         });
         let detached = record::detached(&stored.object, again);
         self.put(stored, detached, proof).await

@@ -105,11 +105,10 @@ impl Run<'_> {
         &mut self,
         before: &Versioned<O>,
     ) -> Result<Option<Versioned<O>>, Interrupted> {
-        let uid = |object: &O| object.metadata().map(|metadata| metadata.uid.clone());
         let id = self.id(&before.record);
         let now = self.read(self.key(&before.record)).await?.and_then(|kv| {
             let object = decode::<O>(&id, &kv.value).ok()?;
-            (uid(&object) == uid(&before.object)).then(|| Versioned {
+            (object.uid() == before.object.uid()).then(|| Versioned {
                 record: before.record.clone(),
                 object,
                 revision: kv.mod_revision,

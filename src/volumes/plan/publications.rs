@@ -4,20 +4,23 @@ use super::{
     Decision, Lost, Node, Observed, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
     stored_node_id,
 };
+use crate::etcd::Revision;
 use crate::proto::access_mode::{Scope, Sharing};
 use crate::proto::publication_status::State;
 use crate::proto::{AccessMode, Publication, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
-use crate::store::object::publication::{may_write, state};
+use crate::store::object::publication::{may_write, node_uid, state};
 use crate::store::object::volume::driver;
 
 /// One publication of the volume, with its node.
 struct Ending<'a> {
     name: &'a Name,
     publication: &'a Publication,
-    /// `None` if no such node exists.
+    /// The node of that name now; `None` if there is none.
     node: Option<&'a Node>,
+    /// When the removal of its node was recorded, if it was.
+    removed: Option<Revision>,
 }
 
 impl Ending<'_> {
@@ -25,18 +28,24 @@ impl Ending<'_> {
         Target::Node(self.name.clone())
     }
 
-    /// Why the publication ends without its node's confirmation, if it does.
+    /// Why the publication ends without its node's confirmation, if it does. A node that is merely absent may run
+    /// (INV-12).
     fn lost(&self) -> Option<Lost> {
-        let published_to = self
-            .publication
-            .spec
-            .as_ref()
-            .map_or("", |spec| spec.node_uid.as_str());
-        let Some(node) = self.node else {
-            return Some(Lost::Absent);
-        };
-        let is_another = !published_to.is_empty() && !node.uid.is_empty() && published_to != node.uid;
-        (node.out_of_service || is_another).then_some(Lost::Unchanged(node.mod_revision))
+        if let Some(revision) = self.removed {
+            let uid = node_uid(self.publication).to_owned();
+            return Some(Lost::Removed { uid, revision });
+        }
+        let node = self.node.filter(|node| node.out_of_service)?;
+        Some(Lost::OutOfService(node.mod_revision))
+    }
+
+    /// Waits for a node that is missing, or for what `otherwise` says.
+    fn wait_for_node(&self, otherwise: Option<(WaitReason, String)>, decision: &mut Decision) {
+        let missing =
+            missing(self.name, self.publication, self.node).map(|message| (WaitReason::NodeMissing, message));
+        if let Some((reason, message)) = missing.or(otherwise) {
+            decision.wait(&self.target(), reason, message);
+        }
     }
 
     fn detach(&self, lost: Option<Lost>, again: bool) -> Step {
@@ -69,8 +78,9 @@ impl Ending<'_> {
     }
 
     fn plan_published(&self, decision: &mut Decision) {
-        if let Some(lost) = self.lost() {
-            decision.choose(self.detach(Some(lost), false));
+        match self.lost() {
+            Some(lost) => decision.choose(self.detach(Some(lost), false)),
+            None => self.wait_for_node(None, decision),
         }
     }
 
@@ -83,7 +93,7 @@ impl Ending<'_> {
             "node {} has not confirmed that it no longer uses the volume",
             self.name
         );
-        decision.wait(&self.target(), WaitReason::NodeUnpublish, message);
+        self.wait_for_node(Some((WaitReason::NodeUnpublish, message)), decision);
     }
 
     fn plan_pending_unpublish(
@@ -121,14 +131,27 @@ impl Ending<'_> {
     }
 }
 
+/// Why the node of a publication cannot be asked for anything, if that is so: it is not the present `node` of its name.
+fn missing(name: &Name, publication: &Publication, node: Option<&Node>) -> Option<String> {
+    let uid = node_uid(publication);
+    match node {
+        None => Some(format!(
+            "node {name} does not exist, and nothing records that it was removed"
+        )),
+        Some(node) if !uid.is_empty() && !node.uid.is_empty() && node.uid != uid => Some(format!(
+            "node {name} is another node than the one of the publication, and nothing records that the other one was removed"
+        )),
+        Some(_) => None,
+    }
+}
+
 /// Whether the publication was made for this volume, not for an earlier one of the same name.
 fn belongs(publication: &Publication, observed: &Observed<'_>) -> bool {
     let made_for = publication
         .spec
         .as_ref()
         .map_or("", |spec| spec.volume_uid.as_str());
-    let metadata = observed.volume.metadata.as_ref();
-    made_for == metadata.map_or("", |metadata| metadata.uid.as_str())
+    made_for == observed.volume.uid()
 }
 
 /// Plans the ends of publications. They come before the beginnings: one node may wait for what another lets go.
@@ -138,6 +161,7 @@ pub(super) fn plan_ends(observed: &Observed<'_>, status: &VolumeStatus, decision
             name,
             publication,
             node: observed.nodes.get(name),
+            removed: observed.removed.get(name).copied(),
         };
         if observed.resting.contains(&ending.target()) {
             continue;
@@ -170,6 +194,14 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
         if !is_wanted || observed.resting.contains(&target) || !belongs(publication, observed) {
             continue;
         }
+        let now = observed.nodes.get(node);
+        if let Some(message) = missing(node, publication, now) {
+            // That of a published one is said where ends are planned.
+            if state(publication) == State::PendingPublish {
+                decision.wait(&target, WaitReason::NodeMissing, message);
+            }
+            continue;
+        }
         if let Some(holder) = excluding_holder(node, publication, observed) {
             let message = match scope_of(observed.volume) {
                 Scope::MultiNode => format!("only one node may write the volume, and node {holder} may"),
@@ -183,10 +215,7 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
         let Some(offers) = offers(observed, &target, decision) else {
             continue;
         };
-        let reported = observed
-            .nodes
-            .get(node)
-            .and_then(|node| node.csi_node_id.as_deref());
+        let reported = now.and_then(|node| node.csi_node_id.as_deref());
         // The id of an earlier attempt: the node may have got the volume under it.
         let csi_node_id = [Some(stored), reported]
             .into_iter()

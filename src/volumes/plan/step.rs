@@ -7,13 +7,18 @@ use crate::etcd::Revision;
 use crate::store::Name;
 
 /// Why a volume is unpublished from a node without the node's confirmation. The transaction that begins it compares the
-/// node's key: the node may have come back, or changed, since it was observed.
+/// record that says so (INV-12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The node does not exist.
-    Absent,
-    /// At this revision, the node is out of service, or is another node of the same name.
-    Unchanged(Revision),
+    /// The node was removed.
+    Removed {
+        /// The uid of the node.
+        uid: String,
+        /// When its removal was recorded.
+        revision: Revision,
+    },
+    /// At this revision, the node is out of service.
+    OutOfService(Revision),
 }
 
 /// The next step of a volume. A step makes at most one call to the plugin.
@@ -95,11 +100,12 @@ impl fmt::Display for Step {
                 write!(f, "let node {node} use the volume (the plugin publishes nothing)")
             }
             Self::Detach { node, lost, .. } => match lost {
-                Some(Lost::Absent) => write!(f, "detach the volume from node {node}, which does not exist"),
-                Some(Lost::Unchanged(_)) => write!(
-                    f,
-                    "detach the volume from node {node}, which is out of service or another node of that name"
-                ),
+                Some(Lost::Removed { .. }) => {
+                    write!(f, "detach the volume from node {node}, which was removed")
+                }
+                Some(Lost::OutOfService(_)) => {
+                    write!(f, "detach the volume from node {node}, which is out of service")
+                }
                 None => write!(f, "detach the volume from node {node}, which never got it"),
             },
             Self::Unpublish {

@@ -170,7 +170,7 @@ impl Planned {
     /// Plans again after a conflict. A write of another part is no conflict; one of the same part is, unless `force`
     /// overrules it.
     async fn plan_again(&mut self, store: &Store, force: bool) -> Result<(), Failure> {
-        let (current, _) = store.etcd.get(&self.key).await.map_err(Failure::failed)?;
+        let (current, _) = store.etcd.get(&self.key).await?;
         let same = match (&self.stored, &current) {
             (Some(before), Some(after)) => {
                 let (id, part) = (self.manifest.name.to_string(), self.request.part);
@@ -183,8 +183,7 @@ impl Planned {
             _ => false,
         };
         if !same && !force {
-            return Err(Failure::new(
-                Exit::Conflict,
+            return Err(Failure::conflict(
                 "another writer changed it at the same moment; get it again and look at what changed, or overrule that \
                  with --force-conflicts",
             ));
@@ -204,7 +203,7 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
     let mut failures = Vec::new();
     for manifest in manifests {
         let key = manifest.kind.space.key(&store.keys, &manifest.name);
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let (stored, _) = store.etcd.get(&key).await?;
         let request = Request {
             part,
             now,

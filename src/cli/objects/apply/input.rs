@@ -13,7 +13,7 @@ use crate::cli::objects::kinds::registry::{KINDS, by_kind};
 use crate::store::Id;
 use crate::store::object::change::Codec;
 use crate::store::object::fields::Fault;
-use crate::store::object::words::nearest;
+use crate::store::object::words::did_you_mean;
 use crate::store::object::{API_VERSION, text};
 
 /// The name of `-` in messages.
@@ -191,9 +191,7 @@ fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static Kind, Fault>
         });
     };
     by_kind(word).ok_or_else(|| {
-        let meant = nearest(word, names())
-            .map(|meant| format!(" (did you mean {meant}?)"))
-            .unwrap_or_default();
+        let meant = did_you_mean(word, names());
         Fault::new(
             "kind",
             format!("\"{}\" is not one of {all}{meant}", word.escape_debug()),

@@ -52,7 +52,7 @@ pub async fn check(
         let name = format!("{} {}", kind.words.singular, reference.name);
         let text = reference.name.to_string();
         let key = kind.space.key(&store.keys, &Id::from(reference.name));
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
+        let (stored, _) = store.etcd.get(&key).await?;
         let state = match stored {
             None => State::Missing,
             Some(kv) => match codec.is_marked(&text, &kv.value) {

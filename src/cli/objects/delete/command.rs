@@ -4,10 +4,10 @@ use clap::Args;
 
 use super::following::Following;
 use super::{Deletable, Deletion, Request};
-use crate::cli::commit::{self, Decision};
+use crate::cli::commit;
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 use crate::cli::objects::kinds::Kind;
 use crate::cli::objects::kinds::target::{Target, TargetParser};
 use crate::cli::output::{Reader, print};
@@ -19,7 +19,8 @@ use crate::store::{Id, Store};
 #[command(after_help = "\
 A node is deleted only while it is down, unless --force is given. A desired manager in etcd's member list (demote it \
 first) and the node of the last voter are never deleted. The node's uid is recorded as removed: no node with that uid is \
-admitted again. The leader removes a member that the node still has from etcd; --wait waits for that.
+admitted again. The leader removes a member that the node still has from etcd; --wait waits for that. Where only the key \
+of a node is gone, and its member is left, the command records the removal.
 
 A service or a network is marked for deletion, which cannot be taken back, and the command prints what still holds it \
 back: a service is deleted once it has no task, a network once no service uses it. --wait waits for that. No service can \
@@ -115,14 +116,22 @@ impl Command<'_> {
     async fn plan(&self, id: &Id) -> Result<Deletion, Failure> {
         let store = &self.store;
         let key = self.kind.space.key(&store.keys, id);
-        let (stored, _) = store.etcd.get(&key).await.map_err(Failure::failed)?;
-        let request = Request {
-            store,
-            id,
-            stored: stored.ok_or_else(|| Failure::new(Exit::NotFound, "not found"))?,
-            force: self.args.force,
+        let (stored, _) = store.etcd.get(&key).await?;
+        let force = self.args.force;
+        if let Some(stored) = stored {
+            return (self.deletable.plan)(Request {
+                store,
+                id,
+                stored,
+                force,
+            })
+            .await;
+        }
+        let left = match self.deletable.plan_absent {
+            Some(plan) => plan(store, id, force).await?,
+            None => None,
         };
-        (self.deletable.plan)(request).await
+        left.ok_or_else(|| Failure::not_found("not found"))
     }
 
     async fn plan_all<'i>(&self, ids: &'i [Id]) -> Result<Vec<(&'i Id, Deletion)>, Failure> {
@@ -173,22 +182,13 @@ impl Command<'_> {
         let again = async || {
             let next = self.plan(id).await?;
             if !self.args.yes && next.txn.is_some() && next.statement != statement {
-                return Err(Failure::new(
-                    Exit::Conflict,
-                    format!("it changed meanwhile; now: {}", next.statement),
-                ));
+                return Err(Failure::conflict(format!(
+                    "it changed meanwhile; now: {}",
+                    next.statement
+                )));
             }
             Ok(next.into())
         };
         commit::settle_from(&self.store, "deleted", agreed.into(), again).await
-    }
-}
-
-impl From<Deletion> for Decision<&'static str> {
-    fn from(deletion: Deletion) -> Self {
-        match deletion.txn {
-            Some(txn) => Self::Write(txn, deletion.outcome),
-            None => Self::Nothing(deletion.outcome),
-        }
     }
 }

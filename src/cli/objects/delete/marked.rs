@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{Deletion, Request};
 use crate::cli::exit::Failure;
+use crate::proto::Metadata;
 use crate::store::object::mark::Marked;
 
 /// Marks an object; `condition` says when the leader deletes it.
@@ -21,8 +22,8 @@ pub async fn plan<O: Marked>(request: Request<'_>, condition: &str) -> Result<De
         )),
         // What it used is unknown, so it holds every marked network; the empty one releases them all.
         Err(_) if request.force => {
-            let uid = uuid::Uuid::new_v4().to_string();
-            let empty = O::empty(id.name.as_str(), uid, Timestamp::now());
+            let mut empty = O::default();
+            *empty.metadata_mut() = Metadata::new(&id.name, uuid::Uuid::new_v4(), Timestamp::now());
             Ok(request.mark(
                 empty,
                 format!(

@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::view::View;
+use crate::cli::commit::Proposal;
 use crate::cli::exit::Failure;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::store::object::mark::Marked;
@@ -23,9 +24,15 @@ pub mod volumes;
 pub struct Deletable {
     /// Reads what decides besides the object, and decides. Exit code 4 for an object that must not be deleted.
     pub plan: for<'a> fn(Request<'a>) -> BoxFuture<'a, Result<Deletion, Failure>>,
+    /// The same for an object that does not exist, but may have left something behind.
+    pub plan_absent: Option<PlanAbsent>,
     /// How the end is followed of objects that are only marked, or that leave something behind.
     pub ending: Option<Ending>,
 }
+
+/// Decides about an object that does not exist; the last argument is whether `--force` is given. `None` if nothing is left
+/// of it.
+pub type PlanAbsent = for<'a> fn(&'a Store, &'a Id, bool) -> BoxFuture<'a, Result<Option<Deletion>, Failure>>;
 
 /// An object to delete.
 pub struct Request<'a> {
@@ -39,16 +46,8 @@ pub struct Request<'a> {
     pub force: bool,
 }
 
-/// What deleting one object means.
-#[derive(Clone, Debug)]
-pub struct Deletion {
-    /// What happens to which object, for the confirmation: `node/n1 is deleted: …`.
-    pub statement: String,
-    /// What has happened once the transaction is committed: `deleted`.
-    pub outcome: &'static str,
-    /// Compares what was read, and deletes or marks the object; `None` if it is marked already.
-    pub txn: Option<Txn>,
-}
+/// What deleting one object means. It is only marked, or has the mark already, if its kind has one.
+pub type Deletion = Proposal<&'static str>;
 
 /// How the end of a deletion is followed.
 pub struct Ending {

@@ -1,5 +1,7 @@
 //! Deleting nodes.
 
+use std::collections::BTreeSet;
+
 use futures::FutureExt;
 use jiff::Timestamp;
 use prost::Message;
@@ -10,16 +12,19 @@ use crate::cli::objects::view::View;
 use crate::cli::output::one_line;
 use crate::cli::roles::facts::Facts;
 use crate::cli::roles::refused;
-use crate::etcd::{KeyValue, MemberId};
-use crate::proto::{Member, Node, RemovedNode};
+use crate::etcd::{KeyValue, MemberId, Txn};
+use crate::proto::{Member, Node, NodeSpec, Publication, RemovedNode, Role};
 use crate::roles::membership::Membership;
+use crate::roles::owner::Owner;
 use crate::roles::reason::EVICTION_BLOCKED;
-use crate::store::object::{Malformed, decode, time};
-use crate::store::{Id, Name};
+use crate::store::object::publication::node_uid;
+use crate::store::object::{Malformed, Object, decode, time};
+use crate::store::{Id, Name, Store};
 
 /// Deletes a node. The leader then removes its member from etcd, and the member's record.
 pub static NODE: Deletable = Deletable {
     plan: |request| plan(request).boxed(),
+    plan_absent: Some(|store, id, force| plan_absent(store, &id.name, force).boxed()),
     ending: Some(Ending {
         created: |view, _, id| record(view, id).map(|(_, _, kv)| kv.create_revision),
         blockers,
@@ -29,17 +34,110 @@ pub static NODE: Deletable = Deletable {
 
 async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
     let (store, name) = (request.store, &request.id.name);
-    let alive_key = store.keys.alive(name);
-    let (alive, _) = store.etcd.get(&alive_key).await.map_err(Failure::failed)?;
+    let ready = is_ready(store, name).await?;
     let node = request.object::<Node>();
     // A member list that cannot be read does not prove that the node is not in it.
     let facts = Facts::without_health(store).await?;
     let state = State {
         node: node.as_ref(),
-        ready: alive.is_some(),
+        ready,
     };
     check(name, &state, &facts.membership, request.force)?;
     Ok(deletion(&request, &state, &facts))
+}
+
+async fn is_ready(store: &Store, name: &Name) -> Result<bool, Failure> {
+    let (alive, _) = store.etcd.get(&store.keys.alive(name)).await?;
+    Ok(alive.is_some())
+}
+
+/// Records the removal of a node whose key is gone. Without that, the leader neither removes its member nor unpublishes its
+/// volumes (INV-12). `None` if neither is left.
+async fn plan_absent(store: &Store, name: &Name, force: bool) -> Result<Option<Deletion>, Failure> {
+    let ready = is_ready(store, name).await?;
+    let facts = Facts::without_health(store).await?;
+    let members = facts.membership.members_of(name.as_str());
+    let members: Vec<_> = members
+        .filter(|member| member.owner() == Some(Owner::Missing))
+        .collect();
+    let records = members.iter().filter_map(|member| member.record.as_ref());
+    let published = uids_with_volumes(store, name).await?;
+    let uids: BTreeSet<String> = records
+        .map(|record| record.uid.clone())
+        .chain(published)
+        .collect();
+    if uids.is_empty() {
+        return Ok(None);
+    }
+    // What its desired role was is not known any more.
+    let gone = Node {
+        spec: Some(NodeSpec {
+            desired_role: Role::Worker.into(),
+            ..NodeSpec::default()
+        }),
+        ..Node::default()
+    };
+    let state = State {
+        node: Ok(&gone),
+        ready,
+    };
+    check(name, &state, &facts.membership, force)?;
+    let mut txn = Txn::new().when_absent(&store.keys.node(name));
+    txn = facts.compare(txn, store, name);
+    if !force {
+        txn = txn.when_absent(&store.keys.alive(name));
+    }
+    for uid in &uids {
+        txn = record_removal(txn, store, name, uid);
+    }
+    Ok(Some(Deletion {
+        statement: format!(
+            "node/{name}, whose key is gone, is recorded as removed; its volumes are unpublished from it{}",
+            evicted(members.iter().map(|member| member.id))
+        ),
+        outcome: "recorded as removed",
+        txn: Some(txn),
+    }))
+}
+
+/// The uids of the nodes of this name that publications were made for, and that are not recorded as removed.
+async fn uids_with_volumes(store: &Store, name: &Name) -> Result<Vec<String>, Failure> {
+    let (publications, _) = store.etcd.list(&store.keys.publications()).await?;
+    let of_node = publications.iter().filter_map(|kv| {
+        let id = store.keys.parse_publication(&kv.key)?;
+        let (_, node) = id.split_once('/')?;
+        let publication = (node == name.as_str()).then(|| decode::<Publication>(id, &kv.value).ok())??;
+        Some(node_uid(&publication).to_owned())
+    });
+    let known: BTreeSet<String> = of_node.filter(|uid| is_key_part(uid)).collect();
+    let mut left = Vec::new();
+    for uid in known {
+        let (removed, _) = store.etcd.get(&store.keys.removed(&uid)).await?;
+        if removed.is_none() {
+            left.push(uid);
+        }
+    }
+    Ok(left)
+}
+
+/// No node was created with another uid.
+fn is_key_part(uid: &str) -> bool {
+    !uid.is_empty() && !uid.contains('/')
+}
+
+fn record_removal(txn: Txn, store: &Store, name: &Name, uid: &str) -> Txn {
+    let removed = RemovedNode {
+        name: name.to_string(),
+        removed_at: Some(time::to_proto(Timestamp::now())),
+        expires_at: None,
+    };
+    txn.put(&store.keys.removed(uid), removed.encode_to_vec())
+}
+
+fn evicted(members: impl Iterator<Item = MemberId>) -> String {
+    members
+        .map(|member| format!("; its member {member} is removed from etcd for good"))
+        .collect()
 }
 
 /// The record of the member that the deleted node had.
@@ -103,31 +201,16 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
     if !request.force {
         txn = txn.when_absent(&store.keys.alive(name));
     }
-    let uid = state
-        .node
-        .ok()
-        .and_then(|node| node.metadata.as_ref())
-        .map_or("", |metadata| metadata.uid.as_str());
-    // No node was created with a uid that cannot be a part of a key, so there is nothing to record.
-    let recorded = !uid.is_empty() && !uid.contains('/');
+    let uid = state.node.map_or("", Object::uid);
+    let recorded = is_key_part(uid);
     if recorded {
-        let removed = RemovedNode {
-            name: name.to_string(),
-            removed_at: Some(time::to_proto(Timestamp::now())),
-            expires_at: None,
-        };
-        txn = txn.put(&store.keys.removed(uid), removed.encode_to_vec());
+        txn = record_removal(txn, store, name, uid);
     }
     let readiness = if state.ready {
         "ready, so still running"
     } else {
         "down"
     };
-    let members: Vec<String> = facts
-        .members_of(name)
-        .iter()
-        .map(|member| format!("; its member {member} is removed from etcd for good"))
-        .collect();
     let record = match recorded {
         true => format!("its uid {} is recorded as removed", one_line(uid)),
         false => "it has no readable uid, so none is recorded as removed".to_owned(),
@@ -135,7 +218,7 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
     Deletion {
         statement: format!(
             "node/{name} ({readiness}) is deleted, and {record}{}",
-            members.concat()
+            evicted(facts.membership.members_of(name.as_str()).map(|member| member.id))
         ),
         outcome: "deleted",
         txn: Some(txn),
@@ -146,7 +229,7 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
 mod tests {
     use super::*;
     use crate::cli::exit::Exit;
-    use crate::proto::{Metadata, NodeSpec, Role};
+    use crate::proto::Metadata;
     use crate::roles::membership::tests::fixtures::{surveyed, voter};
 
     fn node(role: Role) -> Node {

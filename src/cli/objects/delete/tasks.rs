@@ -10,6 +10,7 @@ use crate::proto::Task;
 /// Deletes a task whatever its state.
 pub static TASK: Deletable = Deletable {
     plan: |request| std::future::ready(plan(&request)).boxed(),
+    plan_absent: None,
     ending: None,
 };
 

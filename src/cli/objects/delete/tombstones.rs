@@ -9,6 +9,7 @@ use crate::store::object::tombstone;
 /// Deletes a tombstone, also one that cannot be read.
 pub static TOMBSTONE: Deletable = Deletable {
     plan: |request| std::future::ready(Ok(plan(&request))).boxed(),
+    plan_absent: None,
     ending: None,
 };
 

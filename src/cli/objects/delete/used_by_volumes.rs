@@ -11,12 +11,14 @@ use crate::store::object::{decode, volume};
 /// Deletes a plugin.
 pub static PLUGIN: Deletable = Deletable {
     plan: |request| plan(request, "plugin", |volume, name| volume::driver(volume) == name).boxed(),
+    plan_absent: None,
     ending: None,
 };
 
 /// Deletes a secret.
 pub static SECRET: Deletable = Deletable {
     plan: |request| plan(request, "secret", uses_secret).boxed(),
+    plan_absent: None,
     ending: None,
 };
 
@@ -31,8 +33,7 @@ async fn plan(
     uses: fn(&Volume, &str) -> bool,
 ) -> Result<Deletion, Failure> {
     let Request { store, id, force, .. } = request;
-    let volumes = store.etcd.list(&store.keys.volumes()).await;
-    let (volumes, _) = volumes.map_err(Failure::failed)?;
+    let (volumes, _) = store.etcd.list(&store.keys.volumes()).await?;
     let users: Vec<String> = volumes
         .iter()
         .filter_map(|kv| {

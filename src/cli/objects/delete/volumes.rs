@@ -18,13 +18,14 @@ use crate::store::{Id, Keys, Name};
 /// Deletes a volume.
 pub static VOLUME: Deletable = Deletable {
     plan: |request| plan(request).boxed(),
+    plan_absent: None,
     ending: Some(Ending::of_marked(blockers)),
 };
 
 async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
     let Request { store, id, .. } = request;
     let range = store.keys.publications_of(&id.name);
-    let (publications, read_at) = store.etcd.list(&range).await.map_err(Failure::failed)?;
+    let (publications, read_at) = store.etcd.list(&range).await?;
     if request.force {
         return Ok(forget(&request, &publications, read_at));
     }
@@ -103,18 +104,14 @@ fn forget(request: &Request<'_>, publications: &[KeyValue], read_at: Revision) -
             }
         }
     }
-    let uid = left.volume.as_ref().and_then(|volume| volume.metadata.as_ref());
-    let uid = uid.and_then(|metadata| metadata.uid.parse::<Name>().ok());
+    let uid = left
+        .volume
+        .as_ref()
+        .and_then(|volume| volume.uid().parse::<Name>().ok());
     // The tombstone of a volume that cannot be read is named after the time.
     let uid = uid.or_else(|| format!("unreadable-{}", now.as_second()).parse().ok());
     let uid = uid.unwrap_or_else(|| name.clone());
-    left.metadata = Some(Metadata {
-        name: uid.to_string(),
-        uid: uid.to_string(),
-        creation_time: Some(time::to_proto(now)),
-        generation: 1,
-        ..Metadata::default()
-    });
+    left.metadata = Some(Metadata::new(&uid, uid.as_str(), now));
     let nodes = match publications.len() {
         0 => String::new(),
         1 => ", with 1 publication".to_owned(),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Kind, NAME, Shown, Words};
+use super::{Kind, Shown, Words};
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description, UNKNOWN, yes_no};
+use crate::cli::output::{Description, UNKNOWN, yes_no};
 use crate::cli::roles::adopt;
 use crate::etcd::MemberId;
 use crate::etcd::members::ListedMember;
@@ -33,22 +33,18 @@ pub static MEMBERS: Kind = Kind {
         Words::new(KIND, "member", "members", &["mem"]),
         KeySpace::MEMBERS,
         &[
-            NAME,
-            Column::new("ETCD NAME"),
-            Column::new("NODE"),
-            Column::new("ROLE"),
-            Column::new("LEADER"),
-            Column::new("HEALTH"),
-            Column::new("VERSION"),
-            Column::new("DB SIZE"),
-            Column::new("LAG"),
-            Column::new("ALARMS"),
-            Column::wide("IN USE"),
-            Column::wide("RAFT TERM"),
-            Column::wide("PEER URLS"),
-            Column::wide("CLIENT URLS"),
-            Column::wide("JOINED"),
+            "NAME",
+            "ETCD NAME",
+            "NODE",
+            "ROLE",
+            "LEADER",
+            "HEALTH",
+            "VERSION",
+            "DB SIZE",
+            "LAG",
+            "ALARMS",
         ],
+        &["IN USE", "RAFT TERM", "PEER URLS", "CLIENT URLS", "JOINED"],
         show,
         describe,
         Err("quorate demote NODE removes the member of a node from etcd"),

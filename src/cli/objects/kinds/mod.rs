@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::delete::Deletable;
 use super::pending;
 use super::view::{Item, View};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{Column, Description, UNKNOWN, one_line, or_none, pairs, yes_no};
+use crate::cli::exit::Failure;
+use crate::cli::output::{Description, UNKNOWN, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, Revision};
 use crate::proto::Metadata;
 use crate::store::keys::KeySpace;
@@ -63,20 +63,16 @@ impl Words {
     }
 }
 
-/// The columns that most kinds have.
-const NAME: Column = Column::new("NAME");
-const AGE: Column = Column::new("AGE");
-const UID: Column = Column::wide("UID");
-const LABELS: Column = Column::wide("LABELS");
-
 /// A kind of object, as the commands see it.
 pub struct Kind {
     /// What it is called.
     pub words: Words,
     /// Where its objects are stored.
     pub space: KeySpace,
-    /// The columns of its table. The first is the name.
-    pub columns: &'static [Column],
+    /// The titles of the columns that its table always has, in capitals. The first is the name.
+    pub columns: &'static [&'static str],
+    /// The titles of the columns after these, which only `-o wide` shows.
+    pub wide_columns: &'static [&'static str],
     /// An object in a table and as a document.
     pub show: fn(&Item<'_>) -> Result<Shown, Malformed>,
     /// An object in words, after its name and kind.
@@ -121,7 +117,8 @@ impl Kind {
     const fn new(
         words: Words,
         space: KeySpace,
-        columns: &'static [Column],
+        columns: &'static [&'static str],
+        wide_columns: &'static [&'static str],
         show: fn(&Item<'_>) -> Result<Shown, Malformed>,
         describe: fn(&Item<'_>, &mut Description),
         deleted: Result<&'static Deletable, &'static str>,
@@ -130,6 +127,7 @@ impl Kind {
             words,
             space,
             columns,
+            wide_columns,
             show,
             describe,
             deleted,
@@ -239,7 +237,7 @@ impl Kind {
             }
             Err(malformed) => {
                 let mut cells = vec![name, "<malformed>".to_owned()];
-                cells.resize(self.columns.len(), String::new());
+                cells.resize(self.columns.len() + self.wide_columns.len(), String::new());
                 Shown {
                     labels: BTreeMap::new(),
                     document: document::malformed(
@@ -259,8 +257,8 @@ impl Kind {
     pub fn describe(&self, item: &Item<'_>) -> String {
         let mut description = Description::default();
         description
-            .field(0, "Name", item.name)
-            .field(0, "Kind", self.words.kind);
+            .field("Name", item.name)
+            .field("Kind", self.words.kind);
         (self.describe)(item, &mut description);
         description.render()
     }
@@ -271,7 +269,7 @@ impl Kind {
             .iter()
             .map(|id| format!("{}/{id}", self.words.singular))
             .collect();
-        Failure::new(Exit::NotFound, format!("{} not found", ids.join(", "))).hint(format!(
+        Failure::not_found(format!("{} not found", ids.join(", "))).hint(format!(
             "quorate get {} lists what there is below {}",
             self.words.plural,
             keys.prefix()

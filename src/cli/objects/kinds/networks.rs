@@ -2,11 +2,11 @@
 
 use futures::FutureExt;
 
-use super::{AGE, Affected, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{Affected, Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, Ending, marked};
 use crate::cli::objects::pending::NetworkUsers;
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description};
+use crate::cli::output::Description;
 use crate::proto::Network;
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
@@ -24,15 +24,8 @@ pub static NETWORKS: Kind = Kind {
     ..Kind::new(
         Words::new(Network::KIND, "network", "networks", &["net"]),
         KeySpace::NETWORKS,
-        &[
-            NAME,
-            Column::new("SERVICES"),
-            Column::new("DELETING"),
-            Column::new("BLOCKERS"),
-            AGE,
-            UID,
-            LABELS,
-        ],
+        &["NAME", "SERVICES", "DELETING", "BLOCKERS", "AGE"],
+        &["UID", "LABELS"],
         show,
         describe,
         Ok(&DELETED),
@@ -41,6 +34,7 @@ pub static NETWORKS: Kind = Kind {
 
 static DELETED: Deletable = Deletable {
     plan: |request| marked::plan::<Network>(request, "it goes once no service uses it").boxed(),
+    plan_absent: None,
     ending: Some(Ending::of_marked(|view, id| {
         NetworkUsers::of(view).blockers(id.name.as_str())
     })),
@@ -59,6 +53,6 @@ fn describe(item: &Item<'_>, description: &mut Description) {
         return;
     };
     let users = NetworkUsers::of(item.view);
-    description.field(0, "Services", users.known(item.name).len().to_string());
+    description.field("Services", users.known(item.name).len().to_string());
     description.deletion(&network, item.now, &users.blockers(item.name));
 }

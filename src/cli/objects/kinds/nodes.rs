@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::{AGE, Affected, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
+use super::{Affected, Kind, Shown, Words, age, identity};
 use crate::cli::objects::delete::nodes;
 use crate::cli::objects::view::{Item, View};
-use crate::cli::output::{Column, Description, NONE, one_line, or_none, pairs, yes_no};
+use crate::cli::output::{Description, NONE, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, MemberId};
 use crate::proto::join::Progress;
 use crate::proto::{Member, Metadata, Node};
@@ -37,18 +37,16 @@ pub static NODES: Kind = Kind {
         Words::new(Node::KIND, "node", "nodes", &["no"]),
         KeySpace::NODES,
         &[
-            NAME,
-            Column::new("ROLE"),
-            Column::new("DESIRED"),
-            Column::new("READY"),
-            Column::new("AVAILABILITY"),
-            Column::new("RELEASE"),
-            Column::new("CONTROLLER"),
-            AGE,
-            UID,
-            LABELS,
-            Column::wide("CSI"),
+            "NAME",
+            "ROLE",
+            "DESIRED",
+            "READY",
+            "AVAILABILITY",
+            "RELEASE",
+            "CONTROLLER",
+            "AGE",
         ],
+        &["UID", "LABELS", "CSI"],
         show,
         describe,
         Ok(&nodes::NODE),
@@ -102,10 +100,9 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
     let spec = node.spec.unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
     description
-        .field(0, "Role", or_none(&node::role_word(status.role)))
-        .field(0, "Desired Role", or_none(&node::role_word(spec.desired_role)))
+        .field("Role", or_none(&node::role_word(status.role)))
+        .field("Desired Role", or_none(&node::role_word(spec.desired_role)))
         .field(
-            0,
             "Availability",
             match (spec.out_of_service, node::availability_word(spec.availability)) {
                 (true, word) => {
@@ -126,21 +123,20 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
         (false, _) => "no",
     };
     description
-        .field(0, "Ready", ready)
+        .field("Ready", ready)
         .field(
-            0,
             "Release",
             node::release_word(node).unwrap_or_else(|| NONE.to_owned()),
         )
-        .field(0, "Controller", controller);
+        .field("Controller", controller);
     if status.csi.is_empty() {
-        description.field(0, "CSI Plugins", NONE);
+        description.field("CSI Plugins", NONE);
     } else {
-        description.field(0, "CSI Plugins", "");
+        description.field("CSI Plugins", "");
         for csi in &status.csi {
-            description.field(1, &one_line(&csi.plugin), format!("node id {}", csi.node_id));
+            description.nested(&one_line(&csi.plugin), format!("node id {}", csi.node_id));
             if !csi.topology.is_empty() {
-                description.field(1, "", format!("topology {}", pairs(&csi.topology)));
+                description.nested("", format!("topology {}", pairs(&csi.topology)));
             }
         }
     }
@@ -160,7 +156,7 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
             format!("{id}{joined}{removal}")
         }
     };
-    description.field(0, "Member", member);
+    description.field("Member", member);
     let name = metadata.name.parse::<Name>().ok();
     let stored = name.and_then(|name| view.get(&view.keys.join(&name)));
     let Some(join) = stored.and_then(|kv| member::decode_join(&kv.value).ok()) else {
@@ -180,7 +176,7 @@ fn describe_membership(description: &mut Description, view: &View, metadata: &Me
         (reason, message) => format!(" ({reason}: {message})"),
     };
     let urls = request.peer_urls.join(", ");
-    description.field(0, "Join", format!("{progress} at {urls}{why}"));
+    description.field("Join", format!("{progress} at {urls}{why}"));
 }
 
 fn describe_registration(description: &mut Description, view: &View, name: &str, now: Timestamp) {
@@ -189,25 +185,21 @@ fn describe_registration(description: &mut Description, view: &View, name: &str,
         .ok()
         .map(|name| view.keys.registration(&name));
     let Some(kv) = key.and_then(|key| view.get(&key)) else {
-        description.field(
-            0,
-            "Registration",
-            format!("{NONE} (no replica of this name runs)"),
-        );
+        description.field("Registration", format!("{NONE} (no replica of this name runs)"));
         return;
     };
-    description.field(0, "Registration", "");
+    description.field("Registration", "");
     match replica::decode(name, &kv.value) {
         Ok(replica) => {
             description
-                .field(1, "Version", replica.version.to_string())
-                .field(1, "Process", &replica.process);
+                .nested("Version", replica.version.to_string())
+                .nested("Process", &replica.process);
             if let Some(since) = replica.registered_at {
-                description.field(1, "Since", time::since(since, now));
+                description.nested("Since", time::since(since, now));
             }
         }
         Err(malformed) => {
-            description.field(1, "Malformed", malformed.to_string());
+            description.nested("Malformed", malformed.to_string());
         }
     }
 }

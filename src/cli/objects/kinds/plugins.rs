@@ -1,9 +1,9 @@
 //! The Plugin kind for commands.
 
-use super::{AGE, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{Kind, Shown, Words};
 use crate::cli::objects::delete::used_by_volumes;
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description};
+use crate::cli::output::Description;
 use crate::proto::Plugin;
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
@@ -15,15 +15,8 @@ pub static PLUGINS: Kind = Kind {
     ..Kind::new(
         Words::new(Plugin::KIND, "plugin", "plugins", &[]),
         KeySpace::PLUGINS,
-        &[
-            NAME,
-            Column::new("ENDPOINT"),
-            Column::new("CONCURRENCY"),
-            Column::new("TIMEOUT"),
-            AGE,
-            UID,
-            LABELS,
-        ],
+        &["NAME", "ENDPOINT", "CONCURRENCY", "TIMEOUT", "AGE"],
+        &["UID", "LABELS"],
         show,
         describe,
         Ok(&used_by_volumes::PLUGIN),
@@ -47,7 +40,7 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     };
     let calls = plugin::concurrency(&plugin);
     description
-        .field(0, "Endpoint", plugin::endpoint(&plugin))
-        .field(0, "Concurrency", format!("{calls} calls at a time"))
-        .field(0, "Timeout", format!("{} a call", plugin::timeout_text(&plugin)));
+        .field("Endpoint", plugin::endpoint(&plugin))
+        .field("Concurrency", format!("{calls} calls at a time"))
+        .field("Timeout", format!("{} a call", plugin::timeout_text(&plugin)));
 }

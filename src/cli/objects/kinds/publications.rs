@@ -1,8 +1,8 @@
 //! The Publication kind for commands: on which nodes volumes are or will be.
 
-use super::{AGE, Kind, NAME, Shown, Words, age};
+use super::{Kind, Shown, Words, age};
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description, or_none, pairs, yes_no};
+use crate::cli::output::{Description, or_none, pairs, yes_no};
 use crate::proto::Publication;
 use crate::store::keys::KeySpace;
 use crate::store::object::publication::{reads_only_next, state, state_word, to_document};
@@ -15,14 +15,8 @@ pub static PUBLICATIONS: Kind = Kind {
     ..Kind::new(
         Words::new(Publication::KIND, "publication", "publications", &["pub"]),
         KeySpace::PUBLICATIONS,
-        &[
-            NAME,
-            Column::new("STATE"),
-            Column::new("READ ONLY"),
-            Column::new("BLOCKED"),
-            AGE,
-            Column::wide("NODE ID"),
-        ],
+        &["NAME", "STATE", "READ ONLY", "BLOCKED", "AGE"],
+        &["NODE ID"],
         show,
         describe,
         Err("quorate unpublish VOLUME NODE ends one"),
@@ -60,10 +54,10 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     };
     let status = publication.status.unwrap_or_default();
     description
-        .field(0, "State", state)
-        .field(0, "Read Only", yes_no(spec.read_only))
-        .field(0, "Publish Again", again)
-        .field(0, "Node ID", or_none(&status.csi_node_id))
-        .field(0, "Context", pairs(&status.publish_context));
+        .field("State", state)
+        .field("Read Only", yes_no(spec.read_only))
+        .field("Publish Again", again)
+        .field("Node ID", or_none(&status.csi_node_id))
+        .field("Context", pairs(&status.publish_context));
     description.conditions(&status.conditions, item.now);
 }

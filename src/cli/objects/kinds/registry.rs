@@ -4,7 +4,7 @@ use super::{
     Kind, Words, members, networks, nodes, plugins, publications, replicas, secrets, services, tasks,
     tombstones, volumes,
 };
-use crate::store::object::words::nearest;
+use crate::store::object::words::did_you_mean;
 
 /// Every kind, in the order of help and messages.
 pub static KINDS: &[&Kind] = &[
@@ -34,9 +34,7 @@ pub fn find(word: &str) -> Result<&'static Kind, String> {
         return Ok(*kind);
     }
     let plurals = || KINDS.iter().map(|kind| kind.words.plural);
-    let meant = nearest(word, plurals())
-        .map(|meant| format!(" (did you mean {meant}?)"))
-        .unwrap_or_default();
+    let meant = did_you_mean(word, plurals());
     let all: Vec<&str> = plurals().collect();
     Err(format!(
         "\"{}\" is not a kind of object{meant}; the kinds are {}",

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Affected, Kind, NAME, Shown, Words};
+use super::{Affected, Kind, Shown, Words};
 use crate::cli::objects::view::{Item, View};
-use crate::cli::output::{Column, Description, NONE, UNKNOWN, or_none, yes_no};
+use crate::cli::output::{Description, NONE, UNKNOWN, or_none, yes_no};
 use crate::store::keys::{KeySpace, NodeKey};
 use crate::store::object::replica::{self, Replica};
 use crate::store::object::{Malformed, time};
@@ -20,15 +20,8 @@ pub static REPLICAS: Kind = Kind {
     ..Kind::new(
         Words::new(replica::KIND, "replica", "replicas", &["rep"]),
         KeySpace::REGISTRATIONS,
-        &[
-            NAME,
-            Column::new("RELEASE"),
-            Column::new("LEADER"),
-            Column::new("PROCESS"),
-            Column::new("REGISTERED"),
-            Column::wide("VERSION"),
-            Column::wide("LEASE"),
-        ],
+        &["NAME", "RELEASE", "LEADER", "PROCESS", "REGISTERED"],
+        &["VERSION", "LEASE"],
         show,
         describe,
         Err("a replica is listed for as long as its process runs"),
@@ -73,17 +66,17 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     match replica(item) {
         Ok((replica, leads)) => {
             description
-                .field(0, "Release", replica.version.release.to_string())
-                .field(0, "Version", replica.version.to_string())
-                .field(0, "Leader", yes_no(leads))
-                .field(0, "Process", or_none(&replica.process));
+                .field("Release", replica.version.release.to_string())
+                .field("Version", replica.version.to_string())
+                .field("Leader", yes_no(leads))
+                .field("Process", or_none(&replica.process));
             if let Some(at) = replica.registered_at {
-                description.field(0, "Registered", time::since(at, item.now));
+                description.field("Registered", time::since(at, item.now));
             }
         }
         Err(malformed) => description.malformed(item, &malformed),
     }
     description
-        .field(0, "Lease", lease(item))
-        .field(0, "Resource Version", item.revision().to_string());
+        .field("Lease", lease(item))
+        .field("Resource Version", item.revision().to_string());
 }

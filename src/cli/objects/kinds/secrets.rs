@@ -1,9 +1,9 @@
 //! The Secret kind for commands: shown by name and keys. Its values are never printed.
 
-use super::{AGE, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{Kind, Shown, Words};
 use crate::cli::objects::delete::used_by_volumes;
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description, or_none};
+use crate::cli::output::{Description, or_none};
 use crate::proto::Secret;
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
@@ -15,7 +15,8 @@ pub static SECRETS: Kind = Kind {
     ..Kind::new(
         Words::new(Secret::KIND, "secret", "secrets", &[]),
         KeySpace::SECRETS,
-        &[NAME, Column::new("KEYS"), AGE, UID, LABELS],
+        &["NAME", "KEYS", "AGE"],
+        &["UID", "LABELS"],
         show,
         describe,
         Ok(&used_by_volumes::SECRET),
@@ -36,6 +37,6 @@ fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
 fn describe(item: &Item<'_>, description: &mut Description) {
     if let Some(secret) = description.object::<Secret>(item) {
         let keys = format!("{} (values are never shown)", or_none(&keys_of(&secret)));
-        description.field(0, "Keys", keys);
+        description.field("Keys", keys);
     }
 }

@@ -2,11 +2,11 @@
 
 use futures::FutureExt;
 
-use super::{AGE, Affected, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{Affected, Kind, Shown, Words};
 use crate::cli::objects::delete::{Deletable, Ending, marked};
 use crate::cli::objects::pending;
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description, NONE, or_none};
+use crate::cli::output::{Description, NONE, or_none};
 use crate::proto::Service;
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
@@ -20,16 +20,8 @@ pub static SERVICES: Kind = Kind {
     ..Kind::new(
         Words::new(Service::KIND, "service", "services", &["svc"]),
         KeySpace::SERVICES,
-        &[
-            NAME,
-            Column::new("NETWORKS"),
-            Column::new("TASKS"),
-            Column::new("DELETING"),
-            Column::new("BLOCKERS"),
-            AGE,
-            UID,
-            LABELS,
-        ],
+        &["NAME", "NETWORKS", "TASKS", "DELETING", "BLOCKERS", "AGE"],
+        &["UID", "LABELS"],
         show,
         describe,
         Ok(&DELETED),
@@ -38,6 +30,7 @@ pub static SERVICES: Kind = Kind {
 
 static DELETED: Deletable = Deletable {
     plan: |request| marked::plan::<Service>(request, "it goes once it has no task").boxed(),
+    plan_absent: None,
     ending: Some(Ending::of_marked(|view, id| {
         pending::of_service(view, id.name.as_str())
     })),
@@ -59,7 +52,7 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     if let Some(service) = &service {
         describe_networks(description, service);
     }
-    description.field(0, "Tasks", tasks.len().to_string());
+    description.field("Tasks", tasks.len().to_string());
     if let Some(service) = &service {
         description.deletion(service, item.now, &tasks);
     }
@@ -76,6 +69,6 @@ fn describe_networks(description: &mut Description, service: &Service) {
         ),
     };
     description
-        .field(0, "Networks", own)
-        .field(0, "Task Networks", or_none(&spec.task_networks.join(",")));
+        .field("Networks", own)
+        .field("Task Networks", or_none(&spec.task_networks.join(",")));
 }

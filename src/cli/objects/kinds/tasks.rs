@@ -1,9 +1,9 @@
 //! The Task kind for commands.
 
-use super::{AGE, Kind, LABELS, NAME, Shown, UID, Words};
+use super::{Kind, Shown, Words};
 use crate::cli::objects::delete::tasks;
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description, or_none};
+use crate::cli::output::{Description, or_none};
 use crate::proto::Task;
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
@@ -16,7 +16,8 @@ pub static TASKS: Kind = Kind {
     ..Kind::new(
         Words::new(Task::KIND, "task", "tasks", &[]),
         KeySpace::TASKS,
-        &[NAME, Column::new("NODE"), Column::new("STATE"), AGE, UID, LABELS],
+        &["NAME", "NODE", "STATE", "AGE"],
+        &["UID", "LABELS"],
         show,
         describe,
         Ok(&tasks::TASK),
@@ -45,7 +46,7 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     };
     let spec = task.spec.unwrap_or_default();
     description
-        .field(0, "Service", spec.service)
-        .field(0, "Node", or_none(&spec.node))
-        .field(0, "State", state);
+        .field("Service", spec.service)
+        .field("Node", or_none(&spec.node))
+        .field("State", state);
 }

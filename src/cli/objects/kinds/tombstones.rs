@@ -1,9 +1,9 @@
 //! The Tombstone kind for commands: what forced deletions may have left at a backend.
 
-use super::{AGE, Kind, LABELS, NAME, Shown, Words, age};
+use super::{Kind, Shown, Words, age};
 use crate::cli::objects::delete::tombstones;
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description, NONE, UNKNOWN, or_none, pairs};
+use crate::cli::output::{Description, NONE, UNKNOWN, or_none, pairs};
 use crate::proto::Tombstone;
 use crate::store::keys::KeySpace;
 use crate::store::object::{Malformed, Object, time, tombstone, volume};
@@ -12,15 +12,8 @@ use crate::store::object::{Malformed, Object, time, tombstone, volume};
 pub static TOMBSTONES: Kind = Kind::new(
     Words::new(Tombstone::KIND, "tombstone", "tombstones", &[]),
     KeySpace::TOMBSTONES,
-    &[
-        NAME,
-        Column::new("VOLUME"),
-        Column::new("DRIVER"),
-        Column::new("VOLUME ID"),
-        Column::new("NODES"),
-        AGE,
-        LABELS,
-    ],
+    &["NAME", "VOLUME", "DRIVER", "VOLUME ID", "NODES", "AGE"],
+    &["LABELS"],
     show,
     describe,
     Ok(&tombstones::TOMBSTONE),
@@ -58,9 +51,9 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     let published = tombstone::left_published(&tombstone).into_iter();
     let published = published.map(|(node, id)| format!("maybe to node {node} (node id {id})"));
     description
-        .field(0, "Volume", or_none(tombstone::volume_name(&tombstone)))
-        .field(0, "Driver", or_none(driver(&tombstone)))
-        .field(0, "Forced", forced)
-        .field(0, "Left Behind", tombstone::left_behind(&tombstone))
+        .field("Volume", or_none(tombstone::volume_name(&tombstone)))
+        .field("Driver", or_none(driver(&tombstone)))
+        .field("Forced", forced)
+        .field("Left Behind", tombstone::left_behind(&tombstone))
         .list("Published", published, NONE);
 }

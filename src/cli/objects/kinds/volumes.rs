@@ -1,10 +1,10 @@
 //! The Volume kind for commands.
 
-use super::{AGE, Affected, Kind, LABELS, NAME, Shown, UID, Words, age, identity};
+use super::{Affected, Kind, Shown, Words, age, identity};
 use crate::cli::objects::delete::volumes;
 use crate::cli::objects::pending;
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Column, Description, NONE, or_none};
+use crate::cli::output::{Description, NONE, or_none};
 use crate::proto::{Publication, Volume};
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
@@ -19,26 +19,14 @@ pub static VOLUMES: Kind = Kind {
     // Everything that shows what a volume waits for.
     beside: |keys, name| {
         let publications = name.map_or_else(|| keys.publications(), |name| keys.publications_of(name));
-        vec![publications, keys.plugins(), keys.nodes()]
+        vec![publications, keys.plugins(), keys.nodes(), keys.all_removed()]
     },
     affected: |keys, key| Affected::named(keys.parse_publication(key), |name| keys.volume(name)),
     ..Kind::new(
         Words::new(Volume::KIND, "volume", "volumes", &["vol"]),
         KeySpace::VOLUMES,
-        &[
-            NAME,
-            Column::new("DRIVER"),
-            Column::new("STATE"),
-            Column::new("CAPACITY"),
-            Column::new("NODES"),
-            Column::new("BLOCKED"),
-            AGE,
-            Column::wide("ACCESS"),
-            Column::wide("AVAILABILITY"),
-            Column::wide("VOLUME ID"),
-            UID,
-            LABELS,
-        ],
+        &["NAME", "DRIVER", "STATE", "CAPACITY", "NODES", "BLOCKED", "AGE"],
+        &["ACCESS", "AVAILABILITY", "VOLUME ID", "UID", "LABELS"],
         show,
         describe,
         Ok(&volumes::VOLUME),
@@ -115,18 +103,18 @@ fn describe(item: &Item<'_>, description: &mut Description) {
         .map(|entry| format!("{} of secret {}", entry.key, entry.secret))
         .collect();
     description
-        .field(0, "Driver", volume::driver(&volume))
-        .field(0, "Access", format!("{scope}, shared {sharing}"))
-        .field(0, "Availability", or_none(volume::availability_word(&volume)))
-        .field(0, "Capacity", capacity(&volume))
-        .field(0, "Secrets", or_none(&secrets.join(", ")))
-        .field(0, "State", phase(&volume))
-        .field(0, "Volume ID", or_none(&status.volume_id));
+        .field("Driver", volume::driver(&volume))
+        .field("Access", format!("{scope}, shared {sharing}"))
+        .field("Availability", or_none(volume::availability_word(&volume)))
+        .field("Capacity", capacity(&volume))
+        .field("Secrets", or_none(&secrets.join(", ")))
+        .field("State", phase(&volume))
+        .field("Volume ID", or_none(&status.volume_id));
     description.mark(volume.mark(), item.now);
     let (publications, _) = pending::publications(item.view, item.name);
-    description.field(0, "Published", if publications.is_empty() { NONE } else { "" });
+    description.field("Published", if publications.is_empty() { NONE } else { "" });
     for (node, publication) in &publications {
-        description.field(1, node.as_str(), state_word(state(publication)));
+        description.nested(node.as_str(), state_word(state(publication)));
     }
     let waits = pending::of_volume(item.view, item.name, &volume);
     description.list("Waits For", waits, "nothing");

@@ -44,15 +44,19 @@ impl Context<'_> {
             });
         })?;
         let (record, _) = self.index.record(id)?;
-        let Ok(name) = record.node.parse::<Name>() else {
+        let txn = match record.node.parse::<Name>() {
+            Ok(name) => {
+                let revision = self.index.node_revision(name.as_str());
+                txn.when_unchanged(&self.keys.node(&name), revision)
+            }
             // No node can have this name.
-            return (cause == Cause::NodeGone).then_some(txn);
+            Err(_) => txn,
         };
-        let revision = self.index.node_revision(name.as_str());
-        let txn = txn.when_unchanged(&self.keys.node(&name), revision);
         if cause != Cause::NodeGone {
             return Some(txn);
         }
+        // INV-12: the record of the removal, not the absence of the node, is the proof.
+        let txn = txn.when_present(&self.keys.removed(&record.node_uid));
         // The node of another member proves that the nodes exist.
         let other = self.index.records().find_map(|(other, record, _)| {
             let owner = self.index.owner(record);

@@ -69,6 +69,10 @@ fn node(of: &str, uid: &str) -> KeyValue {
     kv(keys().node(&name(of)), node)
 }
 
+fn removed(uid: &str) -> KeyValue {
+    kv(keys().removed(uid), RemovedNode::default())
+}
+
 /// The names of the nodes whose joins are deleted at this second.
 fn deleted(keys_and_values: Vec<KeyValue>, second: i64) -> Vec<String> {
     let index = index(keys_and_values);
@@ -79,14 +83,19 @@ fn deleted(keys_and_values: Vec<KeyValue>, second: i64) -> Vec<String> {
 }
 
 #[test]
-fn an_ended_join_is_deleted_some_time_after_its_node_is_gone() {
+fn an_ended_join_is_deleted_some_time_after_its_node_was_removed() {
     let ended = [Progress::Voter, Progress::Refused, Progress::Removed];
     for progress in ended {
-        assert_eq!(deleted(vec![join("a", progress)], 100), ["a"], "{progress:?}");
-        assert!(deleted(vec![join("a", progress)], 99).is_empty(), "{progress:?}");
+        let removed = || vec![join("a", progress), removed("uid-of-a")];
+        assert_eq!(deleted(removed(), 100), ["a"], "{progress:?}");
+        assert!(deleted(removed(), 99).is_empty(), "{progress:?}");
+        // INV-12: the key of the node may have been deleted by mistake.
+        assert!(deleted(vec![join("a", progress)], 100).is_empty(), "{progress:?}");
     }
     // The join does not belong to a later node of that name.
-    let later = vec![join("a", Progress::Voter), node("a", "uid-of-another")];
+    let mut later = vec![join("a", Progress::Voter), node("a", "uid-of-another")];
+    assert!(deleted(later.clone(), 100).is_empty());
+    later.push(removed("uid-of-a"));
     assert_eq!(deleted(later, 100), ["a"]);
     let own = vec![join("a", Progress::Voter), node("a", "uid-of-a")];
     assert!(deleted(own, 100).is_empty());
@@ -100,29 +109,45 @@ fn a_join_that_may_still_lead_to_a_member_stays_although_its_node_is_gone() {
         Progress::Adding,
         Progress::Learner,
     ] {
-        assert!(deleted(vec![join("a", progress)], 100).is_empty(), "{progress:?}");
+        assert!(
+            deleted(vec![join("a", progress), removed("uid-of-a")], 100).is_empty(),
+            "{progress:?}"
+        );
     }
     let mut requested_again = join("a", Progress::Voter);
     let mut changed = Join::decode(&*requested_again.value).unwrap();
     changed.answers = "of-an-earlier-request".to_owned();
     requested_again.value = changed.encode_to_vec();
-    assert!(deleted(vec![requested_again], 100).is_empty());
+    assert!(deleted(vec![requested_again, removed("uid-of-a")], 100).is_empty());
     let record = Member {
         node: "a".to_owned(),
         node_uid: "uid-of-a".to_owned(),
         ..Member::default()
     };
-    let to_be_evicted = vec![join("a", Progress::Voter), kv(keys().member(MemberId(1)), record)];
+    let to_be_evicted = vec![
+        join("a", Progress::Voter),
+        kv(keys().member(MemberId(1)), record),
+        removed("uid-of-a"),
+    ];
     assert!(deleted(to_be_evicted, 100).is_empty());
     let mut unreadable = node("a", "uid-of-another");
     unreadable.value = vec![0xff];
-    assert!(deleted(vec![join("a", Progress::Voter), unreadable], 100).is_empty());
+    assert!(
+        deleted(
+            vec![join("a", Progress::Voter), unreadable, removed("uid-of-a")],
+            100
+        )
+        .is_empty()
+    );
 }
 
 #[test]
 fn the_join_is_deleted_only_while_its_node_is_still_gone() {
-    let gone = index(vec![join("a", Progress::Refused)]);
-    let another = index(vec![join("a", Progress::Refused), node("a", "uid-of-another")]);
+    let of = |mut others: Vec<KeyValue>| {
+        others.extend([join("a", Progress::Refused), removed("uid-of-a")]);
+        index(others)
+    };
+    let (gone, another) = (of(Vec::new()), of(vec![node("a", "uid-of-another")]));
     for (index, revision) in [(gone, Revision::ABSENT), (another, Revision(1))] {
         let units: Vec<_> = ended_joins(&index, &keys(), at(100), KEEP).collect();
         let proof = Proof::Unchanged(keys().node(&name("a")), revision);

@@ -129,7 +129,12 @@ impl Member {
     }
 
     pub(crate) fn nodeless(self) -> Self {
-        self.owned_by(Owner::Gone)
+        self.owned_by(Owner::Removed)
+    }
+
+    /// Its node's key is gone, without a record of removal.
+    pub(crate) fn node_missing(self) -> Self {
+        self.owned_by(Owner::Missing)
     }
 
     pub(crate) fn undated(self) -> Self {

@@ -149,6 +149,26 @@ fn a_member_whose_node_is_gone_is_evicted_unless_no_member_has_a_node() {
     assert_eq!(reasons(&none), [Reason::NodesMissing, Reason::NodesMissing]);
 }
 
+/// INV-12
+#[test]
+fn a_member_whose_node_has_no_record_of_removal_stays_and_holds_up_no_other() {
+    let missing = surveyed(vec![voter(1), voter(2).node_missing(), voter(3)]);
+    assert_eq!(step(&missing), None);
+    assert_eq!(reasons(&missing), [Reason::NodeMissing]);
+    let beside = surveyed(vec![voter(1), voter(2).node_missing(), voter(3).nodeless()]);
+    assert_eq!(step(&beside), Some(Step::DecideRemoval(M3, Cause::NodeGone)));
+    // What was decided before is carried out, and a learner that never started goes as any other.
+    let decided = surveyed(vec![
+        voter(1),
+        voter(2).node_missing().leaving(Cause::NodeGone),
+        voter(3),
+    ]);
+    assert!(matches!(step(&decided), Some(Step::Remove { member: M2, .. })));
+    let learner = voter(2).node_missing().learner().unstarted().undated();
+    let late = surveyed(vec![voter(1), learner]);
+    assert_eq!(step(&late), Some(Step::DecideRemoval(M2, Cause::NeverStarted)));
+}
+
 #[test]
 fn a_learner_is_promoted_once_it_has_started_answers_and_quorum_holds_with_it() {
     let unstarted = surveyed(vec![voter(1), voter(2).learner().unstarted()]);

@@ -21,7 +21,7 @@ fn a_volume_with_a_publication_is_never_deleted() {
 }
 
 #[test]
-fn a_node_that_is_gone_out_of_service_or_another_loses_its_publication_and_no_other_does() {
+fn a_node_that_was_removed_or_is_out_of_service_loses_its_publication_and_no_other_does() {
     for held in [
         State::PendingPublish,
         State::Published,
@@ -30,7 +30,6 @@ fn a_node_that_is_gone_out_of_service_or_another_loses_its_publication_and_no_ot
         let mut scene = Scene::of(created(volume(Scope::MultiNode)))
             .with("n1", State::Published, "csi-n1")
             .with("n2", held, "csi-n2");
-        scene.nodes.remove(&name("n2"));
         let detach = |lost: Lost| {
             Some(Step::Detach {
                 node: name("n2"),
@@ -38,15 +37,26 @@ fn a_node_that_is_gone_out_of_service_or_another_loses_its_publication_and_no_ot
                 again: false,
             })
         };
-        assert_eq!(scene.step(), detach(Lost::Absent));
         let mut other = node("csi-n2");
         other.uid = "another".to_owned();
-        scene.nodes.insert(name("n2"), other);
-        assert_eq!(scene.step(), detach(Lost::Unchanged(Revision(7))));
+        for now in [None, Some(other)] {
+            scene.nodes.remove(&name("n2"));
+            scene.nodes.extend(now.map(|node| (name("n2"), node)));
+            scene.removed = [(name("n2"), Revision(8))].into();
+            let removed = Lost::Removed {
+                uid: "node-uid".to_owned(),
+                revision: Revision(8),
+            };
+            assert_eq!(scene.step(), detach(removed));
+            // INV-12: its key may have been deleted by mistake.
+            scene.removed.clear();
+            assert_eq!(scene.step(), None, "{held:?}");
+            assert_eq!(scene.reasons(), ["NodeMissing"], "{held:?}");
+        }
         let mut out = node("csi-n2");
         out.out_of_service = true;
         scene.nodes.insert(name("n2"), out);
-        assert_eq!(scene.step(), detach(Lost::Unchanged(Revision(7))));
+        assert_eq!(scene.step(), detach(Lost::OutOfService(Revision(7))));
     }
 }
 

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
+use crate::store::object::publication::node_uid;
 use crate::volumes::record;
 
 /// What happens to a step.
@@ -148,7 +149,12 @@ impl World {
                 }
             }
             Other::RemoveNode(node) => {
-                nodes.remove(&name(NAMES[node]));
+                let node = name(NAMES[node]);
+                if let Some(removed) = nodes.remove(&node)
+                    && publications.get(&node).map(node_uid) == Some(removed.uid.as_str())
+                {
+                    self.scene.removed.insert(node, Revision(8));
+                }
             }
             Other::AddNode(index) => {
                 self.ids += 1;

@@ -53,42 +53,42 @@ pub(super) fn describe(description: &mut Description, seen: &Seen<'_>, now: Time
         Some(illness) => format!("{}: {illness}", seen.health()),
         None => seen.health().to_owned(),
     };
-    description.field(0, "Health", health);
+    description.field("Health", health);
     if let Some(status) = seen.status() {
         describe_status(description, seen, status);
     }
-    description.field(0, "Alarms", or_none(&seen.alarms.join(", ")));
+    description.field("Alarms", or_none(&seen.alarms.join(", ")));
     if let Some(removal) = seen.record.as_ref().and_then(|record| record.removal.as_ref()) {
         let since = time::from_proto(removal.decided_at.as_ref());
         let since = since.map_or_else(String::new, |at| format!(", since {}", time::since(at, now)));
         let (term, cause) = (removal.term, cause_words(removal.cause()));
-        description.field(0, "Removal", format!("decided in term {term}: {cause}{since}"));
+        description.field("Removal", format!("decided in term {term}: {cause}{since}"));
     }
     description.conditions(&seen.conditions(), now);
 }
 
 fn describe_node(description: &mut Description, seen: &Seen<'_>, now: Timestamp) {
     let Some(record) = &seen.record else {
-        description.field(0, "Node", NONE);
+        description.field("Node", NONE);
         return;
     };
     let uid = or_none(&record.node_uid);
-    description.field(0, "Node", format!("{} (uid {uid})", record.node));
+    description.field("Node", format!("{} (uid {uid})", record.node));
     if let Some(joined) = time::from_proto(record.joined_at.as_ref()) {
-        description.field(0, "Joined", time::since(joined, now));
+        description.field("Joined", time::since(joined, now));
     }
 }
 
 fn describe_listing(description: &mut Description, seen: &Seen<'_>) {
     let Some(listed) = seen.listed() else {
-        description.field(0, "Role", "none: it is not in etcd's member list");
+        description.field("Role", "none: it is not in etcd's member list");
         return;
     };
     description
-        .field(0, "Etcd Name", or_none(&listed.name))
-        .field(0, "Role", seen.role())
-        .field(0, "Peer URLs", or_none(&listed.peer_urls.join(", ")))
-        .field(0, "Client URLs", or_none(&listed.client_urls.join(", ")));
+        .field("Etcd Name", or_none(&listed.name))
+        .field("Role", seen.role())
+        .field("Peer URLs", or_none(&listed.peer_urls.join(", ")))
+        .field("Client URLs", or_none(&listed.client_urls.join(", ")));
 }
 
 fn describe_status(description: &mut Description, seen: &Seen<'_>, status: &Status) {
@@ -100,10 +100,10 @@ fn describe_status(description: &mut Description, seen: &Seen<'_>, status: &Stat
     let applied = format!("{} of {} known to be committed", status.applied, status.committed);
     let database = format!("{}, {} in use", bytes(status.db_size), bytes(status.db_in_use));
     description
-        .field(0, "Raft Leader", leader)
-        .field(0, "Raft Term", status.raft_term.to_string())
-        .field(0, "Applied", applied)
-        .field(0, "Lag", known(seen.lag))
-        .field(0, "Version", status.version.as_str())
-        .field(0, "Database", database);
+        .field("Raft Leader", leader)
+        .field("Raft Term", status.raft_term.to_string())
+        .field("Applied", applied)
+        .field("Lag", known(seen.lag))
+        .field("Version", status.version.as_str())
+        .field("Database", database);
 }

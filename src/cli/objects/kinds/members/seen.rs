@@ -94,21 +94,17 @@ impl<'v> Seen<'v> {
     }
 
     pub(super) fn conditions(&self) -> Vec<Condition> {
-        let mut conditions = self
-            .record
-            .as_ref()
-            .map_or_else(Vec::new, |record| record.conditions.clone());
-        if self.record.is_none() {
-            conditions.push(Condition {
+        match &self.record {
+            Some(record) => record.conditions.clone(),
+            None => vec![Condition {
                 r#type: UNMANAGED_MEMBER.to_owned(),
                 status: ConditionStatus::True.into(),
                 reason: "NoRecord".to_owned(),
                 message: "Quorate has no record of it and leaves it alone; quorate adopt makes one"
                     .to_owned(),
                 ..Condition::default()
-            });
+            }],
         }
-        conditions
     }
 }
 

@@ -143,7 +143,7 @@ fn a_node_is_listed_with_a_cell_for_each_column() {
             "hostpath.csi.k8s.io"
         ]
     );
-    assert_eq!(cells.len(), NODES.columns.len());
+    assert_eq!(cells.len(), NODES.columns.len() + NODES.wide_columns.len());
 }
 
 #[test]

@@ -1,0 +1,207 @@
+//! Many candidates: what a change among them costs, and that every change that concerns a candidate reaches it.
+
+use std::time::Duration;
+
+use quorate::etcd::election::{CampaignError, Leadership, campaign, candidates};
+use quorate::etcd::{Etcd, Pulse, Txn};
+use quorate::grpc_code::Code;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::client::{LONG_TTL, commit, connect, lead, pulse, requests_so_far, store};
+use crate::support::etcd::TestEtcd;
+use crate::support::wait::{SOON, eventually, same};
+
+/// Candidates that stand for election in this order, over one connection.
+struct Crowd {
+    client: Etcd,
+    pulse: Pulse,
+    standing: JoinSet<(usize, Result<Leadership, CampaignError>)>,
+    withdraws: Vec<CancellationToken>,
+    _beating: JoinSet<()>,
+}
+
+impl Crowd {
+    fn new(client: &Etcd) -> Self {
+        let mut beating = JoinSet::new();
+        Self {
+            client: client.clone(),
+            pulse: pulse(&mut beating),
+            standing: JoinSet::new(),
+            withdraws: Vec::new(),
+            _beating: beating,
+        }
+    }
+
+    /// The names of the candidates, the leader first.
+    async fn names(&self) -> Vec<String> {
+        let found = candidates(&self.client, &store(&self.client).keys.election()).await;
+        found.unwrap().into_iter().map(|one| one.name).collect()
+    }
+
+    /// The key of a candidate.
+    async fn key(&self, name: usize) -> Vec<u8> {
+        let found = candidates(&self.client, &store(&self.client).keys.election()).await;
+        let mut found = found.unwrap().into_iter();
+        found.find(|one| one.name == name.to_string()).unwrap().key
+    }
+
+    /// Adds a candidate behind all others.
+    async fn add(&mut self) -> usize {
+        let (name, withdraw) = (self.withdraws.len(), CancellationToken::new());
+        self.withdraws.push(withdraw.clone());
+        let (client, pulse) = (self.client.clone(), self.pulse.clone());
+        let before = self.names().await.len();
+        self.standing.spawn(async move {
+            let election = store(&client).keys.election();
+            let won = campaign(&client, &election, &name.to_string(), LONG_TTL, &pulse, &withdraw).await;
+            (name, won)
+        });
+        eventually(SOON, "it stands for election", async || {
+            same(self.names().await.len(), before + 1)
+        })
+        .await;
+        name
+    }
+
+    /// The next campaign that ends.
+    async fn ended(&mut self) -> (usize, Result<Leadership, CampaignError>) {
+        let ended = timeout(SOON, self.standing.join_next()).await;
+        ended.expect("a campaign ends").unwrap().unwrap()
+    }
+
+    fn reads(&self) -> f64 {
+        requests_so_far(&self.client, "range", Code::Ok)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_among_sixty_candidates_costs_a_read_or_two() {
+    let etcd = TestEtcd::start().await;
+    // The test reads over another connection, so that the metrics count the candidates alone.
+    let mut crowd = Crowd::new(&connect(&etcd).await);
+    let counted = connect(&etcd).await;
+    let observer = std::mem::replace(&mut crowd.client, counted.clone());
+    let leader = lead(&observer, "leader", &crowd.pulse).await.unwrap();
+    let election = store(&observer).keys.election();
+    for name in 0..60 {
+        let (client, pulse, withdraw) = (counted.clone(), crowd.pulse.clone(), CancellationToken::new());
+        crowd.withdraws.push(withdraw.clone());
+        let election = election.clone();
+        crowd.standing.spawn(async move {
+            let won = campaign(
+                &client,
+                &election,
+                &format!("{name}"),
+                LONG_TTL,
+                &pulse,
+                &withdraw,
+            )
+            .await;
+            (name, won)
+        });
+    }
+    let standing = async || candidates(&observer, &election).await.unwrap();
+    eventually(SOON, "all stand for election", async || {
+        same(standing().await.len(), 61)
+    })
+    .await;
+    // Each has looked once, and has found a predecessor.
+    eventually(SOON, "each has looked", async || {
+        same(crowd.reads() >= 60.0, true)
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let before = crowd.reads();
+    const CHANGES: usize = 10;
+    for _ in 0..CHANGES {
+        let middle: usize = standing().await[20].name.parse().unwrap();
+        crowd.withdraws[middle].cancel();
+        let (name, ended) = crowd.ended().await;
+        assert!(matches!(ended, Err(CampaignError::Withdrawn)));
+        assert_eq!(name, middle);
+    }
+    let next: usize = standing().await[1].name.parse().unwrap();
+    leader.resign().await;
+    let (name, won) = crowd.ended().await;
+    assert_eq!(name, next);
+    won.unwrap().resign().await;
+    let (_, won) = crowd.ended().await;
+    let reads = crowd.reads() - before;
+    assert!(won.is_ok());
+    assert!(
+        reads <= 2.0 * (CHANGES + 3) as f64,
+        "{reads} reads for {} changes among sixty candidates",
+        CHANGES + 2
+    );
+}
+
+/// What happens to the key of the candidate ahead.
+type Loss = fn(&TestEtcd, &str, &str);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_candidate_notices_every_way_in_which_the_one_ahead_goes() {
+    let etcd = TestEtcd::start().await;
+    let ways: [(&str, Loss); 4] = [
+        ("its key is deleted", |etcd, key, _| {
+            etcd.etcdctl(&["del", key]);
+        }),
+        ("its lease is revoked", |etcd, _, lease| {
+            etcd.etcdctl(&["lease", "revoke", lease]);
+        }),
+        ("its key is deleted and written again", |etcd, key, _| {
+            etcd.etcdctl(&["del", key]);
+            etcd.etcdctl(&["put", key, "another"]);
+            etcd.etcdctl(&["del", key]);
+        }),
+        ("its key is written by hand", |etcd, key, _| {
+            etcd.etcdctl(&["put", key, "by hand"]);
+        }),
+    ];
+    for (way, lose) in ways {
+        eprintln!("{way}");
+        let mut crowd = Crowd::new(&connect(&etcd).await);
+        let first = lead(&crowd.client, "first", &crowd.pulse).await.unwrap();
+        let (ahead, behind) = (crowd.add().await, crowd.add().await);
+        let key = String::from_utf8(crowd.key(ahead).await).unwrap();
+        let lease = key.rsplit('/').next().unwrap().to_owned();
+        lose(&etcd, &key, &lease);
+        let (name, lost) = crowd.ended().await;
+        assert_eq!(name, ahead, "{way}");
+        assert!(matches!(lost, Err(CampaignError::CandidacyLost)), "{way}");
+        assert_eq!(
+            crowd.names().await,
+            ["first".to_owned(), behind.to_string()],
+            "{way}"
+        );
+        first.resign().await;
+        let (name, won) = crowd.ended().await;
+        assert_eq!(name, behind, "{way}");
+        won.unwrap().resign().await;
+        assert_eq!(etcd.keys("/q/"), [""; 0], "{way}");
+    }
+}
+
+/// A put by hand takes a key off its lease: no lease ends it, and it would block the election for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_key_is_written_by_hand_makes_way_and_leaves_no_key() {
+    let etcd = TestEtcd::start().await;
+    let mut crowd = Crowd::new(&connect(&etcd).await);
+    let first = lead(&crowd.client, "first", &crowd.pulse).await.unwrap();
+    let next = crowd.add().await;
+    let key = candidates(&crowd.client, &store(&crowd.client).keys.election())
+        .await
+        .unwrap()[0]
+        .key
+        .clone();
+    commit(&crowd.client, Txn::new().put(&key, "by hand"))
+        .await
+        .unwrap();
+    timeout(SOON, first.lost()).await.expect("it sees the put");
+    first.resign().await;
+    let (name, won) = crowd.ended().await;
+    assert_eq!(name, next);
+    won.unwrap().resign().await;
+    assert_eq!(etcd.keys("/q/"), [""; 0]);
+}
