@@ -8,6 +8,7 @@ use quorate::gate::plan::{BundleVersions, may_restrict, plan};
 use quorate::gate::releases::{Reported, Tally};
 use quorate::gate::status::{State, Status};
 use quorate::release::{Release, Version};
+use quorate::store::keys::NodeKey;
 
 fn version(major: u32, minor: u32) -> Version {
     Version {
@@ -23,7 +24,7 @@ fn tally(minimum: Release, controllers: u32, releases: u32) -> (Tally, Vec<Repor
         .map(|minor| Reported::Release(Release::new(1, minor, 0)))
         .collect();
     for (number, release) in (0..controllers).zip(reported.iter().cycle()) {
-        tally.change(&format!("node-{number}"), None, Some(release));
+        tally.change(NodeKey::Node(&format!("node-{number}")), None, Some(release));
     }
     (tally, reported)
 }
@@ -43,7 +44,7 @@ fn one_event(c: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(id), |b| {
             let (mut from, mut to) = (&reported[0], &reported[1]);
             b.iter(|| {
-                tally.change("node-0", Some(from), Some(to));
+                tally.change(NodeKey::Node("node-0"), Some(from), Some(to));
                 std::mem::swap(&mut from, &mut to);
                 black_box(tally.sum(None))
             });

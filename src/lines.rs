@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, LazyLock};
 use std::thread;
@@ -23,6 +23,7 @@ const LOOK: Duration = Duration::from_millis(1);
 pub struct Lines {
     queue: SyncSender<Entry>,
     dropped: Arc<AtomicU64>,
+    is_json: Arc<AtomicBool>,
 }
 
 enum Entry {
@@ -54,11 +55,21 @@ impl Lines {
     pub fn to(stream: impl Write + Send + 'static) -> Self {
         let (queue, entries) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
-        let counter = dropped.clone();
+        let is_json = Arc::new(AtomicBool::new(false));
+        let (counter, json) = (dropped.clone(), is_json.clone());
         let writer = thread::Builder::new().name("lines".to_owned());
         // Without the thread every line is dropped: a process does not end for its log.
-        drop(writer.spawn(move || write(stream, &entries, &counter)));
-        Self { queue, dropped }
+        drop(writer.spawn(move || write(stream, &entries, &counter, &json)));
+        Self {
+            queue,
+            dropped,
+            is_json,
+        }
+    }
+
+    /// Says from now on in JSON, as the lines themselves are, how many lines are missing.
+    pub fn in_json(&self) {
+        self.is_json.store(true, Ordering::Relaxed);
     }
 
     /// Adds a line, which this completes with a line end.
@@ -102,13 +113,13 @@ impl Write for &Lines {
     }
 }
 
-fn write(mut stream: impl Write, entries: &Receiver<Entry>, dropped: &AtomicU64) {
+fn write(mut stream: impl Write, entries: &Receiver<Entry>, dropped: &AtomicU64, is_json: &AtomicBool) {
     while let Ok(entry) = entries.recv() {
         match entry {
             Entry::Flush(done) => drop(done.try_send(())),
             Entry::Line(line) => {
                 let lost = dropped.swap(0, Ordering::Relaxed);
-                let written = report(&mut stream, lost).and_then(|()| {
+                let written = report(&mut stream, lost, is_json.load(Ordering::Relaxed)).and_then(|()| {
                     let written = stream.write_all(&line).and_then(|()| stream.flush());
                     written.map_err(|_| 1)
                 });
@@ -124,12 +135,21 @@ fn write(mut stream: impl Write, entries: &Receiver<Entry>, dropped: &AtomicU64)
 ///
 /// # Errors
 /// The number of lines that are lost now, with the next one, because the stream takes nothing.
-fn report(stream: &mut impl Write, lost: u64) -> Result<(), u64> {
+fn report(stream: &mut impl Write, lost: u64, is_json: bool) -> Result<(), u64> {
     if lost == 0 {
         return Ok(());
     }
     let what = if lost == 1 { "line is" } else { "lines are" };
-    let line = format!("{lost} {what} missing here: the stream did not take them\n");
+    let mut line = format!("{lost} {what} missing here: the stream did not take them");
+    if is_json {
+        // The fields that the log's own lines have.
+        let timestamp = jiff::Timestamp::now().to_string();
+        let fields = serde_json::json!({
+            "timestamp": timestamp, "level": "WARN", "message": line, "target": module_path!(),
+        });
+        line = fields.to_string();
+    }
+    line.push('\n');
     stream.write_all(line.as_bytes()).map_err(|_| lost + 1)
 }
 
@@ -190,6 +210,26 @@ mod tests {
         assert_eq!(
             *stream.taken.lock().unwrap(),
             "2 lines are missing here: the stream did not take them\nback\n"
+        );
+    }
+
+    #[test]
+    fn in_a_log_of_json_the_line_about_missing_ones_is_json_too() {
+        let stream = Stream::default();
+        let lines = Lines::to(stream.clone());
+        lines.in_json();
+        *stream.full.lock().unwrap() = true;
+        lines.line("lost");
+        lines.flush(LIMIT);
+        *stream.full.lock().unwrap() = false;
+        lines.line("{}");
+        lines.flush(LIMIT);
+        let taken = stream.taken.lock().unwrap().clone();
+        let line: serde_json::Value = serde_json::from_str(taken.lines().next().unwrap()).unwrap();
+        assert_eq!(line["level"], "WARN");
+        assert_eq!(
+            line["message"],
+            "1 line is missing here: the stream did not take them"
         );
     }
 

@@ -42,7 +42,7 @@ use crate::volumes::controller::{self as volumes, Volumes};
 
 mod eligibility;
 
-use eligibility::Eligibility;
+use eligibility::{Eligibility, YieldsTo};
 
 /// How long all parts together may take to end after a stop. What is left then ends with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(2500);
@@ -73,6 +73,7 @@ pub struct ReplicaStatus {
     pub readiness: Readiness,
     leading: Arc<watch::Sender<Option<Fence>>>,
     leader: Arc<watch::Sender<Option<String>>>,
+    yields_to: YieldsTo,
 }
 
 impl ReplicaStatus {
@@ -95,6 +96,11 @@ impl ReplicaStatus {
     /// Node id of the leader, as far as this replica knows.
     pub fn leader(&self) -> Option<String> {
         self.leader.borrow().clone()
+    }
+
+    /// Why this replica does not stand for election, in words; `None` if no registered one has a newer release.
+    pub fn yields_to(&self) -> Option<String> {
+        self.yields_to.borrow().clone()
     }
 }
 
@@ -250,8 +256,8 @@ where
 
     /// Stands for election while this replica is eligible, until stopped.
     async fn campaign(self: Arc<Self>) {
-        let own = self.settings.bundle.version.release;
-        let mut eligibility = Eligibility::new(own, self.registered.clone(), self.releases.clone());
+        let (registered, releases) = (self.registered.clone(), self.releases.clone());
+        let mut eligibility = Eligibility::new(registered, releases, self.status.yields_to.clone());
         let mut delays = Delays::etcd();
         loop {
             tokio::select! {

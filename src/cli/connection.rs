@@ -186,6 +186,8 @@ pub fn refused(error: &ConnectError) -> Failure {
                     "check --etcd-cacert, --etcd-cert and --etcd-key, and that the URLs say https:// where etcd speaks \
                      TLS, and http:// where it does not",
                 )
+            } else if any("authentication is not enabled") {
+                failure.hint("etcd has no users: leave out --etcd-user and --etcd-password-file")
             } else if answers.iter().any(|(_, error)| error.class == Class::Denied) {
                 failure.hint("check --etcd-user and the file of --etcd-password-file")
             } else {

@@ -172,15 +172,16 @@ async fn connect_to_kubernetes(args: &RunArgs) -> Result<Option<KubeClient>, Fai
         .map_err(|failure| failure.hint("give --kubeconfig FILE, or --no-kubernetes to run without"))
 }
 
-/// Connects to etcd. Tries again for `limit` after an error that may pass.
-async fn connect(config: Config, metrics: &Metrics, limit: Duration) -> Result<Etcd, Failure> {
+/// Connects to etcd. Tries again after an error that may pass: for `limit`, or for as long as it takes.
+async fn connect(config: Config, metrics: &Metrics, limit: Option<Duration>) -> Result<Etcd, Failure> {
     let started = std::time::Instant::now();
     let mut delays = Delays::etcd();
     loop {
         match Etcd::connect(config.clone(), metrics.clone()).await {
             Ok(etcd) => return Ok(etcd),
-            Err(error) if error.is_retryable() && started.elapsed() < limit => {
-                warn!("{error}; trying again for {limit:?}");
+            Err(error) if error.is_retryable() && limit.is_none_or(|limit| started.elapsed() < limit) => {
+                let how_long = limit.map_or_else(String::new, |limit| format!(" for {limit:?}"));
+                warn!("{error}; trying again{how_long}");
                 delays.wait().await;
             }
             Err(error) => return Err(connection::refused(&error)),
@@ -216,7 +217,10 @@ fn start_log(format: LogFormat) {
     // Fails only if a log was started before, which then serves as well.
     let _ = match format {
         LogFormat::Text => log.with_ansi(false).try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
+        LogFormat::Json => {
+            lines::stderr().in_json();
+            log.json().flatten_event(true).try_init()
+        }
     };
 }
 
@@ -245,6 +249,8 @@ fn probes(status: &ReplicaStatus) -> Probes {
         leader: Box::new(move || LeaderReport {
             leading: leader.leads(),
             leader: leader.leader(),
+            is_last_known: leader.leader().is_some() && !leader.readiness.registered(),
+            yields_to: leader.yields_to(),
         }),
     }
 }

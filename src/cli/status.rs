@@ -10,6 +10,7 @@ use super::exit::Failure;
 use super::output::{Description, NONE, Reader, print};
 use crate::etcd::Watcher;
 use crate::gate::overview::Overview;
+use crate::release::Release;
 use crate::store::Store;
 
 /// Arguments of `quorate status`.
@@ -122,6 +123,15 @@ fn text(overview: &Overview) -> String {
             ),
         );
     }
+    if let Some(degraded) = &overview.degraded {
+        lines.field(
+            "Degraded",
+            format!(
+                "{} since {}: {}",
+                degraded.reason, degraded.since, degraded.message
+            ),
+        );
+    }
     match &overview.status {
         None => lines.field(
             "Status",
@@ -137,36 +147,44 @@ fn text(overview: &Overview) -> String {
         "Resources",
         format!("{}/{} applied", overview.applied, overview.inventory),
     );
-    if let Some(degraded) = &overview.degraded {
-        lines.field(
-            "Degraded",
-            format!(
-                "{} since {}: {}",
-                degraded.reason, degraded.since, degraded.message
-            ),
-        );
-    }
     if overview.replicas.is_empty() {
         lines.field("Replicas", NONE);
     }
+    let readable = overview.replicas.iter();
+    let readable = readable.filter_map(|(name, version)| Some((version.as_ref()?.release, name.as_str())));
+    let newest = readable.max();
     let mut title = "Replicas";
     for (name, version) in &overview.replicas {
-        let version = version
-            .as_ref()
-            .map_or("unreadable".to_owned(), ToString::to_string);
-        let role = match overview
+        let position = overview
             .candidates
             .iter()
-            .position(|candidate| candidate.name == *name)
-        {
-            Some(0) => "leader",
-            Some(_) => "standby",
-            None => "not standing for election",
+            .position(|candidate| candidate.name == *name);
+        let text = match version {
+            Some(version) => {
+                let newer = newest.filter(|(release, _)| *release > version.release);
+                format!("{name} at {version}, {}", role(position, newer))
+            }
+            None => format!(
+                "{name}, {}: its registration cannot be read",
+                role(position, None)
+            ),
         };
-        lines.field(title, format!("{name} at {version}, {role}"));
+        lines.field(title, text);
         title = "";
     }
     lines.render()
+}
+
+/// What a replica is in the election, by its position among the candidates. `newer` keeps it from standing.
+fn role(position: Option<usize>, newer: Option<(Release, &str)>) -> String {
+    match (position, newer) {
+        (Some(0), _) => "leader".to_owned(),
+        (Some(_), _) => "standby".to_owned(),
+        (None, None) => "not standing for election".to_owned(),
+        (None, Some((release, name))) => {
+            format!("not standing for election: replica {name} runs release {release}, which is newer")
+        }
+    }
 }
 
 fn document(overview: &Overview) -> Value {

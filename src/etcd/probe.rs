@@ -26,6 +26,9 @@ pub(super) fn denies_the_key(error: &etcd_client::Error) -> bool {
 /// An endpoint, and whether the member behind it can serve, with what it says about its store, if it says that.
 pub(super) type Probed = (String, Result<Option<Header>, Error>);
 
+/// What a probe of one endpoint brings: its client, and what it says about its store.
+type Served = Result<(Client, Option<Header>), Error>;
+
 /// The configured endpoints, as URLs with a scheme.
 pub(super) fn configured(config: &Config) -> BTreeSet<String> {
     config
@@ -67,7 +70,7 @@ pub(super) struct Probe<'a> {
     /// The answers so far, in the order of the endpoints.
     pub answers: Vec<Probed>,
     clients: BTreeMap<String, Client>,
-    pending: FuturesUnordered<BoxFuture<'a, (String, Result<(Client, Option<Header>), Error>)>>,
+    pending: FuturesUnordered<BoxFuture<'a, (String, Served)>>,
 }
 
 impl<'a> Probe<'a> {
@@ -121,7 +124,7 @@ impl<'a> Probe<'a> {
         (self.answers, self.clients)
     }
 
-    fn take_in(&mut self, endpoint: String, answer: Result<(Client, Option<Header>), Error>) {
+    fn take_in(&mut self, endpoint: String, answer: Served) {
         let answer = answer.map(|(client, header)| {
             self.clients.insert(endpoint.clone(), client);
             header
@@ -137,7 +140,7 @@ async fn ask(
     credentials: &Credentials,
     known: Option<Client>,
     limit: Duration,
-) -> (String, Result<(Client, Option<Header>), Error>) {
+) -> (String, Served) {
     let read = async {
         let reused = known.is_some();
         match read_through(&endpoint, &options, known).await {
@@ -168,11 +171,7 @@ pub(super) fn is_decided(answers: &[Probed], pending: usize) -> bool {
 }
 
 /// Reads through one endpoint, over this client or a new one.
-async fn read_through(
-    endpoint: &str,
-    options: &ConnectOptions,
-    known: Option<Client>,
-) -> Result<(Client, Option<Header>), Error> {
+async fn read_through(endpoint: &str, options: &ConnectOptions, known: Option<Client>) -> Served {
     let read = async {
         let mut client = match known {
             Some(client) => client,

@@ -263,8 +263,7 @@ mod tests {
     #[test]
     fn each_node_in_the_way_is_named_with_the_release_that_it_needs() {
         let releases = Releases {
-            least: release(1),
-            greatest: release(6),
+            newer: None,
             outside: vec![(release(1), "c2".to_owned()), (release(6), "b".to_owned())].into(),
             unreadable: vec!["x".to_owned()].into(),
             last_write: None,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::etcd::Revision;
 use crate::release::Release;
+use crate::store::keys::NodeKey;
 
 /// What one key below `/nodes/` reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,10 +53,9 @@ impl<T> Few<T> {
 /// The releases of all controllers, the own release included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Releases {
-    /// The least release.
-    pub least: Release,
-    /// The greatest release.
-    pub greatest: Release,
+    /// The registered replica with the greatest release, if that is above the own one: the one that is to lead. The record
+    /// of a node is not asked: it outlives the process that reported it.
+    pub newer: Option<(Release, String)>,
     /// Controllers below the minimum or above the own release, ordered by release, then by node name.
     pub outside: Few<(Release, String)>,
     /// Names of nodes whose value cannot be parsed.
@@ -82,7 +82,8 @@ pub struct LastWrite {
 pub struct Tally {
     own: Release,
     minimum: Release,
-    count_by_release: BTreeMap<Release, usize>,
+    /// The registered replicas that have a higher release.
+    newer: BTreeMap<(Release, String), usize>,
     /// Each with the number of its keys: a node and its registration are two keys with one name.
     outside: BTreeMap<(Release, String), usize>,
     unreadable: BTreeMap<String, usize>,
@@ -94,18 +95,23 @@ impl Tally {
         Self {
             own,
             minimum,
-            count_by_release: BTreeMap::new(),
+            newer: BTreeMap::new(),
             outside: BTreeMap::new(),
             unreadable: BTreeMap::new(),
         }
     }
 
-    /// Applies the change of one key of the node `name`.
-    pub fn change(&mut self, name: &str, before: Option<&Reported>, after: Option<&Reported>) {
+    /// Applies the change of one key below `/nodes/`.
+    pub fn change(&mut self, key: NodeKey<'_>, before: Option<&Reported>, after: Option<&Reported>) {
+        let (NodeKey::Node(name) | NodeKey::Registration(name)) = key else {
+            return;
+        };
         for (reported, by) in [(before, -1), (after, 1)] {
             match reported {
                 Some(&Reported::Release(release)) => {
-                    count(&mut self.count_by_release, release, by);
+                    if release > self.own && key == NodeKey::Registration(name) {
+                        count(&mut self.newer, (release, name.to_owned()), by);
+                    }
                     if self.is_outside(release) {
                         count(&mut self.outside, (release, name.to_owned()), by);
                     }
@@ -122,17 +128,8 @@ impl Tally {
 
     /// The sum, with the last write that is in it.
     pub fn sum(&self, last_write: Option<LastWrite>) -> Releases {
-        let least = self
-            .count_by_release
-            .first_key_value()
-            .map_or(self.own, |(least, _)| *least);
-        let greatest = self
-            .count_by_release
-            .last_key_value()
-            .map_or(self.own, |(greatest, _)| *greatest);
         Releases {
-            least: least.min(self.own),
-            greatest: greatest.max(self.own),
+            newer: self.newer.last_key_value().map(|(newer, _)| newer.clone()),
             outside: Few::of(self.outside.keys().cloned()),
             unreadable: Few::of(self.unreadable.keys().cloned()),
             last_write,
@@ -157,10 +154,13 @@ mod tests {
         Release::new(1, minor, 0)
     }
 
+    /// The record of the node `a`.
+    const A: NodeKey<'_> = NodeKey::Node("a");
+
     #[test]
-    fn without_any_node_the_own_release_is_least_and_greatest() {
+    fn without_any_node_nothing_is_in_the_way() {
         let sum = Tally::new(release(5), release(3)).sum(None);
-        assert_eq!((sum.least, sum.greatest), (release(5), release(5)));
+        assert_eq!(sum.newer, None);
         assert!(sum.outside.is_empty() && sum.unreadable.is_empty());
     }
 
@@ -168,46 +168,48 @@ mod tests {
     fn a_release_counts_until_its_last_node_leaves_it() {
         let mut tally = Tally::new(release(5), release(3));
         let old = Reported::Release(release(2));
-        tally.change("a", None, Some(&old));
-        tally.change("b", None, Some(&old));
-        tally.change("a", Some(&old), Some(&Reported::Release(release(5))));
-        assert_eq!(tally.sum(None).least, release(2));
+        tally.change(A, None, Some(&old));
+        tally.change(NodeKey::Node("b"), None, Some(&old));
+        tally.change(A, Some(&old), Some(&Reported::Release(release(5))));
         assert_eq!(tally.sum(None).outside.first, [(release(2), "b".to_owned())]);
-        tally.change("b", Some(&old), None);
-        assert_eq!(tally.sum(None).least, release(5));
+        tally.change(NodeKey::Node("b"), Some(&old), None);
         assert!(tally.sum(None).outside.is_empty());
     }
 
     #[test]
     fn a_node_that_cannot_be_parsed_is_named_until_it_is_corrected() {
         let mut tally = Tally::new(release(5), release(3));
-        tally.change("a", None, Some(&Reported::Unreadable));
+        tally.change(A, None, Some(&Reported::Unreadable));
         assert_eq!(tally.sum(None).unreadable.first, ["a"]);
-        tally.change("a", Some(&Reported::Unreadable), Some(&Reported::Nothing));
+        tally.change(A, Some(&Reported::Unreadable), Some(&Reported::Nothing));
         assert!(tally.sum(None).unreadable.is_empty());
     }
 
     #[test]
-    fn a_node_above_the_own_release_is_the_greatest_and_named() {
+    fn a_node_above_the_own_release_is_in_the_way_and_only_a_registered_one_can_lead() {
         let mut tally = Tally::new(release(5), release(3));
-        tally.change("a", None, Some(&Reported::Release(release(6))));
+        let newer = Reported::Release(release(6));
+        tally.change(A, None, Some(&newer));
         let sum = tally.sum(None);
-        assert_eq!(
-            (sum.greatest, &*sum.outside.first),
-            (release(6), &[(release(6), "a".to_owned())][..])
-        );
+        assert_eq!(sum.outside.first, [(release(6), "a".to_owned())]);
+        assert_eq!(sum.newer, None, "the record may outlive the process");
+        let registration = NodeKey::Registration("b");
+        tally.change(registration, None, Some(&newer));
+        assert_eq!(tally.sum(None).newer, Some((release(6), "b".to_owned())));
+        tally.change(registration, Some(&newer), None);
+        assert_eq!(tally.sum(None).newer, None);
     }
 
     #[test]
     fn a_node_and_its_registration_are_one_node_until_both_keys_are_gone() {
         let mut tally = Tally::new(release(5), release(3));
         let old = Reported::Release(release(2));
-        tally.change("a", None, Some(&old));
-        tally.change("a", None, Some(&old));
+        tally.change(A, None, Some(&old));
+        tally.change(NodeKey::Registration("a"), None, Some(&old));
         assert_eq!(tally.sum(None).outside.total, 1);
-        tally.change("a", Some(&old), None);
+        tally.change(NodeKey::Registration("a"), Some(&old), None);
         assert_eq!(tally.sum(None).outside.first, [(release(2), "a".to_owned())]);
-        tally.change("a", Some(&old), None);
+        tally.change(A, Some(&old), None);
         assert!(tally.sum(None).outside.is_empty());
     }
 
@@ -215,7 +217,7 @@ mod tests {
     fn of_many_nodes_the_oldest_few_are_named_and_all_are_counted() {
         let mut tally = Tally::new(release(50), release(40));
         for minor in (0..30).rev() {
-            tally.change("a", None, Some(&Reported::Release(release(minor))));
+            tally.change(A, None, Some(&Reported::Release(release(minor))));
         }
         let outside = tally.sum(None).outside;
         assert_eq!((outside.total, outside.first.len()), (30, FEW));

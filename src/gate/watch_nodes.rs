@@ -26,10 +26,7 @@ pub async fn watch_nodes(
     let mut tally = Tally::new(bundle.version.release, bundle.min_apiserver);
     loop {
         let changed = cache.next(|change| {
-            let (NodeKey::Node(name) | NodeKey::Registration(name)) = keys.parse_node(change.key) else {
-                return;
-            };
-            tally.change(name, change.before.as_ref(), change.after);
+            tally.change(keys.parse_node(change.key), change.before.as_ref(), change.after);
         });
         tokio::select! {
             () = stop.cancelled() => return,

@@ -128,6 +128,12 @@ impl Delays {
     }
 }
 
+/// A time from zero to `most`, at random: what fails for all processes at once is tried again at different moments.
+pub fn spread(most: Duration) -> Duration {
+    let around = Policy::new(most * 2, most * 2);
+    around.delay(1).saturating_sub(most * 3 / 2)
+}
+
 /// Waits until that instant; for ever where there is none.
 pub async fn sleep_until(at: Option<impl Into<Instant>>) {
     match at {
@@ -196,6 +202,14 @@ mod tests {
         assert_eq!(Policy::never_shorter(first_beyond_the_cap, MOST).delay(1), MOST);
         let around = Policy::new(first_beyond_the_cap, MOST).delay(1);
         assert!(around <= MOST.mul_f64(1.25), "{around:?}");
+    }
+
+    #[test]
+    fn a_spread_reaches_from_nothing_to_its_most() {
+        let times: Vec<Duration> = (0..1_000).map(|_| spread(FIRST)).collect();
+        assert!(times.iter().all(|time| *time <= FIRST + Duration::from_nanos(1)));
+        assert!(times.iter().any(|time| *time < FIRST / 10));
+        assert!(times.iter().any(|time| *time > FIRST * 9 / 10));
     }
 
     proptest! {

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::metrics::Metrics;
 
+mod connections;
 mod pages;
 
 /// How long [`Server::stop`] lets requests under way finish. A probe is answered from memory, in well under a
@@ -77,6 +78,10 @@ pub struct LeaderReport {
     pub leading: bool,
     /// Node id of the leader, as far as this replica knows.
     pub leader: Option<String>,
+    /// Whether `leader` is only the last one that was seen, because this replica is not registered or cannot reach etcd.
+    pub is_last_known: bool,
+    /// Why this replica does not stand for election, in words.
+    pub yields_to: Option<String>,
 }
 
 /// What the pages show. Each is called once a request, on the server's thread, and must not block.
@@ -152,7 +157,8 @@ pub fn start(listen: SocketAddr, probes: Probes, metrics: Metrics) -> Result<Ser
 
 async fn serve(listener: tokio::net::TcpListener, router: axum::Router, stopped: oneshot::Receiver<()>) {
     let (drain, draining) = oneshot::channel();
-    let server = axum::serve(listener, router).with_graceful_shutdown(async {
+    let connections = connections::Connections::new(listener);
+    let server = axum::serve(connections, router).with_graceful_shutdown(async {
         // An error means that the `Server` was dropped, which stops it too.
         let _ = stopped.await;
         let _ = drain.send(());

@@ -95,10 +95,14 @@ fn leader_page(report: &LeaderReport) -> Response {
     if report.leading {
         page(StatusCode::OK, TEXT, format!("leader: {leader} (this replica)\n"))
     } else {
-        page(
-            StatusCode::SERVICE_UNAVAILABLE,
-            TEXT,
-            format!("leader: {leader}\n"),
-        )
+        let last_known = match report.is_last_known {
+            true => " (as last known: not registered in etcd, or out of its reach)",
+            false => "",
+        };
+        let mut text = format!("leader: {leader}{last_known}\n");
+        if let Some(why) = &report.yields_to {
+            let _ = writeln!(text, "not standing for election: {why}");
+        }
+        page(StatusCode::SERVICE_UNAVAILABLE, TEXT, text)
     }
 }

@@ -112,6 +112,7 @@ fn leaderz_names_the_leader_and_answers_200_only_there() {
     answers.lock().unwrap().leader = LeaderReport {
         leading: true,
         leader: Some("n1".to_owned()),
+        ..LeaderReport::default()
     };
     expect(&server, "/leaderz", 200, "leader: n1 (this replica)\n");
     server.stop();
@@ -218,4 +219,34 @@ fn stopping_frees_the_port_and_does_not_wait_for_a_client_that_hangs() {
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     assert!(TcpStream::connect(address).is_err(), "the port is closed");
     let _ = idle.shutdown(Shutdown::Both);
+}
+
+/// Whether the server closes the connection before the time-out of a read.
+fn is_closed(socket: &mut TcpStream) -> bool {
+    match socket.read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn of_many_idle_connections_the_oldest_make_way_for_a_probe() {
+    let answers = Arc::new(Mutex::new(Answers::default()));
+    let server = serve_answers(&answers, Metrics::new("1.0.0"));
+    let mut idle: Vec<TcpStream> = (0..300).map(|_| connect(&server)).collect();
+    expect(&server, "/livez", 200, "ok");
+    idle[0].set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    assert!(is_closed(&mut idle[0]), "the oldest is closed");
+    server.stop();
+}
+
+#[test]
+fn a_connection_whose_request_is_never_complete_is_closed() {
+    let answers = Arc::new(Mutex::new(Answers::default()));
+    let server = serve_answers(&answers, Metrics::new("1.0.0"));
+    let mut slow = connect(&server);
+    write!(slow, "GET /livez HTTP/1.1\r\nhost: ").unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert!(is_closed(&mut slow));
+    server.stop();
 }

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use quorate::etcd::Txn;
-use quorate::proto::Registration;
+use quorate::proto::{Metadata, Node, NodeStatus, Registration};
 use quorate::release::{Release, Version};
+use quorate_dev::http;
 use tokio::task::JoinSet;
 
 use super::{
@@ -50,6 +51,26 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
         [""; 0],
         "its registration went with it"
     );
+}
+
+/// The leader gives its lease back through every endpoint, so that one that is gone does not cost the TTL.
+#[tokio::test]
+async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    let (mut replicas, mut leader) = three(&etcd).await;
+    for _ in 0..3 {
+        let member = (etcd.raft_leader().await + 1) % 3;
+        etcd.members[member].kill().await.unwrap();
+        let asked = Instant::now();
+        replicas.0[leader].terminate();
+        let (next, led) = successor(&replicas, leader).await;
+        assert!(led - asked < TTL / 2, "{:?}", led - asked);
+        assert!(replicas.0[leader].ended().await.success());
+        etcd.members[member].start().await.unwrap();
+        replicas.0[leader].launch().unwrap();
+        wait_for_candidates(&etcd, 3).await;
+        leader = next;
+    }
 }
 
 #[tokio::test]
@@ -197,11 +218,15 @@ async fn while_a_newer_release_is_registered_older_ones_neither_lead_nor_stand_f
     replicas.0[leader].wait_for_log("stepping down").await;
     for replica in &mut replicas.0 {
         assert!(!replica.leads().await);
-        replica
-            .wait_for_log("a controller of release 999.0.0 is running")
-            .await;
+        replica.wait_for_log("replica newer runs release 999.0.0").await;
         replica.wait_ready().await;
+        let page = http::get(replica.port, "/leaderz").await.unwrap();
+        let newer = "not standing for election: replica newer runs release 999.0.0, which is newer\n";
+        assert!(page.body.ends_with(newer), "{}", page.body);
     }
+    let shown = quorate_on(&etcd, &["status"], "").await.expect_done();
+    let newer = "not standing for election: replica newer runs release 999.0.0, which is newer";
+    assert!(shown.contains(newer), "{shown}");
     let mut late = launch(&etcd).start("late");
     late.wait_ready().await;
     assert_eq!(
@@ -211,6 +236,37 @@ async fn while_a_newer_release_is_registered_older_ones_neither_lead_nor_stand_f
     );
     etcd.etcdctl(&["del", "/quorate/nodes/newer/release"]);
     wait_for_candidates(&etcd, 4).await;
+}
+
+#[tokio::test]
+async fn a_node_whose_record_says_a_newer_release_keeps_no_replica_from_leading() {
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let store = store_of_replicas(&client);
+    let stale = Node {
+        metadata: Some(Metadata::new("c9", "u9", jiff::Timestamp::now())),
+        status: Some(NodeStatus {
+            controller: true,
+            release: Some(Release::new(999, 0, 0).to_proto()),
+            ..NodeStatus::default()
+        }),
+        ..Node::default()
+    };
+    let value = prost::Message::encode_to_vec(&stale);
+    let key = store.keys.node(&"c9".parse().unwrap());
+    commit(&client, Txn::new().put(&key, value)).await.unwrap();
+    let mut replica = launch(&etcd).start("a");
+    replica.wait_ready().await;
+    replica.wait_leading().await;
+}
+
+#[tokio::test]
+async fn a_registration_that_cannot_be_read_is_shown_as_such() {
+    let etcd = TestEtcd::start().await;
+    etcd.etcdctl(&["put", "/quorate/nodes/ghost/release", "garbage"]);
+    let shown = quorate_on(&etcd, &["status"], "").await.expect_done();
+    let ghost = "ghost, not standing for election: its registration cannot be read";
+    assert!(shown.contains(ghost), "{shown}");
 }
 
 #[tokio::test]
@@ -260,6 +316,11 @@ async fn a_replica_cut_off_is_unready_before_its_record_expires_and_recovers() {
         "its record still stands"
     );
     assert!(cut.elapsed() < SHORT_TTL, "{:?}", cut.elapsed());
+    let page = http::get(replica.port, "/leaderz").await.unwrap();
+    assert_eq!(
+        page.body,
+        "leader: a (as last known: not registered in etcd, or out of its reach)\n"
+    );
     eventually(SOON, "it does not lead", async || {
         same(replica.leads().await, false)
     })

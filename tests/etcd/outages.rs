@@ -29,16 +29,6 @@ pub(super) async fn wait_for_endpoints(etcd: &Etcd, wanted: &[String]) {
     .await;
 }
 
-/// The index of the raft leader.
-async fn raft_leader(etcd: &TestEtcd) -> usize {
-    for (index, member) in etcd.members.iter().enumerate() {
-        if member.metric("etcd_server_is_leader").await == Some(1.0) {
-            return index;
-        }
-    }
-    panic!("no raft leader")
-}
-
 #[tokio::test]
 async fn endpoints_follow_the_member_list_and_dead_ones_leave_the_channel() {
     let mut etcd = TestEtcd::with(3, &[]).await;
@@ -125,7 +115,7 @@ async fn a_leader_stays_when_the_leading_member_of_three_is_killed() {
         .flag("--etcd-endpoint-interval-ms=500");
     let replicas = launch.start_all(&["a", "b"]);
     let (leader, _) = replicas.leader().await;
-    let member = raft_leader(&etcd).await;
+    let member = etcd.raft_leader().await;
     etcd.members[member].kill().await.unwrap();
     let other = (member + 1) % 3;
     etcd.members[other].wait_healthy().await.unwrap();
@@ -184,7 +174,7 @@ async fn a_paused_member_costs_one_of_three_no_more_than_a_few_requests() {
     let leader = lead_for(&client, "leader", RENEWED_TTL, &pulse(&mut beating))
         .await
         .unwrap();
-    let follower = (raft_leader(&etcd).await + 1) % 3;
+    let follower = (etcd.raft_leader().await + 1) % 3;
     etcd.members[follower].pause();
     let rest: Vec<String> = (0..3)
         .filter(|index| *index != follower)

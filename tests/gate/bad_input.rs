@@ -1,10 +1,13 @@
 //! Command lines and environments that cannot work: each has a clear message and its exit code, and writes nothing.
 
+use std::time::Duration;
+
 use quorate_dev::pki::Authority;
 use quorate_dev::ports;
+use tokio::time::timeout;
 
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
-use crate::support::quorate::{Finished, quorate, quorate_with};
+use crate::support::quorate::{Finished, program, quorate, quorate_with};
 
 /// Runs both commands that connect to etcd first, with these flags.
 async fn both(flags: &[&str]) -> [Finished; 2] {
@@ -243,4 +246,46 @@ async fn a_wrong_password_and_a_missing_permission_are_named_with_a_hint() {
     assert!(stderr.contains("user name is empty"), "{stderr}");
     let written = etcd.etcdctl_as_root(&["get", "--prefix", "--keys-only", "/"]);
     assert_eq!(written, "", "nothing was written");
+}
+
+#[tokio::test]
+async fn in_a_pod_a_replica_waits_for_an_etcd_that_is_down_at_its_start() {
+    let port = ports::free_port().unwrap();
+    let endpoint = format!("--etcd-endpoints=http://127.0.0.1:{port}");
+    let flags = [
+        "run",
+        "--no-kubernetes",
+        "--listen=127.0.0.1:0",
+        "--start-limit-ms=100",
+        &endpoint,
+    ];
+    let mut outside = program().args(flags).arg("--node-id=a").spawn().unwrap();
+    assert_eq!(
+        outside.wait().await.unwrap().code(),
+        Some(1),
+        "a supervisor starts it again"
+    );
+    let mut inside = program();
+    inside.args(flags).kill_on_drop(true);
+    inside.envs([("POD_NAME", "a"), ("POD_NAMESPACE", "q"), ("POD_UID", "u")]);
+    let mut inside = inside.spawn().unwrap();
+    let ended = timeout(Duration::from_secs(5), inside.wait()).await;
+    assert!(ended.is_err(), "it goes on trying: {ended:?}");
+}
+
+#[tokio::test]
+async fn a_user_for_an_etcd_without_users_is_refused_with_the_advice_to_leave_it_out() {
+    let etcd = TestEtcd::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("password");
+    std::fs::write(&file, PASSWORD).unwrap();
+    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
+    let user = format!("--etcd-user={USER}");
+    let file = format!("--etcd-password-file={}", file.display());
+    refused(
+        1,
+        &[&endpoints, &user, &file],
+        &["authentication is not enabled", "leave out --etcd-user"],
+    )
+    .await;
 }

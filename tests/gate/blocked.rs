@@ -162,7 +162,7 @@ async fn a_node_that_changes_after_the_releases_were_read_refuses_the_restrictio
     let read_at = cluster.register("c2", release(5)).await;
     // An incompatible node comes just after the releases were read.
     cluster.register("old", release(1)).await;
-    let (published, releases) = watch::channel(Some(only(&bundle, "c2", read_at)));
+    let (published, releases) = watch::channel(Some(only("c2", read_at)));
     let term = cluster.term_refused_twice(&bundle, releases).await;
     assert_eq!(
         cluster.status().await.unwrap(),
@@ -176,7 +176,7 @@ async fn a_node_that_changes_after_the_releases_were_read_refuses_the_restrictio
     );
     // The node goes. A delete leaves no revision in the range, so the last write is the one before it.
     cluster.unregister("old").await;
-    published.send_replace(Some(only(&bundle, "c2", read_at)));
+    published.send_replace(Some(only("c2", read_at)));
     wait_done(&cluster, &term).await;
 }
 
@@ -188,7 +188,7 @@ async fn a_sum_of_another_history_of_the_store_restricts_nothing() {
     let bundle = bundle(5, 3);
     let now = cluster.register("c2", release(1)).await;
     let ahead = Revision(now.0 + 1000);
-    let (_published, releases) = watch::channel(Some(only(&bundle, "c2", ahead)));
+    let (_published, releases) = watch::channel(Some(only("c2", ahead)));
     let term = cluster.term_refused_twice(&bundle, releases).await;
     assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
     assert!(term.recorder.passes().is_empty());
@@ -202,7 +202,7 @@ async fn a_node_whose_deletion_was_taken_back_refuses_the_restriction() {
     let bundle = bundle(5, 3);
     cluster.register("old", release(1)).await;
     let revision = cluster.register("c2", release(5)).await;
-    let mut sum = only(&bundle, "c2", revision);
+    let mut sum = only("c2", revision);
     sum.last_write.as_mut().unwrap().keys = 1;
     let (_published, releases) = watch::channel(Some(sum));
     let term = cluster.term_on(&bundle, TIMES, releases).await;
@@ -214,11 +214,11 @@ async fn a_node_whose_deletion_was_taken_back_refuses_the_restriction() {
 }
 
 /// The releases while these nodes at 0.1.0 are in the way.
-fn blocked_by(bundle: &BundleVersions, nodes: &[&str], revision: Revision) -> Option<Releases> {
+fn blocked_by(nodes: &[&str], revision: Revision) -> Option<Releases> {
     let outside: Vec<_> = nodes.iter().map(|node| (release(1), node.to_string())).collect();
     Some(Releases {
         outside: outside.into(),
-        ..only(bundle, "c2", revision)
+        ..only("c2", revision)
     })
 }
 
@@ -229,16 +229,16 @@ async fn the_same_blocker_that_comes_back_is_shown_again() {
     let bundle = bundle(5, 3);
     let read_at = cluster.register("c2", release(5)).await;
     let came = cluster.register("old", release(1)).await;
-    let (published, releases) = watch::channel(blocked_by(&bundle, &["old"], came));
+    let (published, releases) = watch::channel(blocked_by(&["old"], came));
     let term = cluster.term_on(&bundle, TIMES, releases).await;
     wait_blocked(&cluster, &term, "node old at 0.1.0, needs 0.3.0").await;
     // Releases without the node: the attempt is refused, and then the node is in the way again.
-    published.send_replace(Some(only(&bundle, "c2", read_at)));
+    published.send_replace(Some(only("c2", read_at)));
     eventually(SOON, "the attempt is refused", async || {
         same(cluster.gate_blocked(), 0)
     })
     .await;
-    published.send_replace(blocked_by(&bundle, &["old"], came));
+    published.send_replace(blocked_by(&["old"], came));
     eventually(SOON, "blocked again", async || same(cluster.gate_blocked(), 1)).await;
     assert_eq!(term.recorder.announced().len(), 2);
 }
@@ -251,7 +251,7 @@ async fn an_announcement_that_hangs_is_not_cut_short_and_delays_no_restriction()
     let revision = cluster.register("leader", release(5)).await;
     let recorder = cluster.recorder();
     recorder.let_announcements_end(false);
-    let (published, releases) = watch::channel(blocked_by(&bundle, &["a"], revision));
+    let (published, releases) = watch::channel(blocked_by(&["a"], revision));
     let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     let one = "waiting for node a at 0.1.0, needs 0.3.0";
     let two = "waiting for node a at 0.1.0, needs 0.3.0; node b at 0.1.0, needs 0.3.0";
@@ -259,7 +259,7 @@ async fn an_announcement_that_hangs_is_not_cut_short_and_delays_no_restriction()
         same(term.recorder.announcing(), vec![one.to_owned()])
     })
     .await;
-    published.send_replace(blocked_by(&bundle, &["a", "b"], revision));
+    published.send_replace(blocked_by(&["a", "b"], revision));
     cluster
         .wait_for_status_json(|json| json["degraded"]["message"] == two)
         .await;
@@ -271,12 +271,12 @@ async fn an_announcement_that_hangs_is_not_cut_short_and_delays_no_restriction()
     .await;
 
     term.recorder.let_announcements_end(false);
-    published.send_replace(blocked_by(&bundle, &["b"], revision));
+    published.send_replace(blocked_by(&["b"], revision));
     eventually(SOON, "another announcement hangs", async || {
         same(term.recorder.announcing().len(), 3)
     })
     .await;
-    published.send_replace(Some(only(&bundle, "leader", revision)));
+    published.send_replace(Some(only("leader", revision)));
     wait_done(&cluster, &term).await;
     assert_eq!(
         term.recorder.announced().len(),

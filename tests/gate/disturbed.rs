@@ -138,7 +138,7 @@ async fn a_status_that_changes_at_the_end_of_a_pass_is_not_overwritten_by_done()
     recorder.disturb(status(State::Done, 9, 9));
     let bundle = bundle(5, 3);
     let read_at = cluster.register("leader", release(5)).await;
-    let (_published, releases) = watch::channel(Some(only(&bundle, "leader", read_at)));
+    let (_published, releases) = watch::channel(Some(only("leader", read_at)));
     let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     let second = term.recorder.pass(2).await.status.unwrap();
     assert_eq!(Status::decode(&second).unwrap(), status(State::Working, 5, 9));
@@ -225,7 +225,7 @@ async fn completed_by_successor(stored: Option<Status>, left: Option<Status>) {
     let recorder = cluster.recorder();
     recorder.let_passes_end(false);
     let read_at = cluster.register("c1", release(5)).await;
-    let (_published, releases) = watch::channel(Some(only(&bundle, "c1", read_at)));
+    let (_published, releases) = watch::channel(Some(only("c1", read_at)));
     let first = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     first.recorder.pass(1).await;
     first.die(&cluster.etcd).await;

@@ -116,13 +116,13 @@ async fn a_replica_that_registers_before_the_restriction_has_it_refused_and_serv
     // After the leader read the releases, before its transaction.
     let old = Serving::start(&cluster, &cluster.store, "old", release(1));
     old.wait_ready().await;
-    let (published, releases) = watch::channel(Some(only(&bundle, "leader", read_at)));
+    let (published, releases) = watch::channel(Some(only("leader", read_at)));
     let term = cluster.term_refused_twice(&bundle, releases).await;
     assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
     assert!(old.ready() && term.recorder.passes().is_empty());
     old.stop().await;
     let again = cluster.register("leader", release(5)).await;
-    published.send_replace(Some(only(&bundle, "leader", again)));
+    published.send_replace(Some(only("leader", again)));
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
 }
 
@@ -134,7 +134,7 @@ async fn a_replica_that_registers_after_the_restriction_never_becomes_ready() {
     let recorder = cluster.recorder();
     recorder.let_passes_end(false);
     let read_at = cluster.register("leader", release(5)).await;
-    let (_published, releases) = watch::channel(Some(only(&bundle, "leader", read_at)));
+    let (_published, releases) = watch::channel(Some(only("leader", read_at)));
     let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
     term.recorder.pass(1).await;
     let old = Serving::start(&cluster, &cluster.store, "old", release(1));
@@ -160,7 +160,7 @@ async fn no_interleaving_of_a_start_and_a_restriction_leaves_an_excluded_replica
         // The interleaving of this round: from before its registration to long after it read the status.
         tokio::time::sleep(Duration::from_millis(round)).await;
         let term = cluster.term_of(&bundle, TIMES, releases, recorder).await;
-        published.send_replace(Some(only(&bundle, "leader", leader)));
+        published.send_replace(Some(only("leader", leader)));
         let restricted = eventually(SOON, "one or the other", async || {
             let restricted = cluster.status().await.unwrap() == status(State::Working, 4, 3);
             match restricted || old.ready() {

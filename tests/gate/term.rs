@@ -370,11 +370,10 @@ pub fn registration(node: &str) -> String {
     format!("/q/nodes/{node}/release")
 }
 
-/// No release but that of the bundle runs, and the last write is the registration of this node at this revision.
-pub fn only(bundle: &BundleVersions, node: &str, revision: Revision) -> Releases {
+/// No other release runs, and the last write is the registration of this node at this revision.
+pub fn only(node: &str, revision: Revision) -> Releases {
     Releases {
-        least: bundle.version.release,
-        greatest: bundle.version.release,
+        newer: None,
         outside: Vec::new().into(),
         unreadable: Vec::new().into(),
         last_write: Some(LastWrite {

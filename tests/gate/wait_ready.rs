@@ -181,6 +181,29 @@ async fn the_exit_code_says_whether_the_release_is_admitted() {
 }
 
 #[tokio::test]
+async fn a_user_who_may_only_read_the_status_can_wait_for_it() {
+    let etcd = TestEtcd::with_password("/nothing", 60).await;
+    let status_key = "/q/kubernetes/reconciler/status";
+    etcd.etcdctl_as_root(&["role", "grant-permission", USER, "read", status_key]);
+    let directory = tempfile::tempdir().unwrap();
+    let password = directory.path().join("password");
+    std::fs::write(&password, PASSWORD).unwrap();
+    let user = format!("--etcd-user={USER}");
+    let password = format!("--etcd-password-file={}", password.display());
+    let release = format!("--release={}", REQUIREMENTS.release);
+    let args = [
+        &*user,
+        &*password,
+        &*release,
+        "--min-reconciler-release=0.2.0",
+        "--timeout=3s",
+    ];
+    let waited = command(&etcd, &args).await;
+    assert_eq!(waited.code, 2, "{waited:?}");
+    assert_eq!(waited.stdout, "waiting: there is no reconciler status yet\n");
+}
+
+#[tokio::test]
 async fn without_time_the_command_looks_once_and_says_what_it_saw() {
     let cluster = Cluster::start().await;
     let args = ["--release=0.4.0", "--timeout=0s"];

@@ -4,7 +4,7 @@ use quorate::proto::Role;
 use quorate::proto::node_spec::Availability;
 
 use super::node;
-use crate::support::base::Base;
+use crate::support::base::{Base, document};
 
 #[tokio::test]
 async fn a_node_is_created_configured_and_left_unchanged() {
@@ -44,6 +44,38 @@ async fn what_get_prints_can_be_applied_again() {
             cluster.apply(&printed).await,
             "node/n1 unchanged\nnode/n2 unchanged\n"
         );
+    }
+}
+
+#[tokio::test]
+async fn everything_that_get_prints_is_unchanged_when_it_is_applied() {
+    let cluster = Base::start().await;
+    let volume = "{driver: {name: disk}, accessMode: {scope: singleNode, sharing: none, mount: {}}, \
+                  capacity: {required: 1Gi}}";
+    let documents = [
+        document("Node", "n1", "{availability: drain, outOfService: true}"),
+        document("Network", "front", "{}"),
+        document("Service", "web", "{networks: [front]}"),
+        document("Task", "t1", "{service: web, node: n1}"),
+        document("Plugin", "disk", "{endpoint: \"http://127.0.0.1:1\"}"),
+        document(
+            "Plugin",
+            "slow",
+            "{endpoint: \"http://127.0.0.1:1\", concurrency: 2, timeout: 1500ms}",
+        ),
+        document("Volume", "data", volume),
+    ];
+    cluster.apply(&documents.concat()).await;
+    for kind in ["nodes", "networks", "services", "tasks", "plugins", "volumes"] {
+        for format in ["yaml", "json"] {
+            let printed = cluster.run(&["get", kind, "-o", format]).await.expect_done();
+            let applied = cluster.apply(&printed).await;
+            let changed: Vec<&str> = applied
+                .lines()
+                .filter(|line| !line.ends_with(" unchanged"))
+                .collect();
+            assert_eq!(changed, [""; 0], "{kind} as {format}");
+        }
     }
 }
 

@@ -195,6 +195,16 @@ impl TestEtcd {
         Some((lines.next()?.to_owned(), lines.next()?.to_owned()))
     }
 
+    /// The index of the member that is the raft leader.
+    pub async fn raft_leader(&self) -> usize {
+        for (index, member) in self.members.iter().enumerate() {
+            if member.metric("etcd_server_is_leader").await == Some(1.0) {
+                return index;
+            }
+        }
+        panic!("no raft leader")
+    }
+
     /// The current revision.
     pub fn revision(&self) -> i64 {
         let answer = self.etcdctl(&["get", "--write-out=json", "revision-of-no-key"]);

@@ -131,8 +131,7 @@ async fn a_rollback_below_the_minimum_waits_until_all_newer_replicas_are_gone() 
     let mut back = shop.start("back", &second);
     witness.watch(&back, &second);
     back.wait_ready().await;
-    back.wait_for_log("a controller of release 2.0.0 is running")
-        .await;
+    back.wait_for_log("replica newest runs release 2.0.0").await;
     newest.stop().await.unwrap();
     shop.wait_done(&second).await;
     assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.1.0".to_owned()]));

@@ -22,7 +22,7 @@ use crate::roles::plan::Limits as RoleLimits;
 use crate::store::Name;
 use crate::volumes::controller as volumes;
 
-/// How long a start waits for etcd before it fails. The supervisor then starts it again.
+/// How long a start waits for etcd before it fails, except in a pod. The supervisor then starts it again.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The TTL of a lease, in seconds: long enough for a renewal to reach etcd, short enough to wait for a successor.
@@ -157,9 +157,11 @@ impl RunArgs {
         config
     }
 
-    /// How long a start waits for etcd.
-    pub(super) fn start_limit(&self) -> Duration {
-        Duration::from_millis(self.start_limit_ms)
+    /// How long a start waits for etcd. `None` in a pod, for as long as it takes: a container that ends is started again
+    /// only after a delay that grows to minutes.
+    pub(super) fn start_limit(&self) -> Option<Duration> {
+        let limit = Duration::from_millis(self.start_limit_ms);
+        self.pod().is_none().then_some(limit)
     }
 
     /// The limits on requests to the API server.

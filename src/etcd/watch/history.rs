@@ -1,5 +1,7 @@
 //! Whether a watch that was interrupted continues the history that it has followed so far (INV-11).
 
+use std::time::Duration;
+
 use etcd_client::GetOptions;
 use tracing::debug;
 
@@ -8,6 +10,10 @@ use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::Revision;
 use crate::etcd::store_identity::{Epoch, Header, Witness};
+use crate::retry::spread;
+
+/// Over this time the processes spread that list their ranges again.
+const SPREAD: Duration = Duration::from_secs(1);
 
 /// A change, to find it again in the history of the store.
 pub(super) struct LastChange {
@@ -76,6 +82,8 @@ impl Watch {
         match self.etcd.get(&self.range.start).await {
             Ok((_, now)) => {
                 debug!("a watch was interrupted while etcd may have been restored: listing again");
+                // After a change of raft leader every process lists its ranges again.
+                tokio::time::sleep(spread(SPREAD)).await;
                 self.next = Revision::ABSENT;
                 (self.epoch, self.last) = (None, None);
                 let watched = self.skip_past(now, "other_history");

@@ -123,12 +123,15 @@ fn read_timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A default is stored as 0, also where the document says it, as one does that `get` printed.
 fn spec_of(manifest: &Manifest) -> PluginSpec {
-    let timeout = manifest.timeout.unwrap_or_default().as_millis();
+    let concurrency = manifest.concurrency.filter(|given| *given != DEFAULT_CONCURRENCY);
+    let timeout = manifest.timeout.filter(|given| *given != DEFAULT_TIMEOUT);
+    let millis = timeout.unwrap_or_default().as_millis();
     PluginSpec {
         endpoint: manifest.endpoint.clone(),
-        concurrency: manifest.concurrency.unwrap_or_default(),
-        timeout_millis: u64::try_from(timeout).unwrap_or(u64::MAX),
+        concurrency: concurrency.unwrap_or_default(),
+        timeout_millis: u64::try_from(millis).unwrap_or(u64::MAX),
     }
 }
 

@@ -6,6 +6,9 @@ use serde::Deserialize;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+/// How deep lists and objects of a YAML text may be nested in each other.
+const DEEPEST: usize = 64;
+
 /// Why a text is neither YAML nor JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
@@ -52,10 +55,41 @@ fn parse_yaml(text: &str) -> Result<Vec<Value>, Unreadable> {
         strict_booleans: true,
         // The message has line and column; a multi-line excerpt does not fit into a list of faults.
         with_snippet: false,
+        // A text is in memory already, so it may hold as many documents and values as `get` prints. What stays limited is
+        // what a short text can make of itself: nesting and aliases.
+        budget: serde_saphyr::budget! {
+            max_documents: usize::MAX,
+            max_events: usize::MAX,
+            max_nodes: usize::MAX,
+            max_total_scalar_bytes: usize::MAX,
+            max_depth: DEEPEST,
+        },
     };
     let documents: Vec<Strict> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| Unreadable::Yaml(error.to_string()))?;
+        .map_err(|error| Unreadable::Yaml(in_our_words(&error)))?;
     Ok(documents.into_iter().map(|Strict(value)| value).collect())
+}
+
+/// The parser's error for the author of the text. Some of the parser's own words are for its caller.
+fn in_our_words(error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error;
+    use serde_saphyr::budget::BudgetBreach;
+    let words = match error {
+        Error::Budget {
+            breach: BudgetBreach::Depth { .. },
+            ..
+        } => format!("nested deeper than {DEEPEST} levels"),
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => "more aliases (*name) than are read".to_owned(),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("key \"{key}\" occurs twice"),
+        other => return other.to_string(),
+    };
+    match error.location() {
+        Some(at) => format!("{words} at line {}, column {}", at.line(), at.column()),
+        None => words,
+    }
 }
 
 /// One document as YAML, with a newline at its end.
@@ -216,5 +250,37 @@ mod tests {
         let text = to_yaml(&document);
         assert_eq!(parse(&text), Ok(vec![document]), "{text}");
         assert!(text.lines().any(|line| line.contains(long)), "{text}");
+    }
+
+    #[test]
+    fn as_much_as_get_prints_is_read() {
+        let documents = "---\na: 1\n".repeat(2_000);
+        assert_eq!(parse(&documents).unwrap().len(), 2_000);
+        let list = format!("items:\n{}", "- a\n".repeat(300_000));
+        assert_eq!(
+            parse(&list).unwrap()[0]["items"].as_array().unwrap().len(),
+            300_000
+        );
+    }
+
+    #[test]
+    fn limits_and_faults_are_in_our_words() {
+        let deep = format!("a: {}{}", "[".repeat(100), "]".repeat(100));
+        let error = parse(&deep).unwrap_err().to_string();
+        assert!(
+            error.starts_with("not valid YAML: nested deeper than 64 levels at line 1"),
+            "{error}"
+        );
+        let bomb = format!("a: &a [x]\nb: [{}]", "*a,".repeat(60_000));
+        let error = parse(&bomb).unwrap_err().to_string();
+        assert!(
+            error.starts_with("not valid YAML: more aliases (*name) than are read"),
+            "{error}"
+        );
+        let error = parse("a:\n  b: 1\n  b: 2\n").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "not valid YAML: key \"b\" occurs twice at line 3, column 3"
+        );
     }
 }
