@@ -65,7 +65,8 @@ pub(super) fn is_bad_manifest(message: &str) -> bool {
 /// an absent object is a `create`.
 pub(super) fn missing_permission(action: Action, operand: &Operand, message: &str) -> Option<Permission> {
     let escalates = message.contains("attempting to grant RBAC permissions not currently held");
-    if !escalates && !(message.contains("User \"") && message.contains(" cannot ")) {
+    let lacks_verb = message.contains("User \"") && message.contains(" cannot ");
+    if !escalates && !lacks_verb {
         return None;
     }
     let mut permission = Permission {
