@@ -91,7 +91,19 @@ async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<bool, Failure> {
     match outcome {
         Ok(_) => Ok(true),
         Err(TxnError::Conflict { .. }) => Ok(false),
-        Err(TxnError::Failed(error)) => Err(Failure::failed(error)),
+        Err(TxnError::Failed(error)) => {
+            // The second is of gRPC's limit, which is a little larger than etcd's.
+            let is_too_large = ["request is too large", "received message larger than max"]
+                .iter()
+                .any(|text| error.message().contains(text));
+            let failure = Failure::failed(error);
+            Err(match is_too_large {
+                true => failure.hint(
+                    "etcd takes requests of up to 1.5 MiB, unless its --max-request-bytes says another limit",
+                ),
+                false => failure,
+            })
+        }
         Err(TxnError::Unknown(error)) => Err(Failure::failed(format!(
             "it may or may not be {done} yet, look again: {error}"
         ))),

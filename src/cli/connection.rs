@@ -85,7 +85,9 @@ pub struct EtcdArgs {
 impl EtcdArgs {
     /// The configuration that these flags describe. Touches neither files nor the network.
     pub fn config(&self) -> Config {
-        let mut config = Config::new(self.etcd_endpoints.clone());
+        // An empty variable is one empty endpoint.
+        let given = self.etcd_endpoints.iter().filter(|endpoint| !endpoint.is_empty());
+        let mut config = Config::new(given.cloned().collect());
         config.tls.ca.clone_from(&self.etcd_cacert);
         config.tls.identity = self.etcd_cert.clone().zip(self.etcd_key.clone());
         config.user = self.etcd_user.clone().zip(self.etcd_password_file.clone());

@@ -2,18 +2,20 @@
 
 use super::index::VolumeSnapshot;
 use super::plan::{Decision, Step, Target, Wait};
-use super::record::{self, Blocked};
+use super::record::{BLOCKED, Blocked, Conditions, DRIFTED};
 use super::retry_state::RetryState;
 use crate::proto::Condition;
+use crate::proto::condition::Status;
+use crate::store::object::{Object, condition};
 
-/// The targets whose `Blocked` condition is out of date, each with what it should say: why the target failed, or else why
-/// it waits. `unready` is why its plugin has no session.
+/// The conditions that are out of date: why a target failed, or else why it waits, and how the plugin's list differs. `unready`
+/// is why its plugin has no session.
 pub fn condition_changes(
     state: Option<&RetryState>,
     snapshot: &VolumeSnapshot,
     decision: &Decision,
     unready: Option<&Blocked>,
-) -> Vec<(Target, Option<Blocked>)> {
+) -> Conditions {
     let is_unknown = decision.step == Some(Step::Connect);
     let change = |target: Target, conditions: Option<&Vec<Condition>>| {
         if state.is_some_and(|state| state.is_quiet(&target)) {
@@ -28,20 +30,33 @@ pub fn condition_changes(
         if now.is_none() && is_unknown {
             return None;
         }
-        let stored = conditions.and_then(|conditions| record::blocked(conditions));
-        let stored = stored.map(|condition| (&condition.reason, &condition.message));
-        (now.as_ref().map(|now| (&now.reason, &now.message)) != stored).then_some((target, now))
+        changed(BLOCKED, conditions, now)
     };
     let status = snapshot.volume.status.as_ref();
-    let volume = change(Target::Volume, status.map(|status| &status.conditions));
+    let of_volume = status.map(|status| &status.conditions);
+    let drift = state.and_then(|state| state.drift.as_ref());
     let nodes = snapshot.publications.iter().filter_map(|(node, publication)| {
         let status = publication.status.as_ref();
-        change(
-            Target::Node(node.clone()),
-            status.map(|status| &status.conditions),
-        )
+        let of_node = status.map(|status| &status.conditions);
+        Some((node.clone(), change(Target::Node(node.clone()), of_node)?))
     });
-    volume.into_iter().chain(nodes).collect()
+    Conditions {
+        volume: change(Target::Volume, of_volume),
+        drift: drift.and_then(|drift| changed(DRIFTED, of_volume, drift.why(snapshot.volume.name()))),
+        nodes: nodes.collect(),
+    }
+}
+
+/// What a condition should say, unless it says so already.
+fn changed(
+    r#type: &str,
+    conditions: Option<&Vec<Condition>>,
+    now: Option<Blocked>,
+) -> Option<Option<Blocked>> {
+    let stored = conditions.and_then(|conditions| condition::find(conditions, r#type));
+    let stored = stored.filter(|condition| condition.status() == Status::True);
+    let stored = stored.map(|condition| (&condition.reason, &condition.message));
+    (now.as_ref().map(|now| (&now.reason, &now.message)) != stored).then_some(now)
 }
 
 fn blocked_by(wait: &Wait) -> Blocked {
@@ -55,12 +70,30 @@ fn blocked_by(wait: &Wait) -> Blocked {
 mod tests {
     use super::*;
     use crate::proto::{Publication, PublicationStatus, Volume, VolumeStatus};
+    use crate::volumes::drift::Drift;
     use crate::volumes::operation::{Failure, QUICK};
     use crate::volumes::plan::WaitReason;
+    use crate::volumes::record::{set_blocked, volume_drifted};
     use crate::volumes::retry_state::Unsettled;
 
     fn node() -> Target {
         Target::Node("n1".parse().unwrap())
+    }
+
+    /// Changes of `Blocked` alone.
+    fn changes<const N: usize>(
+        volume: Option<Option<Blocked>>,
+        nodes: [(Target, Option<Blocked>); N],
+    ) -> Conditions {
+        let nodes = nodes.into_iter().map(|(target, why)| match target {
+            Target::Node(node) => (node, why),
+            other => panic!("{other:?}"),
+        });
+        Conditions {
+            volume,
+            drift: None,
+            nodes: nodes.collect(),
+        }
     }
 
     fn why(reason: &str) -> Blocked {
@@ -73,7 +106,7 @@ mod tests {
     fn conditions(reason: Option<&str>) -> Vec<Condition> {
         let mut conditions = Vec::new();
         let why = reason.map(why);
-        record::set_blocked(&mut conditions, why.as_ref(), 1, jiff::Timestamp::UNIX_EPOCH);
+        set_blocked(&mut conditions, why.as_ref(), 1, jiff::Timestamp::UNIX_EPOCH);
         conditions
     }
 
@@ -106,7 +139,7 @@ mod tests {
         failure: Failure,
         snapshot: &VolumeSnapshot,
         decision: &Decision,
-    ) -> Vec<(Target, Option<Blocked>)> {
+    ) -> Conditions {
         let (mut unsettled, name) = (Unsettled::default(), "data".parse().unwrap());
         unsettled.fail(&name, target, failure);
         condition_changes(unsettled.get(&name), snapshot, decision, None)
@@ -142,17 +175,20 @@ mod tests {
     #[test]
     fn a_failure_is_written_to_its_target_alone_and_only_once() {
         let settled = Decision::default();
-        let changes = changes_after(node(), internal(), &stored(None, None), &settled);
-        assert_eq!(changes, [(node(), Some(why("Internal")))]);
+        let seen = changes_after(node(), internal(), &stored(None, None), &settled);
+        assert_eq!(seen, changes(None, [(node(), Some(why("Internal")))]));
         let written = stored(None, Some("Internal"));
-        assert_eq!(changes_after(node(), internal(), &written, &settled), []);
+        assert_eq!(
+            changes_after(node(), internal(), &written, &settled),
+            changes(None, [])
+        );
     }
 
     #[test]
     fn what_is_over_is_cleared() {
         let written = stored(Some("Internal"), Some("Internal"));
-        let changes = condition_changes(None, &written, &Decision::default(), None);
-        assert_eq!(changes, [(Target::Volume, None), (node(), None)]);
+        let seen = condition_changes(None, &written, &Decision::default(), None);
+        assert_eq!(seen, changes(Some(None), [(node(), None)]));
     }
 
     #[test]
@@ -162,27 +198,30 @@ mod tests {
             waiting(WaitReason::NodeUnpublish),
         );
         let nothing = stored(None, None);
-        let changes = condition_changes(None, &nothing, &fault, None);
-        assert_eq!(changes, [(node(), Some(why("NodeIDMissing")))]);
-        assert_eq!(condition_changes(None, &nothing, &ordinary, None), []);
-        let changes = changes_after(node(), internal(), &nothing, &fault);
-        let failure = [(node(), Some(why("Internal")))];
-        assert_eq!(changes, failure, "a failure says more than a wait");
+        let seen = condition_changes(None, &nothing, &fault, None);
+        assert_eq!(seen, changes(None, [(node(), Some(why("NodeIDMissing")))]));
+        assert_eq!(
+            condition_changes(None, &nothing, &ordinary, None),
+            changes(None, [])
+        );
+        let seen = changes_after(node(), internal(), &nothing, &fault);
+        let failure = changes(None, [(node(), Some(why("Internal")))]);
+        assert_eq!(seen, failure, "a failure says more than a wait");
     }
 
     #[test]
     fn a_plugin_that_is_not_ready_is_written_to_the_volume_and_clears_nothing() {
         let starting = why("PluginStarting");
         let written = stored(None, Some("NotFound"));
-        let changes = condition_changes(None, &written, &unknown(), Some(&starting));
-        assert_eq!(changes, [(Target::Volume, Some(starting.clone()))]);
+        let seen = condition_changes(None, &written, &unknown(), Some(&starting));
+        assert_eq!(seen, changes(Some(Some(starting.clone())), []));
         let written = stored(Some("Internal"), Some("NotFound"));
-        let changes = condition_changes(None, &written, &unknown(), None);
-        assert_eq!(changes, [], "the plugin has not answered yet");
-        let changes = condition_changes(None, &written, &Decision::default(), Some(&starting));
+        let seen = condition_changes(None, &written, &unknown(), None);
+        assert_eq!(seen, changes(None, []), "the plugin has not answered yet");
+        let seen = condition_changes(None, &written, &Decision::default(), Some(&starting));
         assert_eq!(
-            changes,
-            [(Target::Volume, None), (node(), None)],
+            seen,
+            changes(Some(None), [(node(), None)]),
             "nothing needs the plugin"
         );
     }
@@ -190,12 +229,38 @@ mod tests {
     #[test]
     fn a_quiet_failure_writes_and_clears_nothing() {
         let written = stored(Some("Internal"), None);
-        let changes = changes_after(
+        let seen = changes_after(
             Target::Volume,
             Failure::restless(),
             &written,
             &Decision::default(),
         );
-        assert_eq!(changes, []);
+        assert_eq!(seen, changes(None, []));
+    }
+
+    #[test]
+    fn drift_is_written_once_and_cleared_once_the_list_agrees() {
+        let (mut unsettled, name) = (Unsettled::default(), "data".parse().unwrap());
+        let mut snapshot = stored(None, None);
+        let drift = Drift {
+            strays: ["csi-n9".to_owned()].into(),
+            ..Drift::default()
+        };
+        let said = drift.why("").unwrap();
+        unsettled.state(&name).drift = Some(drift);
+        let drifted = |unsettled: &Unsettled, snapshot: &VolumeSnapshot| {
+            condition_changes(unsettled.get(&name), snapshot, &Decision::default(), None).drift
+        };
+        assert_eq!(drifted(&unsettled, &snapshot), Some(Some(said.clone())));
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        snapshot.volume = volume_drifted(&snapshot.volume, Some(&said), now).unwrap();
+        assert_eq!(drifted(&unsettled, &snapshot), None);
+        assert_eq!(
+            drifted(&Unsettled::default(), &snapshot),
+            None,
+            "not compared yet"
+        );
+        unsettled.state(&name).drift = Some(Drift::default());
+        assert_eq!(drifted(&unsettled, &snapshot), Some(None));
     }
 }

@@ -3,10 +3,83 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::index::VolumeSnapshot;
-use super::plan::Drift;
+use super::record::Blocked;
 use crate::csi::ListedVolume;
 use crate::proto::publication_status::State;
-use crate::store::object::publication::state;
+use crate::store::Name;
+use crate::store::object::publication::{state, stored_node_id};
+
+/// A list that differs from the records of more volumes than this, and of more than a fifth of those compared, is not acted on:
+/// etcd or the backend was probably restored, or the plugin spells node ids otherwise (INV-12).
+const MOST: usize = 5;
+
+/// How the plugin's list of volumes differs from the records of one volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drift {
+    /// Nodes to which the volume is published by its records alone.
+    pub lost: BTreeSet<Name>,
+    /// Node ids to which it is published by the plugin's list alone.
+    pub strays: BTreeSet<String>,
+    /// How many volumes differ, and how many were compared, if the list is not acted on for that.
+    pub one_of_many: Option<(usize, usize)>,
+}
+
+impl Drift {
+    /// The nodes that the volume is published to again. None while the list has it on other nodes: it may have moved there.
+    pub fn to_mend(&self) -> BTreeSet<Name> {
+        match self.strays.is_empty() && self.one_of_many.is_none() {
+            true => self.lost.clone(),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// What the condition says; `None` if the list and the records agree.
+    pub fn why(&self, volume: &str) -> Option<Blocked> {
+        let lost: Vec<&str> = self.lost.iter().map(Name::as_str).collect();
+        let strays: Vec<&str> = self.strays.iter().map(String::as_str).collect();
+        let mut parts = Vec::new();
+        if !strays.is_empty() {
+            parts.push(format!(
+                "the plugin has it published to node id {}, which no publication stores",
+                strays.join(", ")
+            ));
+        }
+        if !lost.is_empty() {
+            parts.push(format!(
+                "the plugin does not have it published to node {}",
+                lost.join(", ")
+            ));
+        }
+        let advice = match (self.strays.first(), self.one_of_many) {
+            (_, Some((differ, all))) => {
+                format!("nothing is done, because {differ} of {all} volumes of the plugin differ")
+            }
+            (Some(stray), None) => {
+                format!("quorate unpublish {volume} --node-id {stray} unpublishes it from there")
+            }
+            (None, None) => "it is published again".to_owned(),
+        };
+        let reason = match self.strays.is_empty() {
+            true => "NotPublished",
+            false => "NotRecorded",
+        };
+        (!parts.is_empty()).then(|| Blocked {
+            reason: reason.to_owned(),
+            message: format!("{}; {advice}", parts.join("; ")),
+        })
+    }
+}
+
+/// Marks the drift of each volume where it is one of too many. `compared` is how many volumes were compared.
+pub fn hold_many<'d>(drifts: impl Iterator<Item = &'d mut Drift>, compared: usize) {
+    let drifted: Vec<&mut Drift> = drifts.filter(|drift| **drift != Drift::default()).collect();
+    let differ = drifted.len();
+    if differ > MOST && differ * 5 > compared {
+        for drift in drifted {
+            drift.one_of_many = Some((differ, compared));
+        }
+    }
+}
 
 /// The node ids that each listed volume is published to, by volume id.
 pub fn by_id(listed: Vec<ListedVolume>) -> HashMap<String, BTreeSet<String>> {
@@ -17,8 +90,8 @@ pub fn by_id(listed: Vec<ListedVolume>) -> HashMap<String, BTreeSet<String>> {
     volumes.collect()
 }
 
-/// How the list differs from a volume's records; `None` if it does not. A volume that is missing from the list proves
-/// nothing: it may have been created since.
+/// How the list differs from a volume's records; `None` if the list does not have the volume, which proves nothing: it may
+/// have been created since.
 pub fn compare(seen: &VolumeSnapshot, listed: &HashMap<String, BTreeSet<String>>) -> Option<Drift> {
     let status = seen.volume.status.as_ref()?;
     let nodes = listed.get(&status.volume_id)?;
@@ -27,10 +100,7 @@ pub fn compare(seen: &VolumeSnapshot, listed: &HashMap<String, BTreeSet<String>>
         ..Drift::default()
     };
     for (node, publication) in &seen.publications {
-        let id = publication
-            .status
-            .as_ref()
-            .map_or("", |status| status.csi_node_id.as_str());
+        let id = stored_node_id(publication);
         let is_listed = drift.strays.remove(id);
         if !is_listed && !id.is_empty() && state(publication) == State::Published {
             drift.lost.insert(node.clone());
@@ -40,7 +110,7 @@ pub fn compare(seen: &VolumeSnapshot, listed: &HashMap<String, BTreeSet<String>>
     if status.r#static || !seen.unreadable.is_empty() {
         drift.strays.clear();
     }
-    (drift != Drift::default()).then_some(drift)
+    Some(drift)
 }
 
 #[cfg(test)]
@@ -100,11 +170,10 @@ mod tests {
             // Published by a plugin that publishes nothing.
             ("n4", State::Published, ""),
         ]);
-        assert_eq!(compare(&seen, &listed("v", &["csi-n1"])), None);
-        assert_eq!(
-            compare(&seen, &listed("v", &["csi-n1", "csi-n2", "csi-n3"])),
-            None
-        );
+        for nodes in [&["csi-n1"][..], &["csi-n1", "csi-n2", "csi-n3"]] {
+            let drift = compare(&seen, &listed("v", nodes));
+            assert_eq!(drift, Some(Drift::default()), "{nodes:?}");
+        }
         assert_eq!(compare(&seen, &listed("another", &["csi-n9"])), None);
     }
 
@@ -121,6 +190,63 @@ mod tests {
         // A volume that the plugin did not create may have other users.
         seen.unreadable.clear();
         seen.volume.status.as_mut().unwrap().r#static = true;
-        assert_eq!(compare(&seen, &listed("v", &["csi-n1", "csi-n9"])), None);
+        let drift = compare(&seen, &listed("v", &["csi-n1", "csi-n9"]));
+        assert_eq!(drift, Some(Drift::default()));
+    }
+
+    fn drift(lost: &[&str], strays: &[&str]) -> Drift {
+        Drift {
+            lost: lost.iter().map(|node| node.parse().unwrap()).collect(),
+            strays: strays.iter().map(|id| (*id).to_owned()).collect(),
+            one_of_many: None,
+        }
+    }
+
+    #[test]
+    fn a_lost_publication_is_mended_only_where_the_list_has_the_volume_nowhere_else() {
+        let lost = drift(&["n1"], &[]);
+        assert_eq!(lost.to_mend(), lost.lost);
+        assert_eq!(drift(&["n1"], &["csi-n9"]).to_mend(), BTreeSet::new());
+        assert_eq!(drift(&[], &["csi-n9"]).to_mend(), BTreeSet::new());
+    }
+
+    #[test]
+    fn the_condition_says_what_differs_and_what_follows() {
+        let said = |drift: Drift| drift.why("v").map(|why| (why.reason, why.message));
+        assert_eq!(said(Drift::default()), None);
+        let (reason, message) = said(drift(&["n1", "n2"], &[])).unwrap();
+        assert_eq!(reason, "NotPublished");
+        assert_eq!(
+            message,
+            "the plugin does not have it published to node n1, n2; it is published again"
+        );
+        let (reason, message) = said(drift(&[], &["csi-n9"])).unwrap();
+        assert_eq!(reason, "NotRecorded");
+        let advice = "; quorate unpublish v --node-id csi-n9 unpublishes it from there";
+        assert!(message.ends_with(advice), "{message}");
+    }
+
+    /// INV-12
+    #[test]
+    fn a_list_that_differs_from_many_volumes_is_not_acted_on() {
+        let held = |differ: usize, compared: usize| {
+            let mut drifts = vec![drift(&["n1"], &[]); differ];
+            drifts.resize(compared, Drift::default());
+            hold_many(drifts.iter_mut(), compared);
+            let held = drifts.iter().filter(|drift| drift.one_of_many.is_some()).count();
+            assert!(drifts[differ..].iter().all(|drift| *drift == Drift::default()));
+            held
+        };
+        assert_eq!(held(5, 5), 0, "few");
+        assert_eq!(held(6, 30), 0, "a fifth");
+        assert_eq!(held(6, 29), 6);
+        let mut many = drift(&["n1"], &[]);
+        many.one_of_many = Some((6, 29));
+        assert_eq!(many.to_mend(), BTreeSet::new());
+        let why = many.why("v").unwrap();
+        assert!(
+            why.message.contains("6 of 29 volumes of the plugin differ"),
+            "{why:?}"
+        );
     }
 }

@@ -12,7 +12,7 @@ use crate::proto::publication_status::State;
 use crate::proto::{AccessMode, Publication, Volume, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
-use crate::store::object::publication::state;
+use crate::store::object::publication::{state, stored_node_id};
 use crate::store::object::volume::{driver, required_bytes};
 
 mod publications;
@@ -64,19 +64,10 @@ pub enum Target {
     Volume,
     /// Its publication to this node.
     Node(Name),
-    /// A node id to which the plugin has it published, and which no record holds.
+    /// A node id that no publication stores, and that an operator wants the volume unpublished from.
     Stray(String),
     /// What a volume whose record is gone left at the backend. Another volume may have the name by now.
     Orphaned,
-}
-
-/// How the plugin's list of volumes differs from the records.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drift {
-    /// Nodes to which the volume is published by its records alone.
-    pub lost: BTreeSet<Name>,
-    /// Node ids to which it is published by the plugin's list alone.
-    pub strays: BTreeSet<String>,
 }
 
 /// Everything that the plan of one volume depends on.
@@ -96,8 +87,8 @@ pub struct Observed<'a> {
     pub plugin: Plugin,
     /// Targets that failed and are not tried now.
     pub resting: &'a BTreeSet<Target>,
-    /// Drift to mend.
-    pub drift: &'a Drift,
+    /// Nodes that the volume is published to again: the plugin has lost it there.
+    pub lost: &'a BTreeSet<Name>,
 }
 
 /// Why a requested change cannot be made now: a stable word of conditions.
@@ -275,11 +266,13 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
 }
 
 fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
-    for csi_node_id in &observed.drift.strays {
+    for csi_node_id in &status.detach_node_ids {
         let target = Target::Stray(csi_node_id.clone());
         let mut publications = observed.publications.values();
         let is_recorded = publications.any(|publication| stored_node_id(publication) == csi_node_id);
-        if is_recorded || csi_node_id.is_empty() || status.r#static || observed.resting.contains(&target) {
+        // An unreadable publication may be the one that stores it.
+        let is_unsure = !observed.unreadable.is_empty();
+        if is_recorded || is_unsure || csi_node_id.is_empty() || observed.resting.contains(&target) {
             continue;
         }
         if offers(observed, &target, decision).is_some_and(|offers| offers.publish) {
@@ -358,12 +351,6 @@ fn access_mode(volume: &Volume) -> Option<&AccessMode> {
 /// How many nodes at a time may have the volume: one, unless the record says otherwise.
 fn scope_of(volume: &Volume) -> Scope {
     access_mode(volume).map_or(Scope::Unspecified, AccessMode::scope)
-}
-
-/// The node id that the volume was published with, or that a call may have used.
-fn stored_node_id(publication: &Publication) -> &str {
-    let status = publication.status.as_ref();
-    status.map_or("", |status| status.csi_node_id.as_str())
 }
 
 /// Whether the node may have the volume.

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::proto::condition::Status;
 use crate::proto::publication_status::State;
 use crate::proto::{Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
+use crate::store::Name;
 use crate::store::object::publication::{reads_only_next, state};
 use crate::store::object::time;
 use crate::store::object::volume::required_bytes;
@@ -15,6 +16,9 @@ use crate::store::object::{Object, condition};
 
 /// The condition of volumes and publications that something wanted cannot be done.
 pub const BLOCKED: &str = "Blocked";
+
+/// The condition of a volume that its plugin has published otherwise than the records say.
+pub const DRIFTED: &str = "Drifted";
 
 /// The condition of a volume that its plugin did not create.
 const STATIC: &str = "Static";
@@ -26,6 +30,17 @@ pub struct Blocked {
     pub reason: String,
     /// A sentence that names what is in the way.
     pub message: String,
+}
+
+/// Conditions that are out of date, each with what it should say; `None` clears it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// `Blocked` of the volume, if it is out of date.
+    pub volume: Option<Option<Blocked>>,
+    /// `Drifted` of the volume, if it is out of date.
+    pub drift: Option<Option<Blocked>>,
+    /// `Blocked` of the publications to these nodes.
+    pub nodes: Vec<(Name, Option<Blocked>)>,
 }
 
 /// A created volume, as its plugin described it.
@@ -44,6 +59,12 @@ pub struct Created {
 /// The `Blocked` condition, if it is true.
 pub fn blocked(conditions: &[Condition]) -> Option<&Condition> {
     condition::find(conditions, BLOCKED).filter(|blocked| blocked.status() == Status::True)
+}
+
+/// Whether the `Drifted` condition is set.
+pub fn is_drifted(volume: &Volume) -> bool {
+    let status = volume.status.as_ref();
+    status.is_some_and(|status| condition::find(&status.conditions, DRIFTED).is_some())
 }
 
 /// Sets the `Blocked` condition, or clears it for a `why` of `None`. True if anything changed.
@@ -168,6 +189,27 @@ pub fn volume_blocked(volume: &Volume, why: Option<&Blocked>, now: Timestamp) ->
         now,
     )
     .then_some(after)
+}
+
+/// The volume with its `Drifted` condition set or cleared. `None` if nothing changes.
+pub fn volume_drifted(volume: &Volume, why: Option<&Blocked>, now: Timestamp) -> Option<Volume> {
+    let mut after = volume.clone();
+    let generation = after.generation();
+    let conditions = &mut status_of(&mut after).conditions;
+    let is_changed = match why {
+        Some(why) => set_condition(conditions, DRIFTED, why, generation, now),
+        None => condition::clear(conditions, DRIFTED),
+    };
+    is_changed.then_some(after)
+}
+
+/// The volume after it was unpublished from a node id that no publication stores.
+pub fn stray_unpublished(volume: &Volume, csi_node_id: &str) -> Volume {
+    let mut volume = volume.clone();
+    status_of(&mut volume)
+        .detach_node_ids
+        .retain(|id| id != csi_node_id);
+    volume
 }
 
 /// The intent to publish: from now on the node may have the volume, under this id. `None` if it stands already.

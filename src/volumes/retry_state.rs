@@ -24,8 +24,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::drift::Drift;
 use super::operation::{Compensation, Failure, RecordSnapshot, SLOW};
-use super::plan::{Drift, Target};
+use super::plan::Target;
 use super::record::Blocked;
 use crate::etcd::Revision;
 use crate::retry::{Backoff, Policy};
@@ -68,8 +69,8 @@ pub struct RetryState {
     pub conditions_written: bool,
     /// Results that no record holds.
     pub compensations: Vec<Compensation>,
-    /// What the last comparison with the plugin's list found.
-    pub drift: Drift,
+    /// What the last comparison with the plugin's list found; `None` if the volume was not compared.
+    pub drift: Option<Drift>,
 }
 
 impl RetryState {
@@ -149,12 +150,16 @@ impl RetryState {
         Some(soonest)
     }
 
-    /// Drops the drift that is mended, or no longer as it was found.
-    fn drop_mended_drift(&mut self) {
-        let resting = self.resting();
-        let rests = |target: Target| resting.contains(&target);
-        self.drift.lost.retain(|node| rests(Target::Node(node.clone())));
-        self.drift.strays.retain(|id| rests(Target::Stray(id.clone())));
+    /// The nodes that the volume is published to again.
+    pub fn to_mend(&self) -> BTreeSet<Name> {
+        self.drift.as_ref().map(Drift::to_mend).unwrap_or_default()
+    }
+
+    /// The volume was published to the node again.
+    pub fn mended(&mut self, node: &Name) {
+        if let Some(drift) = &mut self.drift {
+            drift.lost.remove(node);
+        }
     }
 
     fn is_settled(&self) -> bool {
@@ -163,7 +168,7 @@ impl RetryState {
             && self.finals.is_empty()
             && self.tried.is_empty()
             && self.compensations.is_empty()
-            && self.drift == Drift::default()
+            && self.drift.as_ref().is_none_or(|drift| *drift == Drift::default())
     }
 }
 
@@ -278,7 +283,6 @@ impl Unsettled {
         if self.backoff.is_resting(name) {
             return;
         }
-        state.drop_mended_drift();
         if let Some(policy) = state.end_pass() {
             self.backoff.failed(name.clone(), policy);
         } else if state.is_settled() {

@@ -54,7 +54,13 @@ async fn a_malformed_flag_is_a_usage_error_that_names_it_and_what_is_expected() 
         &["http://h:99999", "http://10.0.0.1:2379"],
     )
     .await;
-    refused(64, &["--etcd-endpoints="], &["etcd endpoint"]).await;
+    refused(64, &["--etcd-endpoints="], &["no etcd endpoint is given"]).await;
+    refused(
+        64,
+        &["--etcd-endpoints=", "--etcd-cert=c.pem", "--etcd-key=k.pem"],
+        &["no etcd endpoint is given"],
+    )
+    .await;
     refused(64, &["--etcd-endpoints=ftp://h:1"], &["ftp://h:1"]).await;
     refused(
         64,

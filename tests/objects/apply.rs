@@ -80,6 +80,22 @@ async fn everything_that_get_prints_is_unchanged_when_it_is_applied() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_too_large_for_etcd_is_refused_with_the_limit() {
+    let cluster = Base::start().await;
+    for size in [1_700_000, 3_000_000] {
+        let secret = format!(
+            "apiVersion: quorate.dev/v1\nkind: Secret\nmetadata: {{name: s}}\nstringData: {{k: {}}}\n",
+            "x".repeat(size)
+        );
+        let refused = cluster
+            .run_with(&["apply", "-f", "-"], &secret)
+            .await
+            .expect_code(1);
+        assert!(refused.contains("--max-request-bytes"), "{size}: {refused}");
+    }
+}
+
+#[tokio::test]
 async fn files_and_directories_are_read_and_all_their_faults_are_reported_at_once() {
     let cluster = Base::start().await;
     let directory = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use crate::store::keys::NodeKey;
 use crate::store::object::publication::{node_uid, state, state_word};
 use crate::store::object::volume::driver;
 use crate::store::object::{Object, decode, service, task};
-use crate::volumes::plan::{self, Decision, Drift, Observed, Offers, Plugin, Step, Target, WaitReason};
+use crate::volumes::plan::{self, Decision, Observed, Offers, Plugin, Step, Target, WaitReason};
 use crate::volumes::record::blocked;
 
 /// Capabilities that are assumed of a plugin: only the leader knows the real ones, and reports what is missing in a
@@ -187,7 +187,7 @@ fn decide(view: &View, volume: &Volume, publications: &BTreeMap<Name, Publicatio
             None => Plugin::Missing,
         },
         resting: &BTreeSet::new(),
-        drift: &Drift::default(),
+        lost: &BTreeSet::new(),
     })
 }
 

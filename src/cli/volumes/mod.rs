@@ -15,6 +15,7 @@ use crate::volumes::record::blocked;
 pub mod drain;
 pub mod publish;
 pub mod retry;
+mod stray;
 pub mod unpublish;
 
 /// What may have happened to a request whose transaction got no answer.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{REQUESTED, wait_for};
+use super::{REQUESTED, stray, wait_for};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
@@ -23,17 +23,25 @@ The node stops using the volume and confirms that; then the leader unpublishes i
 the publication. --confirm confirms in the node's place that it no longer uses the volume. Data may be lost if that is not \
 true. A node that was deleted, or declared out of service (quorate drain NODE --out-of-service), need not confirm.
 
+--node-id unpublishes the volume from a node id that no publication stores: quorate describe volume names it where the plugin \
+lists one. Data may be lost if a node uses the volume under that id.
+
 Examples:
   quorate unpublish data n1
-  quorate unpublish data n1 --confirm --wait")]
+  quorate unpublish data n1 --confirm --wait
+  quorate unpublish data --node-id csi-n9 --wait")]
 pub struct UnpublishArgs {
     /// The volume
     #[arg(value_name = "VOLUME")]
     volume: Name,
 
     /// The node
-    #[arg(value_name = "NODE")]
-    node: Name,
+    #[arg(value_name = "NODE", required_unless_present = "node_id")]
+    node: Option<Name>,
+
+    /// Unpublish it from this node id of the plugin, which no publication stores
+    #[arg(long, value_name = "ID", conflicts_with_all = ["node", "confirm"], value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    node_id: Option<String>,
 
     /// Confirm in the node's place that it no longer uses the volume
     #[arg(long)]
@@ -46,32 +54,45 @@ pub struct UnpublishArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a volume that is not published to the node, 2 after the timeout.
+/// 3 for a volume that is not published to the node, or does not exist, 4 for a node id that a publication stores, 2 after the
+/// timeout.
 pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
-    let id = format!("{}/{}", args.volume, args.node);
-    let key = store.keys.publication(&args.volume, &args.node);
+    match (&args.node, &args.node_id) {
+        (Some(node), _) => unpublish(&store, &args, node).await,
+        (None, Some(node_id)) => stray::unpublish(&store, &args.volume, node_id, &args.wait).await,
+        (None, None) => Err(Failure::usage("no node is given")),
+    }
+}
+
+async fn unpublish(store: &Store, args: &UnpublishArgs, node: &Name) -> Result<(), Failure> {
+    let id = format!("{}/{node}", args.volume);
+    let key = store.keys.publication(&args.volume, node);
     let (before, _) = store.etcd.get(&key).await?;
     let created = before.map_or(Revision::ABSENT, |kv| kv.create_revision);
-    let said = commit::settle(&store, REQUESTED, async || decide(&store, &args, &key).await).await?;
+    let said = commit::settle(store, REQUESTED, async || decide(store, args, node, &key).await).await?;
     print(&format!("publication/{id} {said}\n"))?;
     if !args.wait.wait {
         return Ok(());
     }
     // A publication that is created later is another one.
     let is_gone = |kv: Option<&KeyValue>| Ok(kv.filter(|kv| kv.create_revision == created).is_none());
-    wait_for(&store, &args.volume, &args.node, args.wait.timeout, is_gone).await?;
+    wait_for(store, &args.volume, node, args.wait.timeout, is_gone).await?;
     print(&format!("publication/{id} is gone\n")).map(drop)
 }
 
-async fn decide(store: &Store, args: &UnpublishArgs, key: &[u8]) -> Result<Decision<String>, Failure> {
-    let id = format!("{}/{}", args.volume, args.node);
+async fn decide(
+    store: &Store,
+    args: &UnpublishArgs,
+    node: &Name,
+    key: &[u8],
+) -> Result<Decision<String>, Failure> {
+    let id = format!("{}/{node}", args.volume);
     let Some(stored) = Versioned::<Publication>::find(store, &id, key.to_vec()).await? else {
-        return Err(Failure::not_found(format!(
-            "volume {} is not published to node {}",
-            args.volume, args.node
-        ))
-        .hint("quorate get publications lists where volumes are"));
+        return Err(
+            Failure::not_found(format!("volume {} is not published to node {node}", args.volume))
+                .hint("quorate get publications lists where volumes are"),
+        );
     };
     let mut publication = stored.object.clone();
     let (before, was_again) = (

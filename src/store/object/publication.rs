@@ -45,6 +45,12 @@ pub fn state(publication: &Publication) -> State {
         .map_or(State::Unspecified, |status| status.state())
 }
 
+/// The node id that the volume was published with, or that a call may have used.
+pub fn stored_node_id(publication: &Publication) -> &str {
+    let status = publication.status.as_ref();
+    status.map_or("", |status| &status.csi_node_id)
+}
+
 /// The uid of the node that it was made for; empty if the record names none.
 pub fn node_uid(publication: &Publication) -> &str {
     publication.spec.as_ref().map_or("", |spec| &spec.node_uid)

@@ -11,6 +11,7 @@ use crate::volumes::index::VolumeSnapshot;
 use crate::volumes::operation::{Action, Operation};
 use crate::volumes::plan::{Decision, Observed, Plugin, Step, Target, plan};
 use crate::volumes::plugin_state::PluginState;
+use crate::volumes::record::Conditions;
 use crate::volumes::retry_state::RetryState;
 
 impl Controller {
@@ -36,7 +37,7 @@ impl Controller {
                 self.park(name, &driver);
                 self.end_pass(name, &driver, snapshot, &decision);
             }
-            Some(step) => self.begin_or_queue(name, &driver, snapshot, Action::Step(step)),
+            Some(step) => _ = self.begin_or_queue(name, &driver, snapshot, Action::Step(step)),
             None => self.end_pass(name, &driver, snapshot, &decision),
         }
     }
@@ -45,7 +46,7 @@ impl Controller {
         let plugin = self.observe_plugin(driver);
         let state = self.unsettled.get(name);
         let resting = state.map(RetryState::resting).unwrap_or_default();
-        let drift = state.map(|state| state.drift.clone()).unwrap_or_default();
+        let lost = state.map(RetryState::to_mend).unwrap_or_default();
         plan(&Observed {
             volume: &snapshot.volume,
             publications: &snapshot.publications,
@@ -54,7 +55,7 @@ impl Controller {
             removed: &snapshot.removed,
             plugin,
             resting: &resting,
-            drift: &drift,
+            lost: &lost,
         })
     }
 
@@ -98,9 +99,16 @@ impl Controller {
         true
     }
 
-    fn begin_or_queue(&mut self, name: &Name, driver: &Name, snapshot: VolumeSnapshot, action: Action) {
+    /// True if the operation has begun.
+    fn begin_or_queue(
+        &mut self,
+        name: &Name,
+        driver: &Name,
+        snapshot: VolumeSnapshot,
+        action: Action,
+    ) -> bool {
         let Some(plugin) = self.plugins.get_mut(driver) else {
-            return;
+            return false;
         };
         let state = self.unsettled.state(name);
         // First come, first served; but a volume whose operation has just ended goes on before those that wait, so that
@@ -108,7 +116,7 @@ impl Controller {
         if !plugin.has_room() {
             state.queue();
             plugin.queue.push_back(name.clone());
-            return;
+            return false;
         }
         plugin.running += 1;
         state.begin();
@@ -126,6 +134,7 @@ impl Controller {
             permits: plugin.permits.clone(),
         };
         self.operations.push(operation.run(self.env.clone()).boxed());
+        true
     }
 
     /// Plans queued volumes while their plugin has room.
@@ -155,9 +164,12 @@ impl Controller {
         let state = self.unsettled.get(name);
         let changes = condition_changes(state, &snapshot, decision, unready.as_ref());
         let are_written = state.is_some_and(|state| state.conditions_written);
-        if !changes.is_empty() && !are_written {
-            self.unsettled.state(name).conditions_written = true;
-            self.begin_or_queue(name, driver, snapshot, Action::SetConditions(changes));
+        if changes != Conditions::default() && !are_written {
+            // A volume that is queued writes them when its turn comes; but not that its plugin is not ready. That changes often,
+            // and would be written to every volume each time.
+            let is_unready = decision.step == Some(Step::Connect);
+            let has_begun = self.begin_or_queue(name, driver, snapshot, Action::SetConditions(changes));
+            self.unsettled.state(name).conditions_written = has_begun || is_unready;
             return;
         }
         let waits_for_offer = decision.waits.iter().any(|wait| wait.reason.is_fault());

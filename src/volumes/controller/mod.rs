@@ -285,10 +285,8 @@ impl Controller {
                 state.compensations.remove(0);
             }
             Action::Step(step) => {
-                match step {
-                    Step::Publish { node, .. } => _ = state.drift.lost.remove(node),
-                    Step::UnpublishStray { csi_node_id } => _ = state.drift.strays.remove(csi_node_id),
-                    _ => {}
+                if let Step::Publish { node, .. } = step {
+                    state.mended(node);
                 }
                 self.unsettled.succeed(name, target);
                 info!(volume = %name, "{}", step.done_text());

@@ -9,10 +9,11 @@ use tracing::warn;
 
 use super::Controller;
 use crate::csi::{CallError, ListedVolume, NotReady, Session};
+use crate::kube::events::{Notice, Severity};
 use crate::store::Name;
 use crate::volumes::drift;
-use crate::volumes::plan::Drift;
 use crate::volumes::plugin_state::PluginState;
+use crate::volumes::record::{self, Blocked};
 use crate::volumes::retry_state::RetryState;
 
 /// Between two attempts to connect to a plugin for volumes that wait. The plugin's own backoff decides which of them makes
@@ -199,9 +200,10 @@ impl Controller {
         self.plugin_events.push(listing.boxed());
     }
 
-    /// Compares a plugin's list of volumes with the records, and plans the volumes that differ.
+    /// Compares a plugin's list of volumes with the records, and plans the volumes that differ, or did.
     fn compare(&mut self, driver: &Name, since: u64, listed: Vec<ListedVolume>) {
         let listed = drift::by_id(listed);
+        let mut compared = Vec::new();
         for name in self.index.of_plugin(driver) {
             // A volume that changes, or has changed since the list was asked for, is compared the next time.
             let is_changing = self.unsettled.get(&name).is_some_and(RetryState::is_active);
@@ -212,59 +214,37 @@ impl Controller {
                 continue;
             };
             if let Some(found) = drift::compare(&snapshot, &listed) {
-                warn!(volume = %name, "{}", drift_text(&found));
-                self.unsettled.state(&name).drift = found;
-                self.woken.push_back(name);
+                compared.push((name, record::is_drifted(&snapshot.volume), found));
             }
         }
-    }
-}
-
-/// What differs, for the log.
-fn drift_text(drift: &Drift) -> String {
-    let lost = drift.lost.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
-    let strays = drift
-        .strays
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ");
-    let mut parts = Vec::new();
-    if !lost.is_empty() {
-        parts.push(format!("missing on {lost}"));
-    }
-    if !strays.is_empty() {
-        parts.push(format!("unexpected on {strays}"));
-    }
-    let parts = parts.join(", ");
-    format!("plugin's volume list differs from the record: {parts}; reconciling")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_log_names_the_nodes_on_which_the_plugins_list_differs() {
-        let drift = |lost: &[&str], strays: &[&str]| Drift {
-            lost: lost.iter().map(|node| node.parse().unwrap()).collect(),
-            strays: strays.iter().map(|id| (*id).to_owned()).collect(),
-        };
-        for (drift, expected) in [
-            (
-                drift(&["n1"], &["csi-n2"]),
-                "plugin's volume list differs from the record: missing on n1, unexpected on csi-n2; reconciling",
-            ),
-            (
-                drift(&["n1", "n2"], &[]),
-                "plugin's volume list differs from the record: missing on n1, n2; reconciling",
-            ),
-            (
-                drift(&[], &["csi-n9"]),
-                "plugin's volume list differs from the record: unexpected on csi-n9; reconciling",
-            ),
-        ] {
-            assert_eq!(drift_text(&drift), expected);
+        let all = compared.len();
+        drift::hold_many(compared.iter_mut().map(|(_, _, found)| found), all);
+        for (name, is_stored, found) in compared {
+            let why = found.why(name.as_str());
+            if why.is_none() && !is_stored && self.unsettled.get(&name).is_none() {
+                continue;
+            }
+            let known = self.unsettled.get(&name).and_then(|state| state.drift.as_ref());
+            if known != Some(&found)
+                && let Some(why) = why
+            {
+                self.report_drift(&name, &why);
+            }
+            let state = self.unsettled.state(&name);
+            state.conditions_written = false;
+            state.drift = Some(found);
+            self.woken.push_back(name);
         }
+    }
+
+    fn report_drift(&self, name: &Name, why: &Blocked) {
+        let note = format!("volume {name}: {}: {}", why.reason, why.message);
+        warn!("{note}");
+        self.notices.send(Notice {
+            severity: Severity::Warning,
+            reason: "VolumeDrifted",
+            action: "Volumes",
+            note,
+        });
     }
 }

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use super::index::VolumeSnapshot;
-use super::plan::{Lost, Step, Target};
-use super::record::{self, Blocked};
+use super::plan::{Lost, Step};
+use super::record::{self, Conditions};
 use crate::csi::Session;
 use crate::etcd::{Fence, KeyValue, Revision, Stop};
 use crate::failpoint;
@@ -57,8 +57,8 @@ pub struct Operation {
 pub enum Action {
     /// Takes the step that the plan chose.
     Step(Step),
-    /// Sets or clears the `Blocked` condition of these targets.
-    SetConditions(Vec<(Target, Option<Blocked>)>),
+    /// Writes conditions that are out of date.
+    SetConditions(Conditions),
     /// Undoes a result whose record is gone.
     Compensate(Box<Compensation>),
 }
@@ -213,8 +213,14 @@ impl Run<'_> {
                 Ok(())
             }
             Step::UnpublishStray { csi_node_id } => {
-                let volume = &self.operation.snapshot.volume;
-                self.call_unpublish(volume, csi_node_id).await
+                let stored = self.stored_volume();
+                self.call_unpublish(&stored.object, csi_node_id).await?;
+                // Where the record is gone, so is what asked for it.
+                self.settle(stored, |volume| {
+                    Some(record::stray_unpublished(volume, csi_node_id))
+                })
+                .await
+                .map(drop)
             }
             Step::EndPublication { node, restart } => self.end_publication(node, restart.as_deref()).await,
             Step::Delete => self.delete().await,
@@ -246,24 +252,23 @@ impl Run<'_> {
             .map(drop)
     }
 
-    async fn set_conditions(&mut self, changes: &[(Target, Option<Blocked>)]) -> Result<(), Interrupted> {
+    async fn set_conditions(&mut self, changes: &Conditions) -> Result<(), Interrupted> {
         let now = Timestamp::now();
-        for (target, why) in changes {
-            match target {
-                Target::Volume => {
-                    let stored = &mut self.stored_volume();
-                    if let Some(after) = record::volume_blocked(&stored.object, why.as_ref(), now) {
-                        self.put(stored, after, None).await?;
-                    }
-                }
-                Target::Node(node) => {
-                    let stored = &mut self.stored_publication(node)?;
-                    if let Some(after) = record::publication_blocked(&stored.object, why.as_ref(), now) {
-                        self.put(stored, after, None).await?;
-                    }
-                }
-                // They have no record.
-                Target::Stray(_) | Target::Orphaned => {}
+        let stored = &mut self.stored_volume();
+        if let Some(why) = &changes.volume
+            && let Some(after) = record::volume_blocked(&stored.object, why.as_ref(), now)
+        {
+            self.put(stored, after, None).await?;
+        }
+        if let Some(why) = &changes.drift
+            && let Some(after) = record::volume_drifted(&stored.object, why.as_ref(), now)
+        {
+            self.put(stored, after, None).await?;
+        }
+        for (node, why) in &changes.nodes {
+            let stored = &mut self.stored_publication(node)?;
+            if let Some(after) = record::publication_blocked(&stored.object, why.as_ref(), now) {
+                self.put(stored, after, None).await?;
             }
         }
         Ok(())

@@ -2,7 +2,6 @@
 
 use super::{
     Decision, Lost, Node, Observed, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
-    stored_node_id,
 };
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Scope, Sharing};
@@ -10,7 +9,7 @@ use crate::proto::publication_status::State;
 use crate::proto::{AccessMode, Publication, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
-use crate::store::object::publication::{may_write, node_uid, state};
+use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
 use crate::store::object::volume::driver;
 
 /// One publication of the volume, with its node.
@@ -188,7 +187,7 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
         let stored = stored_node_id(publication);
         let is_wanted = match state(publication) {
             State::PendingPublish => true,
-            State::Published => observed.drift.lost.contains(node) && !stored.is_empty(),
+            State::Published => observed.lost.contains(node) && !stored.is_empty(),
             State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => false,
         };
         if !is_wanted || observed.resting.contains(&target) || !belongs(publication, observed) {

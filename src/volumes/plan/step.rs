@@ -62,7 +62,7 @@ pub enum Step {
         /// See [`Step::EndPublication`].
         restart: Option<String>,
     },
-    /// ControllerUnpublishVolume, from a node id that no record holds.
+    /// ControllerUnpublishVolume, from a node id that no publication stores, as an operator wants it.
     UnpublishStray {
         /// The plugin's id of that node. Not empty (INV-6).
         csi_node_id: String,
@@ -115,7 +115,7 @@ impl fmt::Display for Step {
             }
             Self::UnpublishStray { csi_node_id } => write!(
                 f,
-                "unpublish the volume from node id {csi_node_id}, which no record holds"
+                "unpublish the volume from node id {csi_node_id}, which no publication has"
             ),
             Self::EndPublication { node, .. } => write!(f, "end the publication to node {node}"),
             Self::Delete => write!(f, "delete the volume"),
@@ -147,7 +147,7 @@ impl Step {
                 format!("volume unpublished from node {node} (node id {csi_node_id})")
             }
             Self::UnpublishStray { csi_node_id } => {
-                format!("volume unpublished from node id {csi_node_id}, which no record held")
+                format!("volume unpublished from node id {csi_node_id}, which no publication has")
             }
             Self::EndPublication { node, .. } => format!("publication to node {node} ended"),
             Self::Delete => "volume deleted".to_owned(),

@@ -94,7 +94,7 @@ struct Scene {
     removed: BTreeMap<Name, Revision>,
     plugin: Plugin,
     resting: BTreeSet<Target>,
-    drift: Drift,
+    lost: BTreeSet<Name>,
 }
 
 impl Scene {
@@ -108,13 +108,20 @@ impl Scene {
             removed: BTreeMap::new(),
             plugin: Plugin::Offers(ALL),
             resting: BTreeSet::new(),
-            drift: Drift::default(),
+            lost: BTreeSet::new(),
         }
     }
 
     fn with(mut self, node: &str, state: State, csi_node_id: &str) -> Self {
         self.publications
             .insert(name(node), publication(state, csi_node_id));
+        self
+    }
+
+    /// Node ids that an operator wants the volume unpublished from.
+    fn detaching<const N: usize>(mut self, ids: [&str; N]) -> Self {
+        let status = self.volume.status.get_or_insert_default();
+        status.detach_node_ids = ids.map(str::to_owned).to_vec();
         self
     }
 
@@ -132,7 +139,7 @@ impl Scene {
             removed: &self.removed,
             plugin: self.plugin,
             resting: &self.resting,
-            drift: &self.drift,
+            lost: &self.lost,
         })
     }
 
@@ -317,15 +324,14 @@ fn a_volume_grows_where_its_plugin_makes_it_grow() {
 }
 
 #[test]
-fn a_volume_that_its_plugin_did_not_make_never_grows_and_loses_no_stray() {
+fn a_volume_that_its_plugin_did_not_make_never_grows() {
     let mut fixed = created(volume(Scope::MultiNode));
     fixed.status.as_mut().unwrap().r#static = true;
     fixed.spec.as_mut().unwrap().capacity = Some(Capacity {
         required: 6,
         limit: 0,
     });
-    let mut scene = Scene::of(fixed);
-    scene.drift.strays = ["csi-n9".to_owned()].into();
+    let scene = Scene::of(fixed);
     assert_eq!((scene.step(), scene.reasons()), (None, vec!["ExpandUnsupported"]));
 }
 
@@ -370,7 +376,7 @@ fn what_rests_is_not_tried_whatever_it_is() {
     scene.resting = [Target::Node(name("n1"))].into();
     assert_eq!(scene.step(), None);
     scene.publications.clear();
-    scene.drift.strays = ["csi-n9".to_owned()].into();
+    scene = scene.detaching(["csi-n9"]);
     scene.resting = [Target::Stray("csi-n9".to_owned())].into();
     assert_eq!(scene.step(), None);
 }

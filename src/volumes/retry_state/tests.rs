@@ -262,21 +262,18 @@ fn a_quiet_failure_leaves_the_condition_as_it_is() {
 }
 
 #[test]
-fn drift_that_is_not_resting_is_forgotten_at_the_end_of_a_pass() {
+fn a_volume_is_unsettled_while_the_plugins_list_differs_and_until_that_is_mended() {
     let mut unsettled = Unsettled::default();
-    let state = unsettled.state(&data());
-    state.drift = Drift {
-        lost: [name("n1"), name("n2")].into(),
-        strays: ["csi-n8".to_owned(), "csi-n9".to_owned()].into(),
-    };
-    fail(&mut unsettled, node("n1"), Some(QUICK));
-    fail(&mut unsettled, Target::Stray("csi-n9".to_owned()), Some(QUICK));
-    unsettled.end_pass(&data());
-    let kept = Drift {
+    let lost = Drift {
         lost: [name("n1")].into(),
-        strays: ["csi-n9".to_owned()].into(),
+        ..Drift::default()
     };
-    assert_eq!(unsettled.state(&data()).drift, kept);
+    unsettled.state(&data()).drift = Some(lost);
+    unsettled.end_pass(&data());
+    assert_eq!(unsettled.get(&data()).unwrap().to_mend(), [name("n1")].into());
+    unsettled.state(&data()).mended(&name("n1"));
+    unsettled.end_pass(&data());
+    assert!(unsettled.get(&data()).is_none());
 }
 
 #[tokio::test]

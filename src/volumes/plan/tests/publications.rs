@@ -111,11 +111,9 @@ fn a_volume_for_one_node_is_not_published_to_a_second_before_the_first_let_go() 
 
 #[test]
 fn a_plugin_that_publishes_nothing_has_no_strays_and_a_stray_without_an_id_is_none() {
-    let mut scene = Scene::of(created(volume(Scope::MultiNode)));
-    scene.drift.strays = [String::new()].into();
+    let scene = Scene::of(created(volume(Scope::MultiNode))).detaching([""]);
     assert_eq!(scene.step(), None, "INV-6: no call with an empty node id");
-    scene.drift.strays = ["csi-n9".to_owned()].into();
-    let scene = scene.offering(Plugin::Offers(Offers {
+    let scene = scene.detaching(["csi-n9"]).offering(Plugin::Offers(Offers {
         publish: false,
         ..ALL
     }));
@@ -139,7 +137,7 @@ fn nothing_is_unpublished_of_a_volume_without_an_id_and_nothing_repaired_of_one_
     assert_eq!(early.step(), Some(Step::Create));
     let mut going =
         Scene::of(marked(created(volume(Scope::SingleNode)))).with("n1", State::Published, "csi-n1");
-    going.drift.lost = [name("n1")].into();
+    going.lost = [name("n1")].into();
     assert_eq!(going.step(), None);
 }
 
@@ -183,11 +181,11 @@ fn a_publication_starts_over_only_on_a_node_in_service_and_of_a_volume_that_stay
 #[test]
 fn a_publication_that_was_published_under_an_id_is_repaired_under_that_id() {
     let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-then");
-    scene.drift.lost = [name("n1")].into();
+    scene.lost = [name("n1")].into();
     assert_eq!(scene.step(), publish("n1", "csi-then"));
     // Of a plugin that published nothing then, there is nothing to repair.
     let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "");
-    scene.drift.lost = [name("n1")].into();
+    scene.lost = [name("n1")].into();
     assert_eq!(scene.step(), None);
 }
 
@@ -215,21 +213,24 @@ fn one_node_after_the_other_gets_a_volume_for_one_and_all_get_one_for_many() {
 }
 
 #[test]
-fn drift_is_mended_and_a_node_of_a_record_is_no_stray() {
+fn a_volume_is_unpublished_from_a_node_id_that_an_operator_names_and_no_publication_stores() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode)))
+        .with("n1", State::Published, "csi-n1")
+        .detaching(["csi-n1"]);
+    assert_eq!(scene.step(), None, "a publication stores it");
+    scene = scene.detaching(["csi-n1", "csi-n9"]);
+    let step = Some(Step::UnpublishStray {
+        csi_node_id: "csi-n9".to_owned(),
+    });
+    assert_eq!(scene.step(), step);
+    scene.unreadable = [name("n9")].into();
+    assert_eq!(scene.step(), None, "the unreadable publication may store it");
+}
+
+#[test]
+fn what_the_plugin_has_lost_is_published_again() {
     let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-n1");
-    scene.drift.strays = ["csi-n1".to_owned()].into();
-    assert_eq!(scene.step(), None);
-    scene.drift.strays.insert("csi-n9".to_owned());
-    assert_eq!(
-        scene.step(),
-        Some(Step::UnpublishStray {
-            csi_node_id: "csi-n9".to_owned()
-        })
-    );
-    scene.drift = Drift {
-        lost: [name("n1")].into(),
-        strays: BTreeSet::new(),
-    };
+    scene.lost = [name("n1")].into();
     assert_eq!(scene.step(), publish("n1", "csi-n1"));
 }
 

@@ -1,0 +1,70 @@
+//! `quorate unpublish --node-id`: asks the leader to unpublish a volume from a node id that no publication stores.
+
+use prost::Message;
+
+use super::REQUESTED;
+use crate::cli::commit::{self, Decision};
+use crate::cli::exit::Failure;
+use crate::cli::objects::stored::Versioned;
+use crate::cli::output::{one_line, print};
+use crate::cli::wait::{Progress, WaitArgs, until};
+use crate::etcd::KeyRange;
+use crate::proto::{Publication, Volume};
+use crate::store::object::decode;
+use crate::store::object::publication::stored_node_id;
+use crate::store::{Name, Store};
+use crate::volumes::record::blocked;
+
+/// Asks for it and, if wanted, waits.
+///
+/// # Errors
+/// 3 for a volume that does not exist, 4 for a node id that a publication stores, 2 after the timeout.
+pub async fn unpublish(store: &Store, volume: &Name, node_id: &str, wait: &WaitArgs) -> Result<(), Failure> {
+    let said = commit::settle(store, REQUESTED, async || decide(store, volume, node_id).await).await?;
+    let shown = one_line(node_id);
+    print(&format!("volume/{volume} {said} {shown}\n"))?;
+    if !wait.wait {
+        return Ok(());
+    }
+    let key = store.keys.volume(volume);
+    let hint = format!("the request stands; quorate describe volume {volume} says what it waits for");
+    let ranges = vec![KeyRange::key(key.clone())];
+    until(store, ranges, wait.timeout, &hint, |view| {
+        let stored = view.get(&key);
+        let status = stored.and_then(|kv| decode::<Volume>(volume.as_str(), &kv.value).ok()?.status);
+        let status = status.unwrap_or_default();
+        if !status.detach_node_ids.iter().any(|id| id == node_id) {
+            return Ok(Progress::Done(()));
+        }
+        let why = blocked(&status.conditions).map(|why| format!(": {}: {}", why.reason, why.message));
+        let why = why.unwrap_or_default();
+        Ok(Progress::Waiting(vec![format!(
+            "the leader has yet to unpublish it{why}"
+        )]))
+    })
+    .await?;
+    print(&format!("volume/{volume} is unpublished from node id {shown}\n")).map(drop)
+}
+
+async fn decide(store: &Store, name: &Name, node_id: &str) -> Result<Decision<&'static str>, Failure> {
+    let stored: Versioned<Volume> = Versioned::read(store, name.as_str(), store.keys.volume(name)).await?;
+    let range = store.keys.publications_of(name);
+    let (publications, revision) = store.etcd.list(&range).await?;
+    for kv in &publications {
+        let publication = Publication::decode(kv.value.as_slice()).unwrap_or_default();
+        if stored_node_id(&publication) == node_id {
+            let id = store.keys.parse_publication(&kv.key).unwrap_or_default();
+            let node = id.split_once('/').map_or(id, |(_, node)| node);
+            let why = format!("publication/{id} stores node id {}", one_line(node_id));
+            return Err(Failure::refused("Recorded", why).hint(format!("quorate unpublish {name} {node}")));
+        }
+    }
+    let mut volume = stored.object.clone();
+    let asked = &mut volume.status.get_or_insert_default().detach_node_ids;
+    if asked.iter().any(|id| id == node_id) {
+        return Ok(Decision::Nothing("is being unpublished already from node id"));
+    }
+    asked.push(node_id.to_owned());
+    let txn = stored.put(&volume).when_range_unwritten_since(&range, revision);
+    Ok(Decision::Write(txn, "will be unpublished from node id"))
+}
