@@ -127,7 +127,7 @@ pub async fn run<R, M>(
 ) -> Result<(), PartFailed>
 where
     R: Reconcile + 'static,
-    M: Fn(&Fence) -> R + Send + Sync + 'static,
+    M: Fn(Notices) -> R + Send + Sync + 'static,
 {
     let (registering, registered) = watch::channel(None);
     let (publishing, releases) = watch::channel(None);
@@ -198,7 +198,7 @@ struct Replica<M> {
 impl<R, M> Replica<M>
 where
     R: Reconcile + 'static,
-    M: Fn(&Fence) -> R + Send + Sync + 'static,
+    M: Fn(Notices) -> R + Send + Sync + 'static,
 {
     /// Beats the pulse, and keeps the metric of the lease current.
     async fn beat(self: Arc<Self>) {
@@ -311,6 +311,12 @@ where
 
     /// Starts the tasks of a term.
     fn start_term(&self, fence: &Fence, tasks: &mut JoinSet<()>) {
+        let mut notices = Notices::default();
+        if let Some(events) = &self.events {
+            let publishing;
+            (notices, publishing) = Notices::publishing(events(), fence.clone());
+            tasks.spawn(publishing);
+        }
         // Without Kubernetes there is nothing for the gate to hold back.
         if let Some(resources) = &self.resources {
             let controller = GateController {
@@ -319,16 +325,10 @@ where
                 node: self.settings.node.to_string(),
                 bundle: self.settings.bundle.clone(),
                 releases: self.releases.clone(),
-                resources: resources(fence),
+                resources: resources(notices.clone()),
                 times: self.settings.times,
             };
             tasks.spawn(controller.run());
-        }
-        let mut notices = Notices::default();
-        if let Some(events) = &self.events {
-            let publishing;
-            (notices, publishing) = Notices::publishing(events(), fence.clone());
-            tasks.spawn(publishing);
         }
         let deallocator = Deallocator {
             store: self.store.clone(),

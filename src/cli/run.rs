@@ -127,8 +127,6 @@ impl Wiring<'_> {
                 bundle: self.bundle,
                 store: self.store.clone(),
                 settings: self.args.reconciling(),
-                pod,
-                replica,
             })
         });
         replica::run(

@@ -17,7 +17,7 @@ use crate::retry::Delays;
 use crate::store::Store;
 
 /// Keeps the resources in place. The gate calls it only while it allows reconciling, inside the fence's window.
-pub trait Reconcile: Send + Sync {
+pub trait Reconcile: Send {
     /// Makes one pass over all resources.
     fn pass(&mut self, fence: &Fence) -> impl Future<Output = Result<(), PassFailed>> + Send;
     /// Resolves when a managed object changed.
@@ -214,11 +214,19 @@ impl<R: Reconcile> GateController<R> {
                 key.set_degraded(failed.reason, &failed.message);
                 key.write_status_json().await?;
             }
+            let last_pass = Instant::now();
             tokio::select! {
                 () = delays.wait() => {}
+                () = self.change_of_resources(last_pass) => {}
                 () = key.changed_by_others() => return Err(Stop::Stale),
             }
         }
+    }
+
+    /// Resolves when a managed object changed, and not sooner than [`COALESCE`] after the last pass.
+    async fn change_of_resources(&mut self, last_pass: Instant) {
+        self.resources.changed().await;
+        tokio::time::sleep(COALESCE.saturating_sub(last_pass.elapsed())).await;
     }
 
     /// Makes a pass at every interval and after every change of a managed object.
@@ -235,10 +243,7 @@ impl<R: Reconcile> GateController<R> {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = async {
-                    self.resources.changed().await;
-                    tokio::time::sleep(COALESCE.saturating_sub(last_pass.elapsed())).await;
-                } => {}
+                () = self.change_of_resources(last_pass) => {}
                 () = key.changed_by_others() => return Err(Stop::Stale),
             }
             let passed = self.pass(key).await?;

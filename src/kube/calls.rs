@@ -27,6 +27,16 @@ pub enum Deleted {
     Pending,
 }
 
+/// What happens to the objects that name the deleted one as their owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dependants {
+    /// The garbage collector deletes them in the background.
+    #[default]
+    Deleted,
+    /// They stay, without an owner.
+    Orphaned,
+}
+
 /// Objects per page of a list. The metadata of one object takes about a kilobyte.
 const PAGE: u32 = 5_000;
 
@@ -111,8 +121,7 @@ impl KubeClient {
         }
     }
 
-    /// Deletes the object if it still has this uid and resource version. The garbage collector deletes its dependants in
-    /// the background.
+    /// Deletes the object if it still has this uid and resource version.
     ///
     /// # Errors
     /// [`Error`]; [`Cause::Conflict`] if the object was changed or replaced.
@@ -122,12 +131,16 @@ impl KubeClient {
         object: &ObjectRef,
         uid: &str,
         resource_version: &str,
+        dependants: Dependants,
     ) -> Result<Deleted, Error> {
         let options = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
-            "propagationPolicy": "Background",
+            "propagationPolicy": match dependants {
+                Dependants::Deleted => "Background",
+                Dependants::Orphaned => "Orphan",
+            },
         });
         let call = Call {
             action: Action::Delete,
@@ -147,6 +160,34 @@ impl KubeClient {
             Err(error) if matches!(error.cause, Cause::NotFound(_)) => Ok(Deleted::Gone),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl KubeClient {
+    /// Replaces the field managers of the object, if it still has this resource version.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Cause::Conflict`] if the object was changed.
+    pub async fn set_managed_fields(
+        &self,
+        resource: &Resource,
+        object: &ObjectRef,
+        resource_version: &Value,
+        managed_fields: Vec<Value>,
+    ) -> Result<(), Error> {
+        let patch = json!([
+            {"op": "replace", "path": "/metadata/managedFields", "value": managed_fields},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version},
+        ]);
+        let call = Call {
+            action: Action::Apply,
+            operand: one(resource, object, None),
+            method: Method::PATCH,
+            uri: resource.path(object),
+            representation: Representation::Metadata,
+            body: Some(("application/json-patch+json", patch.to_string().into_bytes())),
+        };
+        self.call(&call).await.map(drop)
     }
 }
 

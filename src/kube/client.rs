@@ -205,7 +205,11 @@ impl KubeClient {
     pub(super) fn transport(&self, error: &kube::Error) -> Cause {
         match error {
             kube::Error::Auth(error) => Cause::Unauthorized(error.to_string()),
-            error => Cause::Unreachable {
+            error if is_connecting(error) => Cause::Unreachable {
+                server: self.server.to_string(),
+                why: innermost(error),
+            },
+            error => Cause::Broken {
                 server: self.server.to_string(),
                 why: innermost(error),
             },
@@ -223,6 +227,18 @@ fn refused(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) ->
         .and_then(|value| value.to_str().ok()?.trim().parse().ok())
         .map(Duration::from_secs);
     classify(call.action, &call.operand, status, after, body)
+}
+
+/// Whether the connection could not be made.
+fn is_connecting(error: &kube::Error) -> bool {
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
+            return error.is_connect();
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// The last error of the chain of sources. It names the reason: connection refused, an unknown certificate authority.

@@ -30,9 +30,17 @@ impl Error {
 /// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Cause {
-    /// The connection failed or broke. The server may have carried out a write.
+    /// No connection could be made: the request was not sent.
     #[error("API server {server} is unreachable: {why}")]
     Unreachable {
+        /// URL of the server.
+        server: String,
+        /// The innermost error of the transport.
+        why: String,
+    },
+    /// The connection broke before the response was complete. The server may have carried out a write.
+    #[error("the connection to API server {server} broke: {why}")]
+    Broken {
         /// URL of the server.
         server: String,
         /// The innermost error of the transport.
@@ -67,7 +75,7 @@ pub enum Cause {
     /// 401, or the client cannot load its credentials.
     #[error("API server rejected the credentials: {0}")]
     Unauthorized(String),
-    /// 403.
+    /// 403 by the authorizer.
     #[error("missing permission: {permission} ({message})")]
     Forbidden {
         /// The permission that the request needs.
@@ -75,6 +83,9 @@ pub enum Cause {
         /// The server's message.
         message: String,
     },
+    /// 403 by admission: a webhook, a policy, a quota, a namespace that is being deleted. No permission is missing.
+    #[error("denied by admission (HTTP 403): {0}")]
+    Denied(String),
     /// 404.
     #[error("not found: {0}")]
     NotFound(String),
@@ -112,7 +123,7 @@ impl Cause {
             Self::Throttled { .. } => 6,
             Self::Server { .. } => 4,
             // The second attempt opens a new connection. A server that is down stays down for longer than these delays.
-            Self::Unreachable { .. } => 2,
+            Self::Unreachable { .. } | Self::Broken { .. } => 2,
             // The request has used its time.
             Self::TimedOut { .. } => 1,
             // The caller has to read the object first.
@@ -120,6 +131,7 @@ impl Cause {
             // The server would refuse again.
             Self::Unauthorized(_)
             | Self::Forbidden { .. }
+            | Self::Denied(_)
             | Self::NotFound(_)
             | Self::Immutable(_)
             | Self::Rejected { .. }
@@ -136,7 +148,8 @@ impl Cause {
         }
     }
 
-    /// Whether the server as a whole is unusable, so that a request for another object would fail too.
+    /// Whether the server as a whole is unusable, so that a request for another object would fail too. A connection that
+    /// breaks is no proof of that: a proxy in between may break it because of what one request holds.
     pub fn is_the_server(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Unauthorized(_))
     }
@@ -147,7 +160,7 @@ impl Cause {
         self.is_the_server()
             || matches!(
                 self,
-                Self::TimedOut { .. } | Self::Server { .. } | Self::Throttled { .. }
+                Self::Broken { .. } | Self::TimedOut { .. } | Self::Server { .. } | Self::Throttled { .. }
             )
     }
 }
@@ -192,9 +205,12 @@ pub(super) fn classify(
     let after = retry_after.or(details.retry_after_seconds.map(Duration::from_secs));
     match code.as_u16() {
         401 => Cause::Unauthorized(message),
-        403 => Cause::Forbidden {
-            permission: Box::new(refusal::missing_permission(action, operand, &message)),
-            message,
+        403 => match refusal::missing_permission(action, operand, &message) {
+            Some(permission) => Cause::Forbidden {
+                permission: Box::new(permission),
+                message,
+            },
+            None => Cause::Denied(message),
         },
         404 => Cause::NotFound(message),
         409 => Cause::Conflict(message),

@@ -16,7 +16,7 @@ mod refusal;
 mod watch;
 
 pub use apply::Precondition;
-pub use calls::{Deleted, ObjectList};
+pub use calls::{Deleted, Dependants, ObjectList};
 pub use client::{KubeClient, Limits};
 pub use config::ConnectError;
 pub use discovery::{Discovery, Resource};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 /// Names one object, independent of the API version. Orders by group, kind, namespace, name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +45,8 @@ pub struct Meta {
     pub uid: String,
     /// Opaque; changes with every write of the object.
     pub resource_version: String,
+    /// Changes with every write of the spec; 0 for kinds without one.
+    pub generation: i64,
     /// Ours is `quorate.dev/bundle`.
     pub labels: BTreeMap<String, String>,
     /// As the server holds them, not as the manifest says.
@@ -62,6 +65,12 @@ pub struct Meta {
 pub struct ManagedFields {
     /// The field manager's name.
     pub manager: String,
+    /// `Apply` or `Update`.
+    pub operation: String,
+    /// The subresource that was written, empty for the object itself.
+    pub subresource: String,
+    /// The fields, as a tree of `f:NAME`.
+    pub fields_v1: Value,
     /// Time of the last write, RFC 3339 in seconds; orders as text.
     pub time: Option<String>,
 }
@@ -70,6 +79,22 @@ impl Meta {
     /// Whether this field manager owns fields of the object.
     pub fn is_managed_by(&self, manager: &str) -> bool {
         self.managed_fields.iter().any(|fields| fields.manager == manager)
+    }
+
+    /// The fields that this field manager applied to the object itself.
+    pub fn applied_by(&self, manager: &str) -> Option<&ManagedFields> {
+        self.managed_fields.iter().find(|fields| {
+            fields.manager == manager && fields.operation == "Apply" && fields.subresource.is_empty()
+        })
+    }
+
+    /// Whether the annotation has the value that this field manager applied.
+    pub fn is_annotated_by(&self, manager: &str, annotation: &str) -> bool {
+        let annotations = |fields: &ManagedFields| {
+            let owned = &fields.fields_v1["f:metadata"]["f:annotations"];
+            owned.get(format!("f:{annotation}")).is_some()
+        };
+        self.applied_by(manager).is_some_and(annotations)
     }
 
     /// The field manager that wrote last, other than `own`.
@@ -116,6 +141,7 @@ mod tests {
         let fields = |manager: &str, time: &str| ManagedFields {
             manager: manager.to_owned(),
             time: Some(time.to_owned()),
+            ..ManagedFields::default()
         };
         let meta = Meta {
             managed_fields: vec![

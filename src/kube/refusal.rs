@@ -57,13 +57,18 @@ pub(super) fn is_bad_manifest(message: &str) -> bool {
     message.starts_with("failed to create typed patch object")
 }
 
-/// The permission whose absence a 403 reports.
+/// The permission whose absence a 403 reports; `None` if the refusal is not the authorizer's but one of admission.
 ///
 /// Writing a role that grants more than the writer holds needs `escalate` on that role; writing such a binding needs
 /// `bind` on the role that it refers to. The server words both as "attempting to grant RBAC permissions not currently
 /// held". Any other message is `cannot <verb> resource …`; its verb can differ from the request's, because an apply of
 /// an absent object is a `create`.
-pub(super) fn missing_permission(action: Action, operand: &Operand, message: &str) -> Permission {
+pub(super) fn missing_permission(action: Action, operand: &Operand, message: &str) -> Option<Permission> {
+    let escalates = message.contains("attempting to grant RBAC permissions not currently held");
+    let lacks_verb = message.contains("User \"") && message.contains(" cannot ");
+    if !escalates && !lacks_verb {
+        return None;
+    }
     let mut permission = Permission {
         verb: action.verb().to_owned(),
         resource: operand.resource.clone(),
@@ -73,7 +78,7 @@ pub(super) fn missing_permission(action: Action, operand: &Operand, message: &st
     if matches!(action, Action::List | Action::Watch) {
         permission.name.clear();
     }
-    if message.contains("attempting to grant RBAC permissions not currently held") {
+    if escalates {
         permission.verb = match &operand.bound_role {
             // The server names only the binding; the manifest names the role.
             Some((resource, name)) => {
@@ -91,7 +96,7 @@ pub(super) fn missing_permission(action: Action, operand: &Operand, message: &st
     {
         permission.verb = verb.to_owned();
     }
-    permission
+    Some(permission)
 }
 
 #[cfg(test)]
@@ -163,7 +168,25 @@ mod tests {
             namespace: None,
             bound_role: bound.map(|(resource, name)| (resource.to_owned(), name.to_owned())),
         };
-        missing_permission(action, &operand, message).to_string()
+        let missing = missing_permission(action, &operand, message);
+        missing.map_or_else(|| "none".to_owned(), |permission| permission.to_string())
+    }
+
+    #[test]
+    fn a_denial_by_admission_names_no_permission() {
+        for message in [
+            "admission webhook \"validation.gatekeeper.sh\" denied the request: [labels] you must provide labels: {\"owner\"}",
+            "pods \"a\" is forbidden: exceeded quota: share, requested: pods=1, used: pods=2, limited: pods=2",
+            "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false",
+            "configmaps \"a\" is forbidden: unable to create new content in namespace team because it is being terminated",
+            "ValidatingAdmissionPolicy 'owners' with binding 'all' denied request: an owner label is required",
+        ] {
+            assert_eq!(
+                permission(Action::Apply, "configmaps", None, message),
+                "none",
+                "{message}"
+            );
+        }
     }
 
     #[test]

@@ -4,20 +4,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, stream};
 use tracing::debug;
 
-use super::act::{Actor, Write, WriteResult};
+use super::act::{Actor, Job};
 use super::bundle::{Bundle, Manifest};
-use super::inventory::{Entry, Inventory};
+use super::inventory::Inventory;
+use super::jobs::{Ended, Jobs};
 use super::kinds;
 use super::memory::Memory;
 use super::observe::{ClusterState, Target};
-use super::plan::{Step, Wanted, plan};
-use super::report::{Outcome, Report, Stopped};
+use super::plan::Fingerprint;
+use super::report::{Report, Stopped};
 use super::watches::{Latest, Watches};
 use crate::causes;
-use crate::etcd::{Fence, FencedError};
+use crate::etcd::{Fence, FencedError, Window};
 use crate::kube::{Discovery, Error as ApiError, KubeClient, ObjectRef};
 use crate::metrics::Metrics;
 use crate::retry::sleep_until;
@@ -31,6 +31,8 @@ pub struct Settings {
     pub gone_within: Duration,
     /// The limit for the server to establish a CustomResourceDefinition and serve its kind.
     pub established_within: Duration,
+    /// The number of objects that the operator allows a pass to prune, if it would hold that many back.
+    pub allow_prune: usize,
 }
 
 impl Default for Settings {
@@ -42,6 +44,7 @@ impl Default for Settings {
             gone_within: Duration::from_secs(30),
             // A healthy server establishes a definition within a second.
             established_within: Duration::from_secs(10),
+            allow_prune: 0,
         }
     }
 }
@@ -57,7 +60,15 @@ pub struct Reconciler {
     pub(super) discovery: Discovery,
     pub(super) memory: Memory,
     pub(super) established: HashSet<ObjectRef>,
-    watches: Watches,
+    /// Definitions and kinds that a pass has waited for in vain: later passes only look.
+    pub(super) late: HashSet<String>,
+    /// Requests about objects, at most one an object.
+    pub(super) jobs: Jobs<Job>,
+    /// Results of jobs that ended between two passes.
+    pub(super) ended: Vec<Ended<Job>>,
+    /// The window of the term, once a pass was made.
+    window: Option<Window>,
+    pub(super) watches: Watches,
     /// The earliest time at which an object that waits may be written again.
     due: Option<Instant>,
 }
@@ -86,18 +97,24 @@ impl Reconciler {
             discovery: Discovery::default(),
             memory: Memory::default(),
             established: HashSet::new(),
+            late: HashSet::new(),
+            jobs: Jobs::default(),
+            ended: Vec::new(),
+            window: None,
             watches: Watches::default(),
             due: None,
         }
     }
 
     /// Makes one pass over the bundle and the inventory. The report holds the outcome of each object, and the error that
-    /// ended the pass early, if one did. The pass ends and drops its calls when the fence's window closes (INV-3). Cancel
-    /// safe.
+    /// ended the pass early, if one did. A request that is not answered in time goes on after the pass, while
+    /// [`Reconciler::changed`] is awaited and in later passes. The pass ends and drops its calls when the fence's window
+    /// closes (INV-3). Cancel safe.
     pub async fn pass(&mut self, fence: &Fence) -> Report {
         let started = Instant::now();
         let mut report = Report::default();
         let window = fence.window().clone();
+        self.window = Some(window.clone());
         let stopped = tokio::select! {
             // Polled first, before every step: a call must not start at the moment at which the window closes.
             biased;
@@ -105,21 +122,27 @@ impl Reconciler {
             result = self.look_and_act(fence, &mut report) => result,
         };
         if let Err(stopped) = stopped {
+            if stopped == Stopped::LostLeadership {
+                self.jobs.clear();
+            }
             report.stop(stopped);
         }
         self.due = report
             .objects()
             .iter()
-            .filter(|(_, outcome)| outcome.trouble().is_some())
+            .filter(|(object, outcome)| outcome.trouble().is_some() && !self.jobs.is_busy(object))
             .filter_map(|(object, _)| self.memory.due(object))
             .min();
         report.record(&self.metrics, started.elapsed().as_secs_f64());
         report
     }
 
-    /// Resolves when another writer changed a managed object, when a watch missed changes, or when an object that waits
-    /// may be written again. Cancel safe.
+    /// Resolves when another writer changed a managed object, when a watch missed changes, when a request that outlasted
+    /// its pass is answered, or when an object that waits may be written again. Cancel safe.
     pub async fn changed(&mut self) {
+        let Some(window) = self.window.clone() else {
+            return std::future::pending().await;
+        };
         loop {
             let changes = self.watches.take();
             if changes.lost_track {
@@ -130,10 +153,17 @@ impl Reconciler {
             if let Some((object, latest)) =
                 changed.find(|(object, latest)| self.needs_pass(object, latest, now))
             {
-                debug!(%object, deleted = latest.deleted, version = latest.version.resource_version, "changed");
+                debug!(%object, deleted = latest.deleted, version = latest.meta.resource_version, "changed");
                 return;
             }
             tokio::select! {
+                biased;
+                // The jobs send nothing any more (INV-3).
+                () = window.closed() => return std::future::pending().await,
+                ended = self.jobs.ended(self.settings.in_flight) => {
+                    self.ended.push(ended);
+                    return;
+                }
                 () = self.watches.noted() => {}
                 () = sleep_until(self.due) => {
                     self.due = None;
@@ -143,23 +173,38 @@ impl Reconciler {
         }
     }
 
+    /// Whether a change was noted that needs a pass.
+    pub(super) fn has_news(&self) -> bool {
+        let now = Instant::now();
+        self.watches
+            .have(|object, latest| self.needs_pass(object, latest, now))
+    }
+
     fn needs_pass(&self, object: &ObjectRef, latest: &Latest, now: Instant) -> bool {
         if !self.wanted.contains(object) {
             // An annotation of a kept object may have changed. Other objects with the label are not ours.
-            return self.inventory.get(object).is_some();
+            return self.inventory.get(object).is_some()
+                && (latest.deleted || !self.memory.was_left(object, &latest.meta));
         }
-        if self.memory.is_waiting(object, now) {
+        // The end of the job starts a pass, which looks again.
+        if self.jobs.is_busy(object) || self.memory.is_waiting(object, now) {
             return false;
         }
         match latest.deleted {
-            true => self.memory.was_in_place(object, &latest.version.uid),
-            false => !self.memory.is_in_sync(object, &latest.version),
+            true => self.memory.was_in_place(object, &latest.meta.uid),
+            false => !self.memory.is_in_sync(object, &Fingerprint::of(&latest.meta)),
         }
     }
 
     async fn look_and_act(&mut self, fence: &Fence, report: &mut Report) -> Result<(), Stopped> {
         let unreadable = |error| Stopped::Etcd(format!("cannot read the inventory: {error}"));
         self.inventory.load().await.map_err(unreadable)?;
+        // What ended between two passes is taken in before anything is decided again.
+        while let Some(ended) = self.jobs.try_next() {
+            self.ended.push(ended);
+        }
+        let ended = std::mem::take(&mut self.ended);
+        self.take_in(fence, ended, report).await?;
         self.discovery.forget_doubted();
         let obsolete = self.inventory.obsolete(|object| self.wanted.contains(object));
         let bundle = self.bundle.clone();
@@ -177,8 +222,13 @@ impl Reconciler {
         // The watches start before the first write: a server keeps only a short history for a watch to catch up with.
         self.watches.follow(&self.kube, &cluster);
         self.settle(fence, &foundation, &cluster, report).await?;
+        // A definition that is not established delays the objects of its kind alone (INV-8).
+        let (later, now): (Vec<&Manifest>, Vec<&Manifest>) = rest
+            .into_iter()
+            .partition(|manifest| self.is_late(manifest, &cluster));
+        self.settle(fence, &now, &cluster, report).await?;
         let defined = self.await_definitions(&foundation, &cluster, report).await?;
-        let late = self.await_kinds(&rest, &cluster, &defined).await?;
+        let late = self.await_kinds(&later, &defined).await?;
         // The list of a kind replaces what was observed of it, so it has to cover all objects of the kind.
         targets.retain(|target| late.contains(&target.kind()));
         if !targets.is_empty() {
@@ -188,8 +238,13 @@ impl Reconciler {
                 .map_err(api_server)?;
             self.watches.follow(&self.kube, &cluster);
         }
-        self.settle(fence, &rest, &cluster, report).await?;
+        self.settle(fence, &later, &cluster, report).await?;
         self.prune(fence, obsolete, &mut cluster, report).await
+    }
+
+    /// The objects that the bundle holds.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &ObjectRef> {
+        self.wanted.iter()
     }
 
     pub(super) fn actor(&self) -> Actor {
@@ -199,114 +254,6 @@ impl Reconciler {
             gone_within: self.settings.gone_within,
         }
     }
-
-    /// Puts the objects of these manifests in place.
-    async fn settle(
-        &mut self,
-        fence: &Fence,
-        manifests: &[&Manifest],
-        cluster: &ClusterState,
-        report: &mut Report,
-    ) -> Result<(), Stopped> {
-        let mut todo = Vec::new();
-        for manifest in manifests {
-            match self.decide(manifest, cluster) {
-                Ok(write) => todo.push(write),
-                Err(outcome) => report.set(manifest.object.clone(), outcome),
-            }
-        }
-        let unrecorded = todo
-            .iter()
-            .filter(|write| self.inventory.get(&write.manifest.object).is_none())
-            .map(|write| (write.manifest.object.clone(), entry(write.manifest, "")))
-            .collect();
-        self.inventory.record(fence, unrecorded).await.map_err(etcd)?;
-
-        let actor = self.actor();
-        let mut writes = Vec::with_capacity(todo.len());
-        for write in &todo {
-            writes.push(put_in_place(&actor, write));
-        }
-        let mut acting = stream::iter(writes).buffer_unordered(self.settings.in_flight);
-        let mut written = Vec::new();
-        let mut down = None;
-        while let Some((write, result)) = acting.next().await {
-            if let Some(error) = result.server {
-                down = Some(error);
-                break;
-            }
-            let object = &write.manifest.object;
-            if let Some(in_sync) = &result.in_sync {
-                written.push((object.clone(), entry(write.manifest, &in_sync.uid)));
-            }
-            report.set(object.clone(), remember(&mut self.memory, write, result));
-        }
-        drop(acting);
-        self.inventory.record(fence, written).await.map_err(etcd)?;
-        down.map_or(Ok(()), |error| Err(api_server(error)))
-    }
-
-    /// Plans an object. `Err` holds the outcome of an object for which nothing is written.
-    fn decide<'a>(&self, manifest: &'a Manifest, cluster: &ClusterState) -> Result<Write<'a>, Outcome> {
-        let object = &manifest.object;
-        let (resource, observed) = cluster
-            .look_up(&self.discovery, object, &manifest.version)
-            .map_err(|error| Outcome::Failed(error.to_string()))?;
-        let inventory_uid = self.inventory.uid(object);
-        let wanted = Wanted {
-            bundle: &self.bundle.name,
-            adopt: manifest.adopt,
-        };
-        let remembered = self.memory.of(object, observed);
-        let step = plan(wanted, observed, inventory_uid, remembered, Instant::now());
-        match step {
-            Step::Leave => Err(Outcome::Unchanged),
-            Step::Create { .. } | Step::Apply { .. } => Ok(Write {
-                manifest,
-                resource: resource.clone(),
-                observed: observed.cloned(),
-                inventory_uid: inventory_uid.to_owned(),
-                step,
-            }),
-            Step::BackOff { .. } => Err(Outcome::Contended(match self.memory.other_manager(object) {
-                Some(other_manager) => {
-                    format!("field manager \"{other_manager}\" keeps changing it; backing off")
-                }
-                None => "another client keeps changing or deleting it; backing off".to_owned(),
-            })),
-            Step::RetryLater { .. } => Err(Outcome::Failed(
-                self.memory.failure(object).unwrap_or("failed before").to_owned(),
-            )),
-            Step::AwaitDeletion | Step::Refuse(_) => Err(WriteResult::not_written(&step, observed).outcome),
-        }
-    }
-}
-
-fn entry(manifest: &Manifest, uid: &str) -> Entry {
-    Entry {
-        version: manifest.version.clone(),
-        uid: uid.to_owned(),
-    }
-}
-
-async fn put_in_place<'a>(actor: &Actor, write: &'a Write<'a>) -> (&'a Write<'a>, WriteResult) {
-    (write, actor.put_in_place(write).await)
-}
-
-/// Updates the memory with the result of a write.
-fn remember(memory: &mut Memory, write: &Write<'_>, result: WriteResult) -> Outcome {
-    let now = Instant::now();
-    let object = &write.manifest.object;
-    if let Some(in_sync) = result.in_sync {
-        memory.settled(object, in_sync);
-    }
-    if let Some(other_manager) = result.mended {
-        memory.mended(object, other_manager.as_deref(), now);
-    }
-    if let Outcome::Failed(why) = &result.outcome {
-        memory.failed(object, write.observed.as_ref(), why.clone(), result.at_least, now);
-    }
-    result.outcome
 }
 
 pub(super) fn api_server(error: ApiError) -> Stopped {

@@ -34,25 +34,29 @@ impl Reconciler {
             .filter(|manifest| in_place(manifest))
             .collect();
         let actor = self.actor();
-        let within = self.settings.established_within;
         let mut waits = Vec::new();
         for manifest in &definitions {
             if self.established.contains(&manifest.object) {
                 continue;
             }
             if let Ok((resource, _)) = cluster.look_up(&self.discovery, &manifest.object, &manifest.version) {
+                let within = self.patience(&manifest.object.to_string());
                 waits.push(await_established(&actor, resource, manifest, within));
             }
         }
         let mut waiting = stream::iter(waits).buffer_unordered(self.settings.in_flight);
-        let mut newly = Vec::new();
+        let (mut newly, mut late) = (Vec::new(), Vec::new());
         while let Some((manifest, established)) = waiting.next().await {
             match established {
                 Ok(()) => newly.push(manifest),
-                Err(why) => report.set(manifest.object.clone(), Outcome::Failed(why)),
+                Err(why) => {
+                    late.push(manifest.object.to_string());
+                    report.set(manifest.object.clone(), Outcome::Failed(why));
+                }
             }
         }
         drop(waiting);
+        self.late.extend(late);
         for manifest in newly {
             self.established.insert(manifest.object.clone());
         }
@@ -69,26 +73,33 @@ impl Reconciler {
             .collect())
     }
 
+    /// Whether the object waits for a definition of the bundle: its kind is not served, in its own version.
+    pub(super) fn is_late(&self, manifest: &Manifest, cluster: &ClusterState) -> bool {
+        let seen = cluster.look_up(&self.discovery, &manifest.object, &manifest.version);
+        matches!(seen, Err(LookupError::NotServed { .. }))
+    }
+
+    /// How long a pass waits for this definition or kind: once as long as a healthy server may take, and no longer in the
+    /// passes after one that waited in vain (INV-8).
+    fn patience(&self, awaited: &str) -> Duration {
+        match self.late.contains(awaited) {
+            true => Duration::ZERO,
+            false => self.settings.established_within,
+        }
+    }
+
     /// Waits until discovery shows the kinds in `defined` that were not served when the cluster was observed; discovery
     /// follows a definition with a delay. Returns the kinds of the objects concerned.
     pub(super) async fn await_kinds(
         &mut self,
         rest: &[&Manifest],
-        cluster: &ClusterState,
         defined: &HashSet<GroupKind>,
     ) -> Result<HashSet<GroupKind>, Stopped> {
         let late: Vec<Target> = rest
             .iter()
-            .filter(|manifest| {
-                let ObjectRef { group, kind, .. } = &manifest.object;
-                // In the object's own version: the kind may have been served in another version before.
-                let seen = cluster.look_up(&self.discovery, &manifest.object, &manifest.version);
-                matches!(seen, Err(LookupError::NotServed { .. }))
-                    && defined.contains(&(group.clone(), kind.clone()))
-            })
             .map(|manifest| Target::from(*manifest))
+            .filter(|target| defined.contains(&target.kind()))
             .collect();
-        let deadline = tokio::time::Instant::now() + self.settings.established_within;
         let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(250));
         let versions: BTreeMap<(&str, &str), HashSet<&str>> =
             late.iter().fold(BTreeMap::new(), |mut all, target| {
@@ -99,6 +110,8 @@ impl Reconciler {
                 all
             });
         for ((group, version), kinds) in versions {
+            let awaited = format!("{group}/{version}");
+            let deadline = tokio::time::Instant::now() + self.patience(&awaited);
             loop {
                 match self.kube.served(group, version).await {
                     Ok(served) => {
@@ -107,6 +120,7 @@ impl Reconciler {
                             .all(|kind| served.iter().any(|found| found.kind == *kind));
                         self.discovery.learn(group, version, served);
                         if complete {
+                            self.late.remove(&awaited);
                             break;
                         }
                     }
@@ -114,6 +128,7 @@ impl Reconciler {
                     Err(error) => debug!(%error, "waiting for a group version"),
                 }
                 if tokio::time::Instant::now() >= deadline {
+                    self.late.insert(awaited);
                     break;
                 }
                 delays.wait().await;
@@ -131,4 +146,54 @@ async fn await_established<'a>(
 ) -> (&'a Manifest, Result<(), String>) {
     let established = actor.wait_established(resource, &manifest.object, within).await;
     (manifest, established)
+}
+
+impl Actor {
+    /// Waits until the server has established a CustomResourceDefinition.
+    ///
+    /// # Errors
+    /// The reason why it is not established within the limit.
+    async fn wait_established(
+        &self,
+        resource: &Resource,
+        object: &ObjectRef,
+        within: Duration,
+    ) -> Result<(), String> {
+        let deadline = tokio::time::Instant::now() + within;
+        let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(250));
+        loop {
+            let read = self.kube.get(resource, object).await;
+            let read = read.map_err(|error| error.to_string())?;
+            let conditions = conditions(read.as_ref());
+            if conditions
+                .get("Established")
+                .is_some_and(|(status, _)| *status == "True")
+            {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= deadline {
+                let why = conditions
+                    .values()
+                    .find(|(status, _)| *status == "False")
+                    .map_or("the server gives no reason", |(_, message)| message);
+                return Err(format!("not established: {why}"));
+            }
+            delays.wait().await;
+        }
+    }
+}
+
+/// Status and message of each condition, by type.
+fn conditions(read: Option<&serde_json::Value>) -> BTreeMap<&str, (&str, &str)> {
+    let all = read.and_then(|object| object["status"]["conditions"].as_array());
+    all.into_iter()
+        .flatten()
+        .filter_map(|condition| {
+            let text = |field: &str| condition[field].as_str();
+            Some((
+                text("type")?,
+                (text("status")?, text("message").unwrap_or_default()),
+            ))
+        })
+        .collect()
 }

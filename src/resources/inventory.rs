@@ -8,7 +8,6 @@ use futures::future;
 use prost::Message as _;
 use tracing::warn;
 
-use super::kinds;
 use super::observe::Target;
 use crate::etcd::{self, Fence, FencedError, Revision};
 use crate::kube::ObjectRef;
@@ -23,6 +22,8 @@ pub struct Entry {
     pub version: String,
     /// Uid of the object; empty until the first apply succeeded.
     pub uid: String,
+    /// Name of the bundle of the last apply; empty if an older release wrote the entry.
+    pub bundle: String,
 }
 
 /// An entry as etcd holds it.
@@ -73,7 +74,7 @@ impl Inventory {
                     warn!(%object, %error, "cannot decode an inventory entry; treating its uid as unknown");
                     Entry::default()
                 },
-                |Applied { version, uid }| Entry { version, uid },
+                |Applied { version, uid, bundle }| Entry { version, uid, bundle },
             );
             let revision = stored.mod_revision;
             entries.insert(object, Recorded { entry, revision });
@@ -91,16 +92,20 @@ impl Inventory {
         self.entries.as_ref()?.get(object)
     }
 
-    /// Uid of an object at its last apply; empty if unknown.
-    pub(super) fn uid(&self, object: &ObjectRef) -> &str {
-        self.get(object).map_or("", |entry| entry.uid.as_str())
+    /// The entry of an object; an empty one if it has none.
+    pub(super) fn entry(&self, object: &ObjectRef) -> Entry {
+        self.get(object).cloned().unwrap_or_default()
+    }
+
+    /// The number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.entries.as_ref().map_or(0, BTreeMap::len)
     }
 
     /// The objects that the inventory holds and the bundle does not, with the API version of their last apply.
-    /// Namespaces and definitions come last.
     pub(super) fn obsolete(&self, is_wanted: impl Fn(&ObjectRef) -> bool) -> Vec<Target> {
         let entries = self.entries.iter().flatten();
-        let mut obsolete: Vec<Target> = entries
+        entries
             .filter(|(object, _)| !is_wanted(object))
             .map(|(object, Recorded { entry, .. })| Target {
                 object: object.clone(),
@@ -110,9 +115,7 @@ impl Inventory {
                     false => entry.version.clone(),
                 },
             })
-            .collect();
-        obsolete.sort_by_key(|target| kinds::is_foundation(&target.object.group, &target.object.kind));
-        obsolete
+            .collect()
     }
 
     /// Writes the entries that differ from the stored ones.
@@ -128,10 +131,11 @@ impl Inventory {
             .into_iter()
             .filter(|(object, entry)| self.get(object) != Some(entry))
             .collect();
-        let put = |(object, Entry { version, uid }): &(ObjectRef, Entry)| {
+        let put = |(object, Entry { version, uid, bundle }): &(ObjectRef, Entry)| {
             let applied = Applied {
                 version: version.clone(),
                 uid: uid.clone(),
+                bundle: bundle.clone(),
             };
             Unit::new().put(self.key(object), self.revision(object), applied.encode_to_vec())
         };

@@ -102,6 +102,20 @@ pub fn is_protected(group: &str, kind: &str) -> bool {
         || (group.is_empty() && matches!(kind, "PersistentVolume" | "PersistentVolumeClaim"))
 }
 
+/// Whether objects of this kind have neither state nor dependants, so that an object with an immutable field can be deleted
+/// and created again, and nothing else goes with it. `frozen` says that the manifest declares its data immutable.
+pub fn is_replaceable(group: &str, kind: &str, frozen: bool) -> bool {
+    match (group, kind) {
+        (RBAC, "RoleBinding" | "ClusterRoleBinding")
+        | ("storage.k8s.io", "StorageClass" | "CSIDriver")
+        | ("node.k8s.io", "RuntimeClass")
+        | ("scheduling.k8s.io", "PriorityClass")
+        | ("batch", "Job") => true,
+        ("", "ConfigMap" | "Secret") => frozen,
+        _ => false,
+    }
+}
+
 /// Immutable fields of a kind, by JSON pointer. The table serves the forecast of `bundle check` and is not complete; the
 /// server's refusal decides.
 pub fn immutable_fields(group: &str, kind: &str) -> &'static [&'static str] {
@@ -149,6 +163,37 @@ mod tests {
         ] {
             assert_eq!(plural(kind), expected);
         }
+    }
+
+    #[test]
+    fn an_object_with_state_or_dependants_is_not_replaceable() {
+        for (group, kind) in [
+            (RBAC, "RoleBinding"),
+            (RBAC, "ClusterRoleBinding"),
+            ("storage.k8s.io", "StorageClass"),
+            ("storage.k8s.io", "CSIDriver"),
+            ("node.k8s.io", "RuntimeClass"),
+            ("scheduling.k8s.io", "PriorityClass"),
+            ("batch", "Job"),
+            ("", "ConfigMap"),
+            ("", "Secret"),
+        ] {
+            assert!(is_replaceable(group, kind, true), "{group} {kind}");
+        }
+        for (group, kind) in [
+            ("", "Namespace"),
+            ("", "PersistentVolumeClaim"),
+            ("", "Service"),
+            ("apps", "StatefulSet"),
+            ("apps", "Deployment"),
+            ("apps", "DaemonSet"),
+            ("apiextensions.k8s.io", "CustomResourceDefinition"),
+            ("example.com", "Database"),
+            ("example.com", "StorageClass"),
+        ] {
+            assert!(!is_replaceable(group, kind, true), "{group} {kind}");
+        }
+        assert!(!is_replaceable("", "Secret", false), "it can be changed in place");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::plan::{ObjectVersion, Remembered};
+use super::plan::{Fingerprint, Remembered};
 use crate::kube::{Meta, ObjectRef};
 use crate::retry::Policy;
 
@@ -28,7 +28,10 @@ pub(super) struct Memory(BTreeMap<ObjectRef, Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    in_sync: Option<ObjectVersion>,
+    in_sync: Option<Fingerprint>,
+    /// The metadata of an object that the bundle no longer holds, as the last pass left it; what others may write at any
+    /// time taken out.
+    left: Option<Meta>,
     contention: Option<Contention>,
     failure: Option<Failure>,
 }
@@ -102,8 +105,8 @@ impl Memory {
         self.0.get(object)?.contention.as_ref()?.other_manager.as_deref()
     }
 
-    /// Whether the object was last in place in this version.
-    pub(super) fn is_in_sync(&self, object: &ObjectRef, now: &ObjectVersion) -> bool {
+    /// Whether the object was last in place with this fingerprint.
+    pub(super) fn is_in_sync(&self, object: &ObjectRef, now: &Fingerprint) -> bool {
         self.0
             .get(object)
             .is_some_and(|known| known.in_sync.as_ref() == Some(now))
@@ -114,14 +117,30 @@ impl Memory {
         self.due(object).is_some_and(|due| due > now)
     }
 
-    /// Whether the object with this uid was in place.
-    pub(super) fn was_in_place(&self, object: &ObjectRef, uid: &str) -> bool {
-        let in_sync = self.0.get(object).and_then(|known| known.in_sync.as_ref());
-        in_sync.is_some_and(|in_sync| in_sync.uid == uid)
+    /// Uid of the object that was last in place.
+    pub(super) fn uid(&self, object: &ObjectRef) -> Option<&str> {
+        let in_sync = self.0.get(object)?.in_sync.as_ref()?;
+        Some(in_sync.uid.as_str())
     }
 
-    /// Notes that the object is in place in this version.
-    pub(super) fn settled(&mut self, object: &ObjectRef, in_sync: ObjectVersion) {
+    /// Whether the object with this uid was in place.
+    pub(super) fn was_in_place(&self, object: &ObjectRef, uid: &str) -> bool {
+        self.uid(object) == Some(uid)
+    }
+
+    /// Notes an object that the bundle no longer holds, as it was observed.
+    pub(super) fn left(&mut self, object: &ObjectRef, observed: Option<&Meta>) {
+        self.0.entry(object.clone()).or_default().left = observed.map(of_policy);
+    }
+
+    /// Whether nothing about the object has changed, since it was left, that the deletion policy reads.
+    pub(super) fn was_left(&self, object: &ObjectRef, now: &Meta) -> bool {
+        let left = self.0.get(object).and_then(|known| known.left.as_ref());
+        left.is_some_and(|left| *left == of_policy(now))
+    }
+
+    /// Notes that the object is in place with this fingerprint.
+    pub(super) fn settled(&mut self, object: &ObjectRef, in_sync: Fingerprint) {
         let known = self.0.entry(object.clone()).or_default();
         known.in_sync = Some(in_sync);
         known.failure = None;
@@ -180,9 +199,27 @@ impl Memory {
     }
 }
 
+/// The metadata without the versions and owners that a write of a status changes.
+fn of_policy(meta: &Meta) -> Meta {
+    Meta {
+        resource_version: String::new(),
+        generation: 0,
+        managed_fields: Vec::new(),
+        ..meta.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn fingerprint(version: &str) -> Fingerprint {
+        Fingerprint::of(&Meta {
+            uid: "u".to_owned(),
+            resource_version: version.to_owned(),
+            ..Meta::default()
+        })
+    }
 
     fn object() -> ObjectRef {
         ObjectRef {
@@ -195,11 +232,7 @@ mod tests {
 
     fn in_place() -> Memory {
         let mut memory = Memory::default();
-        let in_sync = ObjectVersion {
-            uid: "u".to_owned(),
-            resource_version: "5".to_owned(),
-        };
-        memory.settled(&object(), in_sync);
+        memory.settled(&object(), fingerprint("5"));
         memory
     }
 
@@ -264,10 +297,7 @@ mod tests {
     fn success_ends_the_wait_after_a_failure() {
         let mut memory = in_place();
         memory.failed(&object(), None, "no".to_owned(), Duration::ZERO, Instant::now());
-        let in_sync = ObjectVersion {
-            uid: "u".to_owned(),
-            resource_version: "6".to_owned(),
-        };
+        let in_sync = fingerprint("6");
         memory.settled(&object(), in_sync.clone());
         assert_eq!(memory.failure(&object()), None);
         assert!(memory.is_in_sync(&object(), &in_sync));

@@ -1,23 +1,28 @@
 //! The base set of Kubernetes resources: bundle, plan, reconciliation.
 //!
-//! A pass observes (one list per kind), plans (`plan`, pure, one object at a time) and acts (server-side apply, deletion
-//! with preconditions). The inventory in etcd names every object ever written. The memory of earlier passes ends with the
-//! term.
+//! A pass observes (one list per kind), plans (`plan` and `deletion`, pure, one object at a time) and acts (server-side
+//! apply, deletion with preconditions). A request that is not answered goes on beside later passes (`jobs`). The inventory
+//! in etcd names every object ever written. The memory of earlier passes ends with the term.
 
 mod act;
 pub mod bundle;
 pub mod controller;
 mod definitions;
+pub mod deletion;
 pub mod difference;
 pub mod inventory;
+mod jobs;
 pub mod kinds;
 mod memory;
 mod observe;
+mod ownership;
 pub mod permissions;
 pub mod plan;
 pub mod preview;
 mod pruning;
+mod recreate;
 pub mod report;
+mod settle;
 mod term_reconciler;
 pub mod upgrade;
 mod watches;

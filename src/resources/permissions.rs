@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::bundle::{Bundle, Manifest, may_be_pruned};
+use super::bundle::{Bundle, Manifest, Recreate, may_be_pruned};
 use super::kinds::{self, RBAC};
+use super::recreate::PREFLIGHT;
 use super::upgrade::annotations;
 use crate::kube::ObjectRef;
 
@@ -73,6 +74,15 @@ impl Permissions {
                 &verbs,
                 Some(&object.name),
             );
+            if wanted && manifest.recreate != Recreate::Never {
+                permissions.grant(
+                    scope.clone(),
+                    &object.group,
+                    &resource,
+                    &["create", "patch"],
+                    Some(PREFLIGHT),
+                );
+            }
             if wanted && object.group == RBAC {
                 permissions.grant_rbac(manifest, scope);
             }
@@ -174,7 +184,7 @@ fn verbs(manifest: &Manifest, wanted: bool) -> Vec<&'static str> {
     if wanted {
         verbs.extend(["create", "patch"]);
     }
-    if manifest.recreate || may_be_pruned(&manifest.object, &annotations(manifest)) {
+    if manifest.recreate != Recreate::Never || may_be_pruned(&manifest.object, &annotations(manifest)) {
         verbs.push("delete");
     }
     verbs
@@ -315,6 +325,7 @@ metadata: {name: p}
                 "*: get,create,patch,delete rbac.authorization.k8s.io/clusterroles r",
                 "*: list,watch rbac.authorization.k8s.io/clusterroles ",
                 "kube-system: bind rbac.authorization.k8s.io/clusterroles view",
+                "kube-system: create,patch rbac.authorization.k8s.io/rolebindings quorate-preflight",
                 "kube-system: get,create,patch,delete rbac.authorization.k8s.io/rolebindings b",
                 "kube-system: list,watch rbac.authorization.k8s.io/rolebindings ",
             ]

@@ -4,8 +4,11 @@
 use std::fmt;
 use std::time::Instant;
 
-use super::bundle::{ADOPT, LABEL, may_be_pruned};
-use crate::kube::{FIELD_MANAGER, Meta, ObjectRef, Precondition};
+use serde_json::Value;
+
+use super::bundle::{ADOPT, LABEL};
+use super::inventory::Entry;
+use crate::kube::{FIELD_MANAGER, Meta, Precondition};
 
 mod refused;
 
@@ -20,21 +23,39 @@ pub struct Wanted<'a> {
     pub adopt: bool,
 }
 
-/// One version of one object.
+/// What an object is compared by to see whether it is still in place. A status, or a field that others own, may change all
+/// the time without a change of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectVersion {
+pub struct Fingerprint {
     /// Identifies the object.
     pub uid: String,
-    /// Changes with every write of the object.
-    pub resource_version: String,
+    /// Counts the changes of the spec; 0 for kinds without one. Some subresources of older servers change our fields, as
+    /// `scale` does, and leave the owners as they are.
+    generation: i64,
+    deleting: bool,
+    fields: Fields,
 }
 
-impl ObjectVersion {
-    /// The version that this metadata was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fields {
+    /// The fields that we applied. A field that another client changes or removes is no longer ours.
+    Ours(Value),
+    /// The version of an object of which we own nothing.
+    Version(String),
+}
+
+impl Fingerprint {
+    /// The fingerprint of an object with this metadata.
     pub fn of(meta: &Meta) -> Self {
+        let ours = meta.applied_by(FIELD_MANAGER);
         Self {
             uid: meta.uid.clone(),
-            resource_version: meta.resource_version.clone(),
+            generation: meta.generation,
+            deleting: meta.deletion_timestamp.is_some(),
+            fields: match ours {
+                Some(applied) if applied.fields_v1.is_object() => Fields::Ours(applied.fields_v1.clone()),
+                _ => Fields::Version(meta.resource_version.clone()),
+            },
         }
     }
 }
@@ -42,8 +63,8 @@ impl ObjectVersion {
 /// The memory of earlier passes about an object.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remembered<'a> {
-    /// The version in which the object was last in place, if it ever was.
-    pub in_sync: Option<&'a ObjectVersion>,
+    /// The object as it was last in place, if it ever was.
+    pub in_sync: Option<&'a Fingerprint>,
     /// No mend before this time: another writer keeps reverting the object.
     pub mend_after: Option<Instant>,
     /// No attempt before this time: the last one failed, and the object has not been replaced since.
@@ -84,7 +105,7 @@ impl fmt::Display for Foreign {
 pub enum ApplyReason {
     /// This term has not yet seen the object in place.
     FirstLook,
-    /// The object was in place and has been written since.
+    /// The object was in place and has been changed since.
     Changed,
     /// The object is not ours, and its manifest says to take it over.
     Adopted,
@@ -93,7 +114,7 @@ pub enum ApplyReason {
 /// What to do about an object of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Write nothing: the object has the version in which it was last in place.
+    /// Write nothing: the object is as it was when it was last in place.
     Leave,
     /// Create the object; it does not exist.
     Create {
@@ -134,16 +155,16 @@ impl Step {
     }
 }
 
-/// Decides about an object of the bundle. `inventory_uid` is empty if the inventory has no uid of the object.
+/// Decides about an object of the bundle. `recorded` is its entry in the inventory; an empty one if it has none.
 pub fn plan(
     wanted: Wanted<'_>,
     observed: Option<&Meta>,
-    inventory_uid: &str,
+    recorded: &Entry,
     remembered: Remembered<'_>,
     now: Instant,
 ) -> Step {
     if let (Some(meta), Some(in_sync)) = (observed, remembered.in_sync)
-        && *in_sync == ObjectVersion::of(meta)
+        && *in_sync == Fingerprint::of(meta)
     {
         return Step::Leave;
     }
@@ -166,7 +187,7 @@ pub fn plan(
     if meta.deletion_timestamp.is_some() {
         return Step::AwaitDeletion;
     }
-    let why = match foreign(wanted.bundle, meta, inventory_uid) {
+    let why = match foreign(wanted.bundle, meta, recorded) {
         None if remembered.in_sync.is_some() => ApplyReason::Changed,
         None => ApplyReason::FirstLook,
         Some(_) if wanted.adopt => ApplyReason::Adopted,
@@ -179,73 +200,19 @@ pub fn plan(
 }
 
 /// Why an object is not ours; `None` if it is. Our objects have the bundle's label *and* fields that our manager owns. If
-/// the bundle was renamed, the old label counts too, provided the inventory has the object's uid.
-fn foreign(bundle: &str, meta: &Meta, inventory_uid: &str) -> Option<Foreign> {
+/// the bundle was renamed, the name that it had when it applied the object counts too, provided that the inventory has the
+/// object's uid.
+fn foreign(bundle: &str, meta: &Meta, recorded: &Entry) -> Option<Foreign> {
     let Some(label) = meta.labels.get(LABEL) else {
         return Some(Foreign::NoLabel);
     };
     if !meta.is_managed_by(FIELD_MANAGER) {
         return Some(Foreign::NeverOurs);
     }
-    if label == bundle || inventory_uid == meta.uid {
+    if label == bundle || (*label == recorded.bundle && recorded.uid == meta.uid) {
         None
     } else {
         Some(Foreign::OtherBundle(label.clone()))
-    }
-}
-
-/// What to do about an object that the inventory holds and the bundle does not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prune {
-    /// Remove the entry from the inventory: the cluster holds no object of ours under this name.
-    Forget(ForgetReason),
-    /// Leave the object: its kind is protected, or its annotation says so.
-    Keep,
-    /// Do nothing yet: the object is being deleted.
-    AwaitDeletion,
-    /// Delete the object, on condition that it still has this uid and version.
-    Delete {
-        /// Uid of the object that was observed.
-        uid: String,
-        /// Version of the object that was observed.
-        resource_version: String,
-    },
-}
-
-/// Why an entry is removed from the inventory without a deletion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForgetReason {
-    /// The object does not exist, or its label was removed.
-    Absent,
-    /// Another object has the name by now.
-    Replaced,
-    /// The object has the label, but we never wrote it.
-    NeverOurs,
-}
-
-/// Decides about an object that the inventory holds and the bundle does not.
-pub fn plan_prune(object: &ObjectRef, observed: Option<&Meta>, inventory_uid: &str) -> Prune {
-    let Some(meta) = observed.filter(|meta| meta.labels.contains_key(LABEL)) else {
-        return Prune::Forget(ForgetReason::Absent);
-    };
-    if inventory_uid.is_empty() {
-        // The entry was recorded before the first write, and the response to it was lost. Only an object that we wrote
-        // has fields of our manager.
-        if !meta.is_managed_by(FIELD_MANAGER) {
-            return Prune::Forget(ForgetReason::NeverOurs);
-        }
-    } else if inventory_uid != meta.uid {
-        return Prune::Forget(ForgetReason::Replaced);
-    }
-    if meta.deletion_timestamp.is_some() {
-        return Prune::AwaitDeletion;
-    }
-    if !may_be_pruned(object, &meta.annotations) {
-        return Prune::Keep;
-    }
-    Prune::Delete {
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version.clone(),
     }
 }
 

@@ -8,11 +8,12 @@ use serde_json::Value;
 
 use super::bundle::{Bundle, Manifest};
 use super::controller::Settings;
+use super::deletion::{KeepReason, Prune, plan_prune};
 use super::difference::{Difference, differences};
 use super::inventory::Inventory;
 use super::kinds;
 use super::observe::{ClusterState, LookupError, Target};
-use super::plan::{Next, Prune, Remembered, Step, Wanted, next_after, plan, plan_prune};
+use super::plan::{Next, Remembered, Step, Wanted, next_after, plan};
 use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Resource};
 
 /// What a pass would do with an object.
@@ -28,8 +29,8 @@ pub enum Preview {
     Recreate(String),
     /// Delete it; the bundle no longer holds it.
     Prune,
-    /// Leave it in the cluster, although the bundle no longer holds it.
-    Keep,
+    /// Leave it in the cluster for this reason, although the bundle no longer holds it.
+    Keep(String),
     /// Fail for this reason.
     Refused(String),
 }
@@ -75,14 +76,22 @@ pub async fn preview(
         previews.insert(object.clone(), preview);
     }
     drop(running);
+    let wanted_uids = wanted.iter().map(|object| inventory.entry(object).uid);
+    let wanted_uids: HashSet<String> = wanted_uids.filter(|uid| !uid.is_empty()).collect();
     for Target { object, version } in &obsolete {
         let preview = match cluster.look_up(&discovery, object, version) {
-            Ok((_, observed)) => match plan_prune(object, observed, inventory.uid(object)) {
+            Ok((_, observed)) => match plan_prune(
+                &bundle.name,
+                &wanted_uids,
+                object,
+                observed,
+                &inventory.entry(object),
+            ) {
                 Prune::Forget(_) => continue,
-                Prune::Keep => Preview::Keep,
+                Prune::Keep(why) => Preview::Keep(why.to_string()),
                 Prune::AwaitDeletion | Prune::Delete { .. } => Preview::Prune,
             },
-            Err(LookupError::NotServed { .. }) => continue,
+            Err(LookupError::NotServed { .. }) => Preview::Keep(KeepReason::NotServed.to_string()),
             Err(error) => Preview::Refused(error.to_string()),
         };
         previews.insert(object.clone(), preview);
@@ -120,11 +129,11 @@ impl<'a> DryRunner<'a> {
             bundle: &self.bundle.name,
             adopt: manifest.adopt,
         };
-        let inventory_uid = self.inventory.uid(object);
+        let recorded = self.inventory.entry(object);
         let step = plan(
             wanted,
             meta.as_ref(),
-            inventory_uid,
+            &recorded,
             Remembered::default(),
             Instant::now(),
         );
@@ -143,7 +152,7 @@ impl<'a> DryRunner<'a> {
             Err(error) => error,
         };
         match next_after(&error.cause, &step, manifest.recreate) {
-            Next::Recreate(why) => Ok(Preview::Recreate(why)),
+            Next::Recreate { why, .. } => Ok(Preview::Recreate(why)),
             Next::Fail(why) => Ok(Preview::Refused(why)),
             // A pass creates the namespace first; a dry run does not.
             _ if matches!(error.cause, Cause::NotFound(_))

@@ -1,16 +1,39 @@
-//! Deletes the objects that the inventory holds and the bundle does not.
+//! Deletes the objects that the inventory holds and the bundle does not, stage by stage.
 
-use futures::{StreamExt, stream};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
 
-use super::act::{Actor, PruneResult};
+use super::act::{ATTEMPTS, Actor, Job, PruneResult, being_deleted};
 use super::controller::{Reconciler, api_server, etcd};
+use super::deletion::{Deletions, KeepReason, Prune, plan_prune, stage};
+use super::inventory::Entry;
+use super::kinds;
 use super::observe::{ClusterState, LookupError, Target};
-use super::report::{Outcome, Report, Stopped};
+use super::report::{Act, Outcome, Report, Stopped};
 use crate::etcd::Fence;
-use crate::kube::{Error as ApiError, Meta, ObjectRef, Resource};
+use crate::kube::{Cause, Deleted, Dependants, Error as ApiError, Meta, ObjectRef, Resource};
+
+/// An object to delete, as it was observed.
+struct Deletion {
+    object: ObjectRef,
+    resource: Resource,
+    observed: Option<Meta>,
+    recorded: Entry,
+}
+
+/// What a pass does about the objects that the bundle no longer holds.
+#[derive(Default)]
+struct Obsolete {
+    /// Nothing of ours exists under these names.
+    forgotten: Vec<ObjectRef>,
+    /// What may be deleted, by stage.
+    stages: BTreeMap<u8, Vec<Deletion>>,
+    /// An object of the lowest stage in which one is being deleted.
+    pending: Option<ObjectRef>,
+}
 
 impl Reconciler {
-    /// Deletes the `obsolete` objects, as far as the plan allows, and removes the deleted ones from the inventory.
+    /// Deletes the `obsolete` objects, as far as the policy allows, and removes the deleted ones from the inventory.
     pub(super) async fn prune(
         &mut self,
         fence: &Fence,
@@ -27,50 +50,224 @@ impl Reconciler {
             )
             .await
             .map_err(api_server)?;
-        let actor = self.actor();
-        let mut deletions = Vec::with_capacity(obsolete.len());
-        for Target { object, version } in &obsolete {
-            let seen = cluster.look_up(&self.discovery, object, version);
-            deletions.push(prune_one(&actor, object, seen, self.inventory.uid(object)));
+        let Obsolete {
+            forgotten,
+            stages,
+            mut pending,
+        } = self.sort_out(obsolete, cluster, report);
+        self.forget(fence, &forgotten).await?;
+        if let Some(why) = self.deletions(&stages).held() {
+            for deletion in stages.into_values().flatten() {
+                report.set(deletion.object, Outcome::Held(why.clone()));
+            }
+            return Ok(());
         }
-        let mut deleting = stream::iter(deletions).buffered(self.settings.in_flight);
-        let mut forgotten = Vec::new();
-        let mut down = None;
-        while let Some((object, pruned)) = deleting.next().await {
-            let outcome = match pruned {
-                Ok(PruneResult::Gone(outcome)) => {
-                    forgotten.push(object.clone());
-                    outcome
+        for (number, deletions) in stages {
+            if let Some(pending) = pending.as_ref().filter(|pending| stage(pending) < number) {
+                let waits = KeepReason::WaitsFor(pending.clone());
+                for deletion in deletions {
+                    report.set(deletion.object, Outcome::Kept(waits.to_string()));
                 }
-                Ok(PruneResult::Stays(outcome)) => outcome,
-                Err(error) if error.cause.is_the_server() => {
-                    down = Some(error);
-                    break;
+                continue;
+            }
+            let unfinished = self.delete(fence, deletions, report).await?;
+            pending = pending.or(unfinished);
+        }
+        Ok(())
+    }
+
+    /// Plans each obsolete object, and reports those for which nothing is left to do.
+    fn sort_out(&mut self, obsolete: Vec<Target>, cluster: &ClusterState, report: &mut Report) -> Obsolete {
+        // What is not in place may be what replaces an obsolete object.
+        let failed = |object: &&ObjectRef| matches!(report.objects().get(*object), Some(Outcome::Failed(_)));
+        let missing = self.wanted().filter(failed).count();
+        let wanted_uids = self.wanted_uids();
+        let mut sorted = Obsolete::default();
+        for Target { object, version } in obsolete {
+            let recorded = self.inventory.entry(&object);
+            let (resource, observed) = match cluster.look_up(&self.discovery, &object, &version) {
+                Ok((resource, observed)) => (resource.clone(), observed.cloned()),
+                Err(error) => {
+                    let outcome = unknown(&object, &error);
+                    report.set(object, outcome);
+                    continue;
                 }
-                Err(error) => Outcome::Failed(error.to_string()),
             };
-            report.set(object.clone(), outcome);
+            self.memory.left(&object, observed.as_ref());
+            let planned = plan_prune(
+                &self.bundle.name,
+                &wanted_uids,
+                &object,
+                observed.as_ref(),
+                &recorded,
+            );
+            match planned {
+                Prune::Forget(_) => {
+                    report.set(object.clone(), Outcome::Pruned);
+                    sorted.forgotten.push(object);
+                }
+                Prune::Keep(why) => report.set(object, Outcome::Kept(why.to_string())),
+                Prune::Delete { .. } if missing > 0 => {
+                    let waits = KeepReason::WaitsForBundle(missing);
+                    report.set(object, Outcome::Kept(waits.to_string()));
+                }
+                Prune::AwaitDeletion => {
+                    let held = being_deleted(observed.as_ref());
+                    report.set(object.clone(), Outcome::Deleting(held));
+                    let first = sorted.pending.as_ref().map(stage);
+                    if first.is_none_or(|first| stage(&object) < first) {
+                        sorted.pending = Some(object);
+                    }
+                }
+                Prune::Delete { .. } => {
+                    let deletions = sorted.stages.entry(stage(&object)).or_default();
+                    deletions.push(Deletion {
+                        object,
+                        resource,
+                        observed,
+                        recorded,
+                    });
+                }
+            }
         }
-        drop(deleting);
-        for object in &forgotten {
+        sorted
+    }
+
+    fn deletions(&self, stages: &BTreeMap<u8, Vec<Deletion>>) -> Deletions {
+        let all = || stages.values().flatten();
+        let renamed = |deletion: &Deletion| {
+            let recorded = &deletion.recorded.bundle;
+            !recorded.is_empty() && *recorded != self.bundle.name
+        };
+        Deletions {
+            count: all().count(),
+            renamed: all().any(renamed),
+            retired: self.bundle.manifests.is_empty(),
+            inventory: self.inventory.len(),
+            allowed: self.settings.allow_prune,
+        }
+    }
+
+    /// The uids of the objects that the bundle holds.
+    fn wanted_uids(&self) -> HashSet<String> {
+        let uids = self.wanted().map(|object| self.inventory.entry(object).uid);
+        uids.filter(|uid| !uid.is_empty()).collect()
+    }
+
+    /// Deletes the objects of one stage. Returns one that is not gone yet, if there is one.
+    async fn delete(
+        &mut self,
+        fence: &Fence,
+        deletions: Vec<Deletion>,
+        report: &mut Report,
+    ) -> Result<Option<ObjectRef>, Stopped> {
+        let objects: Vec<ObjectRef> = deletions.iter().map(|deletion| deletion.object.clone()).collect();
+        let wanted_uids = self.wanted_uids();
+        let now = Instant::now();
+        for deletion in deletions {
+            if self.memory.is_waiting(&deletion.object, now) {
+                report.set(deletion.object.clone(), self.failed_before(&deletion.object));
+                continue;
+            }
+            if self.jobs.is_busy(&deletion.object) {
+                continue;
+            }
+            let (actor, wanted_uids) = (self.actor(), wanted_uids.clone());
+            let object = deletion.object.clone();
+            self.jobs.add(object, async move {
+                Job::Pruned(actor.prune(&deletion, &wanted_uids).await)
+            });
+        }
+        self.finish(fence, objects.iter().cloned().collect(), report)
+            .await?;
+        for object in &objects {
+            self.report_busy(object, report);
+        }
+        let gone = |object: &ObjectRef| report.objects().get(object) == Some(&Outcome::Pruned);
+        Ok(objects.into_iter().find(|object| !gone(object)))
+    }
+
+    /// Removes objects that are gone from the inventory.
+    pub(super) async fn forget(&mut self, fence: &Fence, objects: &[ObjectRef]) -> Result<(), Stopped> {
+        for object in objects {
             self.memory.forget(object);
         }
-        self.inventory.forget(fence, &forgotten).await.map_err(etcd)?;
-        down.map_or(Ok(()), |error| Err(api_server(error)))
+        self.inventory.forget(fence, objects).await.map_err(etcd)
     }
 }
 
-async fn prune_one<'a>(
-    actor: &Actor,
-    object: &'a ObjectRef,
-    seen: Result<(&Resource, Option<&Meta>), LookupError>,
-    inventory_uid: &str,
-) -> (&'a ObjectRef, Result<PruneResult, ApiError>) {
-    let pruned = match seen {
-        Ok((resource, observed)) => actor.prune(resource, object, observed, inventory_uid).await,
-        // The objects of a kind go with the kind.
-        Err(LookupError::NotServed { .. }) => Ok(PruneResult::Gone(Outcome::Pruned)),
-        Err(error) => Ok(PruneResult::Stays(Outcome::Failed(error.to_string()))),
-    };
-    (object, pruned)
+/// The outcome of an object of which nothing is known. Of a protected object that says nothing about what the bundle holds,
+/// so no status waits for it.
+fn unknown(object: &ObjectRef, error: &LookupError) -> Outcome {
+    match error {
+        LookupError::NotServed { .. } => Outcome::Kept(KeepReason::NotServed.to_string()),
+        // The permissions for a later bundle do not cover what an earlier one left behind.
+        LookupError::Unknown(error)
+            if kinds::is_protected(&object.group, &object.kind)
+                && matches!(error.cause, Cause::Forbidden { .. }) =>
+        {
+            Outcome::Kept(error.to_string())
+        }
+        error => Outcome::Failed(error.to_string()),
+    }
+}
+
+impl Actor {
+    /// Deletes an object that the bundle no longer holds. If the object is not as it was observed, reads it and plans
+    /// again.
+    async fn prune(
+        &self,
+        deletion: &Deletion,
+        wanted_uids: &HashSet<String>,
+    ) -> Result<PruneResult, ApiError> {
+        let Deletion {
+            object,
+            resource,
+            observed,
+            recorded,
+        } = deletion;
+        let mut observed = observed.clone();
+        for _ in 0..ATTEMPTS {
+            let planned = plan_prune(
+                &self.bundle.name,
+                wanted_uids,
+                object,
+                observed.as_ref(),
+                recorded,
+            );
+            let (uid, resource_version) = match planned {
+                Prune::Forget(_) => return Ok(PruneResult::gone()),
+                Prune::Keep(why) => return Ok(PruneResult::stays(Outcome::Kept(why.to_string()))),
+                Prune::AwaitDeletion => {
+                    let held = being_deleted(observed.as_ref());
+                    return Ok(PruneResult::stays(Outcome::Deleting(held)));
+                }
+                Prune::Delete {
+                    uid,
+                    resource_version,
+                } => (uid, resource_version),
+            };
+            let deletion = self
+                .kube
+                .delete(resource, object, &uid, &resource_version, Dependants::Deleted);
+            let result = match deletion.await {
+                Ok(Deleted::Gone) => PruneResult::gone(),
+                Ok(Deleted::Pending) => {
+                    PruneResult::stays(Outcome::Deleting(being_deleted(observed.as_ref())))
+                }
+                Err(error) if matches!(error.cause, Cause::Conflict(_)) => {
+                    observed = self.kube.meta(resource, object).await?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            return Ok(PruneResult {
+                act: Some(Act::Deleted(object.clone())),
+                ..result
+            });
+        }
+        Ok(PruneResult::stays(Outcome::Failed(format!(
+            "changed {ATTEMPTS} times during the deletion"
+        ))))
+    }
 }

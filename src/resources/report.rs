@@ -1,6 +1,7 @@
 //! The report of a pass, object by object.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::kube::ObjectRef;
 use crate::metrics::{self, Metrics};
@@ -16,10 +17,14 @@ pub enum Outcome {
     Applied,
     /// An immutable field had to change: the object was deleted and created.
     Recreated,
-    /// The bundle no longer holds the object: it is gone, or its deletion is under way.
+    /// The bundle no longer holds the object, and the object is gone.
     Pruned,
-    /// The bundle no longer holds the object, and the object stays in the cluster.
-    Kept,
+    /// The bundle no longer holds the object, and the object stays in the cluster for this reason.
+    Kept(String),
+    /// The bundle no longer holds the object; it is being deleted, and this holds it.
+    Deleting(String),
+    /// The bundle no longer holds the object; its deletion waits for the operator.
+    Held(String),
     /// Another client keeps changing the object; the reconciler backs off. The message names the field manager.
     Contended(String),
     /// The object is not in place, for this reason.
@@ -27,13 +32,15 @@ pub enum Outcome {
 }
 
 /// All values of [`Outcome::word`].
-const WORDS: [&str; 8] = [
+const WORDS: [&str; 10] = [
     "unchanged",
     "created",
     "applied",
     "recreated",
     "pruned",
     "kept",
+    "deleting",
+    "held",
     "fighting",
     "failed",
 ];
@@ -47,16 +54,18 @@ impl Outcome {
             Self::Applied => "applied",
             Self::Recreated => "recreated",
             Self::Pruned => "pruned",
-            Self::Kept => "kept",
+            Self::Kept(_) => "kept",
+            Self::Deleting(_) => "deleting",
+            Self::Held(_) => "held",
             Self::Contended(_) => "fighting",
             Self::Failed(_) => "failed",
         }
     }
 
-    /// Why the object is not in place; `None` if it is.
+    /// Why the object is not as the bundle says; `None` if it is.
     pub(super) fn trouble(&self) -> Option<&str> {
         match self {
-            Self::Contended(why) | Self::Failed(why) => Some(why),
+            Self::Contended(why) | Self::Failed(why) | Self::Deleting(why) | Self::Held(why) => Some(why),
             _ => None,
         }
     }
@@ -78,7 +87,50 @@ pub enum Stopped {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     objects: BTreeMap<ObjectRef, Outcome>,
+    acts: Vec<Act>,
     stopped: Option<Stopped>,
+}
+
+/// A deletion that the server has accepted. Each is a line in the log, and an Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// An object that the bundle no longer holds was deleted, or its deletion began.
+    Deleted(ObjectRef),
+    /// An object with these immutable fields was deleted and created again.
+    Recreated(ObjectRef, String),
+    /// An object with immutable fields was deleted, and is not created yet for this reason.
+    Removed(ObjectRef, String),
+    /// The successor of a deleted object was refused, and the object was created again as it was.
+    PutBack(ObjectRef, String),
+}
+
+impl Act {
+    /// The reason of the Event, in one word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Deleted(_) | Self::Removed(..) => "ResourceDeleted",
+            Self::Recreated(..) => "ResourceRecreated",
+            Self::PutBack(..) => "ResourcePutBack",
+        }
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deleted(object) => write!(f, "deleted {object} (no longer in the bundle)"),
+            Self::Recreated(object, why) => write!(f, "recreated {object} (immutable fields: {why})"),
+            Self::Removed(object, why) => {
+                write!(f, "deleted {object} to recreate it; not created yet: {why}")
+            }
+            Self::PutBack(object, why) => {
+                write!(
+                    f,
+                    "put {object} back as it was: its successor was refused ({why})"
+                )
+            }
+        }
+    }
 }
 
 /// The number of objects that a summary names.
@@ -87,6 +139,15 @@ const SPELLED_OUT: usize = 3;
 impl Report {
     pub(super) fn set(&mut self, object: ObjectRef, outcome: Outcome) {
         self.objects.insert(object, outcome);
+    }
+
+    pub(super) fn did(&mut self, act: Act) {
+        self.acts.push(act);
+    }
+
+    /// What was deleted, in this order.
+    pub fn acts(&self) -> &[Act] {
+        &self.acts
     }
 
     pub(super) fn stop(&mut self, stopped: Stopped) {
@@ -124,6 +185,8 @@ impl Report {
             Some(Stopped::ApiServer(_)) => "ApiServerUnavailable",
             None if self.count("failed") > 0 => "ResourcesFailed",
             None if self.count("fighting") > 0 => "ResourcesContested",
+            None if self.count("held") > 0 => "PruneHeld",
+            None if self.count("deleting") > 0 => "DeletionPending",
             None => "",
         }
     }
@@ -199,7 +262,7 @@ mod tests {
     fn a_report_counts_and_names_the_failed_objects() {
         let mut report = Report::default();
         report.set(object("a"), Outcome::Created);
-        report.set(object("b"), Outcome::Kept);
+        report.set(object("b"), Outcome::Kept("protected".to_owned()));
         assert!(report.is_success());
         assert_eq!(report.summary(), "2 objects in place");
         for name in ["c", "d", "e", "f"] {

@@ -9,8 +9,9 @@ use super::report::{Report, Stopped};
 use crate::etcd::Fence;
 use crate::gate::controller::{PassFailed, Reconcile};
 use crate::kube::KubeClient;
-use crate::kube::events::{Events, Notice, Pod, Severity};
+use crate::kube::events::{Notice, Severity};
 use crate::store::Store;
+use crate::term::Notices;
 
 /// The parts of every term's reconciler.
 pub struct Config {
@@ -22,16 +23,12 @@ pub struct Config {
     pub store: Store,
     /// The limits of a pass.
     pub settings: Settings,
-    /// The pod that Events regard, if this process runs in one.
-    pub pod: Option<Pod>,
-    /// The id of this replica.
-    pub replica: String,
 }
 
 /// The reconciler of one term.
 pub struct TermReconciler {
     reconciler: Reconciler,
-    events: Events,
+    notices: Notices,
     /// The trouble of the last Event; `None` if that Event said that the resources are in place.
     reported: Option<String>,
 }
@@ -39,17 +36,15 @@ pub struct TermReconciler {
 impl TermReconciler {
     /// A function that makes the reconciler of a term. Each term starts without memory: another leader may have acted
     /// since the last one.
-    pub fn factory(subject: Config) -> impl Fn(&Fence) -> Self + Send + Sync + 'static {
+    pub fn factory(config: Config) -> impl Fn(Notices) -> Self + Send + Sync + 'static {
         let Config {
             kube,
             bundle,
             store,
             settings,
-            pod,
-            replica,
-        } = subject;
+        } = config;
         let bundle = Arc::new(bundle);
-        move |_| {
+        move |notices| {
             let metrics = store.etcd.metrics().clone();
             Self {
                 reconciler: Reconciler::new(
@@ -59,14 +54,23 @@ impl TermReconciler {
                     metrics,
                     settings,
                 ),
-                events: Events::new(kube.clone(), pod.clone(), &replica),
+                notices,
                 reported: None,
             }
         }
     }
 
-    /// Publishes an Event when trouble begins, changes or ends, unless the API server could not accept one.
-    async fn report(&mut self, fence: &Fence, report: &Report) {
+    /// Publishes an Event for each deletion; and one when trouble begins, changes or ends, unless the API server could not
+    /// accept one.
+    fn report(&mut self, report: &Report) {
+        for act in report.acts() {
+            self.notices.send(Notice {
+                severity: Severity::Normal,
+                reason: act.reason(),
+                action: "Reconcile",
+                note: act.to_string(),
+            });
+        }
         let trouble = (!report.is_success()).then(|| report.summary());
         if trouble == self.reported
             || matches!(
@@ -76,7 +80,7 @@ impl TermReconciler {
         {
             return;
         }
-        let notice = match &trouble {
+        self.notices.send(match &trouble {
             Some(summary) => Notice {
                 severity: Severity::Warning,
                 reason: report.reason(),
@@ -89,25 +93,15 @@ impl TermReconciler {
                 action: "Reconcile",
                 note: report.summary(),
             },
-        };
+        });
         self.reported = trouble;
-        self.publish(fence, notice).await;
-    }
-
-    /// Publishes only while the window is open (INV-3).
-    async fn publish(&mut self, fence: &Fence, notice: Notice) {
-        tokio::select! {
-            biased;
-            () = fence.window().closed() => {}
-            () = self.events.publish(&notice) => {}
-        }
     }
 }
 
 impl Reconcile for TermReconciler {
     async fn pass(&mut self, fence: &Fence) -> Result<(), PassFailed> {
         let report = self.reconciler.pass(fence).await;
-        self.report(fence, &report).await;
+        self.report(&report);
         match report.is_success() {
             true => Ok(()),
             false => Err(PassFailed {
@@ -121,13 +115,12 @@ impl Reconcile for TermReconciler {
         self.reconciler.changed().await;
     }
 
-    async fn announce_blocked(&mut self, fence: &Fence, message: &str) {
-        let notice = Notice {
+    async fn announce_blocked(&mut self, _: &Fence, message: &str) {
+        self.notices.send(Notice {
             severity: Severity::Warning,
             reason: "GateBlocked",
             action: "Restrict",
             note: message.to_owned(),
-        };
-        self.publish(fence, notice).await;
+        });
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::bundle::{Bundle, Manifest, may_be_pruned};
+use super::bundle::{Bundle, Manifest, Recreate, may_be_pruned};
 use super::kinds;
 use crate::kube::ObjectRef;
 
@@ -150,7 +150,7 @@ fn changed(before: &Manifest, after: &Manifest) -> Option<Change> {
         return None;
     }
     let frozen: &[&str] = match immutable_data(before) {
-        true => &["/data", "/binaryData", "/stringData"],
+        true => &["/data", "/binaryData"],
         false => &[],
     };
     let fields: Vec<&'static str> = kinds::immutable_fields(&after.object.group, &after.object.kind)
@@ -161,8 +161,8 @@ fn changed(before: &Manifest, after: &Manifest) -> Option<Change> {
         .collect();
     Some(match (fields.is_empty(), after.recreate) {
         (true, _) => Change::Changed,
-        (false, true) => Change::Recreated(fields),
-        (false, false) => Change::Refused(fields),
+        (false, Recreate::Never) => Change::Refused(fields),
+        (false, _) => Change::Recreated(fields),
     })
 }
 

@@ -10,14 +10,13 @@ use tracing::debug;
 
 use super::bundle::LABEL;
 use super::observe::{ClusterState, GroupKind, KindState};
-use super::plan::ObjectVersion;
-use crate::kube::{KubeClient, ObjectEvent, ObjectRef, Watch};
+use crate::kube::{KubeClient, Meta, ObjectEvent, ObjectRef, Watch};
 use crate::retry::Delays;
 
 /// The latest version of an object that a watch delivered.
 #[derive(Clone, Debug)]
 pub(super) struct Latest {
-    pub(super) version: ObjectVersion,
+    pub(super) meta: Meta,
     pub(super) deleted: bool,
 }
 
@@ -114,6 +113,15 @@ impl Watches {
         std::mem::take(&mut *changes)
     }
 
+    /// Whether one of the changes since the last [`Watches::take`] is of this sort.
+    pub(super) fn have(&self, sort: impl Fn(&ObjectRef, &Latest) -> bool) -> bool {
+        let changes = self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes
+            .objects
+            .iter()
+            .any(|(object, latest)| sort(object, latest))
+    }
+
     /// Resolves when there is something to take. Cancel safe.
     pub(super) async fn noted(&self) {
         self.shared.notify.notified().await;
@@ -147,10 +155,7 @@ async fn follow_one(
                     namespace: meta.namespace.clone(),
                     name: meta.name.clone(),
                 };
-                let latest = Latest {
-                    version: ObjectVersion::of(&meta),
-                    deleted,
-                };
+                let latest = Latest { meta, deleted };
                 shared.note(|changes| {
                     changes.objects.insert(object, latest);
                 });

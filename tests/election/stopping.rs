@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use quorate::etcd::Fence;
 use quorate::replica::{self, ReplicaStatus, Settings};
-use quorate::term;
+use quorate::term::{self, Notices};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -206,7 +205,7 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
         let replica = replica::run(
             store.clone(),
             settings.clone(),
-            None::<fn(&Fence) -> Recorder>,
+            None::<fn(Notices) -> Recorder>,
             None,
             status.clone(),
             stop.clone(),

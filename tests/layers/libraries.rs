@@ -11,12 +11,17 @@ const PLACES: [(&str, &[&str]); 30] = [
     ("etcd_client", &["src/etcd"]),
     ("futures", &[]),
     ("http", &[]),
-    ("hyper_util", &["src/csi"]),
+    // The error of its client tells a connection that was refused from one that broke.
+    ("hyper_util", &["src/csi", "src/kube/client.rs"]),
     ("jiff", &[]),
     // Its type for bytes as a document of Kubernetes holds them.
     (
         "k8s_openapi",
-        &["src/csi/secret.rs", "src/store/object/secret.rs"],
+        &[
+            "src/csi/secret.rs",
+            "src/resources/bundle/manifest.rs",
+            "src/store/object/secret.rs",
+        ],
     ),
     ("kube", &["src/kube"]),
     ("prometheus_client", &["src/metrics.rs", "src/term/gauges.rs"]),

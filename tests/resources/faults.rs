@@ -24,6 +24,10 @@ pub enum Fault {
     Nothing,
     /// Responds with this status and `Retry-After`; the server does not see the request.
     Status(u16, Option<u64>),
+    /// Responds with this status and this `Status` object; the server does not see the request.
+    Refuse(u16, serde_json::Value),
+    /// Breaks the connection before the response; the server does not see the request.
+    Break,
     /// Forwards it, and then responds with this status.
     LoseReply(u16),
     /// Responds with success and an empty body: a watch that ends as it begins.
@@ -219,6 +223,15 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
 async fn apply_before(shared: &Shared, fault: Option<&Fault>) -> Option<Response> {
     match fault {
         Some(Fault::Status(code, retry_after)) => return Some(failure(*code, *retry_after)),
+        Some(Fault::Refuse(code, status)) => {
+            let code = StatusCode::from_u16(*code).unwrap();
+            return Some((code, status.to_string()).into_response());
+        }
+        Some(Fault::Break) => {
+            // The body fails before its first byte, so the server closes the connection instead of completing it.
+            let body = futures::stream::once(async { Err::<Vec<u8>, _>(std::io::Error::other("broken")) });
+            return Some(Body::from_stream(body).into_response());
+        }
         Some(Fault::Ends) => return Some(StatusCode::OK.into_response()),
         Some(Fault::Hang) => {
             tokio::time::sleep(Duration::from_secs(3600)).await;

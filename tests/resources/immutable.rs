@@ -5,7 +5,8 @@ use quorate::resources::upgrade::{Change, Upgrade};
 
 use super::site::{Site, bundle, ended, expect_success};
 
-/// Objects with `OLD` in one immutable field each: every field of `kinds::immutable_fields` once.
+/// Objects with `OLD` in one immutable field each: every field of `kinds::immutable_fields` once. `ALLOWED` stands where an
+/// object has state or dependants, so that its manifest has to allow that it is recreated.
 const FROZEN: &str = "
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: role-ref},
   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: OLD}}
@@ -36,20 +37,20 @@ const FROZEN: &str = "
 {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: preemption}, value: 1,
   preemptionPolicy: OLD-preemption}
 ---
-{apiVersion: apps/v1, kind: Deployment, metadata: {name: selector, namespace: default}, spec: WORKLOAD}
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: selector, namespace: default, ALLOWED}, spec: WORKLOAD}
 ---
-{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: selector, namespace: default}, spec: WORKLOAD}
+{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: selector, namespace: default, ALLOWED}, spec: WORKLOAD}
 ---
-{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: selector, namespace: default}, spec: WORKLOAD}
+{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: selector, namespace: default, ALLOWED}, spec: WORKLOAD}
 ---
-{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: service-name, namespace: default},
+{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: service-name, namespace: default, ALLOWED},
   spec: {serviceName: OLD, selector: {matchLabels: {app: a}},
     template: {metadata: {labels: {app: a}}, spec: {containers: [{name: main, image: a}]}}}}
 ---
 {apiVersion: batch/v1, kind: Job, metadata: {name: template, namespace: default},
   spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: OLD}]}}}}
 ---
-{apiVersion: v1, kind: Secret, metadata: {name: type, namespace: default}, type: example.com/OLD}
+{apiVersion: v1, kind: Secret, metadata: {name: type, namespace: default, ALLOWED}, type: example.com/OLD}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: data, namespace: default}, immutable: true, data: {key: OLD}}
 ";
@@ -68,7 +69,9 @@ const CHOICES: [(&str, &str, &str); 6] = [
 ];
 
 fn frozen(changed: bool) -> Bundle {
-    let mut manifests = FROZEN.replace("WORKLOAD", WORKLOAD);
+    let mut manifests = FROZEN
+        .replace("WORKLOAD", WORKLOAD)
+        .replace("ALLOWED", "annotations: {quorate.dev/recreate: 'true'}");
     for (placeholder, before, after) in CHOICES {
         manifests = manifests.replace(placeholder, if changed { after } else { before });
     }

@@ -1,6 +1,8 @@
 //! Kubernetes resources, against a real kube-apiserver.
 
+mod alone;
 mod commands;
+mod deletions;
 mod faults;
 mod immutable;
 mod lists;

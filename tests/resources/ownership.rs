@@ -248,26 +248,38 @@ async fn a_namespace_is_pruned_only_with_the_annotation() {
     let report = site.pass(bundle(&config_map("a", "v"))).await;
     expect_success(&report);
     assert_eq!(ended(&report, "kept"), ["Namespace team"]);
-    let annotate = json!({"metadata": {"annotations": {"quorate.dev/prune": "true"}}});
-    site.patch("/api/v1/namespaces/team", annotate).await;
+    let annotated = manifests.replace(
+        "{name: team}",
+        "{name: team, annotations: {quorate.dev/prune: 'true'}}",
+    );
+    expect_success(&site.pass(bundle(&annotated)).await);
     let report = site.pass(bundle(&config_map("a", "v"))).await;
+    // Without a controller manager its deletion stays pending.
     assert_eq!(
-        ended(&report, "pruned"),
+        ended(&report, "deleting"),
         ["Namespace team"],
         "{}",
         report.summary()
     );
-    let remaining = site.get("/api/v1/namespaces/team").await;
-    assert!(remaining.is_none_or(|namespace| namespace["metadata"]["deletionTimestamp"].is_string()));
+    let remaining = site.get("/api/v1/namespaces/team").await.unwrap();
+    assert!(remaining["metadata"]["deletionTimestamp"].is_string());
 }
 
 #[tokio::test]
 async fn another_bundle_replaces_the_built_in_one_and_prunes_it() {
     let site = Site::start().await;
     expect_success(&site.pass(Bundle::builtin()).await);
+    let objects = Bundle::builtin().manifests.len();
     let report = site.pass(bundle(&config_map("a", "v"))).await;
+    assert_eq!(report.reason(), "PruneHeld", "{}", report.summary());
+    assert_eq!(
+        report.count("held"),
+        objects,
+        "a bundle that was mixed up prunes nothing"
+    );
+    let report = site.pass_allowing(bundle(&config_map("a", "v")), objects).await;
     expect_success(&report);
-    assert_eq!(report.count("pruned"), Bundle::builtin().manifests.len());
+    assert_eq!(report.count("pruned"), objects);
     assert_eq!(site.inventory(), ["core/ConfigMap/default/a"]);
     assert!(
         site.get("/apis/storage.k8s.io/v1/storageclasses/quorate-local")

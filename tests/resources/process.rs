@@ -191,3 +191,32 @@ async fn trouble_is_reported_in_the_status_in_events_and_in_the_log() {
     wait_done(&kubernetes, false).await;
     assert_ne!(kubernetes.get(path).await.unwrap()["data"], foreign["data"]);
 }
+
+#[tokio::test]
+async fn a_deletion_is_a_line_in_the_log_and_an_event() {
+    let kubernetes = Kubernetes::start().await;
+    let both = bundle_directory("1.0.0", &(config_map("stays", "v") + &config_map("goes", "v")));
+    let one = bundle_directory("1.1.0", &config_map("stays", "v"));
+    let mut first = Launch::on_kubernetes(&kubernetes).bundle(both.path()).start("a");
+    first.wait_leading().await;
+    wait_done(&kubernetes, false).await;
+    first.stop().await.unwrap();
+
+    let mut next = Launch::on_kubernetes(&kubernetes)
+        .bundle(one.path())
+        .flag("--settle-ms=100")
+        .start("b");
+    let said = "deleted ConfigMap default/goes (no longer in the bundle)";
+    next.wait_for_log(said).await;
+    eventually(SOON, "an Event", async || {
+        let events = kubernetes
+            .get("/apis/events.k8s.io/v1/namespaces/kube-system/events")
+            .await
+            .unwrap();
+        let mut all = events["items"].as_array().unwrap().iter();
+        let deletion =
+            |event: &&serde_json::Value| event["reason"] == "ResourceDeleted" && event["note"] == said;
+        all.find(deletion).map(drop).ok_or_else(|| events.to_string())
+    })
+    .await;
+}

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::support::client::{connect, store};
 use crate::support::kubernetes::Kubernetes;
 use crate::support::leader::Leader;
+use crate::support::wait::SOON;
 
 pub struct Site {
     pub kubernetes: Kubernetes,
@@ -48,16 +49,32 @@ impl Site {
 
     /// A reconciler with this kubeconfig and without memory, as in a new term.
     pub async fn reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
+        let settings = Settings {
+            gone_within: Duration::from_secs(2),
+            ..Settings::default()
+        };
+        self.reconciler_with(kubeconfig, bundle, Duration::from_secs(3), settings)
+            .await
+    }
+
+    /// A reconciler that waits long for an answer, and for an object to be gone.
+    pub async fn patient_reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
+        self.reconciler_with(kubeconfig, bundle, SOON, Settings::default())
+            .await
+    }
+
+    async fn reconciler_with(
+        &self,
+        kubeconfig: PathBuf,
+        bundle: Bundle,
+        request: Duration,
+        settings: Settings,
+    ) -> Reconciler {
         let limits = Limits {
-            request: Duration::from_secs(3),
+            request,
             ..Limits::default()
         };
         let kube = KubeClient::connect_with(Some(&kubeconfig), limits).await.unwrap();
-        let settings = Settings {
-            gone_within: Duration::from_secs(2),
-            established_within: Duration::from_secs(10),
-            ..Settings::default()
-        };
         let inventory = Inventory::new(self.store.clone());
         Reconciler::new(kube, Arc::new(bundle), inventory, Metrics::new("test"), settings)
     }
@@ -65,6 +82,19 @@ impl Site {
     /// One pass of a reconciler without memory.
     pub async fn pass(&self, bundle: Bundle) -> Report {
         self.reconciler(bundle).await.pass(self.fence()).await
+    }
+
+    /// One pass of a reconciler without memory that may prune this many objects at once.
+    pub async fn pass_allowing(&self, bundle: Bundle, allow_prune: usize) -> Report {
+        let kubeconfig = self.kubernetes.kubeconfig();
+        let settings = Settings {
+            allow_prune,
+            ..Settings::default()
+        };
+        let mut reconciler = self
+            .reconciler_with(kubeconfig, bundle, Duration::from_secs(3), settings)
+            .await;
+        reconciler.pass(self.fence()).await
     }
 
     /// The keys of the inventory without their common prefix.
@@ -142,3 +172,20 @@ pub fn ended(report: &Report, word: &str) -> Vec<String> {
 pub fn expect_success(report: &Report) {
     assert!(report.is_success(), "{}", report.summary());
 }
+
+/// The definition of a cluster-scoped kind `Ball` that takes any fields.
+pub const BALLS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: balls.toys.example.com}
+spec:
+  group: toys.example.com
+  scope: Cluster
+  names: {kind: Ball, plural: balls, singular: ball, listKind: BallList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      subresources: {status: {}}
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";

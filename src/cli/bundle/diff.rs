@@ -11,7 +11,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::print;
 use crate::kube::{KubeClient, ObjectRef};
 use crate::resources::Inventory;
-use crate::resources::bundle::{BUILTIN, PRUNE};
+use crate::resources::bundle::BUILTIN;
 use crate::resources::preview::{Preview, preview};
 
 /// Arguments of `quorate bundle diff`.
@@ -56,7 +56,7 @@ pub async fn run(args: &DiffArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
     let count = |wanted: fn(&Preview) -> bool| previews.values().filter(|preview| wanted(preview)).count();
     let refused = count(|preview| matches!(preview, Preview::Refused(_)));
-    let settled = count(|preview| matches!(preview, Preview::Unchanged | Preview::Keep));
+    let settled = count(|preview| matches!(preview, Preview::Unchanged | Preview::Keep(_)));
     let changes = previews.len() - settled - refused;
     // Writing to a String cannot fail.
     let _ = writeln!(
@@ -84,9 +84,7 @@ fn show(text: &mut String, object: &ObjectRef, preview: &Preview) {
         Preview::Change(_) => format!("~ {object}"),
         Preview::Recreate(why) => format!("-+ {object}: deleted and recreated, immutable fields: {why}"),
         Preview::Prune => format!("- {object}: no longer in the bundle"),
-        Preview::Keep => format!(
-            "  {object}: no longer in the bundle, kept (annotate it with {PRUNE}: \"true\" to delete it)"
-        ),
+        Preview::Keep(why) => format!("  {object}: no longer in the bundle, kept: {why}"),
         Preview::Refused(why) => format!("! {object}: {why}"),
     };
     let _ = writeln!(text, "{line}");

@@ -55,6 +55,10 @@ pub struct RunArgs {
     #[arg(long, env = "QUORATE_BUNDLE", value_name = "DIR")]
     pub(super) bundle: Option<PathBuf>,
 
+    /// Objects that may be pruned at once; needed for many, and for those of a bundle with another name
+    #[arg(long, env = "QUORATE_ALLOW_PRUNE", value_name = "COUNT", default_value_t = 0)]
+    allow_prune: usize,
+
     /// TTL of the leases of the election and of the registration: whole seconds, 2s to 1h
     #[arg(long, env = "QUORATE_LEASE_TTL", value_name = "DURATION", default_value = "10s",
           value_parser = whole_seconds(LEASE_TTL))]
@@ -174,6 +178,7 @@ impl RunArgs {
             in_flight: self.kube_in_flight.max(1),
             gone_within: Duration::from_millis(self.gone_within_ms),
             established_within: Duration::from_millis(self.established_within_ms),
+            allow_prune: self.allow_prune,
         }
     }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use k8s_openapi::ByteString;
+use serde_json::{Map, Value, json};
 
 use super::super::kinds;
 use super::fault::{Fault, Place};
-use crate::kube::ObjectRef;
+use crate::kube::{Dependants, ObjectRef};
 
 /// Label of every managed object. Its value is the name of the bundle.
 pub const LABEL: &str = "quorate.dev/bundle";
@@ -18,9 +19,20 @@ pub const ADOPT: &str = "quorate.dev/adopt";
 /// Namespaces, CustomResourceDefinitions, PersistentVolumes and PersistentVolumeClaims, `"true"` for other kinds.
 pub const PRUNE: &str = "quorate.dev/prune";
 
-/// Annotation of a manifest: whether the object is deleted and recreated if an immutable field has to change. The default
-/// is that of [`PRUNE`].
+/// Annotation of a manifest: whether the object is deleted and recreated if an immutable field has to change; `"orphan"`
+/// leaves its dependants in place. Without it only kinds that have neither state nor dependants are recreated.
 pub const RECREATE: &str = "quorate.dev/recreate";
+
+/// Whether the object is deleted and recreated if an immutable field has to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recreate {
+    /// Its apply fails.
+    Never,
+    /// It is, because it has neither state nor dependants; but not while it is adopted.
+    Replaceable,
+    /// It is: its annotation says so.
+    Annotated(Dependants),
+}
 
 /// An object of the bundle.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +46,7 @@ pub struct Manifest {
     /// Whether to take over an existing object that is not ours.
     pub adopt: bool,
     /// Whether to delete and recreate the object if an immutable field has to change.
-    pub recreate: bool,
+    pub recreate: Recreate,
     /// The document that holds the object.
     pub place: Place,
 }
@@ -79,18 +91,29 @@ pub(super) fn read(
     let (group, version) = reader.group_version(&api_version?)?;
     let kind = kind?;
     reader.scope(&group, &kind, namespace.as_deref());
-    let flag = |annotation| annotations.get(annotation).copied();
+    if group.is_empty() && kind == "Secret" {
+        reader.encode_string_data(&mut body);
+    }
+    let object = ObjectRef {
+        group,
+        kind,
+        namespace,
+        name: name?,
+    };
+    let annotation = |key| annotations.get(key).map(String::as_str);
+    let body = Value::Object(body);
+    let frozen = body["immutable"] == Value::Bool(true);
     let manifest = Manifest {
-        recreate: flag(RECREATE).unwrap_or(!kinds::is_protected(&group, &kind)),
-        adopt: flag(ADOPT).unwrap_or(false),
-        object: ObjectRef {
-            group,
-            kind,
-            namespace,
-            name: name?,
+        recreate: match annotation(RECREATE) {
+            Some("true") => Recreate::Annotated(Dependants::Deleted),
+            Some("orphan") => Recreate::Annotated(Dependants::Orphaned),
+            None if kinds::is_replaceable(&object.group, &object.kind, frozen) => Recreate::Replaceable,
+            _ => Recreate::Never,
         },
+        adopt: annotation(ADOPT) == Some("true"),
+        object,
         version,
-        body: Value::Object(body),
+        body,
         place: place.clone(),
     };
     (faults.len() == before).then_some(manifest)
@@ -144,7 +167,7 @@ impl Reader<'_> {
         &mut self,
         metadata: &mut Map<String, Value>,
         bundle: &str,
-    ) -> (Option<String>, Option<String>, BTreeMap<&'static str, bool>) {
+    ) -> (Option<String>, Option<String>, BTreeMap<&'static str, String>) {
         // Generators write `creationTimestamp: null`.
         if metadata.get("creationTimestamp") == Some(&Value::Null) {
             metadata.remove("creationTimestamp");
@@ -184,7 +207,7 @@ impl Reader<'_> {
         (name, namespace, annotations)
     }
 
-    fn annotations(&mut self, metadata: &Map<String, Value>) -> BTreeMap<&'static str, bool> {
+    fn annotations(&mut self, metadata: &Map<String, Value>) -> BTreeMap<&'static str, String> {
         let mut read = BTreeMap::new();
         for (key, value) in self.ours(metadata, "annotations") {
             let Some(known) = [ADOPT, PRUNE, RECREATE].into_iter().find(|known| *known == key) else {
@@ -195,17 +218,19 @@ impl Reader<'_> {
                 self.fault(&format!("metadata.annotations[{key}]"), what);
                 continue;
             };
-            match value.as_str() {
-                Some("true") => read.insert(known, true),
-                Some("false") => read.insert(known, false),
-                _ => {
-                    self.fault(
-                        &format!("metadata.annotations[{key}]"),
-                        format!("is {value}; must be the string \"true\" or \"false\""),
-                    );
-                    None
-                }
+            let (allowed, shown): (&[&str], _) = match known {
+                RECREATE => (&["true", "false", "orphan"], "\"true\", \"false\" or \"orphan\""),
+                _ => (&["true", "false"], "\"true\" or \"false\""),
             };
+            match value.as_str().filter(|value| allowed.contains(value)) {
+                Some(value) => {
+                    read.insert(known, value.to_owned());
+                }
+                None => self.fault(
+                    &format!("metadata.annotations[{key}]"),
+                    format!("is {value}; must be the string {shown}"),
+                ),
+            }
         }
         read
     }
@@ -252,6 +277,33 @@ impl Reader<'_> {
             Some(_) => {
                 self.fault(&format!("metadata.{of}"), "must be an object");
                 Vec::new()
+            }
+        }
+    }
+
+    /// Moves the `stringData` of a Secret to `data`, as the server does. An apply that named `stringData` would own
+    /// `stringData`, so a key that is dropped from it later would stay in `data`.
+    fn encode_string_data(&mut self, body: &mut Map<String, Value>) {
+        let plain = match body.remove("stringData") {
+            None | Some(Value::Null) => return,
+            Some(Value::Object(plain)) => plain,
+            Some(_) => return self.fault("stringData", "must be an object"),
+        };
+        let data = body.entry("data").or_insert_with(|| Value::Object(Map::new()));
+        if data.is_null() {
+            *data = Value::Object(Map::new());
+        }
+        let Value::Object(data) = data else {
+            return self.fault("data", "must be an object");
+        };
+        for (key, value) in plain {
+            let path = format!("stringData.{key}");
+            match value.as_str() {
+                _ if data.contains_key(&key) => self.fault(&path, "is in data, too"),
+                Some(text) => {
+                    data.insert(key, json!(ByteString(text.as_bytes().to_vec())));
+                }
+                None => self.fault(&path, format!("is {value}; must be a string")),
             }
         }
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 pub use fault::{BadBundle, Fault, Place};
-pub use manifest::{ADOPT, LABEL, Manifest, PRUNE, RECREATE, may_be_pruned};
+pub use manifest::{ADOPT, LABEL, Manifest, PRUNE, RECREATE, Recreate, may_be_pruned};
 
 use crate::kube::ObjectRef;
 use crate::release::{Release, Version, own_version};
@@ -87,6 +87,14 @@ impl Bundle {
         let mut faults = Vec::new();
         let mut files = Vec::new();
         let mut ignored = Vec::new();
+        // Looked for first: a directory without it may be any directory, and a large one.
+        if directory.is_dir() && !directory.join(DESCRIPTION).exists() {
+            let what = "is required; it holds name, release, minReconcilerRelease and minApiserverRelease";
+            return Err(BadBundle {
+                name: directory.display().to_string(),
+                faults: vec![Fault::new(whole_file(DESCRIPTION), "", what)],
+            });
+        }
         find_files(directory, Path::new(""), &mut files, &mut ignored, &mut faults);
         let mut texts = Vec::new();
         let mut description = None;
@@ -98,29 +106,12 @@ impl Bundle {
                 Err(error) => faults.push(unreadable(&shown, &error)),
             }
         }
-        let reachable = directory.is_dir();
         let described = match description {
             Some(text) => Description::read(&text, &mut faults),
-            None => {
-                if reachable {
-                    faults.push(Fault::new(
-                        whole_file(DESCRIPTION),
-                        "",
-                        "is required; it holds name, release, minReconcilerRelease and minApiserverRelease",
-                    ));
-                }
-                Description::default()
-            }
+            None => Description::default(),
         };
         let name = described.name.unwrap_or_default();
         let manifests = read_manifests(&name, texts.into_iter(), &mut faults);
-        if manifests.is_empty() && faults.is_empty() {
-            faults.push(Fault::new(
-                whole_file(DESCRIPTION),
-                "",
-                "the bundle has no manifests",
-            ));
-        }
         if !faults.is_empty() {
             return Err(BadBundle {
                 name: directory.display().to_string(),
@@ -183,6 +174,12 @@ fn find_files(
             continue;
         }
         match file.extension().and_then(|extension| extension.to_str()) {
+            // Reading a pipe would wait for its writer.
+            Some("yaml" | "yml" | "json") if !root.join(&file).is_file() => faults.push(Fault::new(
+                whole_file(&file.display().to_string()),
+                "",
+                "is not a regular file",
+            )),
             Some("yaml" | "yml" | "json") => files.push(file),
             _ => ignored.push(file.display().to_string()),
         }

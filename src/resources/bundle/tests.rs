@@ -1,4 +1,5 @@
 use super::*;
+use crate::kube::Dependants;
 
 const DESCRIBED: &str =
     "name: web\nrelease: 1.2.0\nminReconcilerRelease: 1.0.0\nminApiserverRelease: 1.1.0\n";
@@ -61,6 +62,16 @@ fn the_built_in_bundle_has_no_fault_and_describes_every_object() {
     }
 }
 
+/// A cluster may have no provisioner for it, and another default class.
+#[test]
+fn the_built_in_storage_class_is_not_the_default_one() {
+    let bundle = Bundle::builtin();
+    let class = |manifest: &&Manifest| manifest.object.kind == "StorageClass";
+    let class = bundle.manifests.iter().find(class).unwrap();
+    let default = &class.body["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"];
+    assert_eq!(default, &Value::Null);
+}
+
 #[test]
 fn a_directory_is_read_with_its_subdirectories_in_the_order_of_names() {
     let second = MAP.replace("name: a", "name: b");
@@ -114,15 +125,21 @@ fn annotations_allow_to_adopt_and_to_recreate() {
         let bundle = load(&[("bundle.yaml", DESCRIBED), ("m.yaml", &text)]).unwrap();
         (bundle.manifests[0].adopt, bundle.manifests[0].recreate)
     };
-    assert_eq!(read("Node", ""), (false, true));
-    assert_eq!(read("Namespace", ""), (false, false), "protected");
-    assert_eq!(read("Namespace", "quorate.dev/recreate: \"true\""), (false, true));
+    assert_eq!(read("Node", ""), (false, Recreate::Never));
+    assert_eq!(
+        read("Namespace", "quorate.dev/recreate: \"true\""),
+        (false, Recreate::Annotated(Dependants::Deleted))
+    );
+    assert_eq!(
+        read("Node", "quorate.dev/recreate: orphan"),
+        (false, Recreate::Annotated(Dependants::Orphaned))
+    );
     assert_eq!(
         read(
             "Node",
             "quorate.dev/recreate: \"false\", quorate.dev/adopt: \"true\""
         ),
-        (true, false)
+        (true, Recreate::Never)
     );
 }
 
@@ -167,11 +184,58 @@ fn a_missing_directory_is_one_fault() {
 }
 
 #[test]
-fn a_bundle_without_manifests_or_description_is_refused() {
+fn a_bundle_without_manifests_is_good() {
+    let empty = load(&[("bundle.yaml", DESCRIBED), ("empty.yaml", "# nothing\n")]).unwrap();
+    assert_eq!(empty.manifests, []);
+}
+
+#[test]
+fn string_data_of_a_secret_is_applied_as_data() {
+    let secret = |fields: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: a, namespace: b}}\n{fields}\n")
+    };
+    let text = secret("stringData: {plain: text}\ndata: {encoded: dGV4dA==}");
+    let bundle = load(&[("bundle.yaml", DESCRIBED), ("m.yaml", &text)]).unwrap();
+    let body = &bundle.manifests[0].body;
     assert_eq!(
-        faults(&[("bundle.yaml", DESCRIBED), ("empty.yaml", "# nothing\n")]),
-        ["bundle.yaml: the bundle has no manifests"]
+        body["data"],
+        serde_json::json!({"plain": "dGV4dA==", "encoded": "dGV4dA=="})
     );
+    assert_eq!(body["stringData"], Value::Null);
+    let faults = manifest_faults(&secret(
+        "stringData: {twice: text, number: 1}\ndata: {twice: dGV4dA==}",
+    ));
+    assert_eq!(
+        faults,
+        [
+            "m.yaml, document 1: stringData.number is 1; must be a string",
+            "m.yaml, document 1: stringData.twice is in data, too",
+        ]
+    );
+}
+
+#[test]
+fn a_pipe_is_refused_and_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("bundle.yaml"), DESCRIBED).unwrap();
+    let pipe = directory.path().join("pipe.yaml");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let bad = Bundle::load(directory.path()).unwrap_err();
+    assert_eq!(bad.faults.len(), 1);
+    assert_eq!(bad.faults[0].to_string(), "pipe.yaml: is not a regular file");
+}
+
+#[test]
+fn a_bundle_without_description_is_refused_before_anything_else_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("m.yaml"), "kind: [").unwrap();
+    let bad = Bundle::load(directory.path()).unwrap_err();
+    assert_eq!(bad.faults.len(), 1, "{bad}");
+}
+
+#[test]
+fn a_bundle_without_description_is_refused() {
     assert_eq!(
         faults(&[("m.yaml", MAP)]),
         ["bundle.yaml: is required; it holds name, release, minReconcilerRelease and minApiserverRelease"]

@@ -1,16 +1,21 @@
 //! What follows from a refused apply. Pure.
 
 use super::{ApplyReason, Step};
-use crate::kube::Cause;
-use crate::resources::bundle::RECREATE;
+use crate::kube::{Cause, Dependants};
+use crate::resources::bundle::{RECREATE, Recreate};
 
 /// What to do after the API server refused to apply an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Read the object and plan again: it was changed, created or deleted in between.
     LookAgain,
-    /// Delete the object and create it, because these fields are immutable.
-    Recreate(String),
+    /// Delete the object and create it.
+    Recreate {
+        /// The immutable fields.
+        why: String,
+        /// What happens to the object's dependants.
+        dependants: Dependants,
+    },
     /// Leave the object as it is, for this reason.
     Fail(String),
     /// Report the server's error: nothing that this pass could do would help.
@@ -18,15 +23,26 @@ pub enum Next {
 }
 
 /// Decides what follows from the error of an apply. `recreate` is the manifest's permission to delete the object.
-pub fn next_after(cause: &Cause, step: &Step, recreate: bool) -> Next {
-    match (cause, step) {
-        (Cause::Conflict(_), _) => Next::LookAgain,
+pub fn next_after(cause: &Cause, step: &Step, recreate: Recreate) -> Next {
+    let (fields, reason) = match (cause, step) {
+        (Cause::Conflict(_), _) => return Next::LookAgain,
+        (Cause::Immutable(fields), Step::Apply { why, .. }) => (fields, why),
         // A create has no immutable field to change: the server refuses the manifest.
-        (Cause::Immutable(fields), Step::Apply { .. }) if recreate => Next::Recreate(fields.clone()),
-        (Cause::Immutable(fields), Step::Apply { .. }) => Next::Fail(format!(
-            "immutable fields: {fields}; annotate the manifest with {RECREATE}: \"true\" to delete and recreate the object"
-        )),
-        _ => Next::GiveUp,
+        _ => return Next::GiveUp,
+    };
+    let dependants = match (recreate, reason) {
+        (Recreate::Annotated(dependants), _) => dependants,
+        // To take an object over is not to delete it.
+        (Recreate::Replaceable, ApplyReason::FirstLook | ApplyReason::Changed) => Dependants::Deleted,
+        (Recreate::Replaceable, ApplyReason::Adopted) | (Recreate::Never, _) => {
+            return Next::Fail(format!(
+                "immutable fields: {fields}; annotate the manifest with {RECREATE}: \"true\" to delete and recreate the object"
+            ));
+        }
+    };
+    Next::Recreate {
+        why: fields.clone(),
+        dependants,
     }
 }
 
@@ -74,23 +90,39 @@ mod tests {
     fn a_conflict_is_looked_at_again_whatever_the_step() {
         let conflict = Cause::Conflict("changed".to_owned());
         for step in [CREATE, first_look()] {
-            assert_eq!(next_after(&conflict, &step, false), Next::LookAgain);
-            assert_eq!(next_after(&conflict, &step, true), Next::LookAgain);
+            for recreate in [Recreate::Never, Recreate::Replaceable] {
+                assert_eq!(next_after(&conflict, &step, recreate), Next::LookAgain);
+            }
         }
     }
 
     #[test]
     fn immutable_fields_are_a_reason_to_recreate_only_with_permission_and_only_an_existing_object() {
         let immutable = Cause::Immutable("handler".to_owned());
+        let adopted = apply("u", ApplyReason::Adopted);
+        let (deleted, orphaned) = (Dependants::Deleted, Dependants::Orphaned);
+        for (step, recreate, expected) in [
+            (first_look(), Recreate::Never, None),
+            (first_look(), Recreate::Replaceable, Some(deleted)),
+            (first_look(), Recreate::Annotated(orphaned), Some(orphaned)),
+            (adopted.clone(), Recreate::Never, None),
+            (adopted.clone(), Recreate::Replaceable, None),
+            (adopted, Recreate::Annotated(deleted), Some(deleted)),
+        ] {
+            match (next_after(&immutable, &step, recreate), expected) {
+                (Next::Recreate { why, dependants }, Some(expected)) => {
+                    assert_eq!((why.as_str(), dependants), ("handler", expected), "{recreate:?}");
+                }
+                (Next::Fail(why), None) => {
+                    assert!(why.contains("handler") && why.contains(RECREATE), "{why}")
+                }
+                (next, expected) => panic!("{step:?} {recreate:?}: {next:?}, not {expected:?}"),
+            }
+        }
         assert_eq!(
-            next_after(&immutable, &first_look(), true),
-            Next::Recreate("handler".to_owned())
+            next_after(&immutable, &CREATE, Recreate::Annotated(deleted)),
+            Next::GiveUp
         );
-        let Next::Fail(why) = next_after(&immutable, &first_look(), false) else {
-            panic!("deleted without permission");
-        };
-        assert!(why.contains("handler") && why.contains(RECREATE), "{why}");
-        assert_eq!(next_after(&immutable, &CREATE, true), Next::GiveUp);
     }
 
     #[test]
@@ -103,7 +135,11 @@ mod tests {
                 message: "x".to_owned(),
             },
         ] {
-            assert_eq!(next_after(&cause, &first_look(), true), Next::GiveUp, "{cause}");
+            assert_eq!(
+                next_after(&cause, &first_look(), Recreate::Replaceable),
+                Next::GiveUp,
+                "{cause}"
+            );
         }
     }
 

@@ -21,7 +21,8 @@ fn meta(uid: &str, resource_version: &str, label: Option<&str>, manager: Option<
         managed_fields: manager
             .map(|manager| ManagedFields {
                 manager: manager.to_owned(),
-                time: None,
+                operation: "Apply".to_owned(),
+                ..ManagedFields::default()
             })
             .into_iter()
             .collect(),
@@ -33,12 +34,11 @@ fn ours(uid: &str, resource_version: &str) -> Meta {
     meta(uid, resource_version, Some("web"), Some(FIELD_MANAGER))
 }
 
-fn object(kind: &str) -> ObjectRef {
-    ObjectRef {
-        group: String::new(),
-        kind: kind.to_owned(),
-        namespace: None,
-        name: "a".to_owned(),
+fn entry(uid: &str) -> Entry {
+    Entry {
+        uid: uid.to_owned(),
+        bundle: "web".to_owned(),
+        ..Entry::default()
     }
 }
 
@@ -46,7 +46,7 @@ fn fresh(observed: Option<&Meta>, inventory_uid: &str) -> Step {
     plan(
         WANTED,
         observed,
-        inventory_uid,
+        &entry(inventory_uid),
         Remembered::default(),
         Instant::now(),
     )
@@ -73,20 +73,23 @@ fn an_absent_object_is_created() {
 fn our_object_is_applied_once_and_then_left_alone_until_it_changes() {
     let seen = ours("u", "5");
     assert_eq!(fresh(Some(&seen), "u"), apply(ApplyReason::FirstLook));
-    let in_sync = ObjectVersion::of(&seen);
+    let in_sync = Fingerprint::of(&seen);
     let remembered = Remembered {
         in_sync: Some(&in_sync),
         ..Remembered::default()
     };
     let now = Instant::now();
-    assert_eq!(plan(WANTED, Some(&seen), "u", remembered, now), Step::Leave);
+    assert_eq!(
+        plan(WANTED, Some(&seen), &entry("u"), remembered, now),
+        Step::Leave
+    );
     let changed = ours("u", "6");
     assert_eq!(
-        plan(WANTED, Some(&changed), "u", remembered, now),
+        plan(WANTED, Some(&changed), &entry("u"), remembered, now),
         apply(ApplyReason::Changed)
     );
     assert_eq!(
-        plan(WANTED, None, "u", remembered, now),
+        plan(WANTED, None, &entry("u"), remembered, now),
         Step::Create { mends: true }
     );
 }
@@ -111,7 +114,7 @@ fn an_object_is_ours_only_by_label_and_field_manager_together() {
         };
         let now = Instant::now();
         assert_eq!(
-            plan(adopt, Some(&seen), "", Remembered::default(), now),
+            plan(adopt, Some(&seen), &entry(""), Remembered::default(), now),
             apply(ApplyReason::Adopted),
             "{expected}"
         );
@@ -119,13 +122,61 @@ fn an_object_is_ours_only_by_label_and_field_manager_together() {
 }
 
 #[test]
-fn a_renamed_bundle_keeps_its_objects() {
+fn a_renamed_bundle_keeps_its_objects_and_takes_back_none() {
     let seen = meta("u", "5", Some("old-name"), Some(FIELD_MANAGER));
-    assert_eq!(fresh(Some(&seen), "u"), apply(ApplyReason::FirstLook));
-    assert_eq!(
-        fresh(Some(&seen), "another uid"),
-        Step::Refuse(Foreign::OtherBundle("old-name".to_owned()))
+    let planned = |uid: &str, bundle: &str| {
+        let recorded = Entry {
+            bundle: bundle.to_owned(),
+            ..entry(uid)
+        };
+        plan(
+            WANTED,
+            Some(&seen),
+            &recorded,
+            Remembered::default(),
+            Instant::now(),
+        )
+    };
+    assert_eq!(planned("u", "old-name"), apply(ApplyReason::FirstLook));
+    let refuse = Step::Refuse(Foreign::OtherBundle("old-name".to_owned()));
+    assert_eq!(planned("another uid", "old-name"), refuse);
+    assert_eq!(planned("u", "web"), refuse, "another bundle has taken it over");
+    assert_eq!(planned("u", ""), refuse);
+}
+
+#[test]
+fn a_status_and_the_fields_of_others_are_no_change() {
+    let applied = |fields: serde_json::Value, generation: i64, version: &str| {
+        let mut meta = ours("u", version);
+        meta.generation = generation;
+        meta.managed_fields[0].fields_v1 = fields;
+        meta
+    };
+    let both = serde_json::json!({"f:spec": {"f:a": {}, "f:b": {}}});
+    let one = serde_json::json!({"f:spec": {"f:a": {}}});
+    let in_place = applied(both.clone(), 3, "5");
+    let in_sync = Fingerprint::of(&in_place);
+    let mut status = applied(both.clone(), 3, "6");
+    status.managed_fields.push(ManagedFields {
+        manager: "controller".to_owned(),
+        operation: "Update".to_owned(),
+        subresource: "status".to_owned(),
+        ..ManagedFields::default()
+    });
+    assert_eq!(Fingerprint::of(&status), in_sync);
+    assert_ne!(
+        Fingerprint::of(&applied(one, 3, "6")),
+        in_sync,
+        "a field is no longer ours"
     );
+    assert_ne!(
+        Fingerprint::of(&applied(both.clone(), 4, "6")),
+        in_sync,
+        "the spec changed"
+    );
+    let mut deleting = applied(both, 3, "6");
+    deleting.deletion_timestamp = Some("2024-05-01T00:00:00Z".to_owned());
+    assert_ne!(Fingerprint::of(&deleting), in_sync);
 }
 
 #[test]
@@ -133,15 +184,11 @@ fn an_object_that_is_being_deleted_is_awaited() {
     let mut seen = ours("u", "5");
     seen.deletion_timestamp = Some("2024-05-01T00:00:00Z".to_owned());
     assert_eq!(fresh(Some(&seen), "u"), Step::AwaitDeletion);
-    assert_eq!(
-        plan_prune(&object("ConfigMap"), Some(&seen), "u"),
-        Prune::AwaitDeletion
-    );
 }
 
 #[test]
 fn a_contended_or_failed_object_is_written_again_once_its_wait_is_over() {
-    let in_sync = ObjectVersion::of(&ours("u", "5"));
+    let in_sync = Fingerprint::of(&ours("u", "5"));
     let now = Instant::now();
     let until = now + Duration::from_secs(1);
     let changed = ours("u", "6");
@@ -151,95 +198,34 @@ fn a_contended_or_failed_object_is_written_again_once_its_wait_is_over() {
         retry_after: None,
     };
     assert_eq!(
-        plan(WANTED, Some(&changed), "", contended, now),
+        plan(WANTED, Some(&changed), &entry(""), contended, now),
         Step::BackOff { until }
     );
     assert_eq!(
-        plan(WANTED, None, "", contended, now),
+        plan(WANTED, None, &entry(""), contended, now),
         Step::BackOff { until },
         "deleted again"
     );
     assert_eq!(
-        plan(WANTED, Some(&changed), "", contended, until),
+        plan(WANTED, Some(&changed), &entry(""), contended, until),
         apply(ApplyReason::Changed)
     );
     assert_eq!(
-        plan(WANTED, Some(&ours("u", "5")), "", contended, now),
+        plan(WANTED, Some(&ours("u", "5")), &entry(""), contended, now),
         Step::Leave
     );
     let failed = Remembered {
         retry_after: Some(until),
         ..Remembered::default()
     };
-    assert_eq!(plan(WANTED, None, "", failed, now), Step::RetryLater { until });
     assert_eq!(
-        plan(WANTED, None, "", failed, until),
+        plan(WANTED, None, &entry(""), failed, now),
+        Step::RetryLater { until }
+    );
+    assert_eq!(
+        plan(WANTED, None, &entry(""), failed, until),
         Step::Create { mends: false }
     );
-}
-
-#[test]
-fn only_an_object_that_was_ours_and_still_is_gets_pruned() {
-    let config_map = object("ConfigMap");
-    let delete = Prune::Delete {
-        uid: "u".to_owned(),
-        resource_version: "5".to_owned(),
-    };
-    assert_eq!(plan_prune(&config_map, Some(&ours("u", "5")), "u"), delete);
-    assert_eq!(
-        plan_prune(&config_map, None, "u"),
-        Prune::Forget(ForgetReason::Absent)
-    );
-    let unlabelled = meta("u", "5", None, Some(FIELD_MANAGER));
-    assert_eq!(
-        plan_prune(&config_map, Some(&unlabelled), "u"),
-        Prune::Forget(ForgetReason::Absent)
-    );
-    assert_eq!(
-        plan_prune(&config_map, Some(&ours("another", "5")), "u"),
-        Prune::Forget(ForgetReason::Replaced)
-    );
-    assert_eq!(
-        plan_prune(&config_map, Some(&ours("u", "5")), ""),
-        delete,
-        "the response was lost"
-    );
-    let foreign = meta("u", "5", Some("web"), Some("kubectl"));
-    assert_eq!(
-        plan_prune(&config_map, Some(&foreign), ""),
-        Prune::Forget(ForgetReason::NeverOurs)
-    );
-}
-
-#[test]
-fn a_protected_kind_is_pruned_only_with_the_annotation() {
-    let definition = ObjectRef {
-        group: "apiextensions.k8s.io".to_owned(),
-        ..object("CustomResourceDefinition")
-    };
-    for protected in [
-        object("Namespace"),
-        object("PersistentVolume"),
-        object("PersistentVolumeClaim"),
-        definition,
-    ] {
-        let mut seen = ours("u", "5");
-        assert_eq!(
-            plan_prune(&protected, Some(&seen), "u"),
-            Prune::Keep,
-            "{protected}"
-        );
-        seen.annotations
-            .insert(crate::resources::bundle::PRUNE.to_owned(), "true".to_owned());
-        assert!(matches!(
-            plan_prune(&protected, Some(&seen), "u"),
-            Prune::Delete { .. }
-        ));
-    }
-    let mut kept = ours("u", "5");
-    kept.annotations
-        .insert(crate::resources::bundle::PRUNE.to_owned(), "false".to_owned());
-    assert_eq!(plan_prune(&object("ConfigMap"), Some(&kept), "u"), Prune::Keep);
 }
 
 fn any_meta() -> impl Strategy<Value = Option<Meta>> {
@@ -263,10 +249,10 @@ proptest! {
         remembered_version in proptest::option::of("[56]"),
         adopt in any::<bool>(),
     ) {
-        let in_sync = remembered_version.map(|resource_version| ObjectVersion { uid: "u".to_owned(), resource_version });
+        let in_sync = remembered_version.map(|version| Fingerprint::of(&ours("u", &version)));
         let remembered = Remembered { in_sync: in_sync.as_ref(), ..Remembered::default() };
         let wanted = Wanted { adopt, ..WANTED };
-        let step = plan(wanted, observed.as_ref(), &inventory_uid, remembered, Instant::now());
+        let step = plan(wanted, observed.as_ref(), &entry(&inventory_uid), remembered, Instant::now());
         match (&step, &observed) {
             (Step::Create { .. }, seen) => prop_assert!(seen.is_none()),
             (Step::Apply { uid, .. }, Some(meta)) => {
@@ -276,18 +262,6 @@ proptest! {
             }
             (Step::Apply { .. }, None) => prop_assert!(false, "nothing to apply to"),
             _ => {}
-        }
-    }
-
-    /// Only an object with a bundle label is deleted, and only the one whose uid is in the inventory, if one is.
-    #[test]
-    fn nothing_but_the_object_in_the_inventory_is_pruned(observed in any_meta(), uid in "[uv]?") {
-        if let Prune::Delete { uid: deleted, resource_version } = plan_prune(&object("ConfigMap"), observed.as_ref(), &uid) {
-            let meta = observed.unwrap();
-            prop_assert_eq!(&deleted, &meta.uid);
-            prop_assert_eq!(resource_version, meta.resource_version);
-            prop_assert!(meta.labels.contains_key(LABEL));
-            prop_assert!(uid == deleted || (uid.is_empty() && meta.labels.len() == 1));
         }
     }
 }

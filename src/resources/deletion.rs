@@ -1,0 +1,183 @@
+//! The deletion policy: which objects may be deleted, in which order, and what waits. Pure.
+//!
+//! Absence proves nothing (INV-12): an object is deleted only if the inventory has it under this uid, its label names the
+//! bundle that applied it, and everything that the bundle wants instead is in place.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::bundle::{LABEL, PRUNE, may_be_pruned};
+use super::inventory::Entry;
+use super::kinds;
+use crate::kube::{FIELD_MANAGER, Meta, ObjectRef};
+
+/// What to do about an object that the inventory holds and the bundle does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prune {
+    /// Remove the entry from the inventory: the cluster holds no object of ours under this name.
+    Forget(ForgetReason),
+    /// Leave the object and its entry.
+    Keep(KeepReason),
+    /// Do nothing yet: the object is being deleted.
+    AwaitDeletion,
+    /// Delete the object, on condition that it still has this uid and version.
+    Delete {
+        /// Uid of the object that was observed.
+        uid: String,
+        /// Version of the object that was observed.
+        resource_version: String,
+    },
+}
+
+/// Why an entry is removed from the inventory without a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForgetReason {
+    /// The object does not exist, or its label was removed.
+    Absent,
+    /// Another object has the name by now.
+    Replaced,
+    /// The object has the label, but we never wrote it.
+    NeverOurs,
+    /// Another bundle has taken the object over.
+    OtherBundle,
+}
+
+/// Why an object stays although the bundle no longer holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeepReason {
+    /// Its annotation says so.
+    Annotated,
+    /// Its kind is protected, and no annotation of the bundle allows the deletion.
+    Protected,
+    /// The bundle wants the same object under another group.
+    WantedElsewhere,
+    /// It has the label of this other bundle, and the entry does not say which bundle applied it.
+    OtherBundle(String),
+    /// The server does not serve its kind, so nothing is known about it.
+    NotServed,
+    /// This many objects of the bundle are not in place yet.
+    WaitsForBundle(usize),
+    /// This object goes first.
+    WaitsFor(ObjectRef),
+}
+
+impl fmt::Display for KeepReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotated => write!(f, "its annotation {PRUNE} is \"false\""),
+            Self::Protected => write!(
+                f,
+                "its kind is deleted only if the bundle annotated it with {PRUNE}: \"true\""
+            ),
+            Self::WantedElsewhere => write!(f, "the bundle holds the same object under another group"),
+            Self::OtherBundle(name) => write!(f, "it has the label of bundle \"{name}\""),
+            Self::NotServed => write!(f, "the API server does not serve its kind"),
+            Self::WaitsForBundle(count) => write!(f, "waits for {count} objects that are not in place"),
+            Self::WaitsFor(object) => write!(f, "waits for the deletion of {object}"),
+        }
+    }
+}
+
+/// Decides about an object that the inventory holds and the bundle `bundle` does not. `wanted_uids` are the uids of the
+/// objects that the bundle holds.
+pub fn plan_prune(
+    bundle: &str,
+    wanted_uids: &HashSet<String>,
+    object: &ObjectRef,
+    observed: Option<&Meta>,
+    recorded: &Entry,
+) -> Prune {
+    let labelled = observed.and_then(|meta| Some((meta, meta.labels.get(LABEL)?)));
+    let Some((meta, label)) = labelled else {
+        return Prune::Forget(ForgetReason::Absent);
+    };
+    if recorded.uid.is_empty() {
+        // The entry was recorded before the first write, and the response to it was lost. Only an object that we wrote
+        // has fields of our manager.
+        if !meta.is_managed_by(FIELD_MANAGER) {
+            return Prune::Forget(ForgetReason::NeverOurs);
+        }
+    } else if recorded.uid != meta.uid {
+        return Prune::Forget(ForgetReason::Replaced);
+    }
+    if label != bundle && *label != recorded.bundle {
+        return match recorded.bundle.is_empty() {
+            true => Prune::Keep(KeepReason::OtherBundle(label.clone())),
+            false => Prune::Forget(ForgetReason::OtherBundle),
+        };
+    }
+    if wanted_uids.contains(&meta.uid) {
+        return Prune::Keep(KeepReason::WantedElsewhere);
+    }
+    if meta.deletion_timestamp.is_some() {
+        return Prune::AwaitDeletion;
+    }
+    match meta.annotations.get(PRUNE).map(String::as_str) {
+        Some("false") => return Prune::Keep(KeepReason::Annotated),
+        // A client that may patch an object must not be able to have it deleted.
+        Some("true") if meta.is_annotated_by(FIELD_MANAGER, PRUNE) => {}
+        _ if may_be_pruned(object, &Default::default()) => {}
+        _ => return Prune::Keep(KeepReason::Protected),
+    }
+    Prune::Delete {
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+    }
+}
+
+/// The order of deletions, the reverse of an installation: objects of a lower stage go first, and those of the next one
+/// only once they are gone. The controller that removes a finalizer thus outlives the object that carries the finalizer.
+pub fn stage(object: &ObjectRef) -> u8 {
+    let (group, kind) = (object.group.as_str(), object.kind.as_str());
+    match group {
+        _ if kinds::is_foundation(group, kind) => 4,
+        // Custom resources.
+        _ if kinds::is_namespaced(group, kind).is_none() => 0,
+        "admissionregistration.k8s.io" | "apiregistration.k8s.io" => 1,
+        "apps" | "batch" | "autoscaling" | "policy" => 2,
+        "" if matches!(kind, "Pod" | "ReplicationController") => 2,
+        // Configuration, permissions, storage, networks.
+        _ => 3,
+    }
+}
+
+/// The number of objects that a pass may delete without permission: this many, or this part of the inventory if that is
+/// more. An upgrade seldom drops more; a bundle that was mounted empty or mixed up does.
+const FREE_DELETIONS: usize = 5;
+const FREE_PART: usize = 5;
+
+/// The deletions of a pass, all together.
+#[derive(Clone, Copy, Debug)]
+pub struct Deletions {
+    /// Objects to delete.
+    pub count: usize,
+    /// Whether one of them was applied by a bundle with another name.
+    pub renamed: bool,
+    /// Whether the bundle holds nothing at all.
+    pub retired: bool,
+    /// Entries of the inventory, those of the wanted objects included.
+    pub inventory: usize,
+    /// The number that the operator allowed.
+    pub allowed: usize,
+}
+
+impl Deletions {
+    /// Why the deletions wait for the operator; `None` if they may be made.
+    pub fn held(&self) -> Option<String> {
+        let free = FREE_DELETIONS.max(self.inventory / FREE_PART);
+        let Self { count, inventory, .. } = *self;
+        let why = match (self.renamed, self.retired) {
+            _ if count <= self.allowed => return None,
+            (true, _) => "of a bundle with another name".to_owned(),
+            (false, true) => "for a bundle without manifests".to_owned(),
+            (false, false) if count <= free => return None,
+            (false, false) => format!("of {inventory} in the inventory"),
+        };
+        Some(format!(
+            "pruning {count} objects {why} waits for --allow-prune={count}"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

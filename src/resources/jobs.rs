@@ -1,0 +1,231 @@
+//! The calls about objects that are under way, at most one an object.
+//!
+//! A pass waits for them only as long as they are answered. One that takes longer lingers: it keeps its object, takes no
+//! slot from others, and its result counts when it comes (INV-8). Jobs make progress only while they are polled, as part
+//! of a pass or between two passes, inside the window (INV-3).
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use tokio::time::{Instant, sleep_until};
+
+use crate::kube::ObjectRef;
+
+/// After this time a job lingers. A healthy server answers within a fraction of it, webhooks included.
+const LINGERS_AFTER: Duration = Duration::from_secs(3);
+
+/// Jobs of one kind that may linger at a time. Behind a webhook that hangs for a kind, further objects of the kind wait,
+/// so that the server is not asked for more than it answers.
+const LINGERING: usize = 4;
+
+/// A job that has ended.
+pub(super) struct Ended<T> {
+    pub(super) object: ObjectRef,
+    pub(super) result: T,
+}
+
+struct Running {
+    since: Instant,
+    /// Its object's last job lingered, so that nothing waits for this one.
+    lingers: bool,
+}
+
+impl Running {
+    fn lingers(&self, now: Instant, after: Duration) -> bool {
+        self.lingers || now >= self.since + after
+    }
+}
+
+/// Jobs that run, and jobs that wait for a slot.
+pub(super) struct Jobs<T> {
+    running: FuturesUnordered<BoxFuture<'static, Ended<T>>>,
+    /// By object.
+    started: HashMap<ObjectRef, Running>,
+    waiting: VecDeque<(ObjectRef, BoxFuture<'static, T>)>,
+    /// The objects of `running` and `waiting`.
+    busy: HashSet<ObjectRef>,
+    /// The objects whose last job lingered.
+    slow: HashSet<ObjectRef>,
+    lingers_after: Duration,
+}
+
+impl<T> Default for Jobs<T> {
+    fn default() -> Self {
+        Self {
+            running: FuturesUnordered::new(),
+            started: HashMap::new(),
+            waiting: VecDeque::new(),
+            busy: HashSet::new(),
+            slow: HashSet::new(),
+            lingers_after: LINGERS_AFTER,
+        }
+    }
+}
+
+impl<T: Send + 'static> Jobs<T> {
+    /// Whether a job of the object runs or waits.
+    pub(super) fn is_busy(&self, object: &ObjectRef) -> bool {
+        self.busy.contains(object)
+    }
+
+    /// Adds a job of an object that is not busy.
+    pub(super) fn add(&mut self, object: ObjectRef, job: impl Future<Output = T> + Send + 'static) {
+        self.busy.insert(object.clone());
+        self.waiting.push_back((object, job.boxed()));
+    }
+
+    /// Drops all jobs.
+    pub(super) fn clear(&mut self) {
+        self.running.clear();
+        self.started.clear();
+        self.waiting.clear();
+        self.busy.clear();
+    }
+
+    /// The next job that ends; `None` once all that run linger and no other may start. `slots` jobs run at a time, those
+    /// that linger not counted. Cancel safe.
+    pub(super) async fn next(&mut self, slots: usize) -> Option<Ended<T>> {
+        loop {
+            self.start(slots);
+            let now = Instant::now();
+            let young = self
+                .started
+                .values()
+                .filter(|job| !job.lingers(now, self.lingers_after));
+            let oldest = young.map(|job| job.since).min()?;
+            tokio::select! {
+                biased;
+                ended = self.running.next() => return ended.map(|ended| self.end(ended)),
+                () = sleep_until(oldest + self.lingers_after) => {}
+            }
+        }
+    }
+
+    /// The next job that ends, however long it takes. Never, if none runs. Cancel safe.
+    pub(super) async fn ended(&mut self, slots: usize) -> Ended<T> {
+        self.start(slots);
+        match self.running.next().await {
+            Some(ended) => self.end(ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The job that has ended already, if one has.
+    pub(super) fn try_next(&mut self) -> Option<Ended<T>> {
+        let ended = self.running.next().now_or_never()??;
+        Some(self.end(ended))
+    }
+
+    fn end(&mut self, ended: Ended<T>) -> Ended<T> {
+        self.busy.remove(&ended.object);
+        if let Some(job) = self.started.remove(&ended.object) {
+            match Instant::now() >= job.since + self.lingers_after {
+                true => self.slow.insert(ended.object.clone()),
+                false => self.slow.remove(&ended.object),
+            };
+        }
+        ended
+    }
+
+    /// Starts the jobs that wait, as far as there are slots.
+    fn start(&mut self, slots: usize) {
+        let now = Instant::now();
+        let mut lingering: HashMap<(String, String), usize> = HashMap::new();
+        let mut free = slots;
+        for (object, job) in &self.started {
+            match job.lingers(now, self.lingers_after) {
+                true => *lingering.entry(kind(object)).or_default() += 1,
+                false => free = free.saturating_sub(1),
+            }
+        }
+        let mut held = VecDeque::new();
+        while let Some((object, job)) = self.waiting.pop_front() {
+            let lingers = self.slow.contains(&object);
+            let others = lingering.entry(kind(&object)).or_default();
+            let full = free == 0 && !lingers;
+            if full || *others >= LINGERING {
+                held.push_back((object, job));
+                continue;
+            }
+            match lingers {
+                true => *others += 1,
+                false => free -= 1,
+            }
+            self.started
+                .insert(object.clone(), Running { since: now, lingers });
+            let job = job.map(|result| Ended { object, result });
+            self.running.push(job.boxed());
+        }
+        self.waiting = held;
+    }
+}
+
+fn kind(object: &ObjectRef) -> (String, String) {
+    (object.group.clone(), object.kind.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    fn object(kind: &str, name: usize) -> ObjectRef {
+        ObjectRef {
+            group: String::new(),
+            kind: kind.to_owned(),
+            namespace: None,
+            name: name.to_string(),
+        }
+    }
+
+    async fn ends(jobs: &mut Jobs<()>, slots: usize) -> Vec<String> {
+        let mut ended = Vec::new();
+        while let Some(job) = jobs.next(slots).await {
+            ended.push(job.object.to_string());
+        }
+        ended
+    }
+
+    const LINGERS_AFTER: Duration = Duration::from_millis(50);
+
+    fn jobs() -> Jobs<()> {
+        Jobs {
+            lingers_after: LINGERS_AFTER,
+            ..Jobs::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn jobs_that_hang_keep_neither_slots_nor_waiters() {
+        let mut jobs = jobs();
+        for name in 0..64 {
+            jobs.add(object("Hangs", name), pending());
+        }
+        jobs.add(object("Secret", 0), ready(()));
+        assert_eq!(ends(&mut jobs, 2).await, ["Secret 0"]);
+        assert!(jobs.started.len() <= LINGERING + 1, "{}", jobs.started.len());
+        assert!(jobs.is_busy(&object("Hangs", 0)) && jobs.is_busy(&object("Hangs", 63)));
+        assert!(!jobs.is_busy(&object("Secret", 0)));
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_an_object_whose_last_job_lingered() {
+        let mut jobs = jobs();
+        let slow = || tokio::time::sleep(LINGERS_AFTER * 10);
+        jobs.add(object("A", 0), slow());
+        let begun = Instant::now();
+        assert_eq!(ends(&mut jobs, 2).await, [""; 0]);
+        assert!(begun.elapsed() >= LINGERS_AFTER, "{:?}", begun.elapsed());
+        assert!(jobs.try_next().is_none());
+        assert_eq!(jobs.ended(2).await.object, object("A", 0));
+
+        jobs.add(object("A", 0), slow());
+        let begun = Instant::now();
+        assert_eq!(ends(&mut jobs, 2).await, [""; 0]);
+        assert!(begun.elapsed() < LINGERS_AFTER, "{:?}", begun.elapsed());
+    }
+}

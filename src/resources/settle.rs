@@ -1,0 +1,239 @@
+//! Puts the objects of the bundle in place: decides, starts the requests, takes in their results.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use tracing::info;
+
+use super::act::{Job, Write, WriteResult};
+use super::bundle::Manifest;
+use super::controller::{Reconciler, api_server, etcd};
+use super::inventory::Entry;
+use super::jobs::Ended;
+use super::memory::Memory;
+use super::observe::ClusterState;
+use super::plan::{Step, Wanted, plan};
+use super::report::{Outcome, Report, Stopped};
+use crate::etcd::Fence;
+use crate::kube::ObjectRef;
+
+/// A pass in which no result comes for this long ends early if another object changed meanwhile.
+const BRIEF: Duration = Duration::from_millis(250);
+
+/// Results that are recorded together: what a transaction holds.
+const BATCH: usize = 64;
+
+impl Reconciler {
+    /// Puts the objects of these manifests in place. Those whose requests linger are left under way.
+    pub(super) async fn settle(
+        &mut self,
+        fence: &Fence,
+        manifests: &[&Manifest],
+        cluster: &ClusterState,
+        report: &mut Report,
+    ) -> Result<(), Stopped> {
+        let (mut todo, mut unrecorded) = (Vec::new(), Vec::new());
+        for manifest in manifests {
+            if self.jobs.is_busy(&manifest.object) {
+                continue;
+            }
+            match self.decide(manifest, cluster) {
+                Ok(write) => todo.push(write),
+                Err(outcome) => {
+                    // Its entry may be missing yet: a pass that is cut short does not record all of its results.
+                    if let Some(uid) = self
+                        .memory
+                        .uid(&manifest.object)
+                        .filter(|_| outcome == Outcome::Unchanged)
+                    {
+                        unrecorded.push((manifest.object.clone(), self.entry_of(manifest, uid)));
+                    }
+                    report.set(manifest.object.clone(), outcome);
+                }
+            }
+        }
+        let new = todo
+            .iter()
+            .filter(|write| self.inventory.get(&write.manifest.object).is_none());
+        unrecorded
+            .extend(new.map(|write| (write.manifest.object.clone(), self.entry_of(&write.manifest, ""))));
+        self.inventory.record(fence, unrecorded).await.map_err(etcd)?;
+
+        let objects = todo.iter().map(|write| write.manifest.object.clone()).collect();
+        for write in todo {
+            let actor = self.actor();
+            self.jobs.add(write.manifest.object.clone(), async move {
+                let result = actor.put_in_place(&write).await;
+                Job::Written(Box::new((write, result)))
+            });
+        }
+        self.finish(fence, objects, report).await?;
+        for manifest in manifests {
+            self.report_busy(&manifest.object, report);
+        }
+        Ok(())
+    }
+
+    /// Waits for the jobs of these objects, as far as they are answered in time, and takes in the results of all that end.
+    pub(super) async fn finish(
+        &mut self,
+        fence: &Fence,
+        mut objects: HashSet<ObjectRef>,
+        report: &mut Report,
+    ) -> Result<(), Stopped> {
+        while !objects.is_empty()
+            && let Some(next) = self.next_result().await
+        {
+            // Results are recorded in batches: what has ended meanwhile shares a transaction.
+            let mut ended = vec![next];
+            while ended.len() < BATCH
+                && let Some(more) = self.jobs.try_next()
+            {
+                ended.push(more);
+            }
+            for Ended { object, .. } in &ended {
+                objects.remove(object);
+            }
+            self.take_in(fence, ended, report).await?;
+        }
+        Ok(())
+    }
+
+    /// The next result that the pass waits for; `None` once the rest lingers, or once another object needs a pass while no
+    /// result comes.
+    async fn next_result(&mut self) -> Option<Ended<Job>> {
+        let quiet_at = tokio::time::Instant::now() + BRIEF;
+        let mut quiet = false;
+        loop {
+            tokio::select! {
+                biased;
+                next = self.jobs.next(self.settings.in_flight) => return next,
+                () = tokio::time::sleep_until(quiet_at), if !quiet => quiet = true,
+                () = self.watches.noted(), if quiet => {}
+            }
+            if quiet && self.has_news() {
+                return None;
+            }
+        }
+    }
+
+    /// Remembers, records and reports results.
+    ///
+    /// # Errors
+    /// [`Stopped::ApiServer`] if one of them says that the server as a whole is unusable. All jobs are dropped then.
+    pub(super) async fn take_in(
+        &mut self,
+        fence: &Fence,
+        ended: Vec<Ended<Job>>,
+        report: &mut Report,
+    ) -> Result<(), Stopped> {
+        let (mut written, mut forgotten, mut down) = (Vec::new(), Vec::new(), None);
+        for Ended { object, result } in ended {
+            let (outcome, act) = match result {
+                Job::Written(result) => {
+                    let (write, result) = *result;
+                    if let Some(in_sync) = &result.in_sync {
+                        written.push((object.clone(), self.entry_of(&write.manifest, &in_sync.uid)));
+                    }
+                    down = down.or_else(|| result.server.clone());
+                    let act = result.act.clone();
+                    (remember(&mut self.memory, &write, result), act)
+                }
+                Job::Pruned(Ok(result)) => {
+                    if result.gone {
+                        forgotten.push(object.clone());
+                    }
+                    (result.outcome, result.act)
+                }
+                Job::Pruned(Err(error)) => {
+                    let why = error.to_string();
+                    let at_least = error.cause.retry_after().unwrap_or_default();
+                    self.memory
+                        .failed(&object, None, why.clone(), at_least, Instant::now());
+                    down = down.or_else(|| error.cause.is_the_server().then_some(error));
+                    (Outcome::Failed(why), None)
+                }
+            };
+            if let Some(act) = act {
+                info!("{act}");
+                report.did(act);
+            }
+            report.set(object, outcome);
+        }
+        self.inventory.record(fence, written).await.map_err(etcd)?;
+        self.forget(fence, &forgotten).await?;
+        let Some(error) = down else { return Ok(()) };
+        self.jobs.clear();
+        Err(api_server(error))
+    }
+
+    /// Reports an object whose request is not answered yet.
+    pub(super) fn report_busy(&self, object: &ObjectRef, report: &mut Report) {
+        if self.jobs.is_busy(object) {
+            let before = self.memory.failure(object);
+            let why = before.unwrap_or("the API server has not answered the request for it yet");
+            report.set(object.clone(), Outcome::Failed(why.to_owned()));
+        }
+    }
+
+    pub(super) fn failed_before(&self, object: &ObjectRef) -> Outcome {
+        Outcome::Failed(self.memory.failure(object).unwrap_or("failed before").to_owned())
+    }
+
+    fn entry_of(&self, manifest: &Manifest, uid: &str) -> Entry {
+        Entry {
+            version: manifest.version.clone(),
+            uid: uid.to_owned(),
+            bundle: self.bundle.name.clone(),
+        }
+    }
+
+    /// Plans an object. `Err` holds the outcome of an object for which nothing is written.
+    fn decide(&self, manifest: &Manifest, cluster: &ClusterState) -> Result<Write, Outcome> {
+        let object = &manifest.object;
+        let (resource, observed) = cluster
+            .look_up(&self.discovery, object, &manifest.version)
+            .map_err(|error| Outcome::Failed(error.to_string()))?;
+        let recorded = self.inventory.entry(object);
+        let wanted = Wanted {
+            bundle: &self.bundle.name,
+            adopt: manifest.adopt,
+        };
+        let remembered = self.memory.of(object, observed);
+        let step = plan(wanted, observed, &recorded, remembered, Instant::now());
+        match step {
+            Step::Leave => Err(Outcome::Unchanged),
+            Step::Create { .. } | Step::Apply { .. } => Ok(Write {
+                manifest: manifest.clone(),
+                resource: resource.clone(),
+                observed: observed.cloned(),
+                recorded,
+                step,
+            }),
+            Step::BackOff { .. } => Err(Outcome::Contended(match self.memory.other_manager(object) {
+                Some(other_manager) => {
+                    format!("field manager \"{other_manager}\" keeps changing it; backing off")
+                }
+                None => "another client keeps changing or deleting it; backing off".to_owned(),
+            })),
+            Step::RetryLater { .. } => Err(self.failed_before(object)),
+            Step::AwaitDeletion | Step::Refuse(_) => Err(WriteResult::not_written(&step, observed).outcome),
+        }
+    }
+}
+
+/// Updates the memory with the result of a write.
+fn remember(memory: &mut Memory, write: &Write, result: WriteResult) -> Outcome {
+    let now = Instant::now();
+    let object = &write.manifest.object;
+    if let Some(in_sync) = result.in_sync {
+        memory.settled(object, in_sync);
+    }
+    if let Some(other_manager) = result.mended {
+        memory.mended(object, other_manager.as_deref(), now);
+    }
+    if let Outcome::Failed(why) = &result.outcome {
+        memory.failed(object, write.observed.as_ref(), why.clone(), result.at_least, now);
+    }
+    result.outcome
+}

@@ -1,0 +1,178 @@
+//! One object in trouble delays only itself (INV-8), and status writes cost nothing.
+
+use std::time::{Duration, Instant};
+
+use quorate::etcd::Fence;
+use quorate::resources::Reconciler;
+use serde_json::json;
+
+use super::faults::{Fault, FaultProxy};
+use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
+use crate::support::wait::{SOON, eventually};
+
+/// Makes passes as the gate does: after each change, and some time after a failure.
+async fn keep_reconciled(reconciler: &mut Reconciler, fence: &Fence) {
+    loop {
+        let report = reconciler.pass(fence).await;
+        let pause = match report.is_success() {
+            true => Duration::from_secs(30),
+            false => Duration::from_millis(200),
+        };
+        let _ = tokio::time::timeout(pause, reconciler.changed()).await;
+    }
+}
+
+/// Changes the ConfigMap `good` again and again, and expects each change to be mended long before a request that hangs is
+/// given up.
+async fn expect_mends_at_once(site: &Site) {
+    for round in 0..4 {
+        let begun = Instant::now();
+        site.patch(
+            &config_map_path("good"),
+            json!({"data": {"key": format!("theirs-{round}")}}),
+        )
+        .await;
+        eventually(SOON, "it is mended", async || {
+            let value = site.get(&config_map_path("good")).await.unwrap()["data"]["key"].clone();
+            if value == "ours" {
+                Ok(())
+            } else {
+                Err(value.to_string())
+            }
+        })
+        .await;
+        let took = begun.elapsed();
+        assert!(took < SOON / 3, "round {round}: {took:?}");
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_object_whose_writes_hang_delays_the_mending_of_no_other() {
+    let site = Site::start().await;
+    let manifests = config_map("bad", "ours") + &config_map("good", "ours");
+    expect_success(&site.pass(bundle(&manifests)).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let mut reconciler = site
+        .patient_reconciler_as(proxy.kubeconfig(), bundle(&manifests))
+        .await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    proxy.fail("PATCH", "configmaps/bad", usize::MAX, Fault::Hang);
+    site.patch(&config_map_path("bad"), json!({"data": {"key": "theirs"}}))
+        .await;
+    tokio::select! {
+        () = keep_reconciled(&mut reconciler, site.fence()) => {}
+        () = expect_mends_at_once(&site) => {}
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_is_recreated_and_hangs_on_a_finalizer_delays_the_mending_of_no_other() {
+    let frozen = |value: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: frozen, namespace: default, \
+             finalizers: [example.com/hold]}}\nimmutable: true\ndata: {{key: {value}}}\n"
+        )
+    };
+    let site = Site::start().await;
+    expect_success(
+        &site
+            .pass(bundle(&(frozen("a") + &config_map("good", "ours"))))
+            .await,
+    );
+    let after = bundle(&(frozen("b") + &config_map("good", "ours")));
+    let mut reconciler = site
+        .patient_reconciler_as(site.kubernetes.kubeconfig(), after)
+        .await;
+    tokio::select! {
+        () = keep_reconciled(&mut reconciler, site.fence()) => {}
+        () = expect_mends_at_once(&site) => {}
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_one_object_breaks_is_the_fault_of_that_object() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let manifests = config_map("bad", "v") + &config_map("good", "v");
+    proxy.fail("PATCH", "configmaps/bad", usize::MAX, Fault::Break);
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.stopped(), None);
+    assert_eq!(ended(&report, "created"), ["ConfigMap default/good"]);
+    assert_eq!(ended(&report, "failed"), ["ConfigMap default/bad"]);
+    assert!(
+        report
+            .summary()
+            .contains("failed to apply ConfigMap default/bad: "),
+        "{}",
+        report.summary()
+    );
+}
+
+const RED: &str = "---
+apiVersion: toys.example.com/v1
+kind: Ball
+metadata: {name: red}
+spec: {size: 1}
+";
+
+#[tokio::test]
+async fn the_status_writes_of_another_controller_wake_nothing_and_are_no_fight() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let mut reconciler = site
+        .reconciler_as(proxy.kubeconfig(), bundle(&(BALLS.to_owned() + RED)))
+        .await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    // The definition's own status settles.
+    while tokio::time::timeout(Duration::from_millis(500), reconciler.changed())
+        .await
+        .is_ok()
+    {
+        expect_success(&reconciler.pass(site.fence()).await);
+    }
+    proxy.take_noted();
+    let path = "/apis/toys.example.com/v1/balls/red";
+    for beat in 0..8 {
+        site.patch(
+            &format!("{path}/status?fieldManager=controller"),
+            json!({"status": {"beat": beat}}),
+        )
+        .await;
+        let report = reconciler.pass(site.fence()).await;
+        expect_success(&report);
+        assert_eq!(report.count("unchanged"), 2, "{:#?}", report.objects());
+    }
+    let noted = proxy.take_noted();
+    let writes = noted.iter().filter(|noted| noted.method != "GET").count();
+    assert_eq!(writes, 0, "{noted:#?}");
+    let woken = tokio::time::timeout(Duration::from_millis(500), reconciler.changed()).await;
+    assert!(woken.is_err(), "a status write woke the reconciler");
+
+    // Another client's change of our fields is drift.
+    site.patch(path, json!({"spec": {"size": 2}})).await;
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "applied"), ["Ball.toys.example.com red"]);
+}
+
+#[tokio::test]
+async fn a_definition_that_is_never_established_delays_the_passes_once() {
+    let second = BALLS
+        .replace("balls", "spheres")
+        .replace("BallList", "SphereList");
+    let site = Site::start().await;
+    let manifests = format!("{BALLS}{RED}---\n{second}{}", config_map("good", "v"));
+    let mut reconciler = site.reconciler(bundle(&manifests)).await;
+    let first = reconciler.pass(site.fence()).await;
+    assert_eq!(first.count("created"), 3, "{:#?}", first.objects());
+    assert_eq!(
+        ended(&first, "failed"),
+        ["CustomResourceDefinition spheres.toys.example.com"]
+    );
+    let begun = Instant::now();
+    let later = reconciler.pass(site.fence()).await;
+    assert_eq!(later.count("failed"), 1, "{}", later.summary());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}

@@ -1,0 +1,383 @@
+//! The deletion policy against a real kube-apiserver: what is never deleted, and what waits (INV-12).
+
+use std::time::Duration;
+
+use quorate::resources::Reconciler;
+use serde_json::{Value, json};
+
+use super::faults::{Fault, FaultProxy};
+use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
+
+const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/bound";
+
+fn binding(role: &str, annotations: &str) -> String {
+    format!(
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\n\
+         metadata: {{name: bound, annotations: {{{annotations}}}}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}\n"
+    )
+}
+
+/// A site where `before` is in place, and a reconciler of `after` behind a proxy.
+async fn upgrading(before: &str, after: &str) -> (Site, FaultProxy, Reconciler) {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(before)).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(after)).await;
+    (site, proxy, reconciler)
+}
+
+fn deletions(proxy: &FaultProxy) -> usize {
+    let noted = proxy.noted();
+    noted.iter().filter(|noted| noted.method == "DELETE").count()
+}
+
+#[tokio::test]
+async fn a_workload_with_an_immutable_field_is_not_deleted_unless_its_manifest_says_so() {
+    let set = |service: &str, annotations: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: StatefulSet, metadata: {{name: a, namespace: default, \
+             annotations: {{{annotations}}}}}, spec: {{serviceName: {service}, selector: {{matchLabels: {{app: a}}}}, \
+             template: {{metadata: {{labels: {{app: a}}}}, spec: {{containers: [{{name: main, image: a}}]}}}}}}}}\n"
+        )
+    };
+    let site = Site::start().await;
+    let path = "/apis/apps/v1/namespaces/default/statefulsets/a";
+    expect_success(&site.pass(bundle(&set("old", ""))).await);
+    let uid = site.uid(path).await;
+    let report = site.pass(bundle(&set("new", ""))).await;
+    assert_eq!(site.uid(path).await, uid, "deleted: {}", report.summary());
+    assert_eq!(ended(&report, "failed"), ["StatefulSet default/a"]);
+    assert!(
+        report.summary().contains("quorate.dev/recreate: \"true\""),
+        "{}",
+        report.summary()
+    );
+
+    let report = site
+        .pass(bundle(&set("new", "quorate.dev/recreate: 'true'")))
+        .await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "recreated"), ["StatefulSet default/a"]);
+    assert_ne!(site.uid(path).await, uid);
+}
+
+/// A refusal as a definition's rule or an operator's webhook words it.
+fn immutable() -> Fault {
+    let message = "Invalid value: \"string\": field is immutable";
+    Fault::Refuse(
+        422,
+        json!({"message": "refused", "details": {"causes": [{"field": "spec.x", "message": message}]}}),
+    )
+}
+
+#[tokio::test]
+async fn a_custom_resource_is_not_deleted_because_its_webhook_calls_a_field_immutable() {
+    let site = Site::start().await;
+    let ball = |size: u32| {
+        format!(
+            "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {{name: red}}\nspec: {{size: {size}}}\n"
+        )
+    };
+    expect_success(&site.pass(bundle(&(BALLS.to_owned() + &ball(1)))).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("PATCH", "balls/red", 100, immutable());
+    let changed = bundle(&(BALLS.to_owned() + &ball(2)));
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), changed).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(deletions(&proxy), 0, "{}", report.summary());
+    assert_eq!(ended(&report, "failed"), ["Ball.toys.example.com red"]);
+}
+
+#[tokio::test]
+async fn an_object_is_not_deleted_if_its_successor_would_be_refused() {
+    let (site, proxy, mut reconciler) = upgrading(&binding("view", ""), &binding("edit", "")).await;
+    let uid = site.uid(BINDING).await;
+    proxy.fail(
+        "PATCH",
+        "clusterrolebindings/quorate-preflight",
+        1,
+        Fault::Status(422, None),
+    );
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(site.uid(BINDING).await, uid, "deleted: {}", report.summary());
+    assert_eq!(deletions(&proxy), 0);
+    assert_eq!(ended(&report, "failed"), ["ClusterRoleBinding bound"]);
+    assert!(
+        report.summary().contains("cannot be recreated: "),
+        "{}",
+        report.summary()
+    );
+    let left = site
+        .get("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/quorate-preflight")
+        .await;
+    assert_eq!(left, None, "a dry run leaves nothing");
+}
+
+#[tokio::test]
+async fn an_object_whose_successor_is_refused_after_its_deletion_is_put_back() {
+    let (site, proxy, mut reconciler) = upgrading(&binding("view", ""), &binding("edit", "")).await;
+    let uid = site.uid(BINDING).await;
+    // The apply that finds the immutable field, and the creation after the deletion.
+    proxy.fail("PATCH", "clusterrolebindings/bound", 1, Fault::Nothing);
+    proxy.fail("PATCH", "clusterrolebindings/bound", 1, Fault::Status(422, None));
+    let report = reconciler.pass(site.fence()).await;
+    let found = site.get(BINDING).await.expect("the old binding is back");
+    assert_ne!(found["metadata"]["uid"], uid.as_str());
+    assert_eq!(found["roleRef"]["name"], "view");
+    assert_eq!(ended(&report, "failed"), ["ClusterRoleBinding bound"]);
+
+    // The object that was put back is ours.
+    expect_success(&site.pass(bundle(&binding("edit", ""))).await);
+    assert_eq!(site.get(BINDING).await.unwrap()["roleRef"]["name"], "edit");
+}
+
+#[tokio::test]
+async fn adopting_an_object_never_deletes_it() {
+    let site = Site::start().await;
+    let foreign = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "bound"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+    });
+    let collection = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    site.kubernetes.send("POST", collection, &foreign).await;
+    let uid = site.uid(BINDING).await;
+    let report = site
+        .pass(bundle(&binding("edit", "quorate.dev/adopt: 'true'")))
+        .await;
+    assert_eq!(site.uid(BINDING).await, uid, "{}", report.summary());
+    assert_eq!(ended(&report, "failed"), ["ClusterRoleBinding bound"]);
+}
+
+#[tokio::test]
+async fn nothing_is_pruned_before_everything_that_is_wanted_is_in_place() {
+    let (site, proxy, mut reconciler) = upgrading(&config_map("old", "v"), &config_map("new", "v")).await;
+    proxy.fail("PATCH", "configmaps/new", 1, Fault::Status(403, None));
+    let report = reconciler.pass(site.fence()).await;
+    assert!(
+        site.get(&config_map_path("old")).await.is_some(),
+        "{}",
+        report.summary()
+    );
+    assert_eq!(ended(&report, "kept"), ["ConfigMap default/old"]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "pruned"), ["ConfigMap default/old"]);
+    assert!(site.get(&config_map_path("old")).await.is_none());
+}
+
+#[tokio::test]
+async fn an_object_that_another_bundle_took_over_is_neither_deleted_nor_taken_back() {
+    let both = config_map("wanted", "v") + &config_map("dropped", "v");
+    let (site, _proxy, mut reconciler) = upgrading(&both, &config_map("wanted", "w")).await;
+    for name in ["wanted", "dropped"] {
+        let taken = json!({"metadata": {"labels": {"quorate.dev/bundle": "other"}}});
+        site.patch(&config_map_path(name), taken).await;
+    }
+    let report = reconciler.pass(site.fence()).await;
+    assert!(
+        report
+            .summary()
+            .contains("ConfigMap default/wanted: already exists and belongs to bundle \"other\""),
+        "{}",
+        report.summary()
+    );
+    expect_success(&site.pass(bundle(&config_map("else", "v"))).await);
+    for name in ["wanted", "dropped"] {
+        let found = site.get(&config_map_path(name)).await.unwrap();
+        assert_eq!(found["data"]["key"], "v", "{name}");
+        assert_eq!(found["metadata"]["labels"]["quorate.dev/bundle"], "other");
+    }
+    assert_eq!(site.inventory(), ["core/ConfigMap/default/else"]);
+}
+
+#[tokio::test]
+async fn a_deletion_that_a_finalizer_holds_is_trouble_and_the_later_stages_wait_for_it() {
+    let ball = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red, finalizers: [toys.example.com/hold]}\n";
+    let before = BALLS.to_owned() + ball + &config_map("operator", "v");
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&before)).await);
+    let mut reconciler = site.reconciler(bundle(BALLS)).await;
+    for pass in ["deletes it", "finds it"] {
+        let report = reconciler.pass(site.fence()).await;
+        assert!(!report.is_success(), "{pass}: {:#?}", report.objects());
+        assert!(
+            report.summary().contains(
+                "Ball.toys.example.com red: is being deleted, held by finalizers toys.example.com/hold"
+            ),
+            "{pass}: {}",
+            report.summary()
+        );
+        assert_eq!(ended(&report, "kept"), ["ConfigMap default/operator"], "{pass}");
+    }
+    assert!(site.get(&config_map_path("operator")).await.is_some());
+    let path = "/apis/toys.example.com/v1/balls/red";
+    site.patch(path, json!({"metadata": {"finalizers": null}})).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    assert!(site.get(&config_map_path("operator")).await.is_none());
+    assert_eq!(site.inventory().len(), 1);
+}
+
+#[tokio::test]
+async fn an_object_that_is_wanted_under_another_group_is_kept() {
+    let ingress = |version: &str, spec: &str| {
+        format!(
+            "{{apiVersion: {version}, kind: Ingress, metadata: {{name: web, namespace: default}}, spec: {spec}}}\n"
+        )
+    };
+    let old = ingress(
+        "extensions/v1beta1",
+        "{backend: {serviceName: web, servicePort: 80}}",
+    );
+    let new = ingress(
+        "networking.k8s.io/v1",
+        "{defaultBackend: {service: {name: web, port: {number: 80}}}}",
+    );
+    let site = Site::start().await;
+    let path = "/apis/networking.k8s.io/v1/namespaces/default/ingresses/web";
+    expect_success(&site.pass(bundle(&old)).await);
+    let uid = site.uid(path).await;
+    let report = site.pass(bundle(&new)).await;
+    assert!(site.get(path).await.is_some(), "{:#?}", report.objects());
+    expect_success(&report);
+    assert_eq!(site.uid(path).await, uid);
+}
+
+#[tokio::test]
+async fn an_object_whose_kind_is_not_served_stays_in_the_inventory() {
+    let ball = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n";
+    let (site, proxy, mut reconciler) = upgrading(&(BALLS.to_owned() + ball), &config_map("a", "v")).await;
+    let entry = "toys.example.com/Ball/_/red";
+    proxy.fail("GET", "/apis/toys.example.com", 8, Fault::Status(404, None));
+    let report = reconciler.pass(site.fence()).await;
+    assert!(
+        site.inventory().contains(&entry.to_owned()),
+        "{:?}: {}",
+        site.inventory(),
+        report.summary()
+    );
+    expect_success(&report);
+    expect_success(&site.pass(bundle(&config_map("a", "v"))).await);
+    assert!(site.get("/apis/toys.example.com/v1/balls/red").await.is_none());
+    assert!(!site.inventory().contains(&entry.to_owned()));
+}
+
+#[tokio::test]
+async fn an_annotation_that_another_client_wrote_lets_no_namespace_be_deleted() {
+    let team = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&(config_map("a", "v") + team))).await);
+    let annotate: Value = json!({"metadata": {"annotations": {"quorate.dev/prune": "true"}}});
+    site.patch("/api/v1/namespaces/team", annotate).await;
+    let report = site.pass(bundle(&config_map("a", "v"))).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "kept"), ["Namespace team"]);
+    let found = site.get("/api/v1/namespaces/team").await.unwrap();
+    assert_eq!(found["metadata"]["deletionTimestamp"], Value::Null);
+}
+
+#[tokio::test]
+async fn pruning_much_at_once_waits_until_it_is_allowed() {
+    let many: String = (0..7).map(|n| config_map(&format!("map-{n}"), "v")).collect();
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&many)).await);
+    let report = site.pass(bundle(&config_map("map-0", "v"))).await;
+    assert_eq!(site.inventory().len(), 7, "{}", report.summary());
+    assert!(!report.is_success());
+    assert_eq!(report.reason(), "PruneHeld");
+    assert!(
+        report.summary().contains("--allow-prune=6"),
+        "{}",
+        report.summary()
+    );
+    let report = site.pass_allowing(bundle(&config_map("map-0", "v")), 6).await;
+    expect_success(&report);
+    assert_eq!(site.inventory(), ["core/ConfigMap/default/map-0"]);
+}
+
+#[tokio::test]
+async fn a_secret_key_that_the_bundle_drops_from_string_data_is_gone() {
+    let secret = |data: &str| {
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: a, namespace: default}}\nstringData: {{{data}}}\n"
+        )
+    };
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&secret("old: revoked, new: valid"))).await);
+    expect_success(&site.pass(bundle(&secret("new: valid"))).await);
+    let found = site.get("/api/v1/namespaces/default/secrets/a").await.unwrap();
+    assert_eq!(found["data"], json!({"new": "dmFsaWQ="}));
+}
+
+#[tokio::test]
+async fn a_field_of_an_adopted_object_goes_once_the_bundle_drops_it() {
+    let site = Site::start().await;
+    let theirs = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a"},
+        "data": {"key": "v", "old": "v"},
+    });
+    let collection = "/api/v1/namespaces/default/configmaps?fieldManager=kubectl-client-side-apply";
+    site.kubernetes.send("POST", collection, &theirs).await;
+    let adopting = |data: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\n\
+             metadata: {{name: a, namespace: default, annotations: {{quorate.dev/adopt: 'true'}}}}\ndata: {{{data}}}\n"
+        )
+    };
+    expect_success(&site.pass(bundle(&adopting("key: v, old: v"))).await);
+    expect_success(&site.pass(bundle(&adopting("key: v"))).await);
+    let found = site.get(&config_map_path("a")).await.unwrap();
+    assert_eq!(found["data"], json!({"key": "v"}));
+}
+
+#[tokio::test]
+async fn a_bundle_without_manifests_prunes_what_the_bundle_held() {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&config_map("a", "v"))).await);
+    let report = site.pass(bundle("")).await;
+    assert_eq!(report.reason(), "PruneHeld", "{}", report.summary());
+    expect_success(&site.pass_allowing(bundle(""), 1).await);
+    assert_eq!(site.inventory(), [""; 0]);
+    assert!(site.get(&config_map_path("a")).await.is_none());
+}
+
+#[tokio::test]
+async fn a_kept_namespace_that_may_not_be_read_any_more_holds_nothing_up() {
+    let team = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
+    let before = config_map("a", "v") + team;
+    let (site, proxy, mut reconciler) = upgrading(&before, &config_map("a", "v")).await;
+    let forbidden = json!({
+        "message": "namespaces is forbidden: User \"quorate\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope",
+    });
+    proxy.fail("GET", "/namespaces?", 100, Fault::Refuse(403, forbidden));
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "kept"), ["Namespace team"]);
+    assert_eq!(site.inventory().len(), 2);
+}
+
+#[tokio::test]
+async fn a_deletion_that_is_refused_is_repeated_with_growing_delays() {
+    let both = config_map("stays", "v") + &config_map("goes", "v");
+    let (site, proxy, mut reconciler) = upgrading(&both, &config_map("stays", "v")).await;
+    proxy.fail("DELETE", "configmaps/goes", usize::MAX, Fault::Status(403, None));
+    // The test makes passes for a fixed time; it waits for no condition.
+    let passes = async {
+        loop {
+            let report = reconciler.pass(site.fence()).await;
+            assert_eq!(ended(&report, "failed"), ["ConfigMap default/goes"]);
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(3), passes).await;
+    // Delays of 50, 100, 200, … milliseconds, with jitter at least three quarters of that.
+    let deletions = deletions(&proxy);
+    assert!(
+        (1..=8).contains(&deletions),
+        "{deletions} in three seconds (INV-9)"
+    );
+}
