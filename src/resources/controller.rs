@@ -173,11 +173,11 @@ impl Reconciler {
         }
     }
 
-    /// Whether a change was noted that needs a pass.
+    /// Whether a change of an object of the bundle was noted that needs a pass.
     pub(super) fn has_news(&self) -> bool {
         let now = Instant::now();
         self.watches
-            .have(|object, latest| self.needs_pass(object, latest, now))
+            .have(|object, latest| self.wanted.contains(object) && self.needs_pass(object, latest, now))
     }
 
     fn needs_pass(&self, object: &ObjectRef, latest: &Latest, now: Instant) -> bool {

@@ -17,8 +17,9 @@ use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::ObjectRef;
 
-/// A pass in which no result comes for this long ends early if another object changed meanwhile.
-const BRIEF: Duration = Duration::from_millis(250);
+/// A pass in which no result comes for this long ends early if another object of the bundle changed meanwhile. A server
+/// under load answers within it.
+const BRIEF: Duration = Duration::from_secs(1);
 
 /// Results that are recorded together: what a transaction holds.
 const BATCH: usize = 64;
