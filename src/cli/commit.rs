@@ -40,7 +40,7 @@ impl<T> From<Proposal<T>> for Decision<T> {
 ///
 /// # Errors
 /// A failure of `decide`; 1 if etcd refuses the transaction or does not answer (`done` is what may then have happened);
-/// 5 after [`ATTEMPTS`] conflicts.
+/// 5 after 10 conflicts in a row.
 pub async fn settle<T>(
     store: &Store,
     done: &str,
