@@ -30,7 +30,8 @@ use crate::retry::Policy;
 /// The least pause between two checks, however many requests go unanswered.
 const RECHECK_PAUSE: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(1));
 
-/// An endpoint that answers this much later than the first one leaves the channel until it answers.
+/// An endpoint that answers this much later than the first one leaves the channel, and comes back with a check at which it
+/// answers in time: one that came back with its late answer would leave and come back at every check.
 const LATE: Duration = Duration::from_secs(1);
 
 impl Etcd {
@@ -95,6 +96,7 @@ impl Etcd {
         }
         let excluded = self.0.contacts.excluded_urls();
         candidates.retain(|endpoint| !excluded.contains(endpoint));
+        let mut late = candidates.clone();
         let Ok(highest) = self.before_request("range") else {
             return;
         };
@@ -109,20 +111,23 @@ impl Etcd {
                 answers.iter().any(|(_, answer)| answer.is_ok())
             })
             .await;
-        if !renewed && probe.is_pending() {
-            self.use_serving(self.of_this_store(&probe.answers, highest).0)
-                .await;
-        }
+        late.retain(|endpoint| !probe.answers.iter().any(|(answered, _)| answered == endpoint));
+        let in_time = self.of_this_store(&probe.answers, highest).0;
+        let left_out = !renewed && probe.is_pending() && self.use_serving(in_time).await;
         probe.collect(Duration::MAX, |_, _| false).await;
         let (answers, clients) = probe.end();
         *self.endpoint_clients() = clients;
-        let (live, refused) = self.of_this_store(&answers, highest);
+        let (mut live, refused) = self.of_this_store(&answers, highest);
         self.note_refused(refused);
         let clusters = clusters(&answers).into_iter().map(|(_, cluster)| cluster);
         self.judge_clusters(answers.len(), clusters);
         if !renewed {
-            return self.use_serving(live).await;
+            live.retain(|endpoint| !(left_out && late.contains(endpoint)));
+            self.use_serving(live).await;
+            return;
         }
+        let _changing = self.0.changing.lock().await;
+        self.leave_out_excluded(&mut live);
         if live.is_empty() {
             if let Some((endpoint, Err(error))) = answers.first() {
                 warn!(
@@ -133,7 +138,6 @@ impl Etcd {
             }
             return;
         }
-        let _changing = self.0.changing.lock().await;
         match Connection::open(config, &live, credentials).await {
             Ok(fresh) => {
                 *self.0.connection.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
@@ -176,28 +180,38 @@ impl Etcd {
     }
 
     /// Makes these the endpoints of the balanced channel, as the result of a check. Without any, the channel keeps its own
-    /// and reconnects by itself.
-    async fn use_serving(&self, mut live: Vec<String>) {
-        // A removal may have begun during the probe.
-        let excluded = self.0.contacts.excluded_urls();
-        live.retain(|endpoint| !excluded.contains(endpoint));
-        if live.is_empty() {
-            return;
+    /// and reconnects by itself, and this returns false.
+    async fn use_serving(&self, live: Vec<String>) -> bool {
+        if !self.use_endpoints(live).await {
+            return false;
         }
-        self.use_endpoints(live.clone()).await;
+        let live = self.live_endpoints();
         let mut logged = self.0.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if *logged != live {
             info!(endpoints = ?live, "etcd endpoints changed");
             *logged = live;
         }
+        true
     }
 
-    /// Makes these the endpoints of the balanced channel.
-    pub(super) async fn use_endpoints(&self, live: Vec<String>) {
+    /// A removal may begin during a probe. Its endpoints leave the channel under the lock of its changes, so this is asked
+    /// under that lock.
+    fn leave_out_excluded(&self, live: &mut Vec<String>) {
+        let excluded = self.0.contacts.excluded_urls();
+        live.retain(|endpoint| !excluded.contains(endpoint));
+    }
+
+    /// Makes these the endpoints of the balanced channel, without those of members that are being removed. False if none
+    /// remains: then the channel keeps its own.
+    pub(super) async fn use_endpoints(&self, mut live: Vec<String>) -> bool {
         let _changing = self.0.changing.lock().await;
+        self.leave_out_excluded(&mut live);
+        if live.is_empty() {
+            return false;
+        }
         let (connection, before) = (self.connection(), self.live_endpoints());
         if live == before {
-            return;
+            return true;
         }
         for fresh in live.iter().filter(|endpoint| !before.contains(endpoint)) {
             let _ = connection.client.add_endpoint(fresh).await;
@@ -213,6 +227,7 @@ impl Etcd {
         if !gone.is_empty() {
             self.0.left.send_replace(());
         }
+        true
     }
 
     /// Makes one request through every endpoint in use at once, each within `limit`, and returns the first answer that etcd

@@ -206,9 +206,7 @@ impl Etcd {
         if live.is_empty() && self.config().sync_endpoints {
             live.extend(self.client_urls(other));
         }
-        if !live.is_empty() {
-            self.use_endpoints(live).await;
-        }
+        self.use_endpoints(live).await;
     }
 
     /// Gives a voter other peer URLs. Not for learners: etcd before 3.5.31 makes a voter of an updated learner.
