@@ -119,6 +119,8 @@ macro_rules! metrics {
 metrics! {
     /// 1 while this replica leads, else 0.
     leader: Gauge,
+    /// 1 while a newer registered replica keeps this one from standing for election, else 0.
+    election_yields: Gauge,
     /// Terms begun by this replica.
     leader_transitions: Counter,
     /// Seconds until the local deadline of the election's lease; 0 without a lease.
@@ -283,6 +285,7 @@ mod tests {
             "quorate_volume_queue_depth 0",
             "quorate_volume_retries_total 0",
             "quorate_leader 0",
+            "quorate_election_yields 0",
             "quorate_leader_transitions_total 0",
             "quorate_lease_margin_seconds 0",
             "quorate_keepalive_failures_total 0",

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 /// The most connections at a time. Probes and scrapers need a handful. One more makes the oldest one make way.
 const MOST: usize = 128;
 
-/// How long a connection lasts, whatever it asks for. Probes and scrapes take milliseconds, and a scraper that keeps its
-/// connection scrapes less often than that.
+/// How long a connection lasts, whatever it asks for. Probes and scrapes take milliseconds, and each answer is the last of
+/// its connection, so that this limit cuts none that was asked for at once.
 const LASTS: Duration = Duration::from_secs(10);
 
 /// Accepts connections.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::RawQuery;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderName, StatusCode};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
@@ -34,7 +35,9 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
             "/metrics",
             get(async move || {
                 // At each scrape, from the source of /leaderz: the two never disagree.
-                metrics.leader.set((scraped.leader)().leading.into());
+                let report = (scraped.leader)();
+                metrics.leader.set(report.leading.into());
+                metrics.election_yields.set(report.yields_to.is_some().into());
                 page(StatusCode::OK, OPENMETRICS, metrics.encode())
             }),
         )
@@ -42,6 +45,15 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
             let text = "not found: there are /livez, /readyz, /leaderz and /metrics\n";
             page(StatusCode::NOT_FOUND, TEXT, text.to_owned())
         })
+        .layer(map_response(last_of_its_connection))
+}
+
+/// A connection has a limited time: the next request on it could be cut off.
+async fn last_of_its_connection(mut answer: Response) -> Response {
+    answer
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
 }
 
 fn page(status: StatusCode, content_type: &'static str, body: String) -> Response {

@@ -137,14 +137,20 @@ fn metrics_are_openmetrics_text_with_the_current_values() {
 }
 
 #[test]
-fn the_metric_of_leadership_agrees_with_leaderz_at_every_scrape() {
+fn the_metrics_of_leadership_agree_with_leaderz_at_every_scrape() {
     let answers = Arc::new(Mutex::new(Answers::default()));
     let server = serve_answers(&answers, Metrics::new("1.0.0"));
-    for leading in [true, false] {
-        answers.lock().unwrap().leader.leading = leading;
+    for (leading, yields) in [(true, false), (false, true), (false, false)] {
+        answers.lock().unwrap().leader = LeaderReport {
+            leading,
+            yields_to: yields.then(|| "replica b runs a newer release".to_owned()),
+            ..LeaderReport::default()
+        };
         let body = request(&server, "GET", "/metrics").body;
-        let line = format!("\nquorate_leader {}\n", i32::from(leading));
-        assert!(body.contains(&line), "{body}");
+        for (metric, wanted) in [("leader", leading), ("election_yields", yields)] {
+            let line = format!("\nquorate_{metric} {}\n", i32::from(wanted));
+            assert!(body.contains(&line), "{body}");
+        }
     }
     server.stop();
 }
@@ -219,6 +225,25 @@ fn stopping_frees_the_port_and_does_not_wait_for_a_client_that_hangs() {
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     assert!(TcpStream::connect(address).is_err(), "the port is closed");
     let _ = idle.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn every_answer_is_the_last_of_its_connection() {
+    let server = serve_answers(&Arc::default(), Metrics::new("1.0.0"));
+    for request in ["GET /livez", "GET /metrics", "GET /nowhere", "POST /livez"] {
+        let mut socket = connect(&server);
+        write!(socket, "{request} HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+        let mut text = String::new();
+        // Ends as the server closes the connection, long before its time is over.
+        let begun = Instant::now();
+        socket.read_to_string(&mut text).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5), "{request}");
+        assert!(
+            text.to_lowercase().contains("\r\nconnection: close\r\n"),
+            "{text}"
+        );
+    }
+    server.stop();
 }
 
 /// Whether the server closes the connection before the time-out of a read.
