@@ -194,7 +194,7 @@ async fn leave(session: Session, key: &[u8], created: Option<Revision>) {
             let _ = tokio::time::timeout(Session::CLOSE_LIMIT, etcd.unfenced_exit(own)).await;
         }
     };
-    // In this order: closing begins with the window (INV-10).
+    // Closing comes first, since it closes the window (INV-10). etcd may apply the guarded delete after the revoke.
     tokio::join!(biased; session.close(), deleted);
 }
 

@@ -44,7 +44,9 @@ type Said = Result<Duration, RecvTimeoutError>;
 /// Waits until the tasks have ended, or exceed the limit that is returned.
 fn exceeded(window: &Window, margin: Duration, mut wait: impl FnMut(Duration) -> Said) -> Option<Duration> {
     let mut said = loop {
-        match wait(margin / STEPS) {
+        // The margin counts from the end of the window, not from the end of a step that outlasts it.
+        let step = (margin / STEPS).min(window.remaining());
+        match wait(step.max(Duration::from_millis(1))) {
             Err(RecvTimeoutError::Timeout) if window.is_open() => {}
             said => break said,
         }
@@ -131,6 +133,19 @@ mod tests {
             steps.next().unwrap_or(Err(RecvTimeoutError::Timeout))
         };
         assert_eq!(exceeded(&window, LIMIT, wait), Some(short));
-        assert_eq!(waited, 2 * LIMIT / STEPS + short);
+        assert_eq!(waited, Duration::from_millis(1) + LIMIT / STEPS + short);
+    }
+
+    #[test]
+    fn no_step_outlasts_the_window() {
+        let short = LIMIT / STEPS / 4;
+        let window = Window::open_until(Instant::now() + short);
+        let mut first = None;
+        let wait = |step| {
+            first = Some(step);
+            Err(RecvTimeoutError::Disconnected)
+        };
+        assert_eq!(exceeded(&window, LIMIT, wait), None);
+        assert!(first.unwrap() <= short, "{first:?}");
     }
 }

@@ -42,9 +42,9 @@ impl LeaseTimes {
         if granted_ttl < LEAST_TTL {
             return Err(TimesError(granted_ttl));
         }
-        // One lost keep-alive must not end the session: interval + answer_limit + retry < TTL − margin. Even a second one
-        // may be lost, whose retry is twice as late, and each a quarter later at random:
-        // 1/6 + (1/5 + 5/80) + (1/5 + 10/80) < 4/5.
+        // One lost keep-alive must not end the session: interval + answer_limit + retry < TTL − margin. A second one may be
+        // lost too, whose retry is twice as late, and each a quarter later at random, but only if the answer before came
+        // within TTL/25: 1/25 + 1/6 + (1/5 + 5/80) + (1/5 + 10/80) < 4/5.
         Ok(Self {
             granted_ttl,
             margin: granted_ttl / 5,
