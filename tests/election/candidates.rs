@@ -188,6 +188,7 @@ async fn a_candidate_whose_reads_fail_keeps_its_place() {
     let mut config = config(vec![proxy.url()]);
     config.sync_endpoints = false;
     config.request_timeout = Duration::from_secs(1);
+    config.watch_silence = LONG_TTL;
     let through = connect_with(config.clone()).await;
     let mut beating = JoinSet::new();
     let pulse = pulse(&mut beating);
@@ -196,8 +197,8 @@ async fn a_candidate_whose_reads_fail_keeps_its_place() {
     wait_for_candidates(&client, &["first", "second"]).await;
     let lease = standing(&client).await[1].lease;
     let failed = || requests_so_far(&through, "range", Code::DeadlineExceeded);
-    eventually(SOON, "it has looked", async || {
-        same(requests_so_far(&through, "range", Code::Ok) > 0.0, true)
+    eventually(SOON, "it watches both keys", async || {
+        same(requests_so_far(&through, "watch", Code::Ok) >= 2.0, true)
     })
     .await;
     let before = failed();

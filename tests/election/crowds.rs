@@ -1,7 +1,5 @@
 //! Many candidates: what a change among them costs, and that every change that concerns a candidate reaches it.
 
-use std::time::Duration;
-
 use quorate::etcd::election::{CampaignError, Leadership, campaign, candidates};
 use quorate::etcd::{Etcd, Pulse, Txn};
 use quorate::grpc_code::Code;
@@ -9,7 +7,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{LONG_TTL, commit, connect, lead, pulse, requests_so_far, store};
+use crate::support::client::{
+    LONG_TTL, commit, config, connect, connect_with, lead, pulse, requests_so_far, store,
+};
 use crate::support::etcd::TestEtcd;
 use crate::support::wait::{SOON, eventually, same};
 
@@ -81,7 +81,11 @@ async fn a_change_among_sixty_candidates_costs_a_read_or_two() {
     let etcd = TestEtcd::start().await;
     // The test reads over another connection, so that the metrics count the candidates alone.
     let mut crowd = Crowd::new(&connect(&etcd).await);
-    let counted = connect(&etcd).await;
+    let mut config = config(etcd.endpoints());
+    config.sync_endpoints = false;
+    // A watch that is opened again reads.
+    config.watch_silence = LONG_TTL;
+    let counted = connect_with(config).await;
     let observer = std::mem::replace(&mut crowd.client, counted.clone());
     let leader = lead(&observer, "leader", &crowd.pulse).await.unwrap();
     let election = store(&observer).keys.election();
@@ -107,12 +111,12 @@ async fn a_change_among_sixty_candidates_costs_a_read_or_two() {
         same(standing().await.len(), 61)
     })
     .await;
-    // Each has looked once, and has found a predecessor.
-    eventually(SOON, "each has looked", async || {
-        same(crowd.reads() >= 60.0, true)
+    // Each has looked once, and has found a predecessor, which it watches beside its own key.
+    eventually(SOON, "each watches two keys", async || {
+        let watches = requests_so_far(&counted, "watch", Code::Ok);
+        same((crowd.reads() >= 60.0, watches >= 120.0), (true, true))
     })
     .await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
     let before = crowd.reads();
     const CHANGES: usize = 10;
     for _ in 0..CHANGES {

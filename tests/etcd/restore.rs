@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use quorate::etcd::{Class, ConnectError, Etcd, KeyRange, Revision, StoreLost, Txn, Witness};
 use quorate::gate::{Requirements, wait_ready};
+use quorate::grpc_code::Code;
 use quorate::metrics::Metrics;
 use quorate::prelude::{Release, elect};
 use quorate::store::{Follower, Update};
@@ -13,7 +14,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::following;
-use crate::support::client::{commit, config, connect, connect_to, connect_with, metric, put, store};
+use crate::support::client::{
+    commit, config, connect, connect_to, connect_with, metric, put, requests_so_far, store,
+};
 use crate::support::etcd::{READS_BEGUN, TestEtcd};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, Replicas, quorate, quorate_on};
@@ -225,12 +228,14 @@ async fn a_list_that_is_read_while_etcd_is_restored_begins_again() {
     let restored = connect(&etcd).await;
     write_two_pages(&restored, "after").await;
     fill(&restored, 20).await;
-    // The read of the second page fails on the way.
-    assert!(
-        timeout(Duration::from_millis(500), follower.next())
-            .await
-            .is_err()
-    );
+    let failed = || requests_so_far(&client, "range", Code::Unavailable);
+    let before = failed();
+    tokio::select! {
+        update = follower.next() => panic!("{update:?} through a network that resets"),
+        () = eventually(SOON, "the read of the second page fails on the way", async || {
+            same(failed() > before, true).map(drop)
+        }) => {}
+    }
     proxy.set(Network::Passes);
     let page = timeout(SOON, follower.next()).await.unwrap();
     let Update::Page { first: true, keys } = page else {

@@ -9,6 +9,7 @@ use quorate_dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
 use super::proxy::Proxy;
+use super::wait::{SOON, eventually};
 
 /// A cluster with a directory of its own. Dereferences to [`Etcd`].
 pub struct TestEtcd {
@@ -197,12 +198,15 @@ impl TestEtcd {
 
     /// The index of the member that is the raft leader.
     pub async fn raft_leader(&self) -> usize {
-        for (index, member) in self.members.iter().enumerate() {
-            if member.metric("etcd_server_is_leader").await == Some(1.0) {
-                return index;
+        eventually(SOON, "a raft leader", async || {
+            for (index, member) in self.members.iter().enumerate() {
+                if member.metric("etcd_server_is_leader").await == Some(1.0) {
+                    return Ok(index);
+                }
             }
-        }
-        panic!("no raft leader")
+            Err("none")
+        })
+        .await
     }
 
     /// The current revision.
