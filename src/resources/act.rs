@@ -47,6 +47,8 @@ pub(super) struct WriteResult {
     pub(super) mended: Option<Option<String>>,
     /// What was deleted.
     pub(super) act: Option<Act>,
+    /// The object that a failed write left in place of the observed one.
+    pub(super) left: Option<Meta>,
     /// The wait that the server asked for.
     pub(super) at_least: Duration,
     /// Set if the server as a whole is unusable: the pass ends.
@@ -60,6 +62,7 @@ impl WriteResult {
             in_sync: None,
             mended: None,
             act: None,
+            left: None,
             at_least: Duration::ZERO,
             server: None,
         }

@@ -31,6 +31,8 @@ pub struct Settings {
     pub gone_within: Duration,
     /// The limit for the server to establish a CustomResourceDefinition and serve its kind.
     pub established_within: Duration,
+    /// A request about an object that takes longer than this lingers: the pass goes on without it.
+    pub lingers_after: Duration,
     /// The number of objects that the operator allows a pass to prune, if it would hold that many back.
     pub allow_prune: usize,
 }
@@ -44,6 +46,8 @@ impl Default for Settings {
             gone_within: Duration::from_secs(30),
             // A healthy server establishes a definition within a second.
             established_within: Duration::from_secs(10),
+            // A healthy server answers within a fraction of it, webhooks included.
+            lingers_after: Duration::from_secs(3),
             allow_prune: 0,
         }
     }
@@ -98,7 +102,7 @@ impl Reconciler {
             memory: Memory::default(),
             established: HashSet::new(),
             late: HashSet::new(),
-            jobs: Jobs::default(),
+            jobs: Jobs::new(settings.lingers_after),
             ended: Vec::new(),
             window: None,
             watches: Watches::default(),
@@ -132,6 +136,8 @@ impl Reconciler {
             .iter()
             .filter(|(object, outcome)| outcome.trouble().is_some() && !self.jobs.is_busy(object))
             .filter_map(|(object, _)| self.memory.due(object))
+            // A wait that was over before the pass is no reason for another one.
+            .filter(|due| *due > started)
             .min();
         report.record(&self.metrics, started.elapsed().as_secs_f64());
         report
@@ -181,13 +187,16 @@ impl Reconciler {
     }
 
     fn needs_pass(&self, object: &ObjectRef, latest: &Latest, now: Instant) -> bool {
+        // The end of the job starts a pass, which looks again.
+        if self.jobs.is_busy(object) {
+            return false;
+        }
         if !self.wanted.contains(object) {
             // An annotation of a kept object may have changed. Other objects with the label are not ours.
             return self.inventory.get(object).is_some()
                 && (latest.deleted || !self.memory.was_left(object, &latest.meta));
         }
-        // The end of the job starts a pass, which looks again.
-        if self.jobs.is_busy(object) || self.memory.is_waiting(object, now) {
+        if self.memory.is_waiting(object, now) {
             return false;
         }
         match latest.deleted {

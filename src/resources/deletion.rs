@@ -149,7 +149,7 @@ const FREE_PART: usize = 5;
 /// The deletions of a pass, all together.
 #[derive(Clone, Copy, Debug)]
 pub struct Deletions {
-    /// Objects to delete.
+    /// Objects to delete, and those of which nothing is known.
     pub count: usize,
     /// Whether one of them was applied by a bundle with another name.
     pub renamed: bool,

@@ -190,12 +190,12 @@ impl Memory {
         self.0.remove(object);
     }
 
-    /// The end of the object's wait, if it waits or waited.
+    /// The end of the object's waits, if it waits or waited.
     pub(super) fn due(&self, object: &ObjectRef) -> Option<Instant> {
         let known = self.0.get(object)?;
         let contention = known.contention.as_ref().filter(|known| !known.wait.is_zero());
         let failure = known.failure.as_ref().map(|failure| failure.until);
-        failure.or(contention.map(Contention::until))
+        failure.max(contention.map(Contention::until))
     }
 }
 

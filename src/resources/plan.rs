@@ -38,8 +38,9 @@ pub struct Fingerprint {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fields {
-    /// The fields that we applied. A field that another client changes or removes is no longer ours.
-    Ours(Value),
+    /// The names of the fields that we applied, and the time at which we last changed one. A field that another client
+    /// changes or removes is no longer ours; a late write of an earlier leader changes only the time.
+    Ours(Value, Option<String>),
     /// The version of an object of which we own nothing.
     Version(String),
 }
@@ -53,7 +54,9 @@ impl Fingerprint {
             generation: meta.generation,
             deleting: meta.deletion_timestamp.is_some(),
             fields: match ours {
-                Some(applied) if applied.fields_v1.is_object() => Fields::Ours(applied.fields_v1.clone()),
+                Some(applied) if applied.fields_v1.is_object() => {
+                    Fields::Ours(applied.fields_v1.clone(), applied.time.clone())
+                }
                 _ => Fields::Version(meta.resource_version.clone()),
             },
         }

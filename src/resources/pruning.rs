@@ -28,8 +28,20 @@ struct Obsolete {
     forgotten: Vec<ObjectRef>,
     /// What may be deleted, by stage.
     stages: BTreeMap<u8, Vec<Deletion>>,
-    /// An object of the lowest stage in which one is being deleted.
+    /// An object of the lowest stage in which one is being deleted, or may exist.
     pending: Option<ObjectRef>,
+    /// Objects of which nothing is known. Each may have to be deleted.
+    unknown: usize,
+}
+
+impl Obsolete {
+    /// Has the later stages wait for this object.
+    fn wait_for(&mut self, object: &ObjectRef) {
+        let first = self.pending.as_ref().map(stage);
+        if first.is_none_or(|first| stage(object) < first) {
+            self.pending = Some(object.clone());
+        }
+    }
 }
 
 impl Reconciler {
@@ -54,9 +66,10 @@ impl Reconciler {
             forgotten,
             stages,
             mut pending,
+            unknown,
         } = self.sort_out(obsolete, cluster, report);
         self.forget(fence, &forgotten).await?;
-        if let Some(why) = self.deletions(&stages).held() {
+        if let Some(why) = self.deletions(&stages, unknown).held() {
             for deletion in stages.into_values().flatten() {
                 report.set(deletion.object, Outcome::Held(why.clone()));
             }
@@ -71,7 +84,8 @@ impl Reconciler {
                 continue;
             }
             let unfinished = self.delete(fence, deletions, report).await?;
-            pending = pending.or(unfinished);
+            // Of the objects that are not gone, one of the lowest stage.
+            pending = unfinished.or(pending);
         }
         Ok(())
     }
@@ -89,6 +103,11 @@ impl Reconciler {
                 Ok((resource, observed)) => (resource.clone(), observed.cloned()),
                 Err(error) => {
                     let outcome = unknown(&object, &error);
+                    // It may exist: what follows it waits for a look that succeeds (INV-12).
+                    if matches!(outcome, Outcome::Failed(_)) {
+                        sorted.unknown += 1;
+                        sorted.wait_for(&object);
+                    }
                     report.set(object, outcome);
                     continue;
                 }
@@ -113,11 +132,8 @@ impl Reconciler {
                 }
                 Prune::AwaitDeletion => {
                     let held = being_deleted(observed.as_ref());
-                    report.set(object.clone(), Outcome::Deleting(held));
-                    let first = sorted.pending.as_ref().map(stage);
-                    if first.is_none_or(|first| stage(&object) < first) {
-                        sorted.pending = Some(object);
-                    }
+                    sorted.wait_for(&object);
+                    report.set(object, Outcome::Deleting(held));
                 }
                 Prune::Delete { .. } => {
                     let deletions = sorted.stages.entry(stage(&object)).or_default();
@@ -133,14 +149,14 @@ impl Reconciler {
         sorted
     }
 
-    fn deletions(&self, stages: &BTreeMap<u8, Vec<Deletion>>) -> Deletions {
+    fn deletions(&self, stages: &BTreeMap<u8, Vec<Deletion>>, unknown: usize) -> Deletions {
         let all = || stages.values().flatten();
         let renamed = |deletion: &Deletion| {
             let recorded = &deletion.recorded.bundle;
             !recorded.is_empty() && *recorded != self.bundle.name
         };
         Deletions {
-            count: all().count(),
+            count: all().count() + unknown,
             renamed: all().any(renamed),
             retired: self.bundle.manifests.is_empty(),
             inventory: self.inventory.len(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tracing::info;
 
 use super::act::{Actor, Write, WriteResult, being_deleted};
 use super::report::{Act, Outcome};
@@ -12,6 +13,9 @@ use crate::retry::Delays;
 
 /// The name under which the server tries a creation, as a dry run, before the object is deleted.
 pub(super) const PREFLIGHT: &str = "quorate-preflight";
+
+/// The shortest wait after an object was put back: each attempt deletes it.
+const PUT_BACK_WAIT: Duration = Duration::from_secs(5 * 60);
 
 impl Actor {
     /// Proves that the new object would be accepted, deletes the old one, waits until it is gone and creates the new one.
@@ -41,17 +45,41 @@ impl Actor {
         let deletion = self
             .kube
             .delete(resource, object, &seen.uid, &seen.resource_version, dependants);
-        match deletion.await {
-            Ok(Deleted::Gone) => {}
-            Ok(Deleted::Pending) => {
-                if let Some(still) = self.wait_until_gone(resource, object, &seen.uid).await? {
-                    let held = being_deleted(Some(&still));
-                    let failed = WriteResult::failed(format!("{held}; will be created once it is gone"));
-                    return Ok(Some(failed.having(Act::Removed(object.clone(), held))));
-                }
-            }
+        let deleted = match deletion.await {
+            Ok(deleted) => deleted,
             Err(error) if matches!(error.cause, Cause::Conflict(_)) => return Ok(None),
             Err(error) => return Err(error),
+        };
+        // Logged here, too: the window may close before there is a result.
+        info!("the deletion of {object} was accepted, to recreate it (immutable fields: {why})");
+        Ok(Some(self.create_again(write, seen, why, before, deleted).await))
+    }
+
+    /// Waits until the deleted object is gone and creates the new one. Whatever fails, the result holds the deletion.
+    async fn create_again(
+        &self,
+        write: &Write,
+        seen: &Meta,
+        why: &str,
+        before: Value,
+        deleted: Deleted,
+    ) -> WriteResult {
+        let (manifest, resource) = (&write.manifest, &write.resource);
+        let object = &manifest.object;
+        let removed = |error: ApiError| {
+            let why = error.to_string();
+            WriteResult::from(error).having(Act::Removed(object.clone(), why))
+        };
+        if deleted == Deleted::Pending {
+            match self.wait_until_gone(resource, object, &seen.uid).await {
+                Ok(None) => {}
+                Ok(Some(still)) => {
+                    let held = being_deleted(Some(&still));
+                    let failed = WriteResult::failed(format!("{held}; will be created once it is gone"));
+                    return failed.having(Act::Removed(object.clone(), held));
+                }
+                Err(error) => return removed(error),
+            }
         }
         failpoint::abort_at("resources.deleted");
         let creation = self
@@ -60,12 +88,11 @@ impl Actor {
         match creation.await {
             Ok(meta) => {
                 let recreated = WriteResult::in_place(Outcome::Recreated, &meta);
-                Ok(Some(
-                    recreated.having(Act::Recreated(object.clone(), why.to_owned())),
-                ))
+                recreated.having(Act::Recreated(object.clone(), why.to_owned()))
             }
-            Err(error) if matches!(error.cause, Cause::Conflict(_)) => Ok(None),
-            Err(error) => Ok(Some(self.put_back(resource, object, before, error).await)),
+            // Another client was faster.
+            Err(error) if matches!(error.cause, Cause::Conflict(_)) => removed(error),
+            Err(error) => self.put_back(resource, object, before, error).await,
         }
     }
 
@@ -105,7 +132,14 @@ impl Actor {
         let creation = self.kube.apply(resource, object, &body, Precondition::Absent);
         let (failed, why) = (WriteResult::from(refused.clone()), refused.to_string());
         match creation.await {
-            Ok(_) => failed.having(Act::PutBack(object.clone(), why)),
+            Ok(meta) => {
+                let put_back = WriteResult {
+                    left: Some(meta),
+                    at_least: failed.at_least.max(PUT_BACK_WAIT),
+                    ..failed
+                };
+                put_back.having(Act::PutBack(object.clone(), why))
+            }
             Err(error) => failed.having(Act::Removed(object.clone(), format!("{why}; {error}"))),
         }
     }

@@ -234,7 +234,8 @@ fn remember(memory: &mut Memory, write: &Write, result: WriteResult) -> Outcome 
         memory.mended(object, other_manager.as_deref(), now);
     }
     if let Outcome::Failed(why) = &result.outcome {
-        memory.failed(object, write.observed.as_ref(), why.clone(), result.at_least, now);
+        let seen = result.left.as_ref().or(write.observed.as_ref());
+        memory.failed(object, seen, why.clone(), result.at_least, now);
     }
     result.outcome
 }

@@ -64,9 +64,7 @@ impl Membership {
             ));
         }
         // They leave whether or not the request is carried out.
-        let leaving = self
-            .listed()
-            .filter(|member| member.record.is_some() && !member.stays());
+        let leaving = self.listed().filter(|member| member.cause().is_some());
         let gone: Vec<MemberId> = own.into_iter().chain(leaving).map(|member| member.id).collect();
         let left = Quorum::without(&self.votes(), &gone);
         match left.holds() {

@@ -17,13 +17,22 @@ pub fn condition_changes(
     unready: Option<&Blocked>,
 ) -> Conditions {
     let is_unknown = decision.step == Some(Step::Connect);
+    let status = snapshot.volume.status.as_ref();
+    let strays = status.into_iter().flat_map(|status| &status.detach_node_ids);
+    let strays = strays.map(|id| Target::Stray(id.clone()));
     let change = |target: Target, conditions: Option<&Vec<Condition>>| {
         if state.is_some_and(|state| state.is_quiet(&target)) {
             return None;
         }
         let mut waits = decision.waits.iter();
         let wait = waits.find(|wait| wait.reason.is_fault() && wait.target == target);
-        let failed = state.and_then(|state| state.blocked(&target));
+        let failed = state.and_then(|state| match &target {
+            // A node id that no publication stores has no record of its own.
+            Target::Volume => state
+                .blocked(&target)
+                .or_else(|| strays.clone().find_map(|id| state.blocked(&id))),
+            _ => state.blocked(&target),
+        });
         let unready = unready.filter(|_| is_unknown && target == Target::Volume);
         let now = failed.or(unready).cloned().or_else(|| wait.map(blocked_by));
         // Until the plugin has answered, what the condition says may still be true.
@@ -32,7 +41,6 @@ pub fn condition_changes(
         }
         changed(BLOCKED, conditions, now)
     };
-    let status = snapshot.volume.status.as_ref();
     let of_volume = status.map(|status| &status.conditions);
     let drift = state.and_then(|state| state.drift.as_ref());
     let nodes = snapshot.publications.iter().filter_map(|(node, publication)| {

@@ -20,14 +20,14 @@ pub struct Drift {
     pub lost: BTreeSet<Name>,
     /// Node ids to which it is published by the plugin's list alone.
     pub strays: BTreeSet<String>,
-    /// How many volumes differ, and how many were compared, if the list is not acted on for that.
-    pub one_of_many: Option<(usize, usize)>,
+    /// Whether the list differs from the records of too many volumes to be acted on.
+    pub is_one_of_many: bool,
 }
 
 impl Drift {
     /// The nodes that the volume is published to again. None while the list has it on other nodes: it may have moved there.
     pub fn to_mend(&self) -> BTreeSet<Name> {
-        match self.strays.is_empty() && self.one_of_many.is_none() {
+        match self.strays.is_empty() && !self.is_one_of_many {
             true => self.lost.clone(),
             false => BTreeSet::new(),
         }
@@ -50,14 +50,12 @@ impl Drift {
                 lost.join(", ")
             ));
         }
-        let advice = match (self.strays.first(), self.one_of_many) {
-            (_, Some((differ, all))) => {
-                format!("nothing is done, because {differ} of {all} volumes of the plugin differ")
-            }
-            (Some(stray), None) => {
+        let advice = match (self.strays.first(), self.is_one_of_many) {
+            (_, true) => "nothing is done, because too many volumes of the plugin differ".to_owned(),
+            (Some(stray), false) => {
                 format!("quorate unpublish {volume} --node-id {stray} unpublishes it from there")
             }
-            (None, None) => "it is published again".to_owned(),
+            (None, false) => "it is published again where that is allowed".to_owned(),
         };
         let reason = match self.strays.is_empty() {
             true => "NotPublished",
@@ -70,15 +68,9 @@ impl Drift {
     }
 }
 
-/// Marks the drift of each volume where it is one of too many. `compared` is how many volumes were compared.
-pub fn hold_many<'d>(drifts: impl Iterator<Item = &'d mut Drift>, compared: usize) {
-    let drifted: Vec<&mut Drift> = drifts.filter(|drift| **drift != Drift::default()).collect();
-    let differ = drifted.len();
-    if differ > MOST && differ * 5 > compared {
-        for drift in drifted {
-            drift.one_of_many = Some((differ, compared));
-        }
-    }
+/// Whether so many of the volumes of a plugin differ that its list is not acted on.
+pub fn is_too_many(differ: usize, all: usize) -> bool {
+    differ > MOST && differ * 5 > all
 }
 
 /// The node ids that each listed volume is published to, by volume id.
@@ -106,8 +98,12 @@ pub fn compare(seen: &VolumeSnapshot, listed: &HashMap<String, BTreeSet<String>>
             drift.lost.insert(node.clone());
         }
     }
-    // An unreadable publication may be that of a stray.
+    // A volume that the plugin did not create has other users, and an unreadable publication may be that of a stray. But what
+    // is elsewhere may have moved there.
     if status.r#static || !seen.unreadable.is_empty() {
+        if !drift.strays.is_empty() {
+            drift.lost.clear();
+        }
         drift.strays.clear();
     }
     Some(drift)
@@ -185,8 +181,14 @@ mod tests {
         assert_eq!(drift.strays, ["csi-n9".to_owned()].into());
         // An unreadable record may be that of the stray.
         seen.unreadable = ["n9".parse().unwrap()].into();
-        let drift = compare(&seen, &listed("v", &["csi-n9"])).unwrap();
-        assert!(drift.strays.is_empty() && !drift.lost.is_empty());
+        let drift = compare(&seen, &listed("v", &["csi-n9"]));
+        assert_eq!(
+            drift,
+            Some(Drift::default()),
+            "and the volume may have moved there"
+        );
+        let drift = compare(&seen, &listed("v", &[])).unwrap();
+        assert!(!drift.lost.is_empty());
         // A volume that the plugin did not create may have other users.
         seen.unreadable.clear();
         seen.volume.status.as_mut().unwrap().r#static = true;
@@ -198,7 +200,7 @@ mod tests {
         Drift {
             lost: lost.iter().map(|node| node.parse().unwrap()).collect(),
             strays: strays.iter().map(|id| (*id).to_owned()).collect(),
-            one_of_many: None,
+            is_one_of_many: false,
         }
     }
 
@@ -218,7 +220,7 @@ mod tests {
         assert_eq!(reason, "NotPublished");
         assert_eq!(
             message,
-            "the plugin does not have it published to node n1, n2; it is published again"
+            "the plugin does not have it published to node n1, n2; it is published again where that is allowed"
         );
         let (reason, message) = said(drift(&[], &["csi-n9"])).unwrap();
         assert_eq!(reason, "NotRecorded");
@@ -229,23 +231,15 @@ mod tests {
     /// INV-12
     #[test]
     fn a_list_that_differs_from_many_volumes_is_not_acted_on() {
-        let held = |differ: usize, compared: usize| {
-            let mut drifts = vec![drift(&["n1"], &[]); differ];
-            drifts.resize(compared, Drift::default());
-            hold_many(drifts.iter_mut(), compared);
-            let held = drifts.iter().filter(|drift| drift.one_of_many.is_some()).count();
-            assert!(drifts[differ..].iter().all(|drift| *drift == Drift::default()));
-            held
-        };
-        assert_eq!(held(5, 5), 0, "few");
-        assert_eq!(held(6, 30), 0, "a fifth");
-        assert_eq!(held(6, 29), 6);
+        assert!(!is_too_many(5, 5), "few");
+        assert!(!is_too_many(6, 30), "a fifth");
+        assert!(is_too_many(6, 29));
         let mut many = drift(&["n1"], &[]);
-        many.one_of_many = Some((6, 29));
+        many.is_one_of_many = true;
         assert_eq!(many.to_mend(), BTreeSet::new());
         let why = many.why("v").unwrap();
         assert!(
-            why.message.contains("6 of 29 volumes of the plugin differ"),
+            why.message.contains("too many volumes of the plugin differ"),
             "{why:?}"
         );
     }

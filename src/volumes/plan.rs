@@ -270,15 +270,27 @@ fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut De
         let target = Target::Stray(csi_node_id.clone());
         let mut publications = observed.publications.values();
         let is_recorded = publications.any(|publication| stored_node_id(publication) == csi_node_id);
-        // An unreadable publication may be the one that stores it.
-        let is_unsure = !observed.unreadable.is_empty();
-        if is_recorded || is_unsure || csi_node_id.is_empty() || observed.resting.contains(&target) {
-            continue;
-        }
-        if offers(observed, &target, decision).is_some_and(|offers| offers.publish) {
-            decision.choose(Step::UnpublishStray {
+        if is_recorded || csi_node_id.is_empty() {
+            // The publication ends by itself; the operator's word does not outlive it.
+            decision.choose(Step::DropStray {
                 csi_node_id: csi_node_id.clone(),
             });
+            continue;
+        }
+        // An unreadable publication may be the one that stores it.
+        if observed.resting.contains(&target) || !is_surely_unpublished(observed, decision) {
+            continue;
+        }
+        match offers(observed, &target, decision) {
+            None => {}
+            Some(offers) if offers.publish => decision.choose(Step::UnpublishStray {
+                csi_node_id: csi_node_id.clone(),
+            }),
+            Some(_) => decision.wait(
+                &Target::Volume,
+                WaitReason::UnpublishUnsupported,
+                format!("the plugin does not unpublish volumes, so not from node id {csi_node_id}"),
+            ),
         }
     }
 }

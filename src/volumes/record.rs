@@ -203,8 +203,8 @@ pub fn volume_drifted(volume: &Volume, why: Option<&Blocked>, now: Timestamp) ->
     is_changed.then_some(after)
 }
 
-/// The volume after it was unpublished from a node id that no publication stores.
-pub fn stray_unpublished(volume: &Volume, csi_node_id: &str) -> Volume {
+/// The volume without the request to unpublish it from this node id.
+pub fn without_stray(volume: &Volume, csi_node_id: &str) -> Volume {
     let mut volume = volume.clone();
     status_of(&mut volume)
         .detach_node_ids

@@ -155,6 +155,13 @@ impl RetryState {
         self.drift.as_ref().map(Drift::to_mend).unwrap_or_default()
     }
 
+    /// The volume was unpublished from a node id that no publication stores.
+    pub fn unpublished(&mut self, csi_node_id: &str) {
+        if let Some(drift) = &mut self.drift {
+            drift.strays.remove(csi_node_id);
+        }
+    }
+
     /// The volume was published to the node again.
     pub fn mended(&mut self, node: &Name) {
         if let Some(drift) = &mut self.drift {

@@ -126,6 +126,11 @@ async fn an_object_whose_successor_is_refused_after_its_deletion_is_put_back() {
     assert_ne!(found["metadata"]["uid"], uid.as_str());
     assert_eq!(found["roleRef"]["name"], "view");
     assert_eq!(ended(&report, "failed"), ["ClusterRoleBinding bound"]);
+    for pass in ["second", "third"] {
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(ended(&report, "failed"), ["ClusterRoleBinding bound"], "{pass}");
+        assert_eq!(deletions(&proxy), 1, "{pass}: deleted again at once");
+    }
 
     // The object that was put back is ours.
     expect_success(&site.pass(bundle(&binding("edit", ""))).await);
@@ -219,6 +224,53 @@ async fn a_deletion_that_a_finalizer_holds_is_trouble_and_the_later_stages_wait_
     expect_success(&reconciler.pass(site.fence()).await);
     assert!(site.get(&config_map_path("operator")).await.is_none());
     assert_eq!(site.inventory().len(), 1);
+}
+
+#[tokio::test]
+async fn a_look_that_fails_holds_the_later_stages_and_counts_as_a_deletion() {
+    let balls = |count: usize| -> String {
+        let ball =
+            |n| format!("---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {{name: b{n}}}\n");
+        (0..count).map(ball).collect()
+    };
+    let before = |count: usize| BALLS.to_owned() + &balls(count) + &config_map("operator", "v");
+    let (site, proxy, mut reconciler) = upgrading(&before(1), BALLS).await;
+    proxy.fail("GET", "/balls?", usize::MAX, Fault::Status(403, None));
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "failed"), ["Ball.toys.example.com b0"]);
+    assert_eq!(ended(&report, "kept"), ["ConfigMap default/operator"]);
+    assert!(site.get(&config_map_path("operator")).await.is_some());
+
+    expect_success(&site.pass(bundle(&before(5))).await);
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(BALLS)).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.count("failed"), 5, "{:#?}", report.objects());
+    assert_eq!(ended(&report, "held"), ["ConfigMap default/operator"]);
+}
+
+#[tokio::test]
+async fn a_stage_waits_for_the_lowest_one_in_which_an_object_is_being_deleted() {
+    let held = "metadata: {name: held, namespace: default, finalizers: [example.com/hold]}\n";
+    let before = format!(
+        "{BALLS}---\napiVersion: toys.example.com/v1\nkind: Ball\n\
+         metadata: {{name: red, finalizers: [example.com/hold]}}\n\
+         ---\napiVersion: v1\nkind: ConfigMap\n{held}\
+         ---\n{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: operator, namespace: default}}, \
+         spec: {{selector: {{matchLabels: {{app: a}}}}, template: {{metadata: {{labels: {{app: a}}}}, \
+         spec: {{containers: [{{name: main, image: a}}]}}}}}}}}\n"
+    );
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&before)).await);
+    site.delete(&config_map_path("held")).await;
+    let report = site.pass(bundle(BALLS)).await;
+    assert_eq!(
+        ended(&report, "kept"),
+        ["Deployment default/operator"],
+        "{:#?}",
+        report.objects()
+    );
+    let path = "/apis/apps/v1/namespaces/default/deployments/operator";
+    assert!(site.get(path).await.is_some());
 }
 
 #[tokio::test]
@@ -366,9 +418,12 @@ async fn a_deletion_that_is_refused_is_repeated_with_growing_delays() {
     let both = config_map("stays", "v") + &config_map("goes", "v");
     let (site, proxy, mut reconciler) = upgrading(&both, &config_map("stays", "v")).await;
     proxy.fail("DELETE", "configmaps/goes", usize::MAX, Fault::Status(403, None));
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "failed"), ["ConfigMap default/goes"]);
     // The test makes passes for a fixed time; it waits for no condition.
     let passes = async {
         loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
             let report = reconciler.pass(site.fence()).await;
             assert_eq!(ended(&report, "failed"), ["ConfigMap default/goes"]);
         }

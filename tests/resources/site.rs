@@ -51,13 +51,14 @@ impl Site {
     pub async fn reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
         let settings = Settings {
             gone_within: Duration::from_secs(2),
+            lingers_after: SOON,
             ..Settings::default()
         };
         self.reconciler_with(kubeconfig, bundle, Duration::from_secs(3), settings)
             .await
     }
 
-    /// A reconciler that waits long for an answer, and for an object to be gone.
+    /// A reconciler that waits long for an answer, and for an object to be gone, but whose passes soon go on without it.
     pub async fn patient_reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
         self.reconciler_with(kubeconfig, bundle, SOON, Settings::default())
             .await
@@ -89,6 +90,7 @@ impl Site {
         let kubeconfig = self.kubernetes.kubeconfig();
         let settings = Settings {
             allow_prune,
+            lingers_after: SOON,
             ..Settings::default()
         };
         let mut reconciler = self

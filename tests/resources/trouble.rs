@@ -111,7 +111,7 @@ async fn after_a_conflict_the_object_is_read_and_planned_again() {
 #[tokio::test]
 async fn a_write_that_hangs_delays_only_its_object_which_is_in_the_inventory_before() {
     let (site, proxy, mut reconciler) = proxied(&(config_map("a", "v") + &config_map("b", "v"))).await;
-    proxy.fail("PATCH", "configmaps/a", 1, Fault::Hang);
+    proxy.fail("PATCH", "configmaps/a", usize::MAX, Fault::Hang);
     let (report, ()) = tokio::join!(reconciler.pass(site.fence()), async {
         eventually(SOON, "the other object is there", async || {
             let there = site.get(&config_map_path("b")).await;

@@ -46,7 +46,7 @@ pub async fn run(args: AdoptArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let chosen = choose(&list, &args.members)?;
     let mut failures = Vec::new();
     for member in chosen {
-        match adopt(&store, member).await {
+        match adopt(&store, member, !args.members.is_empty()).await {
             Ok(line) => _ = print(&format!("{line}\n"))? == Reader::Gone,
             Err(failure) => failures.push(failure),
         }
@@ -94,15 +94,16 @@ pub fn find<'a>(
     }
 }
 
-/// Ties one member to its node, and returns in words what was done.
+/// Ties one member to its node, and returns in words what was done. A member that leaves etcd is left alone, unless the
+/// operator has named it.
 ///
 /// # Errors
 /// 4 by the rule that refuses it.
-pub async fn adopt(store: &Store, listed: &ListedMember) -> Result<String, Failure> {
-    commit::settle(store, "adopted", async || decide(store, listed).await).await
+pub async fn adopt(store: &Store, listed: &ListedMember, is_named: bool) -> Result<String, Failure> {
+    commit::settle(store, "adopted", async || decide(store, listed, is_named).await).await
 }
 
-async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>, Failure> {
+async fn decide(store: &Store, listed: &ListedMember, is_named: bool) -> Result<Decision<String>, Failure> {
     let id = listed.id;
     let key = store.keys.member(id);
     let (stored, revision) = store.etcd.list(&store.keys.members()).await?;
@@ -126,12 +127,16 @@ async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>
             "member/{id} belongs to node {name} already"
         )));
     }
+    let mut txn = node.txn.clone();
+    if let Some(record) = &before {
+        match leaves(store, record).await? {
+            Some((rule, why)) if is_named => return Err(refuse(id, rule, why)),
+            Some((_, why)) => return Ok(Decision::Nothing(format!("member/{id} is left alone: {why}"))),
+            None => txn = txn.when_absent(&store.keys.removed(&record.node_uid)),
+        }
+    }
     node.check_manager(id)?;
     check_no_other_member(store, id, &node, &stored)?;
-    let mut txn = node.txn;
-    if let Some(record) = &before {
-        txn = txn.when_absent(&check_not_leaving(store, id, record).await?);
-    }
     let record = Member {
         node: name.to_string(),
         node_uid: node.uid,
@@ -149,21 +154,21 @@ async fn decide(store: &Store, listed: &ListedMember) -> Result<Decision<String>
     Ok(Decision::Write(txn, done))
 }
 
-/// Refuses a member that is being removed, or whose node was removed. The key that records the removal of its node: the
-/// transaction compares that it is absent.
-async fn check_not_leaving(store: &Store, id: MemberId, record: &Member) -> Result<Vec<u8>, Failure> {
-    let removed = store.keys.removed(&record.node_uid);
-    let (stored, _) = store.etcd.get(&removed).await?;
+/// The rule by which a member with this record leaves etcd, and why; `None` if it stays.
+async fn leaves(store: &Store, record: &Member) -> Result<Option<(&'static str, String)>, Failure> {
+    let (removed, _) = store.etcd.get(&store.keys.removed(&record.node_uid)).await?;
     let node = one_line(&record.node);
-    if stored.is_some() {
-        let why = format_args!("its node {node} was removed, so the leader removes it from etcd");
-        return Err(refuse(id, "NodeRemoved", why));
-    }
-    if record.removal.is_some() {
-        let why = format_args!("the leader is removing it from etcd, as the member of node {node}");
-        return Err(refuse(id, "RemovalPending", why));
-    }
-    Ok(removed)
+    Ok(match (removed, record.removal.is_some()) {
+        (Some(_), _) => Some((
+            "NodeRemoved",
+            format!("its node {node} was removed, so the leader removes it from etcd"),
+        )),
+        (None, true) => Some((
+            "RemovalPending",
+            format!("the leader is removing it from etcd, as the member of node {node}"),
+        )),
+        (None, false) => None,
+    })
 }
 
 /// The node that adopts a member.

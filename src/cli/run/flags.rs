@@ -179,6 +179,7 @@ impl RunArgs {
             gone_within: Duration::from_millis(self.gone_within_ms),
             established_within: Duration::from_millis(self.established_within_ms),
             allow_prune: self.allow_prune,
+            ..resources::Settings::default()
         }
     }
 

@@ -174,6 +174,13 @@ fn a_status_and_the_fields_of_others_are_no_change() {
         in_sync,
         "the spec changed"
     );
+    let mut late = applied(both.clone(), 3, "6");
+    late.managed_fields[0].time = Some("2024-05-01T00:00:00Z".to_owned());
+    assert_ne!(
+        Fingerprint::of(&late),
+        in_sync,
+        "an earlier leader wrote other values"
+    );
     let mut deleting = applied(both, 3, "6");
     deleting.deletion_timestamp = Some("2024-05-01T00:00:00Z".to_owned());
     assert_ne!(Fingerprint::of(&deleting), in_sync);

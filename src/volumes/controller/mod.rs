@@ -285,8 +285,10 @@ impl Controller {
                 state.compensations.remove(0);
             }
             Action::Step(step) => {
-                if let Step::Publish { node, .. } = step {
-                    state.mended(node);
+                match step {
+                    Step::Publish { node, .. } => state.mended(node),
+                    Step::UnpublishStray { csi_node_id } => state.unpublished(csi_node_id),
+                    _ => {}
                 }
                 self.unsettled.succeed(name, target);
                 info!(volume = %name, "{}", step.done_text());

@@ -11,7 +11,7 @@ use super::Controller;
 use crate::csi::{CallError, ListedVolume, NotReady, Session};
 use crate::kube::events::{Notice, Severity};
 use crate::store::Name;
-use crate::volumes::drift;
+use crate::volumes::drift::{self, Drift};
 use crate::volumes::plugin_state::PluginState;
 use crate::volumes::record::{self, Blocked};
 use crate::volumes::retry_state::RetryState;
@@ -183,6 +183,10 @@ impl Controller {
         };
         plugin.compare_at = Instant::now() + self.times.compare_every;
         let Some(session) = plugin.listing_session() else {
+            if plugin.session().is_some() {
+                // It lists no nodes, or no longer.
+                self.compare(driver, since, Vec::new());
+            }
             return;
         };
         plugin.is_comparing = true;
@@ -203,23 +207,39 @@ impl Controller {
     /// Compares a plugin's list of volumes with the records, and plans the volumes that differ, or did.
     fn compare(&mut self, driver: &Name, since: u64, listed: Vec<ListedVolume>) {
         let listed = drift::by_id(listed);
-        let mut compared = Vec::new();
+        let (mut compared, mut all, mut differ) = (Vec::new(), 0, 0);
         for name in self.index.of_plugin(driver) {
-            // A volume that changes, or has changed since the list was asked for, is compared the next time.
-            let is_changing = self.unsettled.get(&name).is_some_and(RetryState::is_active);
-            if is_changing || self.index.touched_since(&name, since) {
+            let state = self.unsettled.get(&name);
+            let before = state.and_then(|state| state.drift.as_ref());
+            let differed = before.is_some_and(|drift| *drift != Drift::default());
+            // A volume that changes, or has changed since the list was asked for, is compared the next time. What was last
+            // found of it counts until then.
+            if state.is_some_and(RetryState::is_active) || self.index.touched_since(&name, since) {
+                all += usize::from(before.is_some());
+                differ += usize::from(differed);
                 continue;
             }
             let Some(snapshot) = self.index.observe(&name) else {
                 continue;
             };
-            if let Some(found) = drift::compare(&snapshot, &listed) {
-                compared.push((name, record::is_drifted(&snapshot.volume), found));
+            let is_stored = record::is_drifted(&snapshot.volume);
+            match drift::compare(&snapshot, &listed) {
+                Some(found) => {
+                    all += 1;
+                    differ += usize::from(found != Drift::default());
+                    compared.push((name, is_stored, found));
+                }
+                // The list no longer has it: what an earlier one said is not known any more.
+                None if is_stored || differed => compared.push((name, is_stored, Drift::default())),
+                None => {}
             }
         }
-        let all = compared.len();
-        drift::hold_many(compared.iter_mut().map(|(_, _, found)| found), all);
-        for (name, is_stored, found) in compared {
+        let is_too_many = drift::is_too_many(differ, all);
+        if is_too_many {
+            warn!(plugin = %driver, "{differ} of {all} volumes differ from the plugin's list; nothing is done");
+        }
+        for (name, is_stored, mut found) in compared {
+            found.is_one_of_many = is_too_many && found != Drift::default();
             let why = found.why(name.as_str());
             if why.is_none() && !is_stored && self.unsettled.get(&name).is_none() {
                 continue;

@@ -213,15 +213,11 @@ impl Run<'_> {
                 Ok(())
             }
             Step::UnpublishStray { csi_node_id } => {
-                let stored = self.stored_volume();
-                self.call_unpublish(&stored.object, csi_node_id).await?;
-                // Where the record is gone, so is what asked for it.
-                self.settle(stored, |volume| {
-                    Some(record::stray_unpublished(volume, csi_node_id))
-                })
-                .await
-                .map(drop)
+                let volume = &self.operation.snapshot.volume;
+                self.call_unpublish(volume, csi_node_id).await?;
+                self.drop_stray(csi_node_id).await
             }
+            Step::DropStray { csi_node_id } => self.drop_stray(csi_node_id).await,
             Step::EndPublication { node, restart } => self.end_publication(node, restart.as_deref()).await,
             Step::Delete => self.delete().await,
             Step::DeleteRecord => {
@@ -230,6 +226,14 @@ impl Run<'_> {
                 self.write(&stored, None, Some(proof)).await.map(drop)
             }
         }
+    }
+
+    async fn drop_stray(&mut self, csi_node_id: &str) -> Result<(), Interrupted> {
+        let stored = self.stored_volume();
+        // Where the record is gone, so is what asked for it.
+        self.settle(stored, |volume| Some(record::without_stray(volume, csi_node_id)))
+            .await
+            .map(drop)
     }
 
     async fn detach(&mut self, node: &Name, lost: Option<&Lost>, again: bool) -> Result<(), Interrupted> {

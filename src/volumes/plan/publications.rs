@@ -70,7 +70,8 @@ impl Ending<'_> {
         }
         let attempted_with = stored_node_id(self.publication);
         let reported = self.node.and_then(|node| node.csi_node_id.as_deref());
-        if !attempted_with.is_empty() && reported.is_some_and(|now| now != attempted_with) {
+        let is_its_node = missing(self.name, self.publication, self.node).is_none();
+        if is_its_node && !attempted_with.is_empty() && reported.is_some_and(|now| now != attempted_with) {
             // The node reports another id by now. It may have got the volume under the old one.
             decision.choose(self.detach(None, true));
         }

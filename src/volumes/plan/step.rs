@@ -67,6 +67,11 @@ pub enum Step {
         /// The plugin's id of that node. Not empty (INV-6).
         csi_node_id: String,
     },
+    /// Take back that an operator wants the volume unpublished from this node id: a publication stores it.
+    DropStray {
+        /// The plugin's id of that node.
+        csi_node_id: String,
+    },
     /// Delete the record of a publication of which nothing is left at the backend; or start it over, if that was asked
     /// for.
     EndPublication {
@@ -117,6 +122,10 @@ impl fmt::Display for Step {
                 f,
                 "unpublish the volume from node id {csi_node_id}, which no publication has"
             ),
+            Self::DropStray { csi_node_id } => write!(
+                f,
+                "forget the request to unpublish from node id {csi_node_id}, which a publication has"
+            ),
             Self::EndPublication { node, .. } => write!(f, "end the publication to node {node}"),
             Self::Delete => write!(f, "delete the volume"),
             Self::DeleteRecord => {
@@ -149,6 +158,9 @@ impl Step {
             Self::UnpublishStray { csi_node_id } => {
                 format!("volume unpublished from node id {csi_node_id}, which no publication has")
             }
+            Self::DropStray { csi_node_id } => {
+                format!("request to unpublish from node id {csi_node_id} forgotten, which a publication has")
+            }
             Self::EndPublication { node, .. } => format!("publication to node {node} ended"),
             Self::Delete => "volume deleted".to_owned(),
             Self::DeleteRecord => "record of the volume deleted (nothing was left at the backend)".to_owned(),
@@ -169,7 +181,9 @@ impl Step {
             | Self::Detach { node, .. }
             | Self::Unpublish { node, .. }
             | Self::EndPublication { node, .. } => Target::Node(node.clone()),
-            Self::UnpublishStray { csi_node_id } => Target::Stray(csi_node_id.clone()),
+            Self::UnpublishStray { csi_node_id } | Self::DropStray { csi_node_id } => {
+                Target::Stray(csi_node_id.clone())
+            }
         }
     }
 }

@@ -206,6 +206,12 @@ fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion
     if recorded {
         txn = record_removal(txn, store, name, uid);
     }
+    // Members of earlier nodes of the name, whose keys are gone without a record.
+    let members = facts.membership.members_of(name.as_str());
+    let earlier = members.filter(|member| member.owner() == Some(Owner::Missing));
+    for record in earlier.filter_map(|member| member.record.as_ref()) {
+        txn = record_removal(txn, store, name, &record.uid);
+    }
     let readiness = if state.ready {
         "ready, so still running"
     } else {

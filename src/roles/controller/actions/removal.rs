@@ -95,7 +95,9 @@ impl Context<'_> {
             return txn;
         };
         let mut records = self.index.records();
-        let has_other = records.any(|(other, record, _)| other != id && record.node == member.node);
+        let is_same_node =
+            |record: &Member| (&record.node, &record.node_uid) == (&member.node, &member.node_uid);
+        let has_other = records.any(|(other, record, _)| other != id && is_same_node(record));
         if roles.desired != Role::Worker || roles.observed == Role::Worker || has_other {
             return txn;
         }

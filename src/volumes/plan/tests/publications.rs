@@ -37,9 +37,12 @@ fn a_node_that_was_removed_or_is_out_of_service_loses_its_publication_and_no_oth
                 again: false,
             })
         };
-        let mut other = node("csi-n2");
-        other.uid = "another".to_owned();
-        for now in [None, Some(other)] {
+        let another = |id: &str| {
+            let mut other = node(id);
+            other.uid = "another".to_owned();
+            Some(other)
+        };
+        for now in [None, another("csi-n2"), another("csi-other")] {
             scene.nodes.remove(&name("n2"));
             scene.nodes.extend(now.map(|node| (name("n2"), node)));
             scene.removed = [(name("n2"), Revision(8))].into();
@@ -112,12 +115,18 @@ fn a_volume_for_one_node_is_not_published_to_a_second_before_the_first_let_go() 
 #[test]
 fn a_plugin_that_publishes_nothing_has_no_strays_and_a_stray_without_an_id_is_none() {
     let scene = Scene::of(created(volume(Scope::MultiNode))).detaching([""]);
-    assert_eq!(scene.step(), None, "INV-6: no call with an empty node id");
+    let step = Some(Step::DropStray {
+        csi_node_id: String::new(),
+    });
+    assert_eq!(scene.step(), step, "INV-6: no call with an empty node id");
     let scene = scene.detaching(["csi-n9"]).offering(Plugin::Offers(Offers {
         publish: false,
         ..ALL
     }));
-    assert_eq!(scene.step(), None);
+    assert_eq!(
+        (scene.step(), scene.reasons()),
+        (None, vec!["UnpublishUnsupported"])
+    );
 }
 
 #[test]
@@ -217,14 +226,18 @@ fn a_volume_is_unpublished_from_a_node_id_that_an_operator_names_and_no_publicat
     let mut scene = Scene::of(created(volume(Scope::MultiNode)))
         .with("n1", State::Published, "csi-n1")
         .detaching(["csi-n1"]);
-    assert_eq!(scene.step(), None, "a publication stores it");
-    scene = scene.detaching(["csi-n1", "csi-n9"]);
+    let step = Some(Step::DropStray {
+        csi_node_id: "csi-n1".to_owned(),
+    });
+    assert_eq!(scene.step(), step, "a publication stores it");
+    scene = scene.detaching(["csi-n9"]);
     let step = Some(Step::UnpublishStray {
         csi_node_id: "csi-n9".to_owned(),
     });
     assert_eq!(scene.step(), step);
     scene.unreadable = [name("n9")].into();
     assert_eq!(scene.step(), None, "the unreadable publication may store it");
+    assert_eq!(scene.reasons(), ["PublicationMalformed"]);
 }
 
 #[test]

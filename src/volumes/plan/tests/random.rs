@@ -314,7 +314,9 @@ impl World {
                 }
                 return tried;
             }
-            Step::UnpublishStray { .. } => unreachable!("no operator asks for it here"),
+            Step::UnpublishStray { .. } | Step::DropStray { .. } => {
+                unreachable!("no operator asks for it here")
+            }
             Step::Delete => {
                 assert!(publications.is_empty(), "deleted while published");
                 assert!(self.attached.is_empty(), "deleted while attached");
