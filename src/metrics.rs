@@ -165,6 +165,8 @@ metrics! {
     members_unmanaged: Gauge,
     /// 1 while a change of roles waits because it would cost etcd its quorum, else 0.
     quorum_blocked: Gauge,
+    /// 1 while an operator has paused roles, else 0.
+    roles_paused: Gauge,
     /// Records of removed nodes.
     removed_nodes: Gauge,
     /// Volumes by state; counted by the leader, else 0.
@@ -309,6 +311,7 @@ mod tests {
             "quorate_members{kind=\"voter\",health=\"healthy\"} 3",
             "quorate_members_unmanaged 0",
             "quorate_quorum_blocked 0",
+            "quorate_roles_paused 0",
             "quorate_removed_nodes 0",
             "release=\"1.2.3\"",
         ] {

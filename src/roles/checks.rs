@@ -32,6 +32,12 @@ impl Refusal {
         }
     }
 
+    /// The refusal of a manager without a member.
+    pub fn not_a_member(name: &str) -> Self {
+        let message = format_args!("node {name} is a manager but has no member in etcd's list");
+        Self::new(Reason::NotAMember, message)
+    }
+
     /// The refusal of a node that was removed.
     pub fn node_removed(name: &str) -> Self {
         let message = format_args!("node {name} was removed; a removed uid is never admitted again");
@@ -51,10 +57,7 @@ impl Membership {
             if observed != Role::Manager {
                 return Ok(());
             }
-            return Err(Refusal::new(
-                Reason::NotAMember,
-                format_args!("node {node} is a manager but has no member in etcd's list"),
-            ));
+            return Err(Refusal::not_a_member(node));
         }
         let mut others = self.voters().filter(|member| member.node() != node);
         if own.iter().any(|member| member.is_voter()) && !others.any(Member::stays) {
@@ -63,8 +66,10 @@ impl Membership {
                 format_args!("node {node} is the last manager: no other desired manager is a voter"),
             ));
         }
-        // They leave whether or not the request is carried out.
-        let leaving = self.listed().filter(|member| member.cause().is_some());
+        // They leave whether or not the request is carried out. A member that does not answer strengthens the quorum by
+        // leaving, whatever the others do.
+        let answers = own.iter().any(|member| member.is_healthy());
+        let leaving = self.listed().filter(|member| answers && member.cause().is_some());
         let gone: Vec<MemberId> = own.into_iter().chain(leaving).map(|member| member.id).collect();
         let left = Quorum::without(&self.votes(), &gone);
         match left.holds() {
@@ -114,22 +119,7 @@ impl Membership {
         if removed {
             return Err(Refusal::node_removed(name));
         }
-        let Some(roles) = roles else {
-            return Err(Refusal::new(
-                Reason::NodeNotFound,
-                format_args!("node {name} does not exist"),
-            ));
-        };
-        if roles.observed != Role::Manager || roles.desired == Role::Worker {
-            let is = match roles.observed {
-                Role::Manager => "is being demoted",
-                Role::Worker | Role::Unspecified => "is a worker",
-            };
-            return Err(Refusal::new(
-                Reason::NotAManager,
-                format_args!("node {name} {is}; only managers join etcd"),
-            ));
-        }
+        check_manager(name, roles)?;
         if peer_urls.is_empty() {
             return Err(Refusal::new(Reason::BadPeerUrl, "no peer URL is given"));
         }
@@ -141,20 +131,71 @@ impl Membership {
                 ));
             }
         }
-        for other in self.listed().filter(|member| member.node() != name) {
+        // A URL of a member that leaves is free soon; the leader waits for that.
+        let others = self.listed().filter(|member| member.node() != name);
+        for other in others.filter(|member| member.cause().is_none()) {
             if let Some(taken) = peer_urls.iter().find(|url| other.peer_urls().contains(url)) {
-                let owner = match (other.id, other.node()) {
-                    (id, "") => format!("member {id}, which has no node"),
-                    (id, node) => format!("member {id} of node {node}"),
-                };
                 return Err(Refusal::new(
                     Reason::PeerUrlTaken,
-                    format_args!("peer URL {taken} belongs to {owner}"),
+                    format_args!("peer URL {taken} belongs to {other}"),
                 ));
             }
         }
         Ok(())
     }
+
+    /// Whether this member may be removed so that its node joins again with an empty data directory: its data is lost, or
+    /// `forced` says that it is to be given up.
+    ///
+    /// A member that does not answer is no part of the quorum. So where etcd has one, it has one without the member too: to
+    /// add the new member first would gain nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`] by one of the rules `LastVoter`, `MemberHealthy`, `QuorumRisk`, in this order.
+    pub fn check_replacement(&self, member: &Member, forced: bool) -> Result<(), Refusal> {
+        let id = member.id;
+        if member.is_voter() && self.voters().all(|voter| voter.id == id) {
+            let message = format_args!("member {id} is etcd's last voter, so no other has its data");
+            return Err(Refusal::new(Reason::LastVoter, message));
+        }
+        if member.is_healthy() && !forced {
+            let message =
+                format_args!("member {id} answers; only a member that has lost its data is replaced");
+            return Err(Refusal::new(Reason::MemberHealthy, message));
+        }
+        let left = Quorum::without(&self.votes(), &[id]);
+        match left.holds() {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                Reason::QuorumRisk,
+                left.lost(format_args!("without member {id}")),
+            )),
+        }
+    }
+}
+
+/// Whether a node is a manager, and stays one; `roles` is `None` if it does not exist.
+///
+/// # Errors
+/// [`Refusal`] by one of the rules `NodeNotFound`, `NotAManager`.
+pub fn check_manager(name: &str, roles: Option<NodeRoles>) -> Result<(), Refusal> {
+    let Some(roles) = roles else {
+        return Err(Refusal::new(
+            Reason::NodeNotFound,
+            format_args!("node {name} does not exist"),
+        ));
+    };
+    if roles.observed == Role::Manager && roles.desired != Role::Worker {
+        return Ok(());
+    }
+    let is = match roles.observed {
+        Role::Manager => "is being demoted",
+        Role::Worker | Role::Unspecified => "is a worker",
+    };
+    Err(Refusal::new(
+        Reason::NotAManager,
+        format_args!("node {name} {is}; only managers join etcd"),
+    ))
 }
 
 /// Whether etcd accepts this as a peer URL: `http` or `https`, a host, a port, and nothing else.

@@ -45,6 +45,8 @@ pub struct Index {
     nodes: HashMap<Box<str>, Entry<NodeFacts>>,
     members: BTreeMap<MemberId, Entry<Member>>,
     joins: BTreeMap<Box<str>, Entry<Join>>,
+    /// Whether roles are paused.
+    paused: bool,
     /// By uid; when they expire.
     removed: HashMap<Box<str>, Entry<Option<Timestamp>>>,
     expiring: BTreeSet<(Timestamp, Box<str>)>,
@@ -62,6 +64,7 @@ impl Index {
             nodes: HashMap::new(),
             members: BTreeMap::new(),
             joins: BTreeMap::new(),
+            paused: false,
             removed: HashMap::new(),
             expiring: BTreeSet::new(),
             role_mismatches: BTreeSet::new(),
@@ -72,6 +75,11 @@ impl Index {
     /// Whether a whole list has been read. Without one, nothing is known to be absent and nothing is decided.
     pub fn is_complete(&self) -> bool {
         self.synced.is_complete()
+    }
+
+    /// Whether an operator has paused roles: then nothing about them changes.
+    pub fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// The revision at which the index holds.

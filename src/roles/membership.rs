@@ -2,27 +2,27 @@
 //! commands read of membership. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use jiff::Timestamp;
+use std::fmt;
+use std::time::Duration;
 
 use super::blocked::Subject;
 use super::index::Index;
 use super::owner::{NodeRoles, Owner};
 use super::quorum::Vote;
 use super::reason::Reason;
-use crate::etcd::members::{Evidence, ListedMember, NotAsked};
-use crate::etcd::{MemberId, Revision};
+use crate::etcd::MemberId;
+use crate::etcd::members::{Evidence, ListedMember, NotAsked, most_committed};
+use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
 use crate::proto::{self, Join, Removal, Role};
 use crate::store::object::member::is_ended;
-use crate::store::object::time;
 
 /// What is known when a decision is made.
 #[derive(Clone, Debug, Default)]
 pub struct Membership {
     /// Members that are listed, recorded, or both, in the order of their ids.
     pub members: Vec<Member>,
-    /// Joins that have not ended: those that have begun first, then the others in the order of their requests.
+    /// Joins that have not ended: those that are being added first, then the others in the order of their requests.
     pub joins: Vec<PendingJoin>,
     /// Whether every member has answered or had its time to answer.
     pub complete: bool,
@@ -43,6 +43,10 @@ pub struct Member {
     pub record: Option<Record>,
     /// What the member was asked, and what it answered.
     pub evidence: Evidence,
+    /// For how long a learner has made no progress, as far as the observer has seen.
+    pub idle: Duration,
+    /// Whether no call of a decided change of this member can be under way any more.
+    pub quiet: bool,
 }
 
 /// A member's record.
@@ -54,8 +58,6 @@ pub struct Record {
     pub uid: String,
     /// The node that the record belongs to.
     pub owner: Owner,
-    /// When the member joined.
-    pub joined_at: Option<Timestamp>,
     /// Why the member is removed, if that is decided.
     pub removal: Option<Cause>,
     /// Whether the promotion to a voter is decided.
@@ -75,6 +77,8 @@ pub struct PendingJoin {
     pub removed: bool,
     /// Whether the peer URLs of the request can be reached.
     pub reachability: Reachability,
+    /// For how long the observer has seen the intent to add; zero if there is none.
+    pub age: Duration,
 }
 
 /// Whether the peer URLs of a request can be reached.
@@ -173,6 +177,30 @@ impl Member {
     }
 }
 
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_learner() { "learner" } else { "member" };
+        match self.node() {
+            "" => write!(f, "{kind} {}, which has no node", self.id),
+            node => write!(f, "{kind} {} of node {node}", self.id),
+        }
+    }
+}
+
+impl PendingJoin {
+    /// Whether an add for it is decided.
+    pub fn is_adding(&self) -> bool {
+        self.join.progress() == Progress::Adding
+    }
+
+    /// When it was requested, for the order of the queue alone.
+    fn requested(&self) -> (i64, i32) {
+        let request = self.join.request.as_ref();
+        let at = request.and_then(|request| request.requested_at);
+        at.map_or((0, 0), |at| (at.seconds, at.nanos))
+    }
+}
+
 impl Membership {
     /// The member with this id.
     pub fn member(&self, id: MemberId) -> Option<&Member> {
@@ -215,6 +243,11 @@ impl Membership {
         }
     }
 
+    /// The highest log index that a member knows to be committed.
+    pub fn most_committed(&self) -> u64 {
+        most_committed(self.members.iter().map(|member| &member.evidence))
+    }
+
     /// The listed members, as a quorum counts them.
     pub fn votes(&self) -> Vec<Vote> {
         self.members.iter().filter_map(Member::vote).collect()
@@ -246,21 +279,22 @@ pub fn membership(
                 evidence: evidence.remove(&id).unwrap_or_else(unasked),
                 listed,
                 record: index.record(id).map(|(stored, _)| record(index, stored)),
+                idle: Duration::ZERO,
+                quiet: false,
             }
         })
         .collect();
-    let mut joins: Vec<(Revision, PendingJoin)> = index
+    let mut joins: Vec<PendingJoin> = index
         .joins()
         .filter(|(_, join, _)| !is_ended(join))
-        .map(|(node, join, revision)| (revision, pending_join(index, node, join)))
+        .map(|(node, join, _)| pending_join(index, node, join))
         .collect();
-    // Until a join has begun, only requests are written to it, so its revision is the order of the requests.
-    joins.sort_by_key(|(revision, pending)| (pending.join.progress == 0, *revision));
+    joins.sort_by_key(|pending| (!pending.is_adding(), pending.requested()));
     Membership {
         complete,
         raft_leader: raft_leader(&members),
         members,
-        joins: joins.into_iter().map(|(_, pending)| pending).collect(),
+        joins,
         resting: BTreeMap::new(),
     }
 }
@@ -270,7 +304,6 @@ fn record(index: &Index, stored: &proto::Member) -> Record {
         node: stored.node.clone(),
         uid: stored.node_uid.clone(),
         owner: index.owner(stored),
-        joined_at: time::from_proto(stored.joined_at.as_ref()),
         removal: stored.removal.as_ref().map(Removal::cause),
         promotion: stored.promotion.is_some(),
     }
@@ -285,11 +318,12 @@ fn pending_join(index: &Index, node: &str, join: &Join) -> PendingJoin {
         roles: index.roles_of(node, uid),
         removed: index.is_removed(uid),
         reachability: Reachability::Pending,
+        age: Duration::ZERO,
     }
 }
 
 /// The raft leader in the view of a majority of the voters that stay, as far as they have answered.
-fn raft_leader(members: &[Member]) -> Option<MemberId> {
+pub(super) fn raft_leader(members: &[Member]) -> Option<MemberId> {
     let mut votes: BTreeMap<MemberId, usize> = BTreeMap::new();
     let mut voters = 0;
     for member in members {

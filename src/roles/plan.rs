@@ -5,8 +5,6 @@
 //! depends on is planned twice: first for the intent, which is committed together with the proof that its grounds still
 //! hold; then for the call, from answers that were requested no earlier than the intent (INV-3, INV-5).
 
-use jiff::Timestamp;
-
 use super::membership::Membership;
 use rule::Rule;
 
@@ -20,7 +18,7 @@ pub use rule::{Limits, Plan};
 pub use step::{Step, cause_words, progress_word};
 
 /// Decides what to do next.
-pub fn plan(membership: &Membership, now: Timestamp, limits: &Limits) -> Plan {
+pub fn plan(membership: &Membership, limits: &Limits) -> Plan {
     let mut plan = Plan::default();
     // Changes under way are completed before others begin. Promotions come before removals because they strengthen the
     // quorum; joins come last because they add a member that may never start.
@@ -33,9 +31,7 @@ pub fn plan(membership: &Membership, now: Timestamp, limits: &Limits) -> Plan {
         removal::decide,
         joins::begin,
     ];
-    plan.step = rules
-        .iter()
-        .find_map(|rule| rule(membership, now, limits, &mut plan));
+    plan.step = rules.iter().find_map(|rule| rule(membership, limits, &mut plan));
     plan
 }
 

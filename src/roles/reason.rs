@@ -23,6 +23,8 @@ pub enum Reason {
     LastVoter,
     /// The node has no member in etcd's list.
     NotAMember,
+    /// The member to be replaced answers.
+    MemberHealthy,
     /// The node is a desired manager and has a member in etcd's list.
     MemberOfEtcd,
     /// The node is not an observed manager.
@@ -61,6 +63,10 @@ pub enum Reason {
     NodesMissing,
     /// The learner was removed because it was not started in time.
     NeverStarted,
+    /// The learner was removed because it has stopped and made no progress.
+    Stalled,
+    /// etcd has as many voters as the leader allows.
+    VoterLimit,
     /// The node was demoted, removed or replaced before its join ended.
     Overtaken,
 }
@@ -73,6 +79,7 @@ impl Reason {
             Self::LastManager => "LastManager",
             Self::LastVoter => "LastVoter",
             Self::NotAMember => "NotAMember",
+            Self::MemberHealthy => "MemberHealthy",
             Self::MemberOfEtcd => "MemberOfEtcd",
             Self::NotAManager => "NotAManager",
             Self::NodeNotFound => "NodeNotFound",
@@ -92,6 +99,8 @@ impl Reason {
             Self::NodeMissing => "NodeMissing",
             Self::NodesMissing => "NodesMissing",
             Self::NeverStarted => "NeverStarted",
+            Self::Stalled => "Stalled",
+            Self::VoterLimit => "VoterLimit",
             Self::Overtaken => "Overtaken",
         }
     }

@@ -10,7 +10,7 @@ use super::floors::is_controller;
 use super::source::{Files, Token};
 
 /// The methods of `Keys` that build one key, and the keys as the table names them.
-const KEYS: [(&str, &str); 18] = [
+const KEYS: [(&str, &str); 19] = [
     ("alive", "/alive/<name>"),
     ("election", "/kubernetes/reconciler/leader/<lease id>"),
     (
@@ -25,6 +25,7 @@ const KEYS: [(&str, &str); 18] = [
     ("publication", "/publications/<volume>/<node>"),
     ("registration", "/nodes/<name>/release"),
     ("removed", "/removed/<uid>"),
+    ("roles_pause", "/pauses/roles"),
     ("secret", "/secrets/<name>"),
     ("service", "/services/<name>"),
     ("status", "/kubernetes/reconciler/status"),

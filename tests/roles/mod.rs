@@ -5,6 +5,7 @@ mod cycles;
 mod demotions;
 mod events;
 mod evictions;
+mod intents;
 mod joins;
 mod leader;
 mod leftovers;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 
 use crate::cli::exit::Failure;
 use crate::etcd::Txn;
@@ -99,24 +99,15 @@ fn recorded_nodes(index: &Index) -> BTreeSet<Name> {
     names.filter_map(Result::ok).collect()
 }
 
-/// Asks the listed members for their health, except those that are being removed.
+/// Asks the listed members for their health; those that are being removed, only whether they serve.
 async fn survey(store: &Store, list: &[ListedMember], index: &Index, health: bool) -> Vec<Evidence> {
-    let why_not = |listed: &ListedMember| {
+    let asked = list.iter().map(async |listed| {
         let record = index.record(listed.id);
-        let leaves = record.is_some_and(|(record, _)| record.removal.is_some());
-        match (leaves, health) {
-            (true, _) => Some(NotAsked::Leaving),
-            (false, false) => Some(NotAsked::NotNeeded),
-            (false, true) => None,
+        match record.is_some_and(|(record, _)| record.removal.is_some()) {
+            _ if !health => Evidence::not_asked(listed.id, listed.learner, NotAsked::NotNeeded),
+            true => store.etcd.survey_leaving(listed, HEALTH_LIMIT).await,
+            false => store.etcd.survey_one(listed, HEALTH_LIMIT).await,
         }
-    };
-    let (mut asked, mut evidence) = (Vec::new(), Vec::new());
-    for listed in list {
-        match why_not(listed) {
-            Some(why) => evidence.push(Evidence::not_asked(listed.id, listed.learner, why)),
-            None => asked.push(listed.clone()),
-        }
-    }
-    evidence.extend(store.etcd.survey(&asked, HEALTH_LIMIT).await);
-    evidence
+    });
+    join_all(asked).await
 }

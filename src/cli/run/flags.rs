@@ -1,6 +1,7 @@
 //! The flags of `quorate run`, and the settings that they describe.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -122,10 +123,14 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().established_within))]
     established_within_ms: u64,
 
-    /// How long a member that was added may take to start before it is removed again
+    /// How long a learner may make no progress before it is removed again: to start, then to catch up
     #[arg(long, env = "QUORATE_LEARNER_TIMEOUT", value_name = "DURATION", default_value = "10m",
           value_parser = whole_seconds(LEARNER_TIMEOUT))]
     learner_timeout: Duration,
+
+    /// How many voters etcd may have; further managers wait to join
+    #[arg(long, env = "QUORATE_MAX_VOTERS", value_name = "NUMBER", default_value = "7")]
+    max_voters: NonZeroUsize,
 
     #[command(flatten)]
     role_times: RoleTimes,
@@ -193,7 +198,9 @@ impl RunArgs {
                 settle: Duration::from_millis(self.settle_ms),
                 pass_interval: Duration::from_millis(self.pass_interval_ms),
             },
-            roles: self.role_times.settings(self.learner_timeout),
+            roles: self
+                .role_times
+                .settings(self.learner_timeout, self.max_voters.get()),
             volumes: volumes::Times {
                 compare_every: Duration::from_millis(self.volume_compare_interval_ms),
             },
@@ -239,11 +246,12 @@ struct RoleTimes {
 }
 
 impl RoleTimes {
-    fn settings(&self, learner_timeout: Duration) -> roles::Settings {
+    fn settings(&self, learner_timeout: Duration, max_voters: usize) -> roles::Settings {
         roles::Settings {
             limits: RoleLimits {
                 learner_timeout,
                 add_doubt: Duration::from_millis(self.add_doubt_ms),
+                max_voters,
             },
             member_timeout: Duration::from_millis(self.member_timeout_ms),
             dial_timeout: Duration::from_millis(self.dial_timeout_ms),
@@ -313,6 +321,8 @@ mod tests {
         assert_eq!(args.lease_ttl, Duration::from_secs(10));
         let limits = roles::Settings::default().limits;
         assert_eq!(args.learner_timeout, limits.learner_timeout);
+        assert_eq!(args.max_voters.get(), limits.max_voters);
+        assert!(parsed(&["--max-voters=0"]).is_err());
     }
 
     #[test]

@@ -188,12 +188,18 @@ impl Etcd {
             Ok(_) => Ok(()),
             Err(error) => {
                 if !matches!(error.fault, ChangeFault::Unknown | ChangeFault::MemberNotFound) {
-                    self.0.contacts.readmit(victim.id);
-                    // The next check brings its endpoints back.
-                    self.0.recheck.notify_one();
+                    self.readmit_member(victim.id);
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Lets a member get requests again that [`Etcd::remove_member`] excluded, since it is not removed.
+    pub fn readmit_member(&self, id: MemberId) {
+        if self.0.contacts.readmit(id) {
+            // The next check brings its endpoints back.
+            self.0.recheck.notify_one();
         }
     }
 

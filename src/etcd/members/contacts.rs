@@ -128,9 +128,9 @@ impl Contacts {
         self.forget(id);
     }
 
-    /// Admits a member again, whose removal etcd refused.
-    pub(super) fn readmit(&self, id: MemberId) {
-        self.excluded().remove(&id);
+    /// Admits a member again, whose removal was not made. Returns whether it was excluded.
+    pub(super) fn readmit(&self, id: MemberId) -> bool {
+        self.excluded().remove(&id).is_some()
     }
 
     /// Client URLs of the excluded members.

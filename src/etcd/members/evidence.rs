@@ -109,7 +109,7 @@ impl fmt::Display for NotAsked {
             Self::NotYet => "it has not answered yet",
             Self::NotNeeded => "it was not asked",
             Self::NotListed => "it is not in etcd's member list",
-            Self::Leaving => "it is not asked any more, because its removal is decided",
+            Self::Leaving => "it is not asked for its status any more, because its removal is decided",
         })
     }
 }

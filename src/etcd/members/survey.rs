@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, GetOptions, StatusResponse};
 use futures::future::{join, join_all};
 
-use super::evidence::{Alarm, Evidence, Inquiry, Status};
+use super::evidence::{Alarm, Evidence, Inquiry, NotAsked, Status};
 use super::list::ListedMember;
 use crate::etcd::connect::Etcd;
 use crate::etcd::kv::MemberId;
@@ -85,6 +85,21 @@ impl Etcd {
             learner,
             read: Inquiry::Asked { at, answer: read },
             status: Inquiry::Asked { at, answer: status },
+        }
+    }
+}
+
+impl Etcd {
+    /// Asks a member whose removal is decided whether it serves, within this limit: the read alone, which cannot end it.
+    pub async fn survey_leaving(&self, member: &ListedMember, limit: Duration) -> Evidence {
+        let ListedMember { id, learner, .. } = *member;
+        let at = Instant::now();
+        let answer = self
+            .ask_member("range", member, limit, |client| read(client, learner))
+            .await;
+        Evidence {
+            read: Inquiry::Asked { at, answer },
+            ..Evidence::not_asked(id, learner, NotAsked::Leaving)
         }
     }
 }

@@ -38,6 +38,51 @@ fn a_manager_may_go_while_the_rest_has_a_healthy_quorum() {
 }
 
 #[test]
+fn a_member_that_does_not_answer_may_go_although_too_few_would_be_left_once_all_that_leave_are_gone() {
+    let mut five = managers(&[true, true, true, false, false]);
+    for index in [0, 1] {
+        change(&mut five, index, |member| {
+            member.demoted().leaving(Cause::Demoted)
+        });
+    }
+    assert_eq!(demotion(&five, "n4"), None);
+    change(&mut five, 4, |_| voter(5));
+    assert_eq!(demotion(&five, "n3"), Some(Reason::QuorumRisk));
+}
+
+#[test]
+fn only_a_member_that_has_lost_its_data_is_replaced_and_not_the_last_voter() {
+    let rule = |membership: &Membership, id, forced| {
+        let member = membership.member(MemberId(id)).unwrap();
+        let refusal = membership.check_replacement(member, forced).err();
+        refusal.map(|refusal| refusal.rule)
+    };
+    let three = managers(&[true, true, false]);
+    assert_eq!(rule(&three, 3, false), None);
+    assert_eq!(rule(&three, 2, false), Some(Reason::MemberHealthy));
+    assert_eq!(rule(&three, 2, true), Some(Reason::QuorumRisk));
+    assert_eq!(rule(&managers(&[true, true]), 2, true), None);
+    assert_eq!(rule(&managers(&[true]), 1, true), Some(Reason::LastVoter));
+}
+
+/// So the member that replaces it need not be added first.
+#[test]
+fn where_etcd_has_a_quorum_any_voter_that_does_not_answer_can_be_replaced() {
+    for down in 0_u32..128 {
+        for voters in 2..8 {
+            let healthy: Vec<bool> = (0..voters).map(|index| down & (1 << index) == 0).collect();
+            let cluster = managers(&healthy);
+            if !Quorum::of(&cluster.votes()).holds() {
+                continue;
+            }
+            for member in cluster.voters().filter(|member| !member.is_healthy()) {
+                assert_eq!(cluster.check_replacement(member, false), Ok(()), "{healthy:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_last_manager_stays_although_quorum_would_hold_without_it() {
     assert_eq!(demotion(&managers(&[true]), "n1"), Some(Reason::LastManager));
     let mut foreign = managers(&[true, true, true]);

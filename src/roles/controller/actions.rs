@@ -68,6 +68,7 @@ pub fn failpoints(step: &Step) -> (&'static str, &'static str) {
     match step {
         Step::Forget(_) => ("roles.forgetting", "roles.forgotten"),
         Step::DecideRemoval(..) => ("roles.deciding-removal", "roles.decided-removal"),
+        Step::Withdraw(_) => ("roles.withdrawing", "roles.withdrawn"),
         Step::MoveLeadership { .. } => ("roles.moving-leadership", "roles.moved-leadership"),
         Step::Remove { .. } => ("roles.removing", "roles.removed"),
         Step::DecidePromotion(_) => ("roles.deciding-promotion", "roles.decided-promotion"),
@@ -100,6 +101,7 @@ impl Context<'_> {
                 forget: self.forget(*id)?,
             },
             Step::DecideRemoval(id, cause) => Action::Commit(self.decide_removal(*id, *cause)?),
+            Step::Withdraw(id) => Action::Commit(self.withdraw(*id)?),
             Step::MoveLeadership { from, to } => Action::MoveLeadership {
                 from: self.listed(*from)?,
                 to: *to,

@@ -37,7 +37,8 @@ pub enum NotDone {
 pub async fn execute(store: &Store, fence: &Fence, action: Action) -> Outcome {
     let etcd = &store.etcd;
     match action {
-        Action::Commit(txn) => commit(etcd, fence, txn).await,
+        // An intent that is committed was decided before the pause, if there is one.
+        Action::Commit(txn) => commit(etcd, fence, txn.when_absent(&store.keys.roles_pause())).await,
         Action::Forget {
             member,
             witnesses,

@@ -12,6 +12,7 @@ mod phase;
 mod probes;
 mod report;
 mod schedule;
+mod sightings;
 mod state;
 mod survey;
 mod upkeep;

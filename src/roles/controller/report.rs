@@ -25,6 +25,7 @@ pub struct Reporter {
     notices: Notices,
     blocked: BTreeMap<Subject, Reason>,
     unmanaged: BTreeSet<MemberId>,
+    paused: bool,
     _end_with_the_term: TermGauges,
 }
 
@@ -47,6 +48,7 @@ impl Reporter {
             &metrics.members_unmanaged,
             &metrics.removed_nodes,
             &metrics.quorum_blocked,
+            &metrics.roles_paused,
         ];
         let gauges = members.into_iter().chain(others.map(Clone::clone));
         Self {
@@ -55,6 +57,23 @@ impl Reporter {
             notices,
             blocked: BTreeMap::new(),
             unmanaged: BTreeSet::new(),
+            paused: false,
+        }
+    }
+
+    /// Whether roles are paused.
+    pub fn paused(&mut self, paused: bool) {
+        if std::mem::replace(&mut self.paused, paused) == paused {
+            return;
+        }
+        self.metrics.roles_paused.set(i64::from(paused));
+        match paused {
+            true => {
+                let note =
+                    "an operator has paused roles: no role and no member changes (quorate resume roles)";
+                self.publish(Severity::Warning, "RolesPaused", note.to_owned());
+            }
+            false => self.publish(Severity::Normal, "RolesResumed", "roles are resumed".to_owned()),
         }
     }
 

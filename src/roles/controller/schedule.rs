@@ -18,6 +18,8 @@ pub const LATER: Duration = Duration::from_millis(250);
 pub struct Schedule {
     /// The longest time between two attempts.
     most: Duration,
+    /// The longest time between two attempts of what etcd refuses again and again.
+    refused_most: Duration,
     /// When the next survey is due; `None` while one is under way.
     next: Option<Instant>,
     failed: Backoff<Subject>,
@@ -47,9 +49,10 @@ impl Wait {
 }
 
 impl Schedule {
-    pub fn new(most: Duration) -> Self {
+    pub fn new(most: Duration, resync: Duration) -> Self {
         Self {
             most,
+            refused_most: resync.max(most),
             next: Some(Instant::now()),
             failed: Backoff::default(),
             failures: BTreeMap::new(),
@@ -63,7 +66,11 @@ impl Schedule {
             Reason::Pending | Reason::LearnerNotInSync => SOON,
             _ => LATER,
         };
-        Policy::new(first.min(self.most), self.most)
+        let most = match reason {
+            Reason::EtcdRefused => self.refused_most,
+            _ => self.most,
+        };
+        Policy::new(first.min(self.most), most)
     }
 
     /// A step failed. It rests, longer with every failure for the same reason.
@@ -79,6 +86,10 @@ impl Schedule {
     pub fn succeeded(&mut self, subject: &Subject) {
         self.failed.succeeded(subject);
         self.failures.remove(subject);
+    }
+
+    /// The list could be read.
+    pub fn unreadable_no_more(&mut self) {
         self.unreadable.reset();
     }
 

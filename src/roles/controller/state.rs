@@ -16,6 +16,7 @@ use super::phase::{Event, Phase};
 use super::probes::Probes;
 use super::report::Reporter;
 use super::schedule::{LATER, Schedule};
+use super::sightings::Sightings;
 use super::survey::Survey;
 use super::upkeep::{self, Upkeep};
 use crate::causes;
@@ -34,6 +35,17 @@ use crate::store::writer::Writer;
 /// The term is over.
 pub struct TermOver;
 
+/// Whether a step that succeeds makes the next failure of its subject a new one. An intent that is renewed, and a note on
+/// why a join waits, come between two calls that fail for one reason.
+fn ends_failures(step: &Step) -> bool {
+    use crate::proto::join::Progress;
+    match step {
+        Step::DecideAdd(_) => false,
+        Step::Note { progress, .. } => !matches!(progress, Progress::Adding | Progress::Waiting),
+        _ => true,
+    }
+}
+
 /// The state of one term.
 pub struct TermState<'c> {
     controller: &'c RoleController,
@@ -47,6 +59,7 @@ pub struct TermState<'c> {
     probes: Probes,
     upkeep: Upkeep,
     reporter: Reporter,
+    sightings: Sightings,
     /// Superseded surveys, polled to completion so that no request for a status is pending when a member is removed.
     superseded: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Since when the store has not been read; `None` once that is reported.
@@ -67,10 +80,11 @@ impl<'c> TermState<'c> {
             phase: Phase::Idle,
             list: Vec::new(),
             written: Revision::ABSENT,
-            schedule: Schedule::new(settings.retry),
+            schedule: Schedule::new(settings.retry, settings.resync),
             probes: Probes::new(),
             upkeep: Upkeep::new(writer),
             reporter: Reporter::new(store.etcd.metrics().clone(), notices.clone()),
+            sightings: Sightings::new(Instant::now()),
             superseded: FuturesUnordered::new(),
             unread_since: Some(Instant::now()),
         }
@@ -156,10 +170,16 @@ impl<'c> TermState<'c> {
         else {
             return Ok(());
         };
+        if let Err(why) = &outcome {
+            self.sightings.failed(&step, why, Instant::now());
+        }
         match outcome {
             Ok(revision) => {
                 self.written = self.written.max(revision.unwrap_or_default());
-                self.schedule.succeeded(&step.subject());
+                self.schedule.unreadable_no_more();
+                if ends_failures(&step) {
+                    self.schedule.succeeded(&step.subject());
+                }
                 self.reporter.step_taken(&step, &membership);
                 // What follows is decided from new answers. If the intent took long to be written, the answers that came
                 // meanwhile are too old: a member that gave one may have died since.
@@ -199,7 +219,10 @@ impl<'c> TermState<'c> {
         let keys = &self.controller.store.keys;
         self.unread_since = None;
         self.upkeep.seen(self.index.revision());
-        self.upkeep.begin_transitions(&self.index, keys);
+        self.reporter.paused(self.index.is_paused());
+        if !self.index.is_paused() {
+            self.upkeep.begin_transitions(&self.index, keys);
+        }
         let expired = upkeep::expired_nodes(&self.index, keys, Timestamp::now());
         self.upkeep.begin_all(expired);
         if self.is_idle() && self.schedule.take_due() {
@@ -226,17 +249,17 @@ impl<'c> TermState<'c> {
         };
     }
 
-    /// Asks every member but those whose removal is decided, and `except`.
-    fn begin_survey(&self, except: Option<MemberId>) -> Box<Survey> {
+    /// Asks every member; those whose removal is decided, and `also`, only whether they serve.
+    fn begin_survey(&self, also: Option<MemberId>) -> Box<Survey> {
         let RoleController { store, settings, .. } = self.controller;
         let leaving = self.index.records();
         let leaving = leaving.filter(|(_, record, _)| record.removal.is_some());
-        let not_asked = leaving.map(|(id, ..)| id).chain(except).collect();
+        let leaving = leaving.map(|(id, ..)| id).chain(also).collect();
         Box::new(Survey::begin(
             &store.etcd,
             settings.member_timeout,
             &self.list,
-            not_asked,
+            leaving,
         ))
     }
 
@@ -256,9 +279,18 @@ impl<'c> TermState<'c> {
         for pending in &mut membership.joins {
             pending.reachability = self.probes.of(&pending.join);
         }
-        let now = Timestamp::now();
         let settings = &self.controller.settings;
-        let next = plan(&membership, now, &settings.limits);
+        let doubt = settings.limits.add_doubt;
+        self.sightings.date(&mut membership, doubt, Instant::now());
+        // A call that can no longer be under way did not remove it.
+        for member in membership.listed().filter(|member| member.quiet) {
+            self.controller.store.etcd.readmit_member(member.id);
+        }
+        let now = Timestamp::now();
+        let next = match self.index.is_paused() {
+            true => Plan::default(),
+            false => plan(&membership, &settings.limits),
+        };
         self.probes.begin(&next.probe, &self.index, settings.dial_timeout);
         match next.step {
             Some(step) => self.take(step, membership, now),

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
-use crate::etcd::members::{Evidence, ListedMember, MemberList, NotAsked};
+use crate::etcd::members::{Evidence, ListedMember, MemberList};
 use crate::etcd::{Error, Etcd, MemberId};
 
 /// One survey. Members of the last list are asked at once, while the new list is read: their answers count if the new
@@ -16,8 +16,8 @@ pub struct Survey {
     limit: Duration,
     /// When the questions were sent: no answer is older.
     begun: Instant,
-    /// Members whose removal is decided. A request for their status could make them panic.
-    not_asked: Vec<MemberId>,
+    /// Members whose removal is decided. A request for their status could make them panic, so they are asked for a read alone.
+    leaving: Vec<MemberId>,
     list: Option<Vec<ListedMember>>,
     asked: Vec<ListedMember>,
     /// Each with the member as it was listed when it was asked.
@@ -48,12 +48,12 @@ async fn list(etcd: &Etcd, voter: Option<ListedMember>, limit: Duration) -> Resu
 
 impl Survey {
     /// Sends the questions: `limit` is for each answer, `last` is the list of the last survey.
-    pub fn begin(etcd: &Etcd, limit: Duration, last: &[ListedMember], not_asked: Vec<MemberId>) -> Self {
+    pub fn begin(etcd: &Etcd, limit: Duration, last: &[ListedMember], leaving: Vec<MemberId>) -> Self {
         let mut survey = Self {
             etcd: etcd.clone(),
             limit,
             begun: Instant::now(),
-            not_asked,
+            leaving,
             list: None,
             asked: Vec::new(),
             answers: Vec::new(),
@@ -63,7 +63,7 @@ impl Survey {
         let etcd = etcd.clone();
         let voter = last
             .iter()
-            .find(|member| !member.learner && !survey.not_asked.contains(&member.id));
+            .find(|member| !member.learner && !survey.leaving.contains(&member.id));
         let voter = voter.cloned();
         survey.under_way.push(Box::pin(
             async move { Reply::List(list(&etcd, voter, limit).await) },
@@ -76,14 +76,13 @@ impl Survey {
 
     fn ask(&mut self, member: ListedMember) {
         self.asked.push(member.clone());
-        if self.not_asked.contains(&member.id) {
-            let evidence = Evidence::not_asked(member.id, member.learner, NotAsked::Leaving);
-            self.answers.push((member, evidence));
-            return;
-        }
         let (etcd, limit) = (self.etcd.clone(), self.limit);
+        let leaves = self.leaving.contains(&member.id);
         self.under_way.push(Box::pin(async move {
-            let evidence = etcd.survey_one(&member, limit).await;
+            let evidence = match leaves {
+                true => etcd.survey_leaving(&member, limit).await,
+                false => etcd.survey_one(&member, limit).await,
+            };
             Reply::Answer(Box::new((member, evidence)))
         }));
     }

@@ -88,6 +88,7 @@ impl Indexed for Index {
                 self.joins.insert(node.into(), Entry::of(&kv, join));
                 self.relevant = true;
             }
+            RoleKey::Pause => (self.paused, self.relevant) = (true, true),
             RoleKey::Removed(uid) => self.put_removed(uid, &kv),
             RoleKey::Other => {}
         }
@@ -102,6 +103,7 @@ impl Indexed for Index {
             }
             RoleKey::Member(id) => self.members.remove(&id).is_some(),
             RoleKey::Join(node) => self.joins.remove(node).is_some(),
+            RoleKey::Pause => std::mem::take(&mut self.paused),
             RoleKey::Removed(uid) => {
                 self.forget_expiry(uid);
                 self.removed.remove(uid).is_some()
@@ -115,7 +117,13 @@ impl Indexed for Index {
         let members = self.members.keys().map(|id| RoleKey::Member(*id));
         let joins = self.joins.keys().map(|node| RoleKey::Join(node));
         let removed = self.removed.keys().map(|uid| RoleKey::Removed(uid));
-        let all = nodes.chain(members).chain(joins).chain(removed);
+        let paused = self.paused.then_some(RoleKey::Pause);
+        let all = paused
+            .into_iter()
+            .chain(nodes)
+            .chain(members)
+            .chain(joins)
+            .chain(removed);
         all.filter_map(|key| Some(Cow::Owned(self.keys.role(key)?)))
     }
 }

@@ -1,7 +1,7 @@
 use prost::Message;
 
 use super::*;
-use crate::etcd::KeyValue;
+use crate::etcd::{KeyValue, Revision};
 use crate::proto::join::Progress;
 use crate::proto::{
     JoinRequest, Member as StoredMember, Metadata, Node, NodeSpec, NodeStatus, Promotion, RemovedNode,
@@ -158,12 +158,16 @@ fn a_member_is_what_the_list_the_records_and_the_answers_say() {
 }
 
 #[test]
-fn pending_joins_come_in_the_order_of_their_requests_after_those_that_have_begun() {
+fn pending_joins_come_in_the_order_of_their_requests_after_those_that_are_being_added() {
     let join = |node: &str, progress: Progress, answers: &str, revision| {
         let join = Join {
             request: Some(JoinRequest {
                 id: "r".to_owned(),
                 node_uid: format!("uid-of-{node}"),
+                requested_at: Some(prost_types::Timestamp {
+                    seconds: revision,
+                    nanos: 0,
+                }),
                 ..JoinRequest::default()
             }),
             answers: answers.to_owned(),
@@ -173,7 +177,7 @@ fn pending_joins_come_in_the_order_of_their_requests_after_those_that_have_begun
         kv(keys().join(&node.parse().unwrap()), join, revision)
     };
     let index = index(vec![
-        join("second", Progress::Unspecified, "", 2),
+        join("second", Progress::Waiting, "r", 2),
         join("first", Progress::Unspecified, "", 1),
         join("begun", Progress::Adding, "r", 3),
         join("ended", Progress::Voter, "r", 4),
@@ -188,9 +192,9 @@ fn pending_joins_come_in_the_order_of_their_requests_after_those_that_have_begun
         .collect();
     let expected = [
         ("begun", false),
-        ("again", false),
         ("first", false),
         ("second", true),
+        ("again", false),
     ];
     assert_eq!(joins, expected);
 }

@@ -1,12 +1,9 @@
 //! Nodes that ask to join: one learner at a time, the others queue.
 
 use std::fmt;
-use std::time::Duration;
-
-use jiff::Timestamp;
 
 use super::removal::decide_on;
-use super::rule::{Limits, Plan, first, left};
+use super::rule::{Limits, Plan, first};
 use super::step::Step;
 use crate::etcd::MemberId;
 use crate::etcd::members::same_urls;
@@ -20,7 +17,6 @@ use crate::roles::owner::NodeRoles;
 use crate::roles::quorum::{Change, Quorum};
 use crate::roles::reason::Reason;
 use crate::store::object::member::{is_answered, member_of};
-use crate::store::object::time;
 
 impl PendingJoin {
     fn peer_urls(&self) -> &[String] {
@@ -39,8 +35,10 @@ impl PendingJoin {
         self.join.request.as_ref().is_some_and(|request| request.no_dial)
     }
 
-    fn is_adding(&self) -> bool {
-        self.join.progress() == Progress::Adding
+    /// The member that is removed before this node joins, if there is one.
+    pub(super) fn replaces(&self) -> Option<MemberId> {
+        let replaces = self.join.request.as_ref()?.replaces;
+        (replaces != 0).then_some(MemberId(replaces))
     }
 
     /// Whether an add on the very peer URLs of the request is decided.
@@ -71,7 +69,7 @@ impl PendingJoin {
 /// Records members that were added for an intent: a learner without a record that has the peer URLs of the intent. It
 /// can belong to no other node, because no member had one of these URLs when the add was decided, and no other intent
 /// has one.
-pub fn record(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+pub fn record(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<Step> {
     let adding = membership.joins.iter().filter(|pending| pending.is_adding());
     let made = adding.filter_map(|pending| {
         let member = membership.members.iter().find(|member| {
@@ -88,7 +86,7 @@ pub fn record(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan
 }
 
 /// Ends joins whose member votes, or is gone.
-pub fn conclude(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+pub fn conclude(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<Step> {
     let added = membership
         .joins
         .iter()
@@ -112,12 +110,11 @@ pub fn conclude(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Pl
 }
 
 /// Carries on the joins that have not ended.
-pub fn begin(membership: &Membership, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
+pub fn begin(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     for pending in &membership.joins {
         let attempt = Attempt {
             membership,
             pending,
-            now,
             limits,
         };
         let step = match attempt.step() {
@@ -142,13 +139,20 @@ pub fn begin(membership: &Membership, now: Timestamp, limits: &Limits, plan: &mu
     None
 }
 
-/// Writes to the join why it waits, unless it says so already. Not before every member had its time to answer, not for a
-/// wait that is over in an instant, and not over an intent, which must stay.
+/// Writes to the join why it waits, unless it says so already. Not before every member had its time to answer, and not for
+/// a wait that is over in an instant. Beside an intent, which stays, only a refusal that lasts is written.
 fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocked) -> Option<Step> {
-    let lasts = membership.complete && blocked.reason != Reason::Pending && !pending.is_adding();
+    let progress = match pending.is_adding() {
+        true => Progress::Adding,
+        false => Progress::Waiting,
+    };
+    let lasts = match progress {
+        Progress::Adding => membership.explain(blocked.reason).is_some(),
+        _ => blocked.reason != Reason::Pending,
+    };
     let why = Some((blocked.reason, blocked.message.clone()));
-    let known = says(&pending.join, Progress::Waiting, None, why.as_ref());
-    (lasts && !known).then(|| pending.note(Progress::Waiting, None, why))
+    let known = says(&pending.join, progress, None, why.as_ref());
+    (membership.complete && lasts && !known).then(|| pending.note(progress, None, why))
 }
 
 /// Whether the leader's part of a join already says this.
@@ -183,7 +187,6 @@ impl From<Blocked> for Instead {
 struct Attempt<'a> {
     membership: &'a Membership,
     pending: &'a PendingJoin,
-    now: Timestamp,
     limits: &'a Limits,
 }
 
@@ -196,6 +199,7 @@ impl Attempt<'_> {
         self.refuse()?;
         self.rejoin()?;
         self.test()?;
+        self.await_address()?;
         self.queue_behind_learner()?;
         self.require_quorum()?;
         self.add()
@@ -206,7 +210,7 @@ impl Attempt<'_> {
     fn await_earlier_add(&self) -> Result<(), Instead> {
         let pending = self.pending;
         let wanted = pending.is_decided() && pending.is_eligible();
-        if !pending.is_adding() || wanted || self.left(self.limits.add_doubt).is_zero() {
+        if !pending.is_adding() || wanted || pending.age >= self.limits.add_doubt {
             return Ok(());
         }
         self.block(Reason::Pending, "an add that was begun earlier may still be made")
@@ -257,6 +261,11 @@ impl Attempt<'_> {
             let message = format!("its earlier member {} is being removed", member.id);
             return self.block(Reason::RemovalPending, message);
         }
+        if pending.replaces() == Some(member.id) {
+            // Before the member is given up, so that what follows does not fail for its address.
+            self.test()?;
+            return Err(Instead::Step(decide_on(membership, member, Cause::DataLost)?));
+        }
         if same_urls(member.peer_urls(), pending.peer_urls()) {
             let progress = match member.is_learner() {
                 true => Progress::Learner,
@@ -306,14 +315,29 @@ impl Attempt<'_> {
         }
     }
 
-    fn queue_behind_learner(&self) -> Result<(), Instead> {
-        match self.membership.members.iter().any(Member::is_learner) {
-            true => self.block(
-                Reason::LearnerPending,
-                "another learner is in the list; etcd takes one at a time",
+    /// A member that leaves may have the peer URL still, as where one machine gets another node.
+    fn await_address(&self) -> Result<(), Instead> {
+        let urls = self.pending.peer_urls();
+        let mut leaving = self.membership.listed().filter(|member| member.cause().is_some());
+        match leaving.find(|member| member.peer_urls().iter().any(|url| urls.contains(url))) {
+            Some(member) if !self.pending.is_decided() => self.block(
+                Reason::RemovalPending,
+                format!("{member} has its peer URL, and is being removed"),
             ),
-            false => Ok(()),
+            _ => Ok(()),
         }
+    }
+
+    fn queue_behind_learner(&self) -> Result<(), Instead> {
+        let Some(learner) = self.membership.members.iter().find(|member| member.is_learner()) else {
+            return Ok(());
+        };
+        let hint = match &learner.record {
+            Some(_) => String::new(),
+            None => format!(" (etcdctl member remove {} removes it)", learner.id),
+        };
+        let message = format!("{learner} is in etcd's list, which takes one learner at a time{hint}");
+        self.block(Reason::LearnerPending, message)
     }
 
     fn require_quorum(&self) -> Result<(), Instead> {
@@ -331,22 +355,31 @@ impl Attempt<'_> {
     /// no longer be looked for.
     fn add(&self) -> Result<Step, Instead> {
         let node = self.pending.node.clone();
-        if !self.pending.is_decided() || self.left(self.limits.add_doubt / 2).is_zero() {
+        if !self.pending.is_decided() {
+            self.await_room()?;
+            return Ok(Step::DecideAdd(node));
+        }
+        if self.pending.age >= self.limits.add_doubt / 2 {
             return Ok(Step::DecideAdd(node));
         }
         let through = self.through()?;
         Ok(Step::Add { node, through })
     }
 
+    fn await_room(&self) -> Result<(), Instead> {
+        let (voters, most) = (self.membership.voters().count(), self.limits.max_voters);
+        match voters < most {
+            true => Ok(()),
+            false => self.block(
+                Reason::VoterLimit,
+                format!("etcd has {voters} voters, and the leader's --max-voters is {most}"),
+            ),
+        }
+    }
+
     fn through(&self) -> Result<MemberId, Blocked> {
         let through = self.membership.through(None);
         through.ok_or_else(|| self.pending.block(Reason::EtcdUnavailable, "no voter answers"))
-    }
-
-    /// What is left of this time since the last change of the join.
-    fn left(&self, limit: Duration) -> Duration {
-        let changed = time::from_proto(self.pending.join.changed_at.as_ref());
-        left(changed, limit, self.now)
     }
 
     fn refused(&self, refusal: &Refusal) -> Instead {

@@ -1,20 +1,18 @@
 //! Members that are removed: demoted, without a node, never started, or replaced.
 
-use jiff::Timestamp;
-
-use super::rule::{Limits, Plan, first, left};
+use super::rule::{Limits, Plan, first};
 use super::step::Step;
 use crate::etcd::MemberId;
 use crate::proto::removal::Cause;
 use crate::roles::blocked::Blocked;
 use crate::roles::membership::{Member, Membership};
 use crate::roles::owner::Owner;
-use crate::roles::quorum::Change;
+use crate::roles::quorum::{Change, Quorum};
 use crate::roles::reason::Reason;
 
 /// Deletes records of members that are no longer in the list: the end of every removal, whether Quorate or an operator
 /// removed the member.
-pub fn forget(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+pub fn forget(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<Step> {
     let gone = membership
         .members
         .iter()
@@ -23,11 +21,30 @@ pub fn forget(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan
     first(membership, plan, attempts)
 }
 
-/// Carries out removals that are decided.
-pub fn carry_out(membership: &Membership, _: Timestamp, _: &Limits, plan: &mut Plan) -> Option<Step> {
+/// Carries out removals that are decided, and withdraws those whose grounds are gone.
+pub fn carry_out(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<Step> {
     let decided = membership.listed().filter(|member| member.removal().is_some());
-    let attempts = decided.map(|member| (member.node(), remove(membership, member)));
+    let attempts = decided.map(|member| {
+        let attempt = match member.quiet && !has_grounds(membership, member) {
+            true => Ok(Step::Withdraw(member.id)),
+            false => remove(membership, member),
+        };
+        (member.node(), attempt)
+    });
     first(membership, plan, attempts)
+}
+
+/// Whether what a removal was decided for still holds. While a call of it may be under way, that does not matter: the
+/// removal is carried out, and the node may join again.
+fn has_grounds(membership: &Membership, member: &Member) -> bool {
+    match member.removal() {
+        Some(Cause::Demoted) => !member.is_wanted(),
+        Some(Cause::DataLost) => {
+            let mut joins = membership.joins.iter();
+            !member.is_wanted() || joins.any(|pending| pending.replaces() == Some(member.id))
+        }
+        _ => true,
+    }
 }
 
 fn remove(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
@@ -37,11 +54,13 @@ fn remove(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
         let leader = membership
             .raft_leader
             .ok_or_else(|| unavailable("no raft leader is known"))?;
-        if leader == member.id {
+        if leader == member.id && !may_go_as_leader(membership, member) {
             let blocked = || member.block(Reason::LeadershipNotMoved, "no other voter can lead");
             let (stays, to) = successor(membership, member).ok_or_else(blocked)?;
-            // A successor that leaves next would soon hand leadership over again; one that stays may still answer.
-            if !stays && !membership.complete {
+            // A successor that leaves next would soon hand leadership over again; one that stays may still answer. So may the
+            // leader, without which nothing can be transferred.
+            let may_succeed = stays && member.is_healthy();
+            if !(membership.complete || may_succeed) {
                 return Err(blocked());
             }
             return Ok(Step::MoveLeadership { from: member.id, to });
@@ -56,6 +75,16 @@ fn remove(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
     })
 }
 
+/// Whether the raft leader may be removed without a transfer of its leadership, which it alone could make: it does not
+/// answer, and the others are a majority of the voters as they are, so that they can elect the next leader whether or not they
+/// have learnt of the removal.
+fn may_go_as_leader(membership: &Membership, leader: &Member) -> bool {
+    let stay = |member: &&Member| member.is_healthy() && member.removal().is_none();
+    let voters = membership.voters().count();
+    let healthy = membership.voters().filter(stay).count();
+    membership.complete && !leader.is_healthy() && Quorum { voters, healthy }.holds()
+}
+
 /// The best other voter to lead, and whether it stays: a healthy one that stays rather than one that leaves, then the one
 /// that has applied the most.
 fn successor(membership: &Membership, leaving: &Member) -> Option<(bool, MemberId)> {
@@ -66,10 +95,10 @@ fn successor(membership: &Membership, leaving: &Member) -> Option<(bool, MemberI
 }
 
 /// Decides on removals.
-pub fn decide(membership: &Membership, now: Timestamp, limits: &Limits, plan: &mut Plan) -> Option<Step> {
+pub fn decide(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     let undecided = membership.listed().filter(|member| member.removal().is_none());
     let attempts = undecided.filter_map(|member| {
-        let attempt = match member.cause().or_else(|| never_started(member, now, limits)) {
+        let attempt = match member.cause().or_else(|| late(member, limits)) {
             Some(cause) => decide_on(membership, member, cause),
             None if member.owner() == Some(Owner::Missing) => Err(node_missing(member)),
             None => return None,
@@ -94,15 +123,19 @@ pub fn decide_on(membership: &Membership, member: &Member, cause: Cause) -> Resu
     match cause {
         Cause::Demoted => check_last_manager(membership, member)?,
         Cause::NodeGone => check_nodes_exist(membership, member)?,
-        Cause::NeverStarted | Cause::Replaced | Cause::Unspecified => {}
+        Cause::NeverStarted | Cause::Stalled | Cause::Replaced | Cause::DataLost | Cause::Unspecified => {}
     }
     check(membership, member)?;
     Ok(Step::DecideRemoval(member.id, cause))
 }
 
-fn never_started(member: &Member, now: Timestamp, limits: &Limits) -> Option<Cause> {
-    let late = left(member.record.as_ref()?.joined_at, limits.learner_timeout, now).is_zero();
-    (member.is_learner() && !member.has_started() && late).then_some(Cause::NeverStarted)
+/// A learner that makes no progress for too long. It takes the one place that etcd has for learners.
+fn late(member: &Member, limits: &Limits) -> Option<Cause> {
+    let recorded = member.is_learner() && member.record.is_some();
+    (recorded && member.idle >= limits.learner_timeout).then_some(match member.has_started() {
+        true => Cause::Stalled,
+        false => Cause::NeverStarted,
+    })
 }
 
 /// INV-5.
@@ -127,7 +160,8 @@ fn check_last_manager(membership: &Membership, member: &Member) -> Result<(), Bl
 /// If no recorded member has an existing node, the nodes themselves are probably missing: the prefix is empty or wrong, or
 /// a backup was restored. Any existing node with a listed member proves that the nodes were read.
 fn check_nodes_exist(membership: &Membership, member: &Member) -> Result<(), Blocked> {
-    if membership.listed().any(|other| other.roles().is_some()) {
+    // A learner counts for nothing.
+    if member.is_learner() || membership.listed().any(|other| other.roles().is_some()) {
         return Ok(());
     }
     Err(member.block(

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::step::Step;
 use crate::etcd::MemberId;
 use crate::roles::blocked::{Blocked, Subject};
@@ -26,10 +24,12 @@ pub struct Plan {
 /// Limits that a plan observes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long a learner may take to start before it is removed.
+    /// How long a learner may make no progress before it is removed.
     pub learner_timeout: Duration,
-    /// How long an add without an answer may still show in the list before it counts as not made.
+    /// How long a change without an answer may still show in the list before it counts as not made.
     pub add_doubt: Duration,
+    /// How many voters etcd may have; further nodes do not join.
+    pub max_voters: usize,
 }
 
 impl Default for Limits {
@@ -38,6 +38,8 @@ impl Default for Limits {
             learner_timeout: Duration::from_secs(600),
             // etcd gives up a proposal after 5 s and two election timeouts: usually 7 s.
             add_doubt: Duration::from_secs(30),
+            // With more, writes become slower and little is gained.
+            max_voters: 7,
         }
     }
 }
@@ -50,10 +52,11 @@ impl Member {
 }
 
 impl Membership {
-    /// Changes that are decided: etcd may make them at any moment, or may have made them.
+    /// Changes that are decided: etcd may make them at any moment, or may have made them. Where no call can be under way, the
+    /// list shows what became of them.
     fn in_doubt(&self) -> Vec<Change> {
         let mut doubts = Vec::new();
-        for member in self.listed() {
+        for member in self.listed().filter(|member| !member.quiet) {
             let Some(record) = &member.record else { continue };
             // Both, if the removal was decided after the promotion: the promotion may still come first.
             if record.promotion && member.is_learner() {
@@ -72,14 +75,14 @@ impl Membership {
         quorum::check(&self.votes(), change, &self.in_doubt()).map_err(|quorum| quorum.lost(words))
     }
 
-    /// The voter to send a change to: the raft leader, or else any healthy voter but `except`.
+    /// The healthy voter but `except` to send a change to: one that is not being removed rather than one that is, then the
+    /// raft leader.
     pub(super) fn through(&self, except: Option<MemberId>) -> Option<MemberId> {
         let eligible = |member: &&Member| member.is_healthy() && Some(member.id) != except;
-        let leads = |member: &&Member| Some(member.id) == self.raft_leader;
-        let leader = self.voters().filter(eligible).find(leads);
-        leader
-            .or_else(|| self.voters().find(eligible))
-            .map(|member| member.id)
+        let leads = |member: &Member| Some(member.id) == self.raft_leader;
+        let voters = self.voters().filter(eligible);
+        let best = voters.min_by_key(|member| (member.removal().is_some(), !leads(member), member.id));
+        best.map(|member| member.id)
     }
 
     /// The step, unless it failed a short while ago. Checked last, so that a safety refusal is reported rather than an
@@ -88,13 +91,32 @@ impl Membership {
         let subject = step.subject();
         match self.resting.get(&subject) {
             None => Ok(step),
-            Some((reason, message)) => Err(Blocked::new(subject, node, *reason, message)),
+            Some((reason, message)) => {
+                let explained = self.explain(*reason).map(|why| format!("{message}; {why}"));
+                let message = explained.as_ref().unwrap_or(message);
+                Err(Blocked::new(subject, node, *reason, message))
+            }
         }
+    }
+
+    /// What makes a refusal by etcd last, and what can be done, if that can be seen.
+    pub(super) fn explain(&self, reason: Reason) -> Option<String> {
+        if reason != Reason::EtcdRefused || !self.complete {
+            return None;
+        }
+        let down = self.voters().filter(|member| !member.is_healthy());
+        let down: Vec<String> = down.map(ToString::to_string).collect();
+        (!down.is_empty()).then(|| {
+            format!(
+                "etcd may refuse this as long as it misses {}: repair, demote or replace it first",
+                down.join(" and ")
+            )
+        })
     }
 }
 
 /// Finds a step of one kind, or adds to the plan what is in its way.
-pub type Rule = fn(&Membership, Timestamp, &Limits, &mut Plan) -> Option<Step>;
+pub type Rule = fn(&Membership, &Limits, &mut Plan) -> Option<Step>;
 
 /// The first of these attempts, each for a node, that yields a step; those before it are added to the plan as blocked.
 pub fn first<'a>(
@@ -109,13 +131,4 @@ pub fn first<'a>(
         }
     }
     None
-}
-
-/// The time left until `limit` has passed since `since`; zero if `since` is unknown.
-pub fn left(since: Option<Timestamp>, limit: Duration, now: Timestamp) -> Duration {
-    let Some(since) = since else {
-        return Duration::ZERO;
-    };
-    let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-    limit.saturating_sub(passed)
 }

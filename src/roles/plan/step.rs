@@ -15,6 +15,8 @@ pub enum Step {
     Forget(MemberId),
     /// Commits the intent to remove the member.
     DecideRemoval(MemberId, Cause),
+    /// Withdraws the intents to remove and to promote the member.
+    Withdraw(MemberId),
     /// Transfers raft leadership from a member that is about to be removed.
     MoveLeadership {
         /// The member that leads.
@@ -86,6 +88,7 @@ impl fmt::Display for Step {
             Self::DecideRemoval(member, cause) => {
                 write!(f, "decide to remove member {member}: {}", cause_words(*cause))
             }
+            Self::Withdraw(member) => write!(f, "withdraw the intent to change member {member}"),
             Self::MoveLeadership { from, to } => {
                 write!(
                     f,
@@ -125,6 +128,7 @@ impl Step {
         match self {
             Self::Forget(member)
             | Self::DecideRemoval(member, _)
+            | Self::Withdraw(member)
             | Self::MoveLeadership { from: member, .. }
             | Self::Remove { member, .. }
             | Self::DecidePromotion(member)
@@ -146,6 +150,8 @@ pub fn cause_words(cause: Cause) -> &'static str {
         Cause::NodeGone => "its node was removed",
         Cause::NeverStarted => "it was not started in time",
         Cause::Replaced => "its node asks to join from another address",
+        Cause::DataLost => "its data is lost, and its node joins again",
+        Cause::Stalled => "it has stopped and made no progress",
     }
 }
 

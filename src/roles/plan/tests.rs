@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::etcd::MemberId;
 use crate::proto::join::Progress;
@@ -13,6 +15,7 @@ mod cases;
 mod every_cluster;
 mod guards;
 mod joins;
+mod liveness;
 
 /// A join of node `n9` that has not begun.
 fn new_join() -> PendingJoin {
@@ -30,22 +33,29 @@ fn new_join() -> PendingJoin {
         roles: Some(manager()),
         removed: false,
         reachability: Reachability::Reached { listening: false },
+        age: Duration::ZERO,
     }
 }
 
-/// A join of this node at the peer URL of [`new_join`]; the add was decided at second 0.
+/// A join of this node at the peer URL of [`new_join`]; the add was decided just now.
 fn adding(node: &str) -> PendingJoin {
     let mut pending = new_join();
     pending.node = node.to_owned();
     pending.join.progress = Progress::Adding.into();
     pending.join.answers = "r1".to_owned();
     pending.join.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
-    pending.join.changed_at = Some(prost_types::Timestamp::default());
     pending
 }
 
 fn next(membership: &Membership) -> Plan {
-    plan(membership, Timestamp::UNIX_EPOCH, &Limits::default())
+    plan(membership, &Limits::default())
+}
+
+/// The step after the intent of the first join has been seen for so long.
+fn step_at(second: u64, membership: &Membership) -> Option<Step> {
+    let mut membership = membership.clone();
+    membership.joins[0].age = Duration::from_secs(second);
+    step(&membership)
 }
 
 fn step(membership: &Membership) -> Option<Step> {

@@ -12,6 +12,8 @@ pub enum RoleKey<'a> {
     Member(MemberId),
     /// `/nodes/<name>`, but no key below it
     Node(&'a str),
+    /// `/pauses/roles`
+    Pause,
     /// `/removed/<uid>`
     Removed(&'a str),
     /// Any other key, such as that of a registration.
@@ -27,6 +29,11 @@ impl Keys {
     /// The range of all removed nodes.
     pub fn all_removed(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("/removed/")))
+    }
+
+    /// `/pauses/roles`: a `Pause`.
+    pub fn roles_pause(&self) -> Vec<u8> {
+        self.below(format_args!("/pauses/roles"))
     }
 
     /// `/joins/<node>`: a `Join`.
@@ -54,7 +61,7 @@ impl Keys {
         parse_member_id(KeySpace::MEMBERS.name(self, key)?)
     }
 
-    /// Joins, member records, nodes and removed nodes in one range, so that one watch brings their changes in the order
+    /// Joins, member records, nodes, the pause of roles and removed nodes in one range, so that one watch brings their changes in the order
     /// in which they happened. Keys of other kinds lie between them: [`RoleKey::Other`].
     pub fn roles(&self) -> KeyRange {
         self.joins().through(self.all_removed())
@@ -66,6 +73,7 @@ impl Keys {
             RoleKey::Join(node) => self.below(format_args!("/joins/{node}")),
             RoleKey::Member(id) => self.member(id),
             RoleKey::Node(name) => self.below(format_args!("/nodes/{name}")),
+            RoleKey::Pause => self.roles_pause(),
             RoleKey::Removed(uid) => self.removed(uid),
             RoleKey::Other => return None,
         })
@@ -81,6 +89,7 @@ impl Keys {
             Some(("joins", node)) => RoleKey::Join(node),
             Some(("members", id)) => parse_member_id(id).map_or(RoleKey::Other, RoleKey::Member),
             Some(("nodes", name)) => RoleKey::Node(name),
+            Some(("pauses", "roles")) => RoleKey::Pause,
             Some(("removed", uid)) => RoleKey::Removed(uid),
             _ => RoleKey::Other,
         }

@@ -58,13 +58,16 @@ impl Context<'_> {
         let request = join.request.clone()?;
         let name: Name = node.parse().ok()?;
         let roles = self.index.roles_of(node, &request.node_uid)?;
+        // A renewed intent waits for what it waited for.
+        if join.progress() != Progress::Adding || join.answers != request.id {
+            join.reason.clear();
+            join.message.clear();
+        }
         join.answers = request.id;
         join.progress = Progress::Adding.into();
         join.member_id = 0;
         join.peer_urls = request.peer_urls;
         join.node_uid.clone_from(&request.node_uid);
-        join.reason.clear();
-        join.message.clear();
         join.changed_at = Some(time::to_proto(self.now));
         let key = self.keys.join(&name);
         let txn = Txn::new()
@@ -96,7 +99,11 @@ impl Context<'_> {
     ) -> Option<Txn> {
         let (stored, revision) = self.index.join(node);
         let mut join = stored?.clone();
-        set_progress(&mut join, member, progress, why, self.now);
+        match progress {
+            // The intent stays as it is.
+            Progress::Adding => set_reason(&mut join, why),
+            _ => set_progress(&mut join, member, progress, why, self.now),
+        }
         let key = self.keys.join(&node.parse().ok()?);
         let txn = Txn::new()
             .when_unchanged(&key, revision)
@@ -131,8 +138,12 @@ pub(super) fn set_progress(
     }
     join.progress = progress.into();
     join.member_id = member.map_or(0, |id| id.0);
+    set_reason(join, why);
+    join.changed_at = Some(time::to_proto(now));
+}
+
+fn set_reason(join: &mut Join, why: Option<&(Reason, String)>) {
     let (reason, message) = why.map_or(("", ""), |(reason, message)| (reason.as_str(), message));
     join.reason = reason.to_owned();
     join.message = message.to_owned();
-    join.changed_at = Some(time::to_proto(now));
 }

@@ -52,11 +52,23 @@ impl Context<'_> {
             // No node can have this name.
             Err(_) => txn,
         };
+        if cause == Cause::DataLost {
+            // The request to replace it is the ground.
+            let name: Name = record.node.parse().ok()?;
+            return Some(txn.when_unchanged(&self.keys.join(&name), self.index.join(name.as_str()).1));
+        }
         if cause != Cause::NodeGone {
             return Some(txn);
         }
         // INV-12: the record of the removal, not the absence of the node, is the proof.
         let txn = txn.when_present(&self.keys.removed(&record.node_uid));
+        if self
+            .membership
+            .member(id)
+            .is_some_and(|member| member.is_learner())
+        {
+            return Some(txn);
+        }
         // The node of another member proves that the nodes exist.
         let other = self.index.records().find_map(|(other, record, _)| {
             let owner = self.index.owner(record);
@@ -64,6 +76,20 @@ impl Context<'_> {
             exists.then(|| record.node.parse::<Name>().ok())?
         })?;
         Some(txn.when_present(&self.keys.node(&other)))
+    }
+
+    /// The end of an intent that is not carried out, with the proof that its grounds are gone still.
+    pub(super) fn withdraw(&self, id: MemberId) -> Option<Txn> {
+        let txn = self.changed_record(id, |member| {
+            member.removal = None;
+            member.promotion = None;
+        })?;
+        let (record, _) = self.index.record(id)?;
+        let name: Name = record.node.parse().ok()?;
+        Some(
+            txn.when_unchanged(&self.keys.node(&name), self.index.node_revision(name.as_str()))
+                .when_unchanged(&self.keys.join(&name), self.index.join(name.as_str()).1),
+        )
     }
 
     /// The end of a removed member: its record is deleted, its join ends, and its node becomes a worker if that is its
@@ -122,6 +148,7 @@ impl Context<'_> {
         let cause = removal.map_or(Cause::Unspecified, Removal::cause);
         let reason = match cause {
             Cause::NeverStarted => Reason::NeverStarted,
+            Cause::Stalled => Reason::Stalled,
             _ => Reason::Overtaken,
         };
         let why = (reason, format!("member {id} was removed: {}", cause_words(cause)));

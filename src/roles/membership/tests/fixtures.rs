@@ -1,8 +1,6 @@
 //! Members in every state that a decision distinguishes, for unit tests.
 
-use std::time::Instant;
-
-use jiff::Timestamp;
+use std::time::{Duration, Instant};
 
 use crate::etcd::members::{Evidence, Inquiry, ListedMember, NotAsked, Status};
 use crate::etcd::{MemberId, Revision};
@@ -51,11 +49,12 @@ pub(crate) fn voter(id: u64) -> Member {
             node: format!("n{id}"),
             uid: format!("u{id}"),
             owner: Owner::Node(manager()),
-            joined_at: Some(Timestamp::UNIX_EPOCH),
             removal: None,
             promotion: false,
         }),
         evidence: answers(MemberId(id), None, 100 + id),
+        idle: Duration::ZERO,
+        quiet: false,
     }
 }
 
@@ -102,7 +101,11 @@ impl Member {
     }
 
     pub(crate) fn applied(mut self, index: u64) -> Self {
-        self.evidence = answers(self.id, None, index);
+        let learner = self.is_learner();
+        self.evidence = Evidence {
+            learner,
+            ..answers(self.id, None, index)
+        };
         self
     }
 
@@ -137,8 +140,22 @@ impl Member {
         self.owned_by(Owner::Missing)
     }
 
-    pub(crate) fn undated(self) -> Self {
-        self.with_record(|record| record.joined_at = None)
+    /// It reports its status, but serves no read, as without a quorum.
+    pub(crate) fn unread(mut self) -> Self {
+        self.evidence.read = Inquiry::NotAsked(NotAsked::NotYet);
+        self
+    }
+
+    /// A learner that has made no progress for so long.
+    pub(crate) fn idle(mut self, seconds: u64) -> Self {
+        self.idle = Duration::from_secs(seconds);
+        self
+    }
+
+    /// No call of a decided change of it can be under way.
+    pub(crate) fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
     }
 
     /// Its removal is decided.

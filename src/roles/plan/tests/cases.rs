@@ -79,7 +79,7 @@ fn a_removal_that_would_cost_quorum_waits_and_one_withdrawn_before_its_intent_is
     assert_eq!(reasons(&undecided), [Reason::QuorumRisk]);
     let withdrawn = surveyed(vec![voter(1), voter(2), voter(3).down()]);
     assert_eq!(step(&withdrawn), None);
-    // After the intent it is carried out, whatever the desired role is by then.
+    // After the intent it is carried out, while a call of it may be under way.
     let too_late = surveyed(vec![voter(2), voter(1).leaving(Cause::Demoted), voter(3)]);
     assert!(matches!(step(&too_late), Some(Step::Remove { member: M1, .. })));
 }
@@ -164,7 +164,7 @@ fn a_member_whose_node_has_no_record_of_removal_stays_and_holds_up_no_other() {
         voter(3),
     ]);
     assert!(matches!(step(&decided), Some(Step::Remove { member: M2, .. })));
-    let learner = voter(2).node_missing().learner().unstarted().undated();
+    let learner = voter(2).node_missing().learner().unstarted().idle(600);
     let late = surveyed(vec![voter(1), learner]);
     assert_eq!(step(&late), Some(Step::DecideRemoval(M2, Cause::NeverStarted)));
 }
@@ -197,15 +197,81 @@ fn a_learner_is_promoted_once_it_has_started_answers_and_quorum_holds_with_it() 
 
 #[test]
 fn a_learner_that_never_starts_is_removed_after_the_timeout_and_not_before() {
-    let membership = surveyed(vec![voter(1), voter(2).learner().unstarted()]);
-    let at = |seconds| Timestamp::from_second(seconds).unwrap();
-    let limits = Limits::default();
-    assert_eq!(plan(&membership, at(599), &limits).step, None);
-    let late = plan(&membership, at(600), &limits).step;
-    assert_eq!(late, Some(Step::DecideRemoval(M2, Cause::NeverStarted)));
-    // A learner that has started is kept.
-    let started = surveyed(vec![voter(1), voter(2).learner().down()]);
-    assert_eq!(plan(&started, at(6000), &limits).step, None);
+    let idle = |member: Member, seconds| step(&surveyed(vec![voter(1), member.idle(seconds)]));
+    let unstarted = || voter(2).learner().unstarted();
+    assert_eq!(idle(unstarted(), 599), None);
+    let never = Some(Step::DecideRemoval(M2, Cause::NeverStarted));
+    assert_eq!(idle(unstarted(), 600), never);
+    // One that was started and then stopped takes the one place of learners as well.
+    let stopped = || voter(2).learner().down();
+    assert_eq!(idle(stopped(), 599), None);
+    let stalled = Some(Step::DecideRemoval(M2, Cause::Stalled));
+    assert_eq!(idle(stopped(), 600), stalled);
+    // Nothing depends on a learner, so it goes although no member has a node.
+    let gone = surveyed(vec![voter(1).unmanaged(), voter(2).learner().nodeless()]);
+    assert_eq!(step(&gone), Some(Step::DecideRemoval(M2, Cause::NodeGone)));
+}
+
+/// INV-5: every intent ends.
+#[test]
+fn an_intent_without_grounds_is_withdrawn_once_no_call_of_it_can_be_under_way() {
+    let demoted = || voter(2).leaving(Cause::Demoted);
+    let of = |member: Member| step(&surveyed(vec![voter(1), member, voter(3)]));
+    assert!(matches!(of(demoted()), Some(Step::Remove { member: M2, .. })));
+    assert_eq!(of(demoted().quiet()), Some(Step::Withdraw(M2)));
+    let still = of(demoted().demoted().quiet());
+    assert!(matches!(still, Some(Step::Remove { member: M2, .. })));
+    // A promotion that cannot be carried out counts as a voter that is down in every other check.
+    let rising = || voter(2).learner().down().rising();
+    assert_eq!(of(rising()), None);
+    assert_eq!(of(rising().quiet()), Some(Step::Withdraw(M2)));
+    let ready = of(voter(2).learner().rising().quiet());
+    assert!(matches!(ready, Some(Step::Promote { member: M2, .. })));
+}
+
+#[test]
+fn a_raft_leader_that_cannot_be_asked_goes_without_a_transfer_where_the_others_can_elect() {
+    let leader = || voter(1).demoted().leaving(Cause::Demoted).down();
+    let three = surveyed(vec![leader(), voter(2), voter(3)]);
+    assert!(matches!(step(&three), Some(Step::Remove { member: M1, .. })));
+    let incomplete = Membership {
+        complete: false,
+        ..three
+    };
+    assert_eq!(
+        reasons(&incomplete),
+        [Reason::LeadershipNotMoved],
+        "it may still answer"
+    );
+    // Of two voters the other cannot elect: it may not have learnt of the removal.
+    let two = surveyed(vec![leader(), voter(2)]);
+    assert!(matches!(step(&two), Some(Step::MoveLeadership { from: M1, .. })));
+}
+
+#[test]
+fn what_etcd_refuses_while_a_voter_is_down_names_it() {
+    let mut membership = surveyed(vec![voter(1), voter(2), voter(3).down()]);
+    membership.joins.push(adding("n9"));
+    let why = (Reason::EtcdRefused, "unhealthy cluster".to_owned());
+    membership.resting.insert(Subject::Join("n9".to_owned()), why);
+    let Some(Step::Note {
+        progress: Progress::Adding,
+        why: Some((Reason::EtcdRefused, message)),
+        ..
+    }) = step(&membership)
+    else {
+        panic!("{:?}", step(&membership));
+    };
+    assert!(
+        message.contains("misses member 0000000000000003 of node n3"),
+        "{message}"
+    );
+    let join = &mut membership.joins[0].join;
+    (join.reason, join.message) = ("EtcdRefused".to_owned(), message);
+    assert_eq!(reasons(&membership), [Reason::EtcdRefused], "it says so already");
+    // What may pass in a moment is not written beside the intent.
+    membership.members[2] = voter(3);
+    assert_eq!(reasons(&membership), [Reason::EtcdRefused]);
 }
 
 #[test]

@@ -33,9 +33,7 @@ fn an_add_in_doubt_is_awaited_although_its_node_is_gone() {
     pending.roles = None;
     membership.joins.push(pending);
     assert_eq!(reasons(&membership), [Reason::Pending]);
-    let later = Timestamp::from_second(31).unwrap();
-    let refused = plan(&membership, later, &Limits::default()).step;
-    assert_eq!(refusal(refused), Some(Reason::NodeNotFound));
+    assert_eq!(refusal(step_at(31, &membership)), Some(Reason::NodeNotFound));
     // If it was made after all, it is recorded, so that it can be evicted.
     membership.members.push(voter(9).learner().down().unmanaged());
     assert!(matches!(step(&membership), Some(Step::Record { .. })));
@@ -54,7 +52,6 @@ fn refusal(step: Option<Step>) -> Option<Reason> {
 
 #[test]
 fn an_add_in_doubt_is_awaited_although_its_node_is_demoted_or_requests_another_address() {
-    let later = Timestamp::from_second(31).unwrap();
     let mut membership = surveyed(vec![voter(1)]);
     membership.joins.push(adding("n9"));
     for role in [Role::Worker, Role::Manager] {
@@ -68,23 +65,71 @@ fn an_add_in_doubt_is_awaited_although_its_node_is_demoted_or_requests_another_a
         }
         assert_eq!(reasons(&membership), [Reason::Pending], "{role:?}");
     }
-    let again = plan(&membership, later, &Limits::default()).step;
+    let again = step_at(31, &membership);
     assert_eq!(again, Some(Step::DecideAdd("n9".to_owned())));
     membership.joins[0].roles.as_mut().unwrap().desired = Role::Worker;
-    let refused = plan(&membership, later, &Limits::default()).step;
-    assert_eq!(refusal(refused), Some(Reason::NotAManager));
+    assert_eq!(refusal(step_at(31, &membership)), Some(Reason::NotAManager));
 }
 
 #[test]
 fn an_intent_to_add_is_renewed_before_it_is_too_old() {
     let mut membership = surveyed(vec![voter(1)]);
     membership.joins.push(adding("n9"));
-    let at = |second| {
-        let now = Timestamp::from_second(second).unwrap();
-        plan(&membership, now, &Limits::default()).step
+    let add = step_at(14, &membership);
+    assert!(matches!(add, Some(Step::Add { .. })));
+    assert_eq!(step_at(15, &membership), Some(Step::DecideAdd("n9".to_owned())));
+}
+
+#[test]
+fn a_member_whose_data_is_lost_is_removed_for_its_join_and_its_node_joins_again() {
+    let mut membership = surveyed(vec![voter(1), voter(2).down(), voter(3)]);
+    let mut pending = new_join();
+    pending.node = "n2".to_owned();
+    let request = pending.join.request.as_mut().unwrap();
+    request.node_uid = "u2".to_owned();
+    request.peer_urls = vec!["http://10.0.0.2:2380".to_owned()];
+    request.replaces = 2;
+    membership.joins.push(pending);
+    assert_eq!(step(&membership), Some(Step::DecideRemoval(M2, Cause::DataLost)));
+    // An address that cannot be reached is refused before the member is given up.
+    let mut unreachable = membership.clone();
+    unreachable.joins[0].reachability = Reachability::Unreachable("no answer".to_owned());
+    assert_eq!(refusal(step(&unreachable)), Some(Reason::PeerUnreachable));
+    membership.members[1] = voter(2).down().leaving(Cause::DataLost).quiet();
+    let remove = Step::Remove {
+        member: M2,
+        through: M1,
     };
-    assert!(matches!(at(14), Some(Step::Add { .. })));
-    assert_eq!(at(15), Some(Step::DecideAdd("n9".to_owned())));
+    assert_eq!(step(&membership), Some(remove));
+    // The request was replaced by another.
+    let mut withdrawn = membership.clone();
+    withdrawn.joins.clear();
+    assert_eq!(step(&withdrawn), Some(Step::Withdraw(M2)));
+    membership.members.remove(1);
+    assert_eq!(step(&membership), Some(Step::DecideAdd("n2".to_owned())));
+}
+
+#[test]
+fn there_are_no_more_voters_than_allowed_and_a_join_waits_for_the_address_of_a_member_that_leaves() {
+    let mut membership = surveyed((1..8).map(voter).collect());
+    membership.joins.push(new_join());
+    let limit = |membership: &Membership| match step(membership) {
+        Some(Step::Note {
+            progress: Progress::Waiting,
+            why,
+            ..
+        }) => why.map(|(reason, _)| reason),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(limit(&membership), Some(Reason::VoterLimit));
+    let mut membership = surveyed(vec![
+        voter(1),
+        voter(2),
+        voter(9).demoted().leaving(Cause::Demoted),
+    ]);
+    membership.raft_leader = None;
+    membership.joins.push(new_join());
+    assert_eq!(limit(&membership), Some(Reason::RemovalPending));
 }
 
 #[test]
