@@ -6,13 +6,13 @@ use super::{Site, free_url};
 use crate::support::quorate::{Launch, TestReplica};
 use crate::support::wait::{SOON, eventually, same};
 
-async fn led(site: &Site) -> TestReplica {
+pub async fn led(site: &Site) -> TestReplica {
     let mut replica = Launch::on(&site.etcd).start("r1");
     replica.wait_leading().await;
     replica
 }
 
-async fn voters(site: &Site) -> Vec<String> {
+pub async fn voters(site: &Site) -> Vec<String> {
     // While raft elects another leader, etcd refuses the request.
     let list = eventually(SOON, "the member list", async || {
         site.store.etcd.list_members().await

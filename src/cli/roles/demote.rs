@@ -16,8 +16,9 @@ use crate::store::Name;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The desired role becomes worker. The leader then transfers raft leadership away from the node's member if it has it, \
-removes the member, and makes the node a worker. Until the leader begins, quorate promote withdraws a demotion; after \
-that, the node must join again.
+removes the member, and makes the node a worker. Until the leader asks etcd to remove the member, quorate promote withdraws a \
+demotion; after that, the node must join again. Without --wait the command does not say whether it is carried out: quorate \
+describe node says what holds it up.
 
 A demotion is refused for the last manager (rule LastManager), for a manager without a member in etcd's list \
 (NotAMember), and if it would leave etcd without a healthy quorum (QuorumRisk). Nothing is changed then.

@@ -1,7 +1,7 @@
 //! `quorate join`: writes a request below `/joins/`, and prints what etcd needs to start once the leader has carried it
 //! out.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
@@ -37,9 +37,10 @@ node's etcd as a learner, and promotes it to a voter once it has caught up. The 
 started, and prints the settings for that. A learner that is not started within the leader's --learner-timeout is removed.
 
 The data directory of a member that has never started must be empty: the data of a removed member is of no use. A member \
-that has started keeps its own.
+that has started keeps its own, and its settings have no ETCD_INITIAL_CLUSTER: on an empty directory etcd would forget what it \
+has acknowledged. So print them again once it has started, and keep those. If its data is lost, quorate replace is the way.
 
-The same command again prints the same settings. A member that joins with another peer URL gets that URL; nothing else \
+The same command again continues the same join. A member that joins with another peer URL gets that URL; nothing else \
 changes.
 
 A join is refused for workers (rule NotAManager), removed nodes (NodeRemoved), peer URLs of other members \
@@ -48,7 +49,7 @@ A join is refused for workers (rule NotAManager), removed nodes (NodeRemoved), p
 Examples:
   quorate join n4 --peer-url https://10.0.0.4:2380
   quorate join n4 --peer-url https://10.0.0.4:2380 \\
-    --client-url https://10.0.0.4:2379 -o env > /etc/etcd.env
+    --client-url https://10.0.0.4:12379 -o env > /etc/etcd.env
   quorate join n4 --peer-url https://10.0.0.4:2380 --wait    # until it votes")]
 pub struct JoinArgs {
     /// The node, a manager
@@ -59,17 +60,24 @@ pub struct JoinArgs {
     #[arg(long = "peer-url", value_name = "URL", required = true, value_delimiter = ',', value_parser = url)]
     peer_urls: Vec<String>,
 
-    /// URL at which clients reach its etcd, only for the printed settings
+    /// Uid of the node; a node of this name with another uid does not join
+    #[arg(long, value_name = "UID")]
+    uid: Option<String>,
+
+    #[command(flatten)]
+    options: JoinOptions,
+}
+
+/// How a member is added, and what is printed of it.
+#[derive(Args, Debug)]
+pub struct JoinOptions {
+    /// URL at which clients reach its etcd, for the printed settings [default: the host of the peer URL, port 2379]
     #[arg(long = "client-url", value_name = "URL", value_delimiter = ',', value_parser = url)]
     client_urls: Vec<String>,
 
     /// Do not test whether the peer URL can be reached
     #[arg(long)]
-    no_dial: bool,
-
-    /// Uid of the node; a node of this name with another uid does not join
-    #[arg(long, value_name = "UID")]
-    uid: Option<String>,
+    pub no_dial: bool,
 
     /// How to print the settings
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -96,7 +104,8 @@ pub enum JoinFormat {
     Json,
 }
 
-fn url(text: &str) -> Result<String, String> {
+/// Parses a URL of etcd.
+pub fn url(text: &str) -> Result<String, String> {
     let text = text.trim_end_matches('/');
     check_peer_url(text).map_err(|why| why.trim_start_matches("is invalid: ").to_owned())?;
     Ok(text.to_owned())
@@ -109,24 +118,34 @@ fn url(text: &str) -> Result<String, String> {
 /// meanwhile, 2 if the time is over.
 pub async fn run(args: JoinArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
-    let name = &args.node;
-    let begun = std::time::Instant::now();
     let id = request(&store, &args).await?;
-    let joined = |enough: &'static [Progress], limit| {
-        let ranges = vec![KeyRange::key(store.keys.join(name))];
-        let id = id.clone();
-        let store = &store;
-        async move {
-            let observe = |view: &View| observe(view, name, &id, enough);
-            until(store, ranges, limit, REQUEST_STAYS, observe).await
-        }
+    follow(&store, &args.node, &id, &args.peer_urls, &args.options).await
+}
+
+/// Follows the request with this id and these peer URLs, prints the settings, and waits as the options say.
+///
+/// # Errors
+/// As [`run`].
+pub async fn follow(
+    store: &Store,
+    name: &Name,
+    id: &str,
+    peer_urls: &[String],
+    options: &JoinOptions,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let joined = async |enough: &[Progress], limit| {
+        let keys = [store.keys.join(name), store.keys.roles_pause()];
+        let ranges = keys.map(KeyRange::key).to_vec();
+        let observe = |view: &View| observe(view, name, id, enough);
+        until(store, ranges, limit, REQUEST_STAYS, observe).await
     };
-    let member = joined(&[Progress::Learner, Progress::Voter], args.timeout).await?;
+    let member = joined(&[Progress::Learner, Progress::Voter], options.timeout).await?;
     let list = store.etcd.list_members().await?;
-    let environment = Environment::new(name, member, &list, &args.peer_urls, &args.client_urls)?;
-    let _: Reader = print(&environment.render(args.output))?;
-    if args.wait {
-        let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
+    let environment = Environment::new(name, member, &list, peer_urls, &options.client_urls)?;
+    let _: Reader = print(&environment.render(options.output))?;
+    if options.wait {
+        let left = options.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
         joined(&[Progress::Voter], left).await?;
         note(format_args!("node/{name}: member {member} votes"));
     }
@@ -158,8 +177,8 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
         .map_err(|refusal| refused(&refusal))?;
     let (before, read_at) = stored_join(store, name).await?;
     let same = before.request.as_ref().filter(|request| {
-        let same = request.node_uid == uid && request.peer_urls == args.peer_urls;
-        same && request.no_dial == args.no_dial && !member::is_ended(&before)
+        let same = request.node_uid == uid && request.peer_urls == args.peer_urls && request.replaces == 0;
+        same && request.no_dial == args.options.no_dial && !member::is_ended(&before)
     });
     if let Some(same) = same {
         return Ok(Decision::Nothing(same.id.clone()));
@@ -172,7 +191,8 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
             node_uid: uid.to_owned(),
             peer_urls: args.peer_urls.clone(),
             requested_at: Some(time::to_proto(Timestamp::now())),
-            no_dial: args.no_dial,
+            no_dial: args.options.no_dial,
+            replaces: 0,
         }),
         ..before
     };
@@ -186,7 +206,10 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
 }
 
 /// The join of the node, and when it was last written; an empty one if there is none.
-async fn stored_join(store: &Store, name: &Name) -> Result<(Join, Revision), Failure> {
+///
+/// # Errors
+/// 4 if it cannot be read.
+pub async fn stored_join(store: &Store, name: &Name) -> Result<(Join, Revision), Failure> {
     let key = store.keys.join(name);
     let (stored, _) = store.etcd.get(&key).await?;
     let Some(kv) = stored else {
@@ -229,8 +252,9 @@ fn observe(
     if join.request.as_ref().is_none_or(|request| request.id != id) {
         return lost("was replaced by another request, with other settings");
     }
+    let paused = || super::wait::paused(view).map(|paused| format!("node/{name}: {paused}"));
     if !member::is_answered(&join) {
-        return Ok(wait::Progress::Waiting(Vec::new()));
+        return Ok(wait::Progress::Waiting(paused().into_iter().collect()));
     }
     let member = member::member_of(&join);
     if let Some(member) = member.filter(|_| enough.contains(&join.progress())) {
@@ -251,6 +275,9 @@ fn observe(
         )),
         Progress::Learner => waiting(format!("node/{name} is a learner: {why}")),
         Progress::Waiting => waiting(format!("node/{name}: {why}")),
-        Progress::Unspecified | Progress::Adding | Progress::Voter => Ok(wait::Progress::Waiting(Vec::new())),
+        Progress::Adding if !why.is_empty() => waiting(format!("node/{name}: {why}")),
+        Progress::Unspecified | Progress::Adding | Progress::Voter => {
+            Ok(wait::Progress::Waiting(paused().into_iter().collect()))
+        }
     }
 }

@@ -15,7 +15,8 @@ use crate::store::Name;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The desired role becomes manager, and the leader makes the node a manager at once. That does not make it a member of \
-etcd: quorate join lets its etcd join, and quorate demote withdraws the promotion. If one of the nodes does not exist, \
+etcd: quorate join lets its etcd join. Before the leader has made the node a manager, quorate demote withdraws the promotion; \
+after that, a manager without a member is not demoted (rule NotAMember) but joins, or is deleted. If one of the nodes does not exist, \
 none is promoted.
 
 Examples:

@@ -1,5 +1,7 @@
 //! The settings with which etcd starts as a member that is listed already. Pure.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::JoinFormat;
@@ -8,6 +10,9 @@ use crate::etcd::MemberId;
 use crate::etcd::members::{ListedMember, MemberList};
 use crate::store::Name;
 use crate::store::object::text::to_json;
+
+/// etcd's usual port for clients.
+const CLIENT_PORT: u16 = 2379;
 
 /// etcd's settings as environment variables, in the order in which they are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,29 +50,33 @@ impl Environment {
             // will do.
             (false, false) => listed.id.to_string(),
         };
-        let cluster: Vec<String> = list
-            .members
-            .iter()
-            .flat_map(|listed| {
+        let mut variables = vec![("ETCD_NAME", own_name.clone())];
+        // With the members, etcd would start a member that has lost its data as one that has forgotten its log and its
+        // votes: acknowledged writes could be lost. Without them, an empty directory is an error, and a data directory
+        // needs none.
+        if !own.is_started() {
+            let entries = list.members.iter().flat_map(|listed| {
                 let name = name_of(listed);
                 listed.peer_urls.iter().map(move |url| format!("{name}={url}"))
-            })
-            .collect();
-        let mut variables = vec![
-            ("ETCD_NAME", own_name.clone()),
-            ("ETCD_INITIAL_CLUSTER", cluster.join(",")),
+            });
+            variables.push(("ETCD_INITIAL_CLUSTER", entries.collect::<Vec<_>>().join(",")));
+        }
+        variables.extend([
             ("ETCD_INITIAL_CLUSTER_STATE", "existing".to_owned()),
             ("ETCD_INITIAL_ADVERTISE_PEER_URLS", peer_urls.join(",")),
-        ];
+        ]);
         // etcd listens on addresses, not on host names.
         if peer_urls.iter().all(|url| is_address(url)) {
             variables.push(("ETCD_LISTEN_PEER_URLS", peer_urls.join(",")));
         }
-        if !client_urls.is_empty() {
-            variables.push(("ETCD_ADVERTISE_CLIENT_URLS", client_urls.join(",")));
-            if client_urls.iter().all(|url| is_address(url)) {
-                variables.push(("ETCD_LISTEN_CLIENT_URLS", client_urls.join(",")));
-            }
+        let client_urls = match (client_urls.is_empty(), own.client_urls.is_empty()) {
+            (false, _) => client_urls.to_vec(),
+            (true, false) => own.client_urls.clone(),
+            (true, true) => default_client_urls(peer_urls),
+        };
+        variables.push(("ETCD_ADVERTISE_CLIENT_URLS", client_urls.join(",")));
+        if client_urls.iter().all(|url| is_address(url)) {
+            variables.push(("ETCD_LISTEN_CLIENT_URLS", client_urls.join(",")));
         }
         Ok(Self {
             node: node.to_string(),
@@ -94,14 +103,15 @@ impl Environment {
             JoinFormat::Text => {
                 let Self { node, member, .. } = self;
                 let kind = if self.learner { "a learner" } else { "a voter" };
-                // A voter that restarts on an empty directory would have forgotten what it has voted for.
-                let data = if self.started {
-                    "its existing data directory"
-                } else {
-                    "an empty data directory"
+                let (data, lost) = match self.started {
+                    true => (
+                        "its existing data directory",
+                        format!("If that is lost: quorate replace {node}\n"),
+                    ),
+                    false => ("an empty data directory", String::new()),
                 };
                 format!(
-                    "node/{node}: member {member} is in etcd's list as {kind}. Start its etcd on {data} with\n{}",
+                    "node/{node}: member {member} is in etcd's list as {kind}. Start its etcd on {data} with\n{}{lost}",
                     lines("  ")
                 )
             }
@@ -122,6 +132,16 @@ fn own_name(node: &Name, own: &ListedMember, list: &MemberList) -> String {
         true => format!("{wanted}-{}", own.id),
         false => wanted,
     }
+}
+
+/// The hosts of the peer URLs at etcd's usual port for clients. Without any, etcd would advertise localhost, where no other
+/// machine reaches it.
+fn default_client_urls(peer_urls: &[String]) -> Vec<String> {
+    let hosts: BTreeSet<String> = peer_urls
+        .iter()
+        .filter_map(|url| Some(format!("{}:{CLIENT_PORT}", url.rsplit_once(':')?.0)))
+        .collect();
+    hosts.into_iter().collect()
 }
 
 fn is_address(url: &str) -> bool {
@@ -189,6 +209,11 @@ mod tests {
         ]);
         let urls = list.members[1].peer_urls.clone();
         let made = Environment::new(&"n4".parse().unwrap(), MemberId(2), &list, &urls, &[]).unwrap();
+        assert_eq!(
+            variable(&made, "ETCD_ADVERTISE_CLIENT_URLS"),
+            Some("http://b:2379"),
+            "where none is given"
+        );
         assert_eq!(variable(&made, "ETCD_NAME"), Some("n4-0000000000000002"));
         assert_eq!(
             variable(&made, "ETCD_INITIAL_CLUSTER"),
@@ -198,16 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn a_started_member_keeps_its_name_and_an_unlisted_one_is_a_failure() {
+    fn a_started_member_keeps_its_name_and_gets_no_settings_for_an_empty_disk_and_an_unlisted_one_is_a_failure()
+     {
         let list = list(vec![listed(1, "other", &["http://a:2380"])]);
         let node = "n1".parse().unwrap();
         let made = Environment::new(&node, MemberId(1), &list, &["http://a:2380".to_owned()], &[]).unwrap();
         assert_eq!(variable(&made, "ETCD_NAME"), Some("other"));
+        assert_eq!(variable(&made, "ETCD_INITIAL_CLUSTER"), None);
+        // Without this, etcd would start a cluster of its own.
+        assert_eq!(variable(&made, "ETCD_INITIAL_CLUSTER_STATE"), Some("existing"));
         let text = made.render(JoinFormat::Text);
         assert!(
             text.contains("as a voter") && text.contains("its existing data directory"),
             "{text}"
         );
+        assert!(text.ends_with("If that is lost: quorate replace n1\n"), "{text}");
         assert!(Environment::new(&node, MemberId(9), &list, &[], &[]).is_err());
     }
 }
