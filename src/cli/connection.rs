@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::exit::Failure;
+use super::output::warn;
 use crate::causes;
 use crate::etcd::{self, Class, Config, ConfigError, ConnectError, Etcd};
 use crate::metrics::Metrics;
@@ -128,6 +129,44 @@ pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
         .await
         .map_err(|error| unreadable(&error, &keys))?;
     Ok(Store { etcd, keys })
+}
+
+/// [`connect`] for a command that only shows. Without a quorum it shows what the members that answer hold, and says so.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_to_show(args: &EtcdArgs) -> Result<Store, Failure> {
+    let failure = match connect(args).await {
+        Ok(store) => return Ok(store),
+        Err(failure) => failure,
+    };
+    let Ok(store) = connect_without_quorum(args).await else {
+        return Err(failure);
+    };
+    warn(&format!(
+        "etcd answers no linearizable read, as without a quorum: this is what {} holds, and may be out of date (quorate recover \
+         plan says what to do)",
+        store.etcd.live_endpoints().join(", ")
+    ));
+    Ok(store)
+}
+
+/// Connects to whichever members answer by themselves. What is read may be out of date, and nothing can be written.
+///
+/// # Errors
+/// No member answers.
+pub async fn connect_without_quorum(args: &EtcdArgs) -> Result<Store, Failure> {
+    let mut config = args.config();
+    config.serializable = true;
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+    let connected = Etcd::connect(config, metrics).await;
+    let store = Store {
+        etcd: connected.map_err(|error| refused(&error))?,
+        keys: args.keys()?,
+    };
+    let read = store.etcd.get(&store.keys.status()).await;
+    read.map_err(|error| unreadable(&error, &store.keys))?;
+    Ok(store)
 }
 
 /// [`connect`] for a command that waits: tries again after every error that may pass, and reports each as the failure that

@@ -74,6 +74,14 @@ pub enum Command {
     Demote(roles::demote::DemoteArgs),
     /// Add a manager's etcd as a member, and print what it needs to start
     Join(roles::join::JoinArgs),
+    /// Replace the member of a manager that has lost its data
+    Replace(roles::replace::ReplaceArgs),
+    /// Say what to do for an etcd that has lost its quorum
+    Recover(roles::recover::RecoverArgs),
+    /// Hold the leader back from changing roles and members
+    Pause(roles::pause::PauseArgs),
+    /// Let the leader change roles and members again
+    Resume(roles::pause::ResumeArgs),
     /// Record etcd members that Quorate does not know, with a node for each
     Adopt(roles::adopt::AdoptArgs),
     /// Publish a volume to a node
@@ -104,6 +112,10 @@ pub fn main() -> ExitCode {
         Command::Promote(args) => roles::promote::run(args, &etcd).await,
         Command::Demote(args) => roles::demote::run(args, &etcd).await,
         Command::Join(args) => roles::join::run(args, &etcd).await,
+        Command::Replace(args) => roles::replace::run(args, &etcd).await,
+        Command::Recover(args) => roles::recover::run(args, &etcd).await,
+        Command::Pause(args) => roles::pause::pause(args, &etcd).await,
+        Command::Resume(args) => roles::pause::resume(args, &etcd).await,
         Command::Adopt(args) => roles::adopt::run(args, &etcd).await,
         Command::Publish(args) => volumes::publish::run(args, &etcd).await,
         Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,

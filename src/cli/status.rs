@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 
 use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
-use super::output::{Description, NONE, Reader, print};
+use super::output::{Description, NONE, Reader, one_line, print};
 use crate::etcd::Watcher;
 use crate::gate::overview::Overview;
+use crate::proto::Pause;
 use crate::release::Release;
 use crate::store::Store;
+use crate::store::object::time;
 
 /// Arguments of `quorate status`.
 #[derive(Args, Debug)]
@@ -42,7 +44,10 @@ const BURST: Duration = Duration::from_millis(200);
 /// # Errors
 /// A failure if etcd does not answer. While watching, it waits for etcd instead.
 pub async fn run(args: StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let store = connection::connect(etcd).await?;
+    let store = match args.watch {
+        true => connection::connect(etcd).await?,
+        false => connection::connect_to_show(etcd).await?,
+    };
     if args.watch {
         return store.etcd.following(watch(&store, &args)).await?;
     }
@@ -147,6 +152,9 @@ fn text(overview: &Overview) -> String {
         "Resources",
         format!("{}/{} applied", overview.applied, overview.inventory),
     );
+    if let Some(pause) = &overview.roles_paused {
+        lines.field("Roles", paused(pause));
+    }
     if overview.replicas.is_empty() {
         lines.field("Replicas", NONE);
     }
@@ -173,6 +181,21 @@ fn text(overview: &Overview) -> String {
         title = "";
     }
     lines.render()
+}
+
+/// That roles are paused, since when and why.
+fn paused(pause: &Pause) -> String {
+    let since = time::from_proto(pause.since.as_ref()).map(|at| format!(" since {at}"));
+    let reason = one_line(&pause.reason);
+    let because = if reason.is_empty() {
+        String::new()
+    } else {
+        format!(": {reason}")
+    };
+    format!(
+        "paused{}{because} (quorate resume roles)",
+        since.unwrap_or_default()
+    )
 }
 
 /// What a replica is in the election, by its position among the candidates. `newer` keeps it from standing.
@@ -211,6 +234,10 @@ fn document(overview: &Overview) -> Value {
             .collect::<Vec<_>>(),
         "status": status,
         "degraded": overview.degraded,
+        "rolesPaused": overview.roles_paused.as_ref().map(|pause| json!({
+            "since": time::document(pause.since.as_ref()),
+            "reason": pause.reason,
+        })),
         "resources": { "applied": overview.applied, "inventory": overview.inventory },
         "replicas": replicas,
     })

@@ -44,6 +44,8 @@ pub struct Config {
     pub sync_endpoints: bool,
     /// How long requests are repeated while the members elect their raft leader or one of them ends.
     pub election_patience: Duration,
+    /// Reads what whichever member holds, old as it may be, also without a quorum: for display alone.
+    pub serializable: bool,
     /// After this long without a message a watch asks etcd for one, and after as long again it is reopened.
     pub watch_silence: Duration,
 }
@@ -60,6 +62,7 @@ impl Config {
             endpoint_interval: Duration::from_secs(10),
             sync_endpoints: true,
             election_patience: Duration::ZERO,
+            serializable: false,
             watch_silence: Duration::from_secs(10),
         }
     }
@@ -146,7 +149,7 @@ impl Config {
             .with_keep_alive_while_idle(false)
             .with_tcp_keepalive(Duration::from_secs(30))
             // A member that is cut off from its cluster ends its streams instead of falling silent.
-            .with_require_leader(true)
+            .with_require_leader(!self.serializable)
             .with_auto_token_refresh(true);
         if credentials.tls {
             let mut tls = TlsOptions::new();

@@ -296,7 +296,8 @@ impl Etcd {
             error = given_up => Err(error),
         };
         let result = result.and_then(|answer| {
-            let floor = T::LINEARIZABLE.then_some(highest);
+            let linearizable = T::LINEARIZABLE && !self.0.config.serializable;
+            let floor = linearizable.then_some(highest);
             let header: Option<Header> = answer.header();
             header.map_or(Ok(()), |header| self.check_header(operation, header, floor))?;
             Ok(answer)

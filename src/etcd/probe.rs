@@ -85,7 +85,11 @@ impl<'a> Probe<'a> {
         let limit = config.connect_timeout + config.request_timeout / 2;
         let asked = candidates.into_iter().map(|endpoint| {
             let known = known.get(&endpoint).cloned();
-            ask(endpoint, options.clone(), credentials, known, limit).boxed()
+            let read = ReadOptions {
+                options: options.clone(),
+                serializable: config.serializable,
+            };
+            ask(endpoint, read, credentials, known, limit).boxed()
         });
         Self {
             answers: Vec::new(),
@@ -134,9 +138,16 @@ impl<'a> Probe<'a> {
     }
 }
 
+/// How an endpoint is read through.
+struct ReadOptions {
+    options: ConnectOptions,
+    /// Whether the member answers by itself. See [`Config::serializable`].
+    serializable: bool,
+}
+
 async fn ask(
     endpoint: String,
-    options: ConnectOptions,
+    options: ReadOptions,
     credentials: &Credentials,
     known: Option<Client>,
     limit: Duration,
@@ -171,16 +182,17 @@ pub(super) fn is_decided(answers: &[Probed], pending: usize) -> bool {
 }
 
 /// Reads through one endpoint, over this client or a new one.
-async fn read_through(endpoint: &str, options: &ConnectOptions, known: Option<Client>) -> Served {
-    let read = async {
+async fn read_through(endpoint: &str, read: &ReadOptions, known: Option<Client>) -> Served {
+    let mut options = GetOptions::new().with_count_only();
+    if read.serializable {
+        options = options.with_serializable();
+    }
+    let asked = async {
         let mut client = match known {
             Some(client) => client,
-            None => Client::connect([endpoint], Some(options.clone())).await?,
+            None => Client::connect([endpoint], Some(read.options.clone())).await?,
         };
-        match client
-            .get(ANY_KEY, Some(GetOptions::new().with_count_only()))
-            .await
-        {
+        match client.get(ANY_KEY, Some(options)).await {
             Ok(read) => Ok((client, read.header().map(Header::from))),
             // The refusal says nothing about the store. The list of members does, though not at which revision it is.
             Err(error) if denies_the_key(&error) => {
@@ -190,7 +202,7 @@ async fn read_through(endpoint: &str, options: &ConnectOptions, known: Option<Cl
             Err(error) => Err(error),
         }
     };
-    read.await.map_err(|error| Error::from_client("range", error))
+    asked.await.map_err(|error| Error::from_client("range", error))
 }
 
 #[cfg(test)]

@@ -8,6 +8,14 @@ use super::kv::{KeyRange, KeyValue, Revision, revision_of};
 use super::store_identity::Epoch;
 
 impl Etcd {
+    /// Options of a read as the configuration has it.
+    fn read_options(&self) -> GetOptions {
+        match self.config().serializable {
+            true => GetOptions::new().with_serializable(),
+            false => GetOptions::new(),
+        }
+    }
+
     /// Reads one key linearizably; with the revision of the store at that moment.
     ///
     /// # Errors
@@ -15,8 +23,8 @@ impl Etcd {
     pub async fn get(&self, key: &[u8]) -> Result<(Option<KeyValue>, Revision), Error> {
         let response = self
             .call("range", |connection| {
-                let key = key.to_vec();
-                async move { connection.client.kv_client().get(key, None).await }
+                let (key, options) = (key.to_vec(), self.read_options());
+                async move { connection.client.kv_client().get(key, Some(options)).await }
             })
             .await?;
         let revision = revision_of(response.header());
@@ -44,7 +52,7 @@ impl Etcd {
         let response = self
             .call("range", |connection| {
                 let KeyRange { start, end } = range.clone();
-                let options = GetOptions::new().with_range(end).with_count_only();
+                let options = self.read_options().with_range(end).with_count_only();
                 async move { connection.client.kv_client().get(start, Some(options)).await }
             })
             .await?;
@@ -178,9 +186,8 @@ impl Pages {
     }
 
     async fn read(&mut self, start: Vec<u8>) -> Result<Vec<KeyValue>, Error> {
-        let mut options = GetOptions::new()
-            .with_range(self.range.end.clone())
-            .with_limit(self.limit);
+        let options = self.etcd.read_options();
+        let mut options = options.with_range(self.range.end.clone()).with_limit(self.limit);
         if self.revision > Revision::ABSENT {
             options = options.with_revision(self.revision.0);
         }

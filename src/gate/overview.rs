@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::status::{Degraded, Status, StatusError};
 use crate::etcd::Error;
 use crate::etcd::election::{Candidate, candidates};
-use crate::proto::{Applied, Registration};
+use crate::proto::{Applied, Pause, Registration};
 use crate::release::Version;
 use crate::store::Store;
 use crate::store::keys::NodeKey;
@@ -24,6 +24,8 @@ pub struct Overview {
     pub applied: usize,
     /// How many objects the inventory holds.
     pub inventory: usize,
+    /// Since when roles are paused, and why; `None` if they are not.
+    pub roles_paused: Option<Pause>,
     /// The registered replicas by name, each with its version; `None` if its record cannot be parsed.
     pub replicas: Vec<(String, Option<Version>)>,
 }
@@ -51,6 +53,9 @@ impl Overview {
         let applied = inventory
             .iter()
             .filter(|kv| Applied::decode(&*kv.value).is_ok_and(|applied| !applied.uid.is_empty()));
+        let (pause, _) = etcd.get(&keys.roles_pause()).await?;
+        // A value that cannot be read pauses all the same.
+        let roles_paused = pause.map(|kv| Pause::decode(&*kv.value).unwrap_or_default());
         let mut replicas = Vec::new();
         let mut nodes = etcd.pages(keys.nodes());
         while let Some(page) = nodes.next().await? {
@@ -70,6 +75,7 @@ impl Overview {
             degraded,
             applied: applied.count(),
             inventory: inventory.len(),
+            roles_paused,
             replicas,
         })
     }

@@ -2,7 +2,9 @@
 //! a voter and back.
 
 mod adopt;
+mod recovery;
 mod refusals;
+mod replace;
 mod shown;
 mod tour;
 

@@ -118,6 +118,11 @@ impl Member {
         self.launch()
     }
 
+    /// Whether its next starts make it the only member of its cluster, which keeps its data.
+    pub fn force_new_cluster(&mut self, forced: bool) {
+        self.process.add_flag(format!("--force-new-cluster={forced}"));
+    }
+
     /// From its next start on, the member list gives clients this URL, such as a proxy's.
     pub fn advertise(&mut self, client_url: &str) {
         self.process

@@ -4,7 +4,7 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::kinds::target::{Target, TargetParser};
-use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::connection::{EtcdArgs, connect_to_show};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, note, print};
 
@@ -33,7 +33,7 @@ pub struct DescribeArgs {
 /// 3 if a named object does not exist.
 pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, ids) = args.target.resolve(&args.names).map_err(Failure::usage)?;
-    let store = connect(etcd).await?;
+    let store = connect_to_show(etcd).await?;
     let view = kind.read(&store, &ids).await?;
     let (found, missing) = kind.select(&view, &ids, Timestamp::now());
     if found.is_empty() && missing.is_empty() {

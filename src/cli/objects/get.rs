@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::kinds::target::{Target, TargetParser};
 use super::kinds::{Affected, Kind, Shown};
 use super::view::{Item, LiveView, View};
-use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::connection::{EtcdArgs, connect, connect_to_show};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Format, Reader, Table, note, one_line, print, warn};
 use crate::store::object::document::with_header;
@@ -70,7 +70,10 @@ pub async fn run(args: GetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         ids,
         selector: args.selector.unwrap_or_default(),
     };
-    let store = connect(etcd).await?;
+    let store = match args.watch {
+        true => connect(etcd).await?,
+        false => connect_to_show(etcd).await?,
+    };
     let mut printer = Printer {
         kind,
         format: args.output,

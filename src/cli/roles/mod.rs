@@ -1,11 +1,14 @@
-//! Node roles on the command line: `promote`, `demote`, `join`, `adopt`. They write requests and wait; only the leader
+//! Node roles on the command line: `promote`, `demote`, `join`, `replace`, `adopt`. They write requests and wait; only the leader
 //! changes etcd's member list.
 
 pub mod adopt;
 pub mod demote;
 pub mod facts;
 pub mod join;
+pub mod pause;
 pub mod promote;
+pub mod recover;
+pub mod replace;
 pub mod request;
 mod wait;
 
@@ -46,6 +49,10 @@ fn hint(rule: &str) -> Option<&'static str> {
             "--force does not change that: etcd would lose a member that it counts on. Demote the node first",
         ),
         (Reason::LastVoter, "without it there is no etcd"),
+        (
+            Reason::MemberHealthy,
+            "--force replaces it all the same; empty its data directory first",
+        ),
         (Reason::NotAManager, "quorate promote makes it a manager"),
         (
             Reason::NodeRemoved,

@@ -26,8 +26,8 @@ pub async fn for_roles(
     role: Role,
     limit: Option<Duration>,
 ) -> Result<(), Failure> {
-    let ranges = names.iter().map(|name| KeyRange::key(store.keys.node(name)));
-    let ranges = ranges.collect();
+    let nodes = names.iter().map(|name| KeyRange::key(store.keys.node(name)));
+    let ranges = nodes.chain([KeyRange::key(store.keys.roles_pause())]).collect();
     let word = node::role_word(role.into());
     let names: Vec<&Name> = names.iter().collect();
     until_all(store, ranges, limit, REQUEST_STAYS, &names, |view, name| {
@@ -38,6 +38,12 @@ pub async fn for_roles(
         Ok(waits)
     })
     .await
+}
+
+/// That roles are paused, if they are.
+pub fn paused(view: &View) -> Option<&'static str> {
+    view.get(&view.keys.roles_pause())?;
+    Some("roles are paused (quorate resume roles)")
 }
 
 /// Why the node does not have this role yet; `None` if it has.
@@ -57,6 +63,9 @@ fn role_of(view: &View, name: &Name, role: Role) -> Result<Option<String>, Failu
     let status = node.status.unwrap_or_default();
     if status.role == i32::from(role) {
         return Ok(None);
+    }
+    if let Some(paused) = paused(view) {
+        return Ok(Some(format!("node/{name}: {paused}")));
     }
     Ok(Some(
         match condition::find(&status.conditions, ROLE_CHANGE_BLOCKED) {

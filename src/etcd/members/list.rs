@@ -123,6 +123,9 @@ impl Etcd {
 
     async fn list_through_any(&self) -> Result<MemberList, Error> {
         let limit = self.config().request_timeout;
+        if self.config().serializable {
+            return self.any_list(limit).await;
+        }
         let (_, list) = self.through_any("member_list", limit, read_list).await?;
         let ids = list.members.iter().map(|member| member.id);
         self.0.contacts.keep_only(&ids.collect());

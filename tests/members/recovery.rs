@@ -1,0 +1,181 @@
+//! Without a quorum: what still answers, and the way back, step by step as `quorate recover plan` prints it.
+
+use quorate::etcd::{KeyRange, Txn};
+use quorate::proto::Role;
+use quorate_dev::process::Supervised;
+
+use super::tour::{led, voters};
+use super::{Site, free_url};
+use crate::support::client::{commit, connect_to};
+use crate::support::quorate::{Finished, quorate};
+use crate::support::wait::{SOON, eventually, same};
+
+/// Runs a command on this member alone.
+async fn on(url: &str, args: &[&str]) -> Finished {
+    let flag = format!("--etcd-endpoints={url}");
+    quorate([args, &[flag.as_str()]].concat()).await
+}
+
+async fn write(site: &Site, key: &str) {
+    let txn = Txn::new().put(format!("/data/{key}").as_bytes(), "acknowledged");
+    eventually(SOON, "a write", async || {
+        commit(&site.store.etcd, txn.clone()).await
+    })
+    .await;
+}
+
+/// Lets a node join on an empty data directory, and waits until its member votes.
+async fn rejoin(url: &str, site: &Site, node: &str) -> Supervised {
+    let (peer_url, client_url) = (free_url(), free_url());
+    let join = [
+        "join",
+        node,
+        "--peer-url",
+        &peer_url,
+        "--client-url",
+        &client_url,
+        "--timeout",
+        "60s",
+        "-o",
+        "env",
+    ];
+    let environment = on(url, &join).await.expect_done();
+    let etcd = site.start_etcd(node, &environment);
+    let waited = on(url, &[&join[..], &["--wait"]].concat()).await;
+    assert_eq!(waited.code, 0, "{waited:?} {}", etcd.last_lines());
+    etcd
+}
+
+#[tokio::test]
+async fn without_a_quorum_the_commands_show_what_is_left_and_the_printed_steps_bring_the_cluster_back() {
+    let mut site = Site::adopted(3).await;
+    {
+        let mut replica = led(&site).await;
+        write(&site, "before").await;
+        replica.stop().await.unwrap();
+    }
+    let url = site.etcd.members[0].client_url.clone();
+    for lost in [1, 2] {
+        site.0.etcd.members[lost].kill().await.unwrap();
+    }
+    // Nothing is written, and everything is shown, under a banner.
+    for args in [
+        &["get", "members"][..],
+        &["describe", "node", "etcd-2"],
+        &["status"],
+        &["get", "nodes"],
+    ] {
+        let shown = on(&url, args).await;
+        assert_eq!(shown.code, 0, "{args:?}: {shown:?}");
+        assert!(shown.stderr.contains("may be out of date"), "{shown:?}");
+    }
+    let members = on(&url, &["get", "members", "--no-headers"]).await.expect_done();
+    assert_eq!(members.matches(" unhealthy ").count(), 3, "{members}");
+    assert!(members.contains("3."), "its version: {members}");
+    let plan = on(&url, &["recover", "plan"]).await.expect_done();
+    for part in [
+        "of 3 voters 1 run, and 2 are needed",
+        "etcd-1 has the most",
+        "--force-new-cluster",
+        "quorate join etcd-2 --peer-url",
+    ] {
+        assert!(plan.contains(part), "{part:?} is missing: {plan}");
+    }
+    // Step 3: the snapshot is also possible without a quorum.
+    site.etcd.snapshot();
+    // Step 5.
+    let survivor = &mut site.0.etcd.members[0];
+    survivor.kill().await.unwrap();
+    survivor.force_new_cluster(true);
+    survivor.start().await.unwrap();
+    survivor.kill().await.unwrap();
+    survivor.force_new_cluster(false);
+    survivor.start().await.unwrap();
+    // Step 6.
+    let members = on(&url, &["get", "members", "--no-headers"]).await.expect_done();
+    assert_eq!(members.matches(" healthy ").count(), 1, "{members}");
+    let plan = on(&url, &["recover", "plan"]).await.expect_done();
+    assert!(plan.contains("etcd has a quorum"), "{plan}");
+    // Step 7.
+    site.0.store.etcd = connect_to(vec![url.clone()]).await;
+    let _replica = led(&site).await;
+    eventually(SOON, "the lost members are forgotten", async || {
+        same(site.etcd.keys("/quorate/members/").len(), 1)
+    })
+    .await;
+    // Step 8 and 9.
+    let _second = rejoin(&url, &site, "etcd-2").await;
+    let _third = rejoin(&url, &site, "etcd-3").await;
+    assert_eq!(voters(&site).await, ["etcd-1", "etcd-2", "etcd-3"]);
+    let (data, _) = site
+        .store
+        .etcd
+        .list(&KeyRange::prefix(b"/data/".to_vec()))
+        .await
+        .unwrap();
+    assert_eq!(data.len(), 1);
+}
+
+#[tokio::test]
+async fn after_a_restore_under_a_running_replica_nothing_leaves_and_adopt_ties_the_members_again() {
+    let mut site = Site::adopted(3).await;
+    let mut replica = led(&site).await;
+    write(&site, "before").await;
+    let snapshot = site.etcd.snapshot();
+    write(&site, "after").await;
+    site.0.etcd.restore_as("another-token", &snapshot).await;
+    // It ends, since what it remembers is void.
+    assert!(!replica.ended().await.success());
+    site.0.store.etcd = connect_to(site.etcd.endpoints()).await;
+    let _replica = led(&site).await;
+    eventually(SOON, "the members of before are forgotten", async || {
+        let records = site.etcd.keys("/quorate/members/");
+        same(records.len(), 0)
+    })
+    .await;
+    site.run(&["adopt"]).await.expect_done();
+    assert_eq!(voters(&site).await, ["etcd-1", "etcd-2", "etcd-3"]);
+    for node in ["etcd-1", "etcd-2", "etcd-3"] {
+        let shown = site
+            .run(&["get", "node", node, "--no-headers"])
+            .await
+            .expect_done();
+        assert_eq!(shown.matches("manager").count(), 2, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn while_roles_are_paused_no_role_and_no_member_changes() {
+    let site = Site::adopted(3).await;
+    let replica = led(&site).await;
+    let paused = site
+        .run(&["pause", "roles", "--reason", "a disk"])
+        .await
+        .expect_done();
+    assert_eq!(paused, "roles are paused\n");
+    eventually(SOON, "the leader has noticed", async || {
+        same(replica.metric("quorate_roles_paused").await as i64, 1)
+    })
+    .await;
+    let status = site.run(&["status"]).await.expect_done();
+    assert!(
+        status.contains("paused since") && status.contains(": a disk"),
+        "{status}"
+    );
+    site.apply_role("n4", "manager").await.expect_done();
+    let demote = ["demote", "etcd-3", "--yes", "--wait", "--timeout", "3s"];
+    let waited = site.run(&demote).await.expect_code(2);
+    assert!(waited.contains("roles are paused"), "{waited}");
+    assert_eq!(voters(&site).await, ["etcd-1", "etcd-2", "etcd-3"]);
+    assert_eq!(site.observed("n4").await, Role::Worker);
+    assert_eq!(
+        site.run(&["resume", "roles"]).await.expect_done(),
+        "roles are resumed\n"
+    );
+    let resumed = site.run(&["resume", "roles"]).await.expect_done();
+    assert_eq!(resumed, "roles are not paused\n");
+    site.run(&["demote", "etcd-3", "--yes", "--wait", "--timeout", "60s"])
+        .await
+        .expect_done();
+    assert_eq!(voters(&site).await, ["etcd-1", "etcd-2"]);
+}
