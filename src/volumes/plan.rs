@@ -216,8 +216,29 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     if observed.volume.is_marked() {
         plan_deletion(observed, &status, &mut decision);
     } else {
-        publications::plan_beginnings(observed, &mut decision);
-        plan_expansion(observed, &status, &mut decision);
+        plan_strays(observed, &status, &mut decision);
+        if observed.volume.is_marked() {
+            plan_deletion(observed, &status, &mut decision);
+        } else {
+            publications::plan_beginnings(observed, &mut decision);
+            plan_expansion(observed, &status, &mut decision);
+        }
+    }
+    if let Some(other) = observed.shared_with {
+        let message = format!(
+            "volume {other} has the same id at the plugin, {}: neither is deleted there; quorate delete volume NAME --force \
+             forgets one of them",
+            status.volume_id
+        );
+        decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
+    }
+    for node in observed.unreadable {
+        let name = observed.volume.name();
+        let message = format!(
+            "the publication to node {node} cannot be read; if nothing mends it, quorate unpublish {name} {node} --force \
+             forgets it"
+        );
+        decision.wait(&Target::Volume, WaitReason::PublicationMalformed, message);
     }
     decision
 }
@@ -246,7 +267,7 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
         return;
     }
     if observed.volume.is_marked() && !attempted {
-        if observed.publications.is_empty() && is_surely_unpublished(observed, decision) {
+        if observed.publications.is_empty() && observed.unreadable.is_empty() {
             decision.choose(Step::DeleteRecord);
         }
         return;
@@ -278,7 +299,7 @@ fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut De
             continue;
         }
         // An unreadable publication may be the one that stores it.
-        if observed.resting.contains(&target) || !is_surely_unpublished(observed, decision) {
+        if observed.resting.contains(&target) || !observed.unreadable.is_empty() {
             continue;
         }
         match offers(observed, &target, decision) {
@@ -303,7 +324,8 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
         decision.wait(&target, WaitReason::Published, message);
         return;
     }
-    if observed.resting.contains(&target) || !is_surely_unpublished(observed, decision) {
+    // A publication that cannot be read holds its volume.
+    if observed.resting.contains(&target) || !observed.unreadable.is_empty() {
         return;
     }
     if status.r#static {
@@ -319,16 +341,6 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
             "the plugin created the volume and no longer deletes volumes",
         ),
     }
-}
-
-/// Whether no publication is unreadable. A publication that cannot be read holds its volume.
-fn is_surely_unpublished(observed: &Observed<'_>, decision: &mut Decision) -> bool {
-    let Some(node) = observed.unreadable.first() else {
-        return true;
-    };
-    let message = format!("the publication to node {node} cannot be read");
-    decision.wait(&Target::Volume, WaitReason::PublicationMalformed, message);
-    false
 }
 
 fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {

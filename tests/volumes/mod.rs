@@ -24,6 +24,8 @@ use std::time::Duration;
 use prost::Message;
 use quorate::etcd::Txn;
 use quorate::proto::{Condition, Publication, Volume};
+mod unreadable;
+mod wakes;
 use quorate_dev::csi_plugin::faults::Happening;
 use quorate_dev::csi_plugin::log::Call;
 

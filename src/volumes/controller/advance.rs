@@ -8,7 +8,8 @@ use crate::store::Name;
 use crate::store::object::volume;
 use crate::volumes::conditions::condition_changes;
 use crate::volumes::index::VolumeSnapshot;
-use crate::volumes::operation::{Action, Operation};
+use crate::volumes::lanes::Lane;
+use crate::volumes::operation::{Action, Compensation, Held, Operation};
 use crate::volumes::plan::{Decision, Observed, Plugin, Step, Target, plan};
 use crate::volumes::plugin_state::PluginState;
 use crate::volumes::record::Conditions;
@@ -64,13 +65,27 @@ impl Controller {
             self.configure(driver);
         }
         let plugin = self.plugins.get_mut(driver);
-        plugin.map_or(Plugin::Missing, PluginState::observe)
+        plugin.map_or(Plugin::Missing, |plugin| plugin.observe(made_at))
+    }
+
+    /// The first result of a call that no record holds. Results that a record holds by now are forgotten, and those whose
+    /// record cannot be read stay (INV-12).
+    fn next_compensation(&mut self, name: &Name) -> Option<Compensation> {
+        let has_any = |state: &RetryState| !state.compensations.is_empty();
+        self.unsettled.get(name).filter(|state| has_any(state))?;
+        let compensations = &mut self.unsettled.state(name).compensations;
+        compensations.retain(|one| one.held(&self.index, name) != Held::Recorded);
+        let next = compensations
+            .iter()
+            .position(|one| one.held(&self.index, name) == Held::Gone)?;
+        compensations.swap(0, next);
+        compensations.first().cloned()
     }
 
     /// Begins to undo what the volume left at the backend without a record. False if there is nothing, or it cannot be done
     /// now.
     fn begin_compensation(&mut self, name: &Name) -> bool {
-        let Some(state) = self.unsettled.get(name) else {
+        let Some(compensation) = self.next_compensation(name) else {
             return false;
         };
         let Some(compensation) = state.compensations.first().cloned() else {

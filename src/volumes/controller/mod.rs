@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::index::{Change, Index, Part, State};
-use super::operation::{Action, Completion, Env, Failure, Interrupted};
+use super::lanes::Lane;
+use super::operation::{Action, Completion, Env, Failure, Held, Interrupted};
 use super::plan::{Step, Target};
 use super::plugin_state::PluginState;
 use super::retry_state::Unsettled;
@@ -265,6 +266,9 @@ impl Controller {
             }
             Err(Interrupted::Failed(failure)) => self.on_failure(&name, target, failure),
             Err(Interrupted::LostLeadership) => return false,
+                if compensation.held(&self.index, &name) == Held::Unreadable {
+                    self.on_failure(&name, target, Failure::unreadable_record());
+                }
         }
         if is_news {
             self.unsettled.wake(&name, None);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Compensation, Failure, Interrupted, Run};
-use crate::csi::{CallError, Class, CsiNodeId, Effect, Session};
+use super::records::{Settled, Versioned};
+use super::{Compensation, Failure, Interrupted, PublishedTo, Run};
+use crate::csi::{CallError, Capability, CsiNodeId, Effect, Session};
 use crate::failpoint;
 use crate::proto::Volume;
 use crate::store::Name;
@@ -47,10 +48,13 @@ impl Run<'_> {
         let mut volume = stored.object.clone();
         let status = volume.status.get_or_insert_default();
         status.volume_id.clone_from(&created.volume_id);
-        let is_there = self
-            .settle(stored, |volume| Some(record::created(volume, created.clone())))
+        let now = Timestamp::now();
+        let settled = self
+            .settle(stored, |volume| {
+                Some(record::created(volume, created.clone(), now))
+            })
             .await?;
-        or_orphaned(is_there, volume, None)?;
+        or_orphaned(settled, volume, None)?;
         failpoint::abort_at("volumes.create-recorded");
         Ok(())
     }
@@ -63,14 +67,15 @@ impl Run<'_> {
         failpoint::abort_at("volumes.expanding");
         let expanded = self.call(session.expand_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.expanded");
-        let asked = required_bytes(&stored.object);
-        let is_there = self
+        let asked = capacity(&stored.object);
+        let now = Timestamp::now();
+        let settled = self
             .settle(stored, |volume| {
                 Some(record::expanded(volume, asked, expanded.capacity))
             })
             .await?;
         // Nothing to undo: what is left of the volume is deleted whatever its size.
-        is_there.then_some(()).ok_or(Interrupted::Stale)
+        settled.is_written()?.then_some(()).ok_or(Interrupted::Stale)
     }
 
     pub(super) async fn publish(&mut self, node: &Name, csi_node_id: &str) -> Result<(), Interrupted> {
@@ -86,12 +91,17 @@ impl Run<'_> {
         let wanted = request::publish(&volume, &stored.object, csi_node_id)?;
         let context = self.call(session.publish_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.publish-called");
-        let is_there = self
+        let made = PublishedTo {
+            node: node.clone(),
+            uid: stored.object.uid().to_owned(),
+            csi_node_id: csi_node_id.to_owned(),
+        };
+        let settled = self
             .settle(stored, |publication| {
                 Some(record::published(publication, context.clone()))
             })
             .await?;
-        or_orphaned(is_there, volume, Some(csi_node_id))?;
+        or_orphaned(settled, volume, Some(made))?;
         failpoint::abort_at("volumes.publish-recorded");
         Ok(())
     }
@@ -110,7 +120,7 @@ impl Run<'_> {
         self.call(session.delete_volume(&id, &secrets)).await?;
         failpoint::abort_at("volumes.delete-called");
         let volume = stored.object.clone();
-        if !self.settle(stored, |_| None).await? {
+        if !self.settle(stored, |_| None).await?.is_written()? {
             // It was forgotten by force meanwhile, which left a tombstone for what is gone now.
             self.remove_tombstone(&volume).await?;
         }
@@ -159,12 +169,16 @@ impl Run<'_> {
     }
 }
 
-fn or_orphaned(is_there: bool, volume: Volume, csi_node_id: Option<&str>) -> Result<(), Interrupted> {
-    if is_there {
-        return Ok(());
+fn or_orphaned(
+    settled: Settled,
+    volume: Volume,
+    publication: Option<PublishedTo>,
+) -> Result<(), Interrupted> {
+    match settled {
+        Settled::Written => Ok(()),
+        Settled::Gone | Settled::Unreadable => Err(Interrupted::Orphaned(Box::new(Compensation {
+            volume,
+            publication,
+        }))),
     }
-    Err(Interrupted::Orphaned(Box::new(Compensation {
-        volume,
-        csi_node_id: csi_node_id.map(str::to_owned),
-    })))
 }

@@ -70,6 +70,13 @@ impl Failure {
             // Done is an error only where the call was not taken for a success.
             Class::Done | Class::Retry | Class::InProgress => Some(QUICK),
             Class::RetrySlowly | Class::WaitForOther => Some(SLOW),
+    /// The record of a result can no longer be read. A change of the record ends the wait.
+    pub fn unreadable_record() -> Self {
+        let message = "its record can no longer be read, so that the result of a call is not in it; nothing is undone at \
+                       the backend";
+        Self::new("RecordMalformed", message.to_owned(), None)
+    }
+
             Class::Final => None,
         };
         Self::new(error.code_name(), error.to_string(), retry)

@@ -22,6 +22,7 @@ mod failure;
 mod records;
 mod secrets;
 
+pub use compensate::{Compensation, Held, PublishedTo};
 pub use failure::{Failure, QUICK, SLOW};
 
 /// What every operation of a term shares.
@@ -63,15 +64,6 @@ pub enum Action {
     Compensate(Box<Compensation>),
 }
 
-/// Undoes what a call made at the backend and no record holds (INV-6: no backend volume is forgotten).
-#[derive(Clone, Debug)]
-pub struct Compensation {
-    /// The record as it would be, with the volume's id.
-    pub volume: Volume,
-    /// The node id to unpublish from; `None` deletes the volume.
-    pub csi_node_id: Option<String>,
-}
-
 /// A record as this leader last wrote or read it.
 #[derive(Clone, Debug)]
 pub struct RecordSnapshot {
@@ -99,7 +91,7 @@ pub enum Interrupted {
     Stale,
     /// A call, a read or a write failed, or the operation lacks something.
     Failed(Failure),
-    /// The call succeeded, and its record is gone.
+    /// The call succeeded, and its result is in no record: the record is gone, or cannot be read.
     Orphaned(Box<Compensation>),
     /// The term is over.
     LostLeadership,
@@ -231,9 +223,8 @@ impl Run<'_> {
     async fn drop_stray(&mut self, csi_node_id: &str) -> Result<(), Interrupted> {
         let stored = self.stored_volume();
         // Where the record is gone, so is what asked for it.
-        self.settle(stored, |volume| Some(record::without_stray(volume, csi_node_id)))
-            .await
-            .map(drop)
+        let settled = self.settle(stored, |volume| Some(record::without_stray(volume, csi_node_id)));
+        settled.await?.is_written().map(drop)
     }
 
     async fn detach(&mut self, node: &Name, lost: Option<&Lost>, again: bool) -> Result<(), Interrupted> {
@@ -251,9 +242,8 @@ impl Run<'_> {
     async fn end_publication(&mut self, node: &Name, restart: Option<&str>) -> Result<(), Interrupted> {
         let stored = self.stored_publication(node)?;
         // Where the record is gone, someone else has ended it.
-        self.settle(stored, |publication| record::ended(publication, restart))
-            .await
-            .map(drop)
+        let settled = self.settle(stored, |publication| record::ended(publication, restart));
+        settled.await?.is_written().map(drop)
     }
 
     async fn set_conditions(&mut self, changes: &Conditions) -> Result<(), Interrupted> {

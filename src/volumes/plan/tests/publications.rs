@@ -270,7 +270,8 @@ fn a_publication_that_cannot_be_read_keeps_the_volume_and_its_one_place() {
     );
     let mut scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::PendingPublish, "");
     scene.unreadable = [name("n9")].into();
-    assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherNode"]));
+    let reasons = vec!["OtherNode", "PublicationMalformed"];
+    assert_eq!((scene.step(), scene.reasons()), (None, reasons));
 }
 
 fn spec_of<'s>(scene: &'s mut Scene, node: &str) -> &'s mut PublicationSpec {
