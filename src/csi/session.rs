@@ -8,6 +8,7 @@ use super::capabilities::{Capabilities, Capability};
 use super::class::{Class, Method};
 use super::connection::Connection;
 use super::convert;
+use super::endpoint::Endpoint;
 use super::error::{CallError, NotReady, presentable};
 use super::id::{CsiNodeId, VolumeId};
 use super::request::{
@@ -35,8 +36,18 @@ pub struct Session {
     caller: Caller,
     connection: Connection,
     capabilities: Capabilities,
-    version: String,
+    identity: Identity,
 }
+
+/// The answer to GetPluginInfo.
+#[derive(Debug)]
+struct Identity {
+    version: String,
+    backend: String,
+}
+
+/// The entry of the manifest of GetPluginInfo by which a plugin tells the identity of its backend.
+const BACKEND_KEY: &str = "quorate.dev/backend";
 
 impl Session {
     /// Connects, and makes the handshake: the plugin is ready, it is the right driver, and its capabilities are known.
@@ -55,13 +66,13 @@ impl Session {
             caller: &caller,
         };
         handshake.probe().await?;
-        let version = handshake.identify().await?;
+        let identity = handshake.identify().await?;
         let capabilities = handshake.capabilities().await?;
         Ok(Self {
             caller,
             connection,
             capabilities,
-            version,
+            identity,
         })
     }
 
@@ -77,12 +88,34 @@ impl Session {
 
     /// The vendor's version of the plugin.
     pub fn version(&self) -> &str {
-        &self.version
+        &self.identity.version
+    }
+
+    /// The endpoint of the plugin.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.caller.endpoint
+    }
+
+    /// The identity of the plugin's backend, as the plugin reports it; empty if it reports none.
+    pub fn backend(&self) -> &str {
+        &self.identity.backend
     }
 
     /// Whether the connection has ended. Every further call then fails.
     pub fn has_ended(&self) -> bool {
         self.connection.ended.is_cancelled()
+    }
+
+    /// Asks the plugin whether it still answers, within the limit of a handshake. Without an answer, the session ends: every
+    /// further call fails, and the next session begins with a handshake.
+    pub async fn probe(&self) {
+        let request = self.caller.request(Method::Probe, wire::ProbeRequest {});
+        let mut identity = IdentityClient::new(self.connection.channel.clone());
+        let answer = identity.probe(request);
+        let answer = self.caller.call(Method::Probe, &Secrets::none(), answer).await;
+        if answer.is_err_and(|error| error.code == Code::DeadlineExceeded) {
+            self.connection.ended.cancel();
+        }
     }
 
     /// Creates a volume, or finds the one that an earlier call created under the same name.
@@ -284,9 +317,10 @@ impl Handshake<'_> {
     }
 
     /// Fails unless the plugin has the expected name: the driver at a wrong socket must not get another driver's volumes.
-    /// Returns the vendor's version.
-    async fn identify(&mut self) -> Result<String, NotReady> {
-        let request = self.caller.request(wire::GetPluginInfoRequest {});
+    async fn identify(&mut self) -> Result<Identity, NotReady> {
+        let request = self
+            .caller
+            .request(Method::GetPluginInfo, wire::GetPluginInfoRequest {});
         let answer = self.identity.get_plugin_info(request);
         let info = Self::ask(self.caller, Method::GetPluginInfo, answer).await?;
         // Objects here have names in lower case; drivers need not.
@@ -297,7 +331,11 @@ impl Handshake<'_> {
                 endpoint: self.caller.endpoint.clone(),
             });
         }
-        Ok(presentable(&info.vendor_version))
+        let backend = info.manifest.get(BACKEND_KEY).map(|id| presentable(id));
+        Ok(Identity {
+            version: presentable(&info.vendor_version),
+            backend: backend.unwrap_or_default(),
+        })
     }
 
     async fn capabilities(&mut self) -> Result<Capabilities, NotReady> {

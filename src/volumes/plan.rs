@@ -40,6 +40,8 @@ pub enum Plugin {
     Missing,
     /// There is no session. Never taken for a plugin that offers nothing.
     Unknown,
+    /// There is a session, with another backend than the volume's.
+    OtherBackend,
     /// There is a session.
     Offers(Offers),
 }
@@ -108,6 +110,8 @@ pub enum WaitReason {
     NodeMissing,
     /// The node has not confirmed that it no longer uses the volume.
     NodeUnpublish,
+    /// The plugin answers for another backend than the one that the volume was made at.
+    OtherBackend,
     /// Another node has a volume that only one node may have, or writes one that only one node may write.
     OtherNode,
     /// The publication was made for an earlier volume of the same name.
@@ -133,6 +137,7 @@ impl WaitReason {
             Self::NodeIDMissing => "NodeIDMissing",
             Self::NodeMissing => "NodeMissing",
             Self::NodeUnpublish => "NodeUnpublish",
+            Self::OtherBackend => "OtherBackend",
             Self::OtherNode => "OtherNode",
             Self::OtherVolume => "OtherVolume",
             Self::PluginMissing => "PluginMissing",
@@ -150,6 +155,7 @@ impl WaitReason {
             | Self::ExpandUnsupported
             | Self::NodeIDMissing
             | Self::NodeMissing
+            | Self::OtherBackend
             | Self::OtherVolume
             | Self::PluginMissing
             | Self::PublicationMalformed
@@ -254,6 +260,21 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
         Plugin::Missing => {
             let message = format!("plugin {} does not exist", driver(observed.volume));
             decision.wait(target, WaitReason::PluginMissing, message);
+            None
+        }
+        Plugin::OtherBackend => {
+            let made_at = observed.status().backend.unwrap_or_default();
+            let (plugin, endpoint) = (driver(observed.volume), made_at.endpoint);
+            let identity = match made_at.id.as_str() {
+                "" => String::new(),
+                id => format!(" (backend {id})"),
+            };
+            let message = format!(
+                "the volume was made at {endpoint}{identity}, and plugin {plugin} answers for another backend now, to which no \
+                 call about it goes; set the endpoint of the plugin back, or list {endpoint} in its sameBackendAs if it is \
+                 the same backend"
+            );
+            decision.wait(target, WaitReason::OtherBackend, message);
             None
         }
     }

@@ -30,7 +30,8 @@ enum Unusable {
 /// What the controller holds of a plugin.
 pub struct PluginState {
     plugin: Result<csi::Plugin, Unusable>,
-    concurrency: usize,
+    /// Its record, if it can be read.
+    record: proto::Plugin,
     session: Option<Arc<Session>>,
     /// Version and capabilities in the last session.
     last_offer: Option<(String, Capabilities)>,
@@ -59,7 +60,7 @@ impl PluginState {
     pub fn new(compare_at: Instant) -> Self {
         Self {
             plugin: Err(Unusable::Missing),
-            concurrency: 0,
+            record: proto::Plugin::default(),
             session: None,
             last_offer: None,
             generation: 0,
@@ -140,29 +141,49 @@ impl PluginState {
         is_changed
     }
 
-    /// What a plan needs to know of the plugin.
-    pub fn observe(&mut self) -> plan::Plugin {
+    /// A call has ended. Returns the session if the plugin seems to answer nothing any more, so that it is asked whether it
+    /// does.
+    pub fn called(&mut self, timed_out: bool) -> Option<Arc<Session>> {
+        self.timeouts = if timed_out { self.timeouts + 1 } else { 0 };
+        let is_silent = self.timeouts >= MOST_TIMEOUTS;
+        if is_silent {
+            self.timeouts = 0;
+        }
+        self.session().filter(|_| is_silent)
+    }
+
+    /// What the plan of a volume at this backend needs to know of the plugin.
+    pub fn observe(&mut self, made_at: Option<&Backend>) -> plan::Plugin {
         let session = self.session();
         match (&self.plugin, session) {
             (Err(Unusable::Missing), _) => plan::Plugin::Missing,
             // The object exists and may be mended: nothing follows from what it says now.
             (Err(Unusable::Malformed(_)), _) | (Ok(_), None) => plan::Plugin::Unknown,
+            (Ok(_), Some(session)) if !self.is_backend_of(&session, made_at) => plan::Plugin::OtherBackend,
             (Ok(_), Some(session)) => plan::Plugin::Offers(offers(session.capabilities())),
         }
     }
 
-    /// Why volumes wait for a session.
-    pub fn blocked(&self) -> Option<Blocked> {
-        let (reason, message) = match &self.plugin {
-            Err(Unusable::Missing) => {
-                let reason = WaitReason::PluginMissing.as_str();
-                (reason, "the plugin does not exist".to_owned())
-            }
-            Err(Unusable::Malformed(message)) => ("PluginMalformed", message.clone()),
-            Ok(_) => {
-                let not_ready = self.not_ready.as_ref()?;
-                (not_ready.reason(), not_ready.to_string())
-            }
+    /// Whether a session is one with the backend that a volume was made at.
+    fn is_backend_of(&self, session: &Session, made_at: Option<&Backend>) -> bool {
+        plugin::is_backend_of(&self.record, session.backend(), made_at)
+    }
+
+    /// Whether it may be sent secrets that can be read on their way.
+    pub fn allows_plaintext_secrets(&self) -> bool {
+        let spec = self.record.spec.as_ref();
+        spec.is_some_and(|spec| spec.allow_plaintext_secrets)
+    }
+
+    /// The part of its status that does not count anything.
+    pub fn readiness(&mut self) -> PluginStatus {
+        let session = self.session();
+        let (state, message) = match (&self.plugin, &session, &self.not_ready) {
+            (Err(Unusable::Missing), ..) => ("PluginMissing", "the plugin does not exist".to_owned()),
+            (Err(Unusable::Malformed(message)), ..) => ("PluginMalformed", message.clone()),
+            (Ok(_), Some(_), _) => (plugin::READY, String::new()),
+            (Ok(_), None, Some(not_ready)) => (not_ready.reason(), not_ready.to_string()),
+            (Ok(_), None, None) => (plugin::IDLE, "no volume needs a connection to it now".to_owned()),
         };
         Some(Blocked {
             reason: reason.to_owned(),

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::proto::condition::Status;
 use crate::proto::publication_status::State;
-use crate::proto::{Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
+use crate::proto::{Backend, Capacity, Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::publication::{reads_only_next, state};
 use crate::store::object::time;
@@ -96,14 +96,17 @@ fn status_of(volume: &mut Volume) -> &mut VolumeStatus {
 }
 
 /// The intent to create. `None` if it stands already: the call is then repeated with the capacity of the intent.
-pub fn intend_create(volume: &Volume, term: i64, now: Timestamp) -> Option<Volume> {
+/// `backend` is the one that is asked.
+pub fn intend_create(volume: &Volume, backend: &Backend, term: i64, now: Timestamp) -> Option<Volume> {
     let stands = volume.status.as_ref().and_then(|status| status.create.as_ref());
     if stands.is_some_and(|create| !create.refused) {
         return None;
     }
     let mut volume = volume.clone();
     let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity);
-    status_of(&mut volume).create = Some(CreateIntent {
+    let status = status_of(&mut volume);
+    status.backend = Some(backend.clone());
+    status.create = Some(CreateIntent {
         capacity,
         term,
         at: Some(time::to_proto(now)),
@@ -136,12 +139,13 @@ pub fn create_refused(volume: &Volume) -> Volume {
 }
 
 /// The volume of a plugin that creates none: its name becomes its id.
-pub fn name_taken(volume: &Volume, now: Timestamp) -> Volume {
+pub fn name_taken(volume: &Volume, backend: &Backend, now: Timestamp) -> Volume {
     let mut volume = volume.clone();
     let (name, generation) = (volume.name().to_owned(), volume.generation());
     let fulfilled = required_bytes(&volume);
     let status = status_of(&mut volume);
     status.volume_id = name;
+    status.backend = Some(backend.clone());
     status.r#static = true;
     // The capacity that it has is unknown. Nothing is expanded until more is required.
     status.fulfilled_bytes = fulfilled;
@@ -156,12 +160,14 @@ pub fn name_taken(volume: &Volume, now: Timestamp) -> Volume {
     volume
 }
 
-/// The volume after its expansion. `asked` is the capacity of the request, in bytes.
-pub fn expanded(volume: &Volume, asked: i64, capacity_bytes: i64) -> Volume {
+/// The volume that was taken in. The capacity that it has is unknown: nothing is expanded until more is required.
+pub fn taken_in(volume: &Volume, backend: &Backend) -> Volume {
     let mut volume = volume.clone();
     let status = status_of(&mut volume);
-    status.capacity_bytes = capacity_bytes.max(status.capacity_bytes);
-    status.fulfilled_bytes = asked.max(status.fulfilled_bytes);
+    status.volume_id = source.volume_id;
+    status.context = source.context;
+    status.backend = Some(backend.clone());
+    status.fulfilled_bytes = fulfilled;
     condition::clear(&mut status.conditions, BLOCKED);
     volume
 }

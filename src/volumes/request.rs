@@ -11,7 +11,7 @@ use crate::csi::{
 };
 use crate::proto;
 use crate::proto::access_mode::{Kind, Scope, Sharing};
-use crate::proto::{Capacity, Publication, Volume, VolumeSpec};
+use crate::proto::{Backend, Capacity, Publication, Volume, VolumeSpec};
 use crate::store::object::Object;
 
 /// The capabilities that the plan depends on.
@@ -26,12 +26,24 @@ pub fn offers(capabilities: &Capabilities) -> Offers {
     }
 }
 
+/// The backend of a session, as volumes record it.
+pub fn backend(session: &Session) -> Backend {
+    Backend {
+        endpoint: session.endpoint().to_string(),
+        id: session.backend().to_owned(),
+        publishes: offers(session.capabilities()).publish,
+        exact_access_mode: session.offers(Capability::SingleNodeMultiWriter),
+    }
+}
+
 fn spec_of(volume: &Volume) -> VolumeSpec {
     volume.spec.clone().unwrap_or_default()
 }
 
 fn capability(volume: &Volume) -> VolumeCapability {
     let mode = spec_of(volume).access_mode.unwrap_or_default();
+    let backend = volume.status.as_ref().and_then(|status| status.backend.as_ref());
+    let is_exact = backend.is_some_and(|backend| backend.exact_access_mode);
     let access_mode = AccessMode {
         mode: access_mode(mode.scope(), mode.sharing()).into(),
     };

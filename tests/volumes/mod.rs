@@ -1,5 +1,6 @@
 //! Volumes on a real etcd, through a real CSI plugin: with the real program, and leader by leader with the library.
 
+mod backends;
 mod codes;
 mod commands;
 mod crashes;

@@ -130,10 +130,12 @@ async fn a_plugin_that_moves_to_another_socket_is_followed() {
     world.apply(&volume("a", "")).await;
     world.expect_created("a").await;
     world.plugin.stop().await.unwrap();
+    let before = world.plugin.endpoint().to_string();
     let moved = world.plugin.directory().join("moved.sock");
     world.plugin.options_mut().listen = format!("unix://{}", moved.display()).parse().unwrap();
     world.plugin.launch().await.unwrap();
-    world.apply(&world.plugin_document("{}")).await;
+    let same = format!("{{\"sameBackendAs\": [\"{before}\"]}}");
+    world.apply(&world.plugin_document(&same)).await;
     world.apply(&volume("b", "")).await;
     world.expect_created("b").await;
     world.done_with(&["delete", "volume", "a", "b", "--yes"]).await;

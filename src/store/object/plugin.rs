@@ -10,7 +10,7 @@ use super::document::document;
 use super::fields::{Fault, Fields};
 use crate::csi::Endpoint;
 use crate::etcd::Revision;
-use crate::proto::{Plugin, PluginSpec};
+use crate::proto::{Backend, Plugin, PluginSpec, PluginStatus, Timeouts};
 
 /// How many calls may be in flight, if the plugin's spec does not say.
 pub const DEFAULT_CONCURRENCY: u32 = 16;
@@ -30,6 +30,10 @@ pub struct Manifest {
     endpoint: String,
     concurrency: Option<u32>,
     timeout: Option<Duration>,
+    same_backend_as: Vec<String>,
+    per_node: Option<u32>,
+    timeouts: Timeouts,
+    allow_plaintext_secrets: bool,
 }
 
 /// How many calls may be in flight.
@@ -51,6 +55,18 @@ pub fn timeout(plugin: &Plugin) -> Duration {
 /// The address that it listens on.
 pub fn endpoint(plugin: &Plugin) -> &str {
     plugin.spec.as_ref().map_or("", |spec| spec.endpoint.as_str())
+}
+
+/// Whether the plugin's backend is the one that a volume was made at. `reported` is the identity that the plugin reports now;
+/// empty if it reports none. A volume whose record names no backend was made by an earlier release: it is taken for one of this
+/// backend.
+pub fn is_backend_of(plugin: &Plugin, reported: &str, made_at: Option<&Backend>) -> bool {
+    let Some(made_at) = made_at else { return true };
+    if !reported.is_empty() && !made_at.id.is_empty() {
+        return reported == made_at.id;
+    }
+    let mut before = plugin.spec.iter().flat_map(|spec| &spec.same_backend_as);
+    endpoint(plugin) == made_at.endpoint || before.any(|before| *before == made_at.endpoint)
 }
 
 fn check_endpoint(text: &str) -> Result<(), String> {
@@ -86,6 +102,25 @@ impl Appliable for Plugin {
                     .filter(allowed)
                     .and_then(|given| u32::try_from(given).ok()),
                 timeout: spec.parsed("timeout", read_timeout),
+                per_node: read_count(spec, "perNode"),
+                timeouts: spec.object("timeouts", read_timeouts).unwrap_or_default(),
+                allow_plaintext_secrets: spec.boolean("allowPlaintextSecrets").unwrap_or_default(),
+                same_backend_as: spec
+                    .distinct("sameBackendAs", |text| {
+                        check_endpoint(text).map(|()| text.to_owned())
+                    })
+                    .unwrap_or_default(),
+            }
+        });
+        // Accepted because `get -o yaml` prints it. A document cannot change it.
+        document.object("status", |status| {
+            for text in ["state", "message", "version", "backendID"] {
+                status.string(text);
+            }
+            status.parsed("since", str::parse::<jiff::Timestamp>);
+            status.distinct("capabilities", |text| Ok::<_, String>(text.to_owned()));
+            for count in ["volumes", "waiting", "inFlight"] {
+                status.integer(count);
             }
         });
         spec.unwrap_or_default()
@@ -131,7 +166,11 @@ fn spec_of(manifest: &Manifest) -> PluginSpec {
     PluginSpec {
         endpoint: manifest.endpoint.clone(),
         concurrency: concurrency.unwrap_or_default(),
-        timeout_millis: u64::try_from(millis).unwrap_or(u64::MAX),
+        timeout_millis: millis(timeout.unwrap_or_default()),
+        same_backend_as: manifest.same_backend_as.clone(),
+        allow_plaintext_secrets: manifest.allow_plaintext_secrets,
+        per_node: manifest.per_node.unwrap_or_default(),
+        timeouts: Some(manifest.timeouts).filter(|timeouts| *timeouts != Timeouts::default()),
     }
 }
 
@@ -148,8 +187,27 @@ pub fn timeout_text(plugin: &Plugin) -> String {
 pub fn to_document(plugin: &Plugin, mod_revision: Revision) -> Value {
     let spec = json!({
         "endpoint": endpoint(plugin), "concurrency": concurrency(plugin), "timeout": timeout_text(plugin),
+        "sameBackendAs": given(&stored.same_backend_as),
+        "allowPlaintextSecrets": given(&stored.allow_plaintext_secrets),
+        "perNode": given(&stored.per_node),
+        "timeouts": stored.timeouts.map(|_| {
+            own_timeout_texts(plugin).into_iter().collect::<BTreeMap<_, _>>()
+        }),
     });
-    let parts = json!({"spec": spec});
+    let status = status.map(|status| {
+        present(json!({
+            "state": status.state,
+            "message": given(&status.message),
+            "since": time::document(status.since.as_ref()),
+            "version": given(&status.version),
+            "capabilities": given(&status.capabilities),
+            "backendID": status.backend.as_ref().and_then(|backend| given(&backend.id)),
+            "volumes": status.volumes,
+            "waiting": status.waiting,
+            "inFlight": status.in_flight,
+        }))
+    });
+    let parts = present(json!({"spec": present(spec), "status": status}));
     document(Plugin::KIND, plugin.metadata.as_ref(), mod_revision, parts)
 }
 
@@ -177,6 +235,38 @@ mod tests {
         ] {
             assert!(check_endpoint(bad).is_err(), "{bad}");
         }
+    }
+
+    /// INV-6
+    #[test]
+    fn a_backend_is_known_by_what_the_plugin_tells_or_else_by_its_endpoints() {
+        let plugin = Plugin {
+            metadata: None,
+            spec: Some(PluginSpec {
+                endpoint: "unix:///new".to_owned(),
+                same_backend_as: vec!["unix:///old".to_owned()],
+                ..PluginSpec::default()
+            }),
+        };
+        for (reported, endpoint, id, expected) in [
+            ("", "unix:///new", "", true),
+            ("", "unix:///old", "", true),
+            ("", "unix:///other", "", false),
+            ("pool-1", "unix:///other", "pool-1", true),
+            ("pool-1", "unix:///new", "pool-2", false),
+            // One of them tells nothing.
+            ("pool-1", "unix:///new", "", true),
+            ("", "unix:///other", "pool-1", false),
+        ] {
+            let made_at = Backend {
+                endpoint: endpoint.to_owned(),
+                id: id.to_owned(),
+                ..Backend::default()
+            };
+            let is_same = is_backend_of(&plugin, reported, Some(&made_at));
+            assert_eq!(is_same, expected, "{reported:?} {endpoint} {id:?}");
+        }
+        assert!(is_backend_of(&plugin, "", None), "made by an earlier release");
     }
 
     #[test]

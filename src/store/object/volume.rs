@@ -62,8 +62,47 @@ pub fn driver(volume: &Volume) -> &str {
 
 /// The capacity asked for.
 pub fn required_bytes(volume: &Volume) -> i64 {
-    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
-    capacity.map_or(0, |capacity| capacity.required)
+    capacity(volume).required
+}
+
+/// Whether a node in this place can reach the volume. A node that reports no place, and a volume whose plugin names none, say
+/// nothing against it.
+pub fn is_reachable_from(volume: &Volume, place: &BTreeMap<String, String>) -> bool {
+    let places = volume.status.as_ref().map_or(&[][..], |status| &status.topology);
+    let contains = |wanted: &Topology| {
+        let mut segments = wanted.segments.iter();
+        segments.all(|(key, value)| place.get(key) == Some(value))
+    };
+    place.is_empty() || places.is_empty() || places.iter().any(contains)
+}
+
+/// The places that can reach the volume, as `zone=a or zone=b`.
+pub fn places_text(volume: &Volume) -> String {
+    let places = volume.status.as_ref().map_or(&[][..], |status| &status.topology);
+    let text = |place: &Topology| {
+        let segments = place.segments.iter().map(|(key, value)| format!("{key}={value}"));
+        segments.collect::<Vec<_>>().join(",")
+    };
+    places.iter().map(text).collect::<Vec<_>>().join(" or ")
+}
+
+/// The condition of a volume that is larger than what its nodes see of it.
+pub const NODE_EXPANSION_PENDING: &str = "NodeExpansionPending";
+
+/// Whether the volume exists at the backend and is taken in instead of created.
+pub fn is_taken_in(volume: &Volume) -> bool {
+    let source = volume.spec.as_ref().and_then(|spec| spec.source.as_ref());
+    source.is_some_and(|source| !source.volume_id.is_empty())
+}
+
+/// Whether the volume stays at the backend once its record is deleted.
+pub fn is_retained(volume: &Volume) -> bool {
+    let policy = volume.spec.as_ref().map(VolumeSpec::reclaim_policy);
+    match policy.unwrap_or(ReclaimPolicy::Unspecified) {
+        ReclaimPolicy::Delete => false,
+        ReclaimPolicy::Retain => true,
+        ReclaimPolicy::Unspecified => is_taken_in(volume),
+    }
 }
 
 impl Object for Volume {
@@ -134,6 +173,10 @@ impl Appliable for Volume {
         document.object("status", |status| {
             status.string("volumeID");
             status.strings("context");
+            status.object("backend", |backend| {
+                backend.string("endpoint");
+                backend.string("id");
+            });
             status.integer("capacityBytes");
             for flag in ["createAttempted", "deleteAttempted", "static", "deleting"] {
                 status.boolean(flag);

@@ -4,6 +4,7 @@ use futures::FutureExt;
 use tracing::{debug, info};
 
 use super::Controller;
+use crate::proto::Volume;
 use crate::store::Name;
 use crate::store::object::volume;
 use crate::volumes::conditions::condition_changes;
@@ -44,7 +45,7 @@ impl Controller {
     }
 
     fn decide(&mut self, name: &Name, driver: &Name, snapshot: &VolumeSnapshot) -> Decision {
-        let plugin = self.observe_plugin(driver);
+        let plugin = self.observe_plugin(driver, &snapshot.volume);
         let state = self.unsettled.get(name);
         let resting = state.map(RetryState::resting).unwrap_or_default();
         let lost = state.map(RetryState::to_mend).unwrap_or_default();
@@ -60,10 +61,11 @@ impl Controller {
         })
     }
 
-    fn observe_plugin(&mut self, driver: &Name) -> Plugin {
+    pub(super) fn observe_plugin(&mut self, driver: &Name, volume: &Volume) -> Plugin {
         if !self.plugins.contains_key(driver) {
             self.configure(driver);
         }
+        let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
         let plugin = self.plugins.get_mut(driver);
         plugin.map_or(Plugin::Missing, |plugin| plugin.observe(made_at))
     }
@@ -97,9 +99,14 @@ impl Controller {
         let Ok(driver) = volume::driver(&compensation.volume).parse::<Name>() else {
             return false;
         };
-        if !matches!(self.observe_plugin(&driver), Plugin::Offers(_)) {
-            self.park(name, &driver);
-            return false;
+        match self.observe_plugin(&driver, &compensation.volume) {
+            Plugin::Offers(_) => {}
+            // What was made at one backend is not undone at another.
+            Plugin::OtherBackend => return false,
+            Plugin::Missing | Plugin::Unknown => {
+                self.park(name, &driver);
+                return false;
+            }
         }
         let snapshot = VolumeSnapshot {
             volume: compensation.volume.clone(),

@@ -222,6 +222,10 @@ impl Controller {
             let Some(snapshot) = self.index.observe(&name) else {
                 continue;
             };
+            // Another backend's list says nothing of the volume.
+            if self.observe_plugin(driver, &snapshot.volume) == Plugin::OtherBackend {
+                continue;
+            }
             let is_stored = record::is_drifted(&snapshot.volume);
             match drift::compare(&snapshot, &listed) {
                 Some(found) => {

@@ -21,7 +21,12 @@ impl Run<'_> {
         // Before the intent: a volume whose secrets are missing was never attempted.
         let secrets = self.secrets(&stored.object).await?;
         failpoint::abort_at("volumes.creating");
-        let intent = record::intend_create(&stored.object, self.env.fence.term().0, Timestamp::now());
+        let intent = record::intend_create(
+            &stored.object,
+            &request::backend(&session),
+            self.env.fence.term().0,
+            Timestamp::now(),
+        );
         let is_first_attempt = intent.is_some();
         if let Some(intent) = intent {
             self.put(&mut stored, intent, None).await?;
@@ -57,6 +62,47 @@ impl Run<'_> {
         or_orphaned(settled, volume, None)?;
         failpoint::abort_at("volumes.create-recorded");
         Ok(())
+    }
+
+    /// Takes in a volume that exists at the backend.
+    pub(super) async fn take_in(&mut self) -> Result<(), Interrupted> {
+        let session = self.session()?;
+        let mut stored = self.stored_volume();
+        let secrets = self.secrets(&stored.object).await?;
+        let taken_in = record::taken_in(&stored.object, &request::backend(&session));
+        if session.offers(Capability::ControllerService) {
+            // As it will be used: the access mode depends on what the plugin tells.
+            let wanted = request::validate(&taken_in)?;
+            self.call(session.validate_volume(&wanted, &secrets)).await?;
+        }
+        self.put(&mut stored, taken_in, None).await
+    }
+
+    /// The plugin did not create the volume. Records that nothing is there, if that is so.
+    async fn refused(
+        &mut self,
+        stored: &mut Versioned<Volume>,
+        error: &CallError,
+        is_first_attempt: bool,
+    ) -> Result<Failure, Interrupted> {
+        let mut failure = Failure::of_call(error);
+        if error.effect() != Effect::None {
+            return Ok(failure);
+        }
+        if is_first_attempt {
+            let refused = record::create_refused(&stored.object);
+            let blocked = record::volume_blocked(&refused, Some(&failure.why), Timestamp::now());
+            self.put(stored, blocked.unwrap_or(refused), None).await?;
+        } else if stored.object.is_marked() {
+            // What an earlier attempt did is unknown, and a plugin may refuse a request before it looks for an earlier volume
+            // (INV-6).
+            failure.why.message += &format!(
+                "; an earlier call may have created the volume, so that this one is repeated before it is deleted; quorate \
+                 delete volume {} --force deletes its record alone, and leaves a tombstone",
+                self.operation.volume
+            );
+        }
+        Ok(failure)
     }
 
     pub(super) async fn expand(&mut self) -> Result<(), Interrupted> {

@@ -179,8 +179,9 @@ impl Run<'_> {
             Step::Connect => Err(Interrupted::Stale),
             Step::Create => self.create().await,
             Step::TakeName => {
+                let backend = request::backend(&*self.session()?);
                 let stored = &mut self.stored_volume();
-                let named = record::name_taken(&stored.object, Timestamp::now());
+                let named = record::name_taken(&stored.object, &backend, Timestamp::now());
                 self.put(stored, named, None).await
             }
             Step::Expand => self.expand().await,

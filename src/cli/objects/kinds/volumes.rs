@@ -110,6 +110,13 @@ fn describe(item: &Item<'_>, description: &mut Description) {
         .field("Secrets", or_none(&secrets.join(", ")))
         .field("State", phase(&volume))
         .field("Volume ID", or_none(&status.volume_id));
+    if let Some(backend) = &status.backend {
+        let identity = match backend.id.as_str() {
+            "" => String::new(),
+            id => format!(" ({id})"),
+        };
+        description.field("Backend", format!("{}{identity}", backend.endpoint));
+    }
     description.mark(volume.mark(), item.now);
     let (publications, _) = pending::publications(item.view, item.name);
     description.field("Published", if publications.is_empty() { NONE } else { "" });

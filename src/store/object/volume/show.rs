@@ -60,6 +60,9 @@ fn status_document(volume: &Volume) -> Value {
     let status = volume.status.clone().unwrap_or_default();
     present(json!({
         "volumeID": status.volume_id,
+        "backend": status.backend.map(|backend| {
+            present(json!({"endpoint": backend.endpoint, "id": given(&backend.id)}))
+        }),
         "capacityBytes": status.capacity_bytes,
         "createAttempted": status.create.is_some(),
         "static": given(&status.r#static),

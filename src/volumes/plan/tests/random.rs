@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
+use crate::csi::ExpandedVolume;
+use crate::proto::Backend;
 use crate::store::object::publication::node_uid;
 use crate::volumes::record;
 
@@ -243,7 +245,8 @@ impl World {
                 }
                 return tried || happens;
             }
-            Step::TakeName => *volume = record::name_taken(volume, now),
+            Step::TakeIn => *volume = record::taken_in(volume, &Backend::default()),
+            Step::TakeName => *volume = record::name_taken(volume, &Backend::default(), now),
             Step::PublishNothing { node } => {
                 let there = publications.get_mut(&node).unwrap();
                 *there = record::published(there, BTreeMap::new());
@@ -258,7 +261,7 @@ impl World {
                 self.recorded = false;
             }
             Step::Create => {
-                if let Some(intended) = record::intend_create(volume, 1, now) {
+                if let Some(intended) = record::intend_create(volume, &Backend::default(), 1, now) {
                     *volume = intended;
                 }
                 let stands = volume.status.as_ref().unwrap().create.is_some();
