@@ -53,6 +53,25 @@ impl Method {
     }
 }
 
+impl Method {
+    /// Whether the call is made before every other one in a session.
+    pub(super) fn is_of_handshake(self) -> bool {
+        match self {
+            Self::Probe
+            | Self::GetPluginInfo
+            | Self::GetPluginCapabilities
+            | Self::ControllerGetCapabilities => true,
+            Self::CreateVolume
+            | Self::DeleteVolume
+            | Self::ControllerPublishVolume
+            | Self::ControllerUnpublishVolume
+            | Self::ControllerExpandVolume
+            | Self::ValidateVolumeCapabilities
+            | Self::ListVolumes => false,
+        }
+    }
+}
+
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -206,7 +225,7 @@ mod tests {
     use super::*;
     use crate::grpc_code;
 
-    /// A row a code, by number. The columns are the calls about volumes, then the list, then the handshake. D done, R retry,
+    /// A row a code, by number. The columns are the calls about volumes (validation with unpublication), then the list, then the handshake. D done, R retry,
     /// S slowly, P in progress, W wait for another, F final.
     const TABLE: [(&str, &str); 17] = [
         //                    create delete publish unpublish expand | list | handshake

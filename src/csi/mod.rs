@@ -26,6 +26,7 @@ mod request;
 mod secret;
 mod session;
 
+pub use caller::Limits;
 pub use capabilities::{Capabilities, Capability};
 pub use class::{Class, Effect, Method};
 pub use endpoint::{Endpoint, EndpointError};

@@ -135,14 +135,17 @@ impl Session {
                         VOLUME_ACCESSIBILITY_CONSTRAINTS";
             return Err(CallError::new(method, Code::InvalidArgument, text));
         }
-        let request = self.caller.request(wire::CreateVolumeRequest {
-            name: create.name.as_str().to_owned(),
-            capacity_range: create.capacity,
-            volume_capabilities: vec![create.capability.clone()],
-            parameters: create.parameters.clone(),
-            secrets: secrets.to_wire(),
-            accessibility_requirements: create.topology.clone(),
-        });
+        let request = self.caller.request(
+            method,
+            wire::CreateVolumeRequest {
+                name: create.name.as_str().to_owned(),
+                capacity_range: create.capacity,
+                volume_capabilities: vec![create.capability.clone()],
+                parameters: create.parameters.clone(),
+                secrets: secrets.to_wire(),
+                accessibility_requirements: create.topology.clone(),
+            },
+        );
         let answer = controller.create_volume(request);
         let answer = self.caller.call(method, secrets, answer).await?;
         convert::created(answer.volume).ok_or_else(|| {
@@ -161,13 +164,49 @@ impl Session {
     pub async fn delete_volume(&self, volume: &VolumeId, secrets: &Secrets) -> Result<(), CallError> {
         let method = Method::DeleteVolume;
         let mut controller = self.controller(method, Capability::CreateDeleteVolume)?;
-        let request = self.caller.request(wire::DeleteVolumeRequest {
-            volume_id: volume.as_str().to_owned(),
-            secrets: secrets.to_wire(),
-        });
+        let request = self.caller.request(
+            method,
+            wire::DeleteVolumeRequest {
+                volume_id: volume.as_str().to_owned(),
+                secrets: secrets.to_wire(),
+            },
+        );
         let answer = controller.delete_volume(request);
         let answer = self.caller.call(method, secrets, answer).await;
         done_or(answer)
+    }
+
+    /// Checks that a volume exists and can be used in this way.
+    ///
+    /// # Errors
+    /// [`CallError`]; without a call where the plugin has no Controller service.
+    pub async fn validate_volume(
+        &self,
+        validate: &ValidateVolume,
+        secrets: &Secrets,
+    ) -> Result<(), CallError> {
+        let method = Method::ValidateVolumeCapabilities;
+        let mut controller = self.controller(method, Capability::ControllerService)?;
+        let request = self.caller.request(
+            method,
+            wire::ValidateVolumeCapabilitiesRequest {
+                volume_id: validate.volume.as_str().to_owned(),
+                volume_context: validate.context.clone(),
+                volume_capabilities: vec![validate.capability.clone()],
+                parameters: Context::new(),
+                secrets: secrets.to_wire(),
+            },
+        );
+        let answer = controller.validate_volume_capabilities(request);
+        let answer = self.caller.call(method, secrets, answer).await?;
+        match answer.confirmed {
+            Some(_) => Ok(()),
+            None => {
+                let said = presentable(&secrets.scrub(&answer.message));
+                let text = format!("the volume cannot be used with this access mode: {said}");
+                Err(CallError::new(method, Code::InvalidArgument, text))
+            }
+        }
     }
 
     /// Publishes a volume to a node. Returns the context that the plugin has for its part on the node.
@@ -181,14 +220,17 @@ impl Session {
     ) -> Result<Context, CallError> {
         let method = Method::ControllerPublishVolume;
         let mut controller = self.controller(method, Capability::PublishUnpublishVolume)?;
-        let request = self.caller.request(wire::ControllerPublishVolumeRequest {
-            volume_id: publish.volume.as_str().to_owned(),
-            node_id: publish.node.as_str().to_owned(),
-            volume_capability: Some(publish.capability.clone()),
-            readonly: publish.read_only && self.offers(Capability::PublishReadonly),
-            secrets: secrets.to_wire(),
-            volume_context: publish.context.clone(),
-        });
+        let request = self.caller.request(
+            method,
+            wire::ControllerPublishVolumeRequest {
+                volume_id: publish.volume.as_str().to_owned(),
+                node_id: publish.node.as_str().to_owned(),
+                volume_capability: Some(publish.capability.clone()),
+                readonly: publish.read_only && self.offers(Capability::PublishReadonly),
+                secrets: secrets.to_wire(),
+                volume_context: publish.context.clone(),
+            },
+        );
         let answer = controller.controller_publish_volume(request);
         let answer = self.caller.call(method, secrets, answer).await?;
         Ok(answer.publish_context)
@@ -206,11 +248,14 @@ impl Session {
     ) -> Result<(), CallError> {
         let method = Method::ControllerUnpublishVolume;
         let mut controller = self.controller(method, Capability::PublishUnpublishVolume)?;
-        let request = self.caller.request(wire::ControllerUnpublishVolumeRequest {
-            volume_id: volume.as_str().to_owned(),
-            node_id: node.as_str().to_owned(),
-            secrets: secrets.to_wire(),
-        });
+        let request = self.caller.request(
+            method,
+            wire::ControllerUnpublishVolumeRequest {
+                volume_id: volume.as_str().to_owned(),
+                node_id: node.as_str().to_owned(),
+                secrets: secrets.to_wire(),
+            },
+        );
         let answer = controller.controller_unpublish_volume(request);
         let answer = self.caller.call(method, secrets, answer).await;
         done_or(answer)
@@ -227,12 +272,15 @@ impl Session {
     ) -> Result<ExpandedVolume, CallError> {
         let method = Method::ControllerExpandVolume;
         let mut controller = self.controller(method, Capability::ExpandVolume)?;
-        let request = self.caller.request(wire::ControllerExpandVolumeRequest {
-            volume_id: expand.volume.as_str().to_owned(),
-            capacity_range: expand.capacity,
-            secrets: secrets.to_wire(),
-            volume_capability: Some(expand.capability.clone()),
-        });
+        let request = self.caller.request(
+            method,
+            wire::ControllerExpandVolumeRequest {
+                volume_id: expand.volume.as_str().to_owned(),
+                capacity_range: expand.capacity,
+                secrets: secrets.to_wire(),
+                volume_capability: Some(expand.capability.clone()),
+            },
+        );
         let answer = controller.controller_expand_volume(request);
         let answer = self.caller.call(method, secrets, answer).await?;
         Ok(ExpandedVolume {
@@ -250,10 +298,13 @@ impl Session {
         let mut controller = self.controller(method, Capability::ListVolumes)?;
         let (mut volumes, mut token) = (Vec::new(), String::new());
         for _ in 0..MOST_PAGES {
-            let request = self.caller.request(wire::ListVolumesRequest {
-                max_entries: PAGE,
-                starting_token: token.clone(),
-            });
+            let request = self.caller.request(
+                method,
+                wire::ListVolumesRequest {
+                    max_entries: PAGE,
+                    starting_token: token.clone(),
+                },
+            );
             let answer = controller.list_volumes(request);
             let answer = self.caller.call(method, &Secrets::none(), answer).await?;
             volumes.extend(answer.entries.into_iter().filter_map(convert::listed));
@@ -306,7 +357,7 @@ impl Handshake<'_> {
 
     /// Fails if the plugin says that it is not ready.
     async fn probe(&mut self) -> Result<(), NotReady> {
-        let request = self.caller.request(wire::ProbeRequest {});
+        let request = self.caller.request(Method::Probe, wire::ProbeRequest {});
         let answer = Self::ask(self.caller, Method::Probe, self.identity.probe(request)).await?;
         match answer.ready {
             Some(false) => Err(NotReady::Starting {
@@ -339,14 +390,20 @@ impl Handshake<'_> {
     }
 
     async fn capabilities(&mut self) -> Result<Capabilities, NotReady> {
-        let request = self.caller.request(wire::GetPluginCapabilitiesRequest {});
+        let request = self.caller.request(
+            Method::GetPluginCapabilities,
+            wire::GetPluginCapabilitiesRequest {},
+        );
         let answer = self.identity.get_plugin_capabilities(request);
         let answer = Self::ask(self.caller, Method::GetPluginCapabilities, answer).await?;
         let capabilities = Capabilities::of_plugin(&answer.capabilities);
         if !capabilities.offers(Capability::ControllerService) {
             return Ok(capabilities);
         }
-        let request = self.caller.request(wire::ControllerGetCapabilitiesRequest {});
+        let request = self.caller.request(
+            Method::ControllerGetCapabilities,
+            wire::ControllerGetCapabilitiesRequest {},
+        );
         let answer = self.controller.controller_get_capabilities(request);
         let answer = Self::ask(self.caller, Method::ControllerGetCapabilities, answer).await?;
         Ok(capabilities.with_controller(&answer.capabilities))

@@ -12,7 +12,7 @@ use crate::csi::Endpoint;
 use crate::etcd::Revision;
 use crate::proto::{Backend, Plugin, PluginSpec, PluginStatus, Timeouts};
 
-/// How many calls may be in flight, if the plugin's spec does not say.
+/// How many calls may be in flight in each lane, if the plugin's spec does not say.
 pub const DEFAULT_CONCURRENCY: u32 = 16;
 
 /// The most calls in flight: they share one channel, whose peer may allow no more streams.
@@ -36,7 +36,40 @@ pub struct Manifest {
     allow_plaintext_secrets: bool,
 }
 
-/// How many calls may be in flight.
+/// The calls that may have a limit of their own.
+const TIMEOUTS: [(&str, Method, Of); 6] = [
+    ("create", Method::CreateVolume, |of| &mut of.create),
+    ("delete", Method::DeleteVolume, |of| &mut of.delete),
+    ("publish", Method::ControllerPublishVolume, |of| &mut of.publish),
+    ("unpublish", Method::ControllerUnpublishVolume, |of| {
+        &mut of.unpublish
+    }),
+    ("expand", Method::ControllerExpandVolume, |of| &mut of.expand),
+    ("list", Method::ListVolumes, |of| &mut of.list),
+];
+
+/// The field of a limit.
+type Of = fn(&mut Timeouts) -> &mut u64;
+
+/// The state of a plugin that can be called.
+pub const READY: &str = "Ready";
+
+/// The state of a plugin to which no connection is needed now.
+pub const IDLE: &str = "Idle";
+
+/// Why the plugin cannot be called, by its status: the state and its message.
+pub fn not_ready(status: &PluginStatus) -> Option<(&str, &str)> {
+    let is_usable = matches!(status.state.as_str(), "" | READY | IDLE);
+    (!is_usable).then_some((&status.state, &status.message))
+}
+
+/// How many attachments and detachments of one node may be in flight; `None` for no limit.
+pub fn per_node(plugin: &Plugin) -> Option<usize> {
+    let limit = plugin.spec.as_ref().map_or(0, |spec| spec.per_node);
+    usize::try_from(limit).ok().filter(|limit| *limit > 0)
+}
+
+/// How many calls may be in flight in each lane.
 pub fn concurrency(plugin: &Plugin) -> u32 {
     match plugin.spec.as_ref().map_or(0, |spec| spec.concurrency) {
         0 => DEFAULT_CONCURRENCY,
@@ -44,12 +77,31 @@ pub fn concurrency(plugin: &Plugin) -> u32 {
     }
 }
 
-/// The limit of one call.
+/// The limit of a call that has none of its own.
 pub fn timeout(plugin: &Plugin) -> Duration {
-    match plugin.spec.as_ref().map_or(0, |spec| spec.timeout_millis) {
-        0 => DEFAULT_TIMEOUT,
-        millis => Duration::from_millis(millis).min(MOST_TIMEOUT),
-    }
+    let millis = plugin.spec.as_ref().map_or(0, |spec| spec.timeout_millis);
+    limit_of(millis).unwrap_or(DEFAULT_TIMEOUT)
+}
+
+fn limit_of(millis: u64) -> Option<Duration> {
+    (millis > 0).then(|| Duration::from_millis(millis).min(MOST_TIMEOUT))
+}
+
+/// The limits of the calls to the plugin.
+pub fn limits(plugin: &Plugin) -> Limits {
+    let own = own_timeouts(plugin).into_iter();
+    own.fold(Limits::all(timeout(plugin)), |limits, (_, method, limit)| {
+        limits.with(method, limit)
+    })
+}
+
+/// The limits that single calls have of their own.
+fn own_timeouts(plugin: &Plugin) -> Vec<(&'static str, Method, Duration)> {
+    let spec = plugin.spec.as_ref();
+    let mut timeouts = spec.and_then(|spec| spec.timeouts).unwrap_or_default();
+    let own = TIMEOUTS.into_iter();
+    own.filter_map(|(word, method, of)| Some((word, method, limit_of(*of(&mut timeouts))?)))
+        .collect()
 }
 
 /// The address that it listens on.
@@ -91,11 +143,7 @@ impl Appliable for Plugin {
         let spec = document.required("spec", |spec| {
             let endpoint = spec.parsed("endpoint", |text| check_endpoint(text).map(|()| text.to_owned()));
             spec.require("endpoint");
-            let concurrency = spec.integer("concurrency");
-            let allowed = |given: &i64| (1..=i64::from(MOST_CONCURRENCY)).contains(given);
-            if concurrency.is_some_and(|given| !allowed(&given)) {
-                spec.fault("concurrency", format!("expected 1 to {MOST_CONCURRENCY}"));
-            }
+            let concurrency = read_count(spec, "concurrency");
             Manifest {
                 endpoint: endpoint.unwrap_or_default(),
                 concurrency: concurrency
@@ -143,6 +191,28 @@ impl Appliable for Plugin {
     }
 }
 
+fn read_count(spec: &mut Fields<'_, '_>, name: &'static str) -> Option<u32> {
+    let given = spec.integer(name)?;
+    if !(1..=i64::from(MOST_CONCURRENCY)).contains(&given) {
+        spec.fault(name, format!("expected 1 to {MOST_CONCURRENCY}"));
+    }
+    u32::try_from(given).ok()
+}
+
+fn read_timeouts(fields: &mut Fields<'_, '_>) -> Timeouts {
+    let mut timeouts = Timeouts::default();
+    for (word, _, of) in TIMEOUTS {
+        if let Some(limit) = fields.parsed(word, read_timeout) {
+            *of(&mut timeouts) = millis(limit);
+        }
+    }
+    timeouts
+}
+
+fn millis(limit: Duration) -> u64 {
+    u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn read_timeout(text: &str) -> Result<Duration, String> {
     let expected = || {
         format!(
@@ -162,7 +232,6 @@ fn read_timeout(text: &str) -> Result<Duration, String> {
 fn spec_of(manifest: &Manifest) -> PluginSpec {
     let concurrency = manifest.concurrency.filter(|given| *given != DEFAULT_CONCURRENCY);
     let timeout = manifest.timeout.filter(|given| *given != DEFAULT_TIMEOUT);
-    let millis = timeout.unwrap_or_default().as_millis();
     PluginSpec {
         endpoint: manifest.endpoint.clone(),
         concurrency: concurrency.unwrap_or_default(),
@@ -174,17 +243,28 @@ fn spec_of(manifest: &Manifest) -> PluginSpec {
     }
 }
 
-/// `15s`, or with milliseconds where it has any.
+/// The limit of a call that has none of its own, in words.
 pub fn timeout_text(plugin: &Plugin) -> String {
-    let timeout = timeout(plugin);
+    duration_text(timeout(plugin))
+}
+
+/// The limits that single calls have of their own, in words.
+pub fn own_timeout_texts(plugin: &Plugin) -> Vec<(&'static str, String)> {
+    let own = own_timeouts(plugin).into_iter();
+    own.map(|(word, _, limit)| (word, duration_text(limit))).collect()
+}
+
+/// `15s`, or with milliseconds where it has any.
+fn duration_text(timeout: Duration) -> String {
     match timeout.subsec_millis() {
         0 => format!("{}s", timeout.as_secs()),
         _ => format!("{}ms", timeout.as_millis()),
     }
 }
 
-/// The document of a plugin, defaults included.
-pub fn to_document(plugin: &Plugin, mod_revision: Revision) -> Value {
+/// The document of a plugin, defaults included, and of its status if there is one.
+pub fn to_document(plugin: &Plugin, status: Option<&PluginStatus>, mod_revision: Revision) -> Value {
+    let stored = plugin.spec.clone().unwrap_or_default();
     let spec = json!({
         "endpoint": endpoint(plugin), "concurrency": concurrency(plugin), "timeout": timeout_text(plugin),
         "sameBackendAs": given(&stored.same_backend_as),

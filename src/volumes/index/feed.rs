@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::{Change, Index, Part, SeenNode};
 use crate::etcd::{KeyValue, Revision};
-use crate::proto::{Node, Plugin, RemovedNode};
+use crate::proto::{Node, Plugin, PluginStatus, RemovedNode};
 use crate::store::Name;
 use crate::store::index::Indexed;
 use crate::store::keys::{NodeKey, RoleKey};
@@ -29,6 +29,7 @@ enum Key {
     /// The uid of a removed node.
     Removed(Box<str>),
     Plugin(Name),
+    PluginStatus(Name),
     Secret(Name),
 }
 
@@ -58,7 +59,10 @@ impl<'i> Feed<'i> {
                 RoleKey::Removed(uid) => Key::Removed(uid.into()),
                 _ => return None,
             },
-            Part::Plugins => Key::Plugin(name(keys.parse_plugin(key)?)?),
+            Part::Plugins => match keys.parse_plugin_status(key) {
+                Some(plugin) => Key::PluginStatus(name(plugin)?),
+                None => Key::Plugin(name(keys.parse_plugin(key)?)?),
+            },
             Part::Secrets => Key::Secret(name(keys.parse_secret(key)?)?),
         })
     }
@@ -125,6 +129,11 @@ impl Indexed for Feed<'_> {
                     self.changes.push(Change::Plugin(name));
                 }
             }
+            // Only the leader writes it.
+            Key::PluginStatus(name) => {
+                let status = PluginStatus::decode(&*kv.value).unwrap_or_default();
+                index.plugin_statuses.insert(name, (status, revision));
+            }
             // The values are read for each call, and kept nowhere.
             Key::Secret(name) => {
                 if index.secrets.insert(name.clone(), revision) != Some(revision) {
@@ -154,6 +163,7 @@ impl Indexed for Feed<'_> {
                     self.changes.push(Change::Plugin(name));
                 }
             }
+            Key::PluginStatus(name) => _ = index.plugin_statuses.remove(&name),
             Key::Secret(name) => {
                 if index.secrets.remove(&name).is_some() {
                     self.changes.extend(around(&index.by_secret, &name));
@@ -169,6 +179,7 @@ impl Indexed for Feed<'_> {
             nodes,
             removed,
             plugins,
+            plugin_statuses,
             secrets,
             ..
         } = &*self.index;
@@ -183,7 +194,10 @@ impl Indexed for Feed<'_> {
             })),
             Part::Nodes => Box::new(nodes.keys().map(|name| keys.node(name))),
             Part::Removed => Box::new(removed.keys().map(|uid| keys.removed(uid))),
-            Part::Plugins => Box::new(plugins.keys().map(|name| keys.plugin(name))),
+            Part::Plugins => {
+                let statuses = plugin_statuses.keys().map(|name| keys.plugin_status(name));
+                Box::new(plugins.keys().map(|name| keys.plugin(name)).chain(statuses))
+            }
             Part::Secrets => Box::new(secrets.keys().map(|name| keys.secret(name))),
         };
         all.map(Cow::Owned)

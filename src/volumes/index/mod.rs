@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::etcd::{KeyRange, KeyValue, Revision};
-use crate::proto::{Plugin, Publication, Volume};
+use crate::proto::{CsiNode, Plugin, PluginStatus, Publication, Volume};
 use crate::store::index::{Indexed, Synced};
 use crate::store::object::publication::node_uid;
 use crate::store::object::volume::driver;
@@ -174,6 +174,7 @@ pub struct Index {
     /// The records of removed nodes, by uid.
     removed: HashMap<Box<str>, Revision>,
     plugins: HashMap<Name, (Result<Plugin, Malformed>, Revision)>,
+    plugin_statuses: HashMap<Name, (PluginStatus, Revision)>,
     secrets: HashMap<Name, Revision>,
     by_driver: HashMap<Name, HashSet<Name>>,
     by_node: HashMap<Name, BTreeSet<Name>>,
@@ -206,6 +207,7 @@ impl Index {
             nodes: HashMap::new(),
             removed: HashMap::new(),
             plugins: HashMap::new(),
+            plugin_statuses: HashMap::new(),
             secrets: HashMap::new(),
             by_driver: HashMap::new(),
             by_node: HashMap::new(),
@@ -250,6 +252,28 @@ impl Index {
     /// The Plugin object of this name.
     pub fn plugin(&self, name: &Name) -> Option<&Result<Plugin, Malformed>> {
         self.plugins.get(name).map(|(plugin, _)| plugin)
+    }
+
+    /// The names of all Plugin objects.
+    pub fn plugins(&self) -> impl Iterator<Item = &Name> {
+        self.plugins.keys()
+    }
+
+    /// The stored status of a plugin, and its revision.
+    pub fn plugin_status(&self, name: &Name) -> Option<&(PluginStatus, Revision)> {
+        self.plugin_statuses.get(name)
+    }
+
+    /// The plugins that have a status and no object.
+    pub fn statuses_left_over(&self) -> impl Iterator<Item = (&Name, Revision)> {
+        let left = self.plugin_statuses.iter();
+        let left = left.filter(|(name, _)| !self.plugins.contains_key(*name));
+        left.map(|(name, (_, revision))| (name, *revision))
+    }
+
+    /// How many volumes name this plugin.
+    pub fn count_of_plugin(&self, plugin: &Name) -> usize {
+        self.by_driver.get(plugin).map_or(0, HashSet::len)
     }
 
     /// How many volumes are in a state.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::csi::{CallError, Class, Empty};
+use crate::csi::{CallError, Class, Code, Empty, Endpoint};
+use crate::etcd;
 use crate::retry::Policy;
 use crate::volumes::record::Blocked;
 
@@ -24,6 +25,10 @@ pub struct Failure {
     pub retry: Option<Policy>,
     /// Without a condition: it could not be written to etcd either.
     pub is_quiet: bool,
+    /// The gRPC code of the call that failed, if one did.
+    pub code: Option<Code>,
+    /// Another volume on the node, or another publication of the volume, is in the way.
+    pub waits_for_other: bool,
 }
 
 impl Failure {
@@ -35,6 +40,8 @@ impl Failure {
             },
             retry,
             is_quiet: false,
+            code: None,
+            waits_for_other: false,
         }
     }
 
@@ -79,7 +86,11 @@ impl Failure {
 
             Class::Final => None,
         };
-        Self::new(error.code_name(), error.to_string(), retry)
+        Self {
+            code: Some(error.code),
+            waits_for_other: error.class() == Class::WaitForOther,
+            ..Self::new(error.code_name(), error.to_string(), retry)
+        }
     }
 }
 
@@ -87,7 +98,7 @@ impl Failure {
 mod tests {
     use super::*;
     use crate::csi::class::{Effect, effect};
-    use crate::csi::{Code, Method, class::classify};
+    use crate::csi::{Method, class::classify};
 
     /// INV-6, INV-9: each code of each call has its policy, and a refusal to create proves what the table says.
     #[test]
