@@ -57,6 +57,8 @@ pub struct Node {
     pub out_of_service: bool,
     /// The node id that the volume's plugin reported on it. Not empty.
     pub csi_node_id: Option<String>,
+    /// The place that the plugin reported on it; empty if it reported none.
+    pub topology: BTreeMap<String, String>,
 }
 
 /// The part of a volume that a step or a failure is about.
@@ -120,6 +122,12 @@ pub enum WaitReason {
     PluginMissing,
     /// A publication cannot be read, so that the volume may still be published.
     PublicationMalformed,
+    /// Another volume has the same id at the plugin.
+    SharedVolumeID,
+    /// The node is in a place that cannot reach the volume.
+    TopologyMismatch,
+    /// The plugin published volumes when this one was made, and no longer does.
+    PublishUnsupported,
     /// The volume is still published.
     Published,
     /// The plugin published the volume and no longer unpublishes volumes.
@@ -142,7 +150,10 @@ impl WaitReason {
             Self::OtherVolume => "OtherVolume",
             Self::PluginMissing => "PluginMissing",
             Self::PublicationMalformed => "PublicationMalformed",
+            Self::PublishUnsupported => "PublishUnsupported",
             Self::Published => "Published",
+            Self::SharedVolumeID => "SharedVolumeID",
+            Self::TopologyMismatch => "TopologyMismatch",
             Self::UnpublishUnsupported => "UnpublishUnsupported",
         }
     }
@@ -159,6 +170,9 @@ impl WaitReason {
             | Self::OtherVolume
             | Self::PluginMissing
             | Self::PublicationMalformed
+            | Self::PublishUnsupported
+            | Self::SharedVolumeID
+            | Self::TopologyMismatch
             | Self::UnpublishUnsupported => true,
             Self::ExpandOffline | Self::NodeUnpublish | Self::OtherNode | Self::Published => false,
         }

@@ -20,6 +20,9 @@ pub const BLOCKED: &str = "Blocked";
 /// The condition of a volume that its plugin has published otherwise than the records say.
 pub const DRIFTED: &str = "Drifted";
 
+/// The condition of a volume whose capacity is outside the range that was asked for.
+const CAPACITY_MISMATCH: &str = "CapacityMismatch";
+
 /// The condition of a volume that its plugin did not create.
 const STATIC: &str = "Static";
 
@@ -120,13 +123,43 @@ pub fn created(volume: &Volume, created: Created) -> Volume {
     let mut volume = volume.clone();
     let status = status_of(&mut volume);
     let asked = status.create.as_ref().and_then(|create| create.capacity);
-    status.fulfilled_bytes = asked.map_or(0, |capacity| capacity.required);
+    let asked = asked.unwrap_or_default();
+    // A plugin that says that it made less has not fulfilled what was asked for.
+    status.fulfilled_bytes = match created.capacity_bytes {
+        0 => asked.required,
+        made => asked.required.min(made),
+    };
     status.volume_id = created.volume_id;
     status.capacity_bytes = created.capacity_bytes;
     status.context = created.context;
     status.topology = created.topology;
     condition::clear(&mut status.conditions, BLOCKED);
+    set_capacity_condition(status, asked, generation, now);
     volume
+}
+
+/// Says whether the volume has a capacity within what was asked for, as far as its plugin says.
+fn set_capacity_condition(status: &mut VolumeStatus, asked: Capacity, generation: i64, now: Timestamp) {
+    let has = status.capacity_bytes;
+    let side = match (has, asked.required, asked.limit) {
+        (0, ..) => None,
+        (has, required, _) if has < required => {
+            Some(("TooSmall", format!("at least {}", format_bytes(required))))
+        }
+        (has, _, limit) if limit != 0 && has > limit => {
+            Some(("TooLarge", format!("at most {}", format_bytes(limit))))
+        }
+        _ => None,
+    };
+    let Some((reason, wanted)) = side else {
+        condition::clear(&mut status.conditions, CAPACITY_MISMATCH);
+        return;
+    };
+    let why = Blocked {
+        reason: reason.to_owned(),
+        message: format!("the volume has {}, and {wanted} was asked for", format_bytes(has)),
+    };
+    set_condition(&mut status.conditions, CAPACITY_MISMATCH, &why, generation, now);
 }
 
 /// The volume after the plugin refused to create it, which proves that it is not at the backend.
@@ -163,12 +196,47 @@ pub fn name_taken(volume: &Volume, backend: &Backend, now: Timestamp) -> Volume 
 /// The volume that was taken in. The capacity that it has is unknown: nothing is expanded until more is required.
 pub fn taken_in(volume: &Volume, backend: &Backend) -> Volume {
     let mut volume = volume.clone();
+    let source = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.source.clone())
+        .unwrap_or_default();
+    let fulfilled = required_bytes(&volume);
     let status = status_of(&mut volume);
     status.volume_id = source.volume_id;
     status.context = source.context;
     status.backend = Some(backend.clone());
     status.fulfilled_bytes = fulfilled;
     condition::clear(&mut status.conditions, BLOCKED);
+    volume
+}
+
+/// The volume after its expansion. `asked` is the capacity of the request.
+pub fn expanded(volume: &Volume, asked: Capacity, made: ExpandedVolume, now: Timestamp) -> Volume {
+    let mut volume = volume.clone();
+    let generation = volume.generation();
+    let status = status_of(&mut volume);
+    status.capacity_bytes = made.capacity.max(status.capacity_bytes);
+    status.fulfilled_bytes = asked.required.max(status.fulfilled_bytes);
+    condition::clear(&mut status.conditions, BLOCKED);
+    set_capacity_condition(status, asked, generation, now);
+    if made.node_must_expand {
+        status.node_expansion_bytes = status.capacity_bytes.max(asked.required);
+        let why = Blocked {
+            reason: "NodeExpandVolume".to_owned(),
+            message: format!(
+                "what is on the volume has yet to be expanded to {} on its nodes",
+                format_bytes(status.node_expansion_bytes)
+            ),
+        };
+        set_condition(
+            &mut status.conditions,
+            NODE_EXPANSION_PENDING,
+            &why,
+            generation,
+            now,
+        );
+    }
     volume
 }
 

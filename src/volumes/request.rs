@@ -45,7 +45,7 @@ fn capability(volume: &Volume) -> VolumeCapability {
     let backend = volume.status.as_ref().and_then(|status| status.backend.as_ref());
     let is_exact = backend.is_some_and(|backend| backend.exact_access_mode);
     let access_mode = AccessMode {
-        mode: access_mode(mode.scope(), mode.sharing()).into(),
+        mode: access_mode(mode.scope(), mode.sharing(), is_exact).into(),
     };
     let access_type = match mode.kind {
         Some(Kind::Block(_)) => AccessType::Block(BlockVolume {}),
@@ -61,9 +61,13 @@ fn capability(volume: &Volume) -> VolumeCapability {
     }
 }
 
-/// Scope and sharing as an access mode of CSI.
-fn access_mode(scope: Scope, sharing: Sharing) -> Mode {
+/// Scope and sharing as an access mode of CSI; `is_exact` where the plugin tells one writer on a node from several.
+fn access_mode(scope: Scope, sharing: Sharing, is_exact: bool) -> Mode {
     match (scope, sharing) {
+        (Scope::SingleNode | Scope::Unspecified, Sharing::All) if is_exact => Mode::SingleNodeMultiWriter,
+        (Scope::SingleNode | Scope::Unspecified, Sharing::None | Sharing::OneWriter) if is_exact => {
+            Mode::SingleNodeSingleWriter
+        }
         (Scope::MultiNode, Sharing::ReadOnly) => Mode::MultiNodeReaderOnly,
         (Scope::MultiNode, Sharing::OneWriter) => Mode::MultiNodeSingleWriter,
         // `apply` refuses several nodes without sharing.
@@ -200,12 +204,26 @@ mod tests {
             ),
             (Scope::MultiNode, Sharing::All, Mode::MultiNodeMultiWriter, 5),
         ] {
-            let mode = access_mode(scope, sharing);
+            let mode = access_mode(scope, sharing, false);
             assert_eq!(
                 (mode, i32::from(mode)),
                 (expected, number),
                 "{scope:?} {sharing:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_plugin_that_tells_one_writer_on_a_node_from_several_gets_the_exact_mode() {
+        for (scope, sharing, expected) in [
+            (Scope::SingleNode, Sharing::None, 6),
+            (Scope::SingleNode, Sharing::OneWriter, 6),
+            (Scope::SingleNode, Sharing::All, 7),
+            (Scope::SingleNode, Sharing::ReadOnly, 2),
+            (Scope::MultiNode, Sharing::OneWriter, 4),
+        ] {
+            let mode = i32::from(access_mode(scope, sharing, true));
+            assert_eq!(mode, expected, "{scope:?} {sharing:?}");
         }
     }
 

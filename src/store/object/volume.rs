@@ -1,5 +1,7 @@
 //! The Volume kind: its documents, and which of its fields may change.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::change::{Appliable, Reference, Rejection};
@@ -61,6 +63,12 @@ pub fn driver(volume: &Volume) -> &str {
 }
 
 /// The capacity asked for.
+pub fn capacity(volume: &Volume) -> Capacity {
+    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity);
+    capacity.unwrap_or_default()
+}
+
+/// The least capacity asked for.
 pub fn required_bytes(volume: &Volume) -> i64 {
     capacity(volume).required
 }

@@ -70,12 +70,11 @@ impl<'i> Feed<'i> {
     fn put_node(&mut self, name: Name, kv: &KeyValue) {
         // An unreadable node exists: nothing is unpublished from it for being unreadable.
         let node = decode::<Node>(name.as_str(), &kv.value).unwrap_or_default();
-        let csi = node.status.unwrap_or_default().csi.into_iter();
         let now = SeenNode {
             mod_revision: kv.mod_revision,
             uid: node.metadata.unwrap_or_default().uid,
             out_of_service: node.spec.is_some_and(|spec| spec.out_of_service),
-            csi: csi.map(|csi| (csi.plugin, csi.node_id)).collect(),
+            csi: node.status.unwrap_or_default().csi,
         };
         // A node's reporter writes often. Only what volumes depend on counts as a change.
         let is_same = self

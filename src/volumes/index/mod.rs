@@ -105,7 +105,7 @@ struct SeenNode {
     /// Empty if the record cannot be read.
     uid: String,
     out_of_service: bool,
-    csi: Vec<(String, String)>,
+    csi: Vec<CsiNode>,
 }
 
 impl SeenNode {
@@ -318,31 +318,13 @@ impl Index {
                 }
             }
             if let Some(known) = self.nodes.get(node) {
-                let csi = known.csi.iter().find(|(of, _)| *of == plugin);
+                let csi = known.csi.iter().find(|csi| csi.plugin == plugin);
                 let node_seen = plan::Node {
                     uid: known.uid.clone(),
                     mod_revision: known.mod_revision,
                     out_of_service: known.out_of_service,
-                    csi_node_id: csi.map(|(_, id)| id.clone()).filter(|id| !id.is_empty()),
-    /// The record of a volume; `None` if there is none.
-    pub fn volume(&self, name: &Name) -> Option<Result<Volume, Malformed>> {
-        let stored = self.volumes.get(name)?.volume.as_ref()?;
-        Some(decode(name.as_str(), &stored.value))
-    }
-
-    /// The record of a publication; `None` if there is none.
-    pub fn publication(&self, volume: &Name, node: &Name) -> Option<Result<Publication, Malformed>> {
-        let stored = self.volumes.get(volume)?.publications.get(node)?;
-        Some(decode(&format!("{volume}/{node}"), &stored.value))
-    }
-
-    /// The other volumes with the same id at the same plugin.
-    fn sharing(&self, name: &Name) -> Vec<Name> {
-        let id = self.volumes.get(name).and_then(|entry| entry.volume_id.as_ref());
-        let names = id.and_then(|id| self.by_volume_id.get(id)).into_iter().flatten();
-        names.filter(|other| *other != name).cloned().collect()
-    }
-
+                    csi_node_id: csi.map(|csi| csi.node_id.clone()).filter(|id| !id.is_empty()),
+                    topology: csi.map(|csi| csi.topology.clone()).unwrap_or_default(),
                 };
                 seen.nodes.insert(node.clone(), node_seen);
             }

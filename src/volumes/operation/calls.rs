@@ -37,18 +37,7 @@ impl Run<'_> {
         failpoint::abort_at("volumes.create-called");
         let created = match answer {
             Ok(created) => request::created(created),
-            Err(error) => {
-                let failure = Failure::of_call(&error);
-                // A refusal proves that there is no volume only at the first attempt. What an earlier attempt did is
-                // unknown, and a plugin may refuse a request before it looks for an earlier volume (INV-6).
-                let nothing_is_there = is_first_attempt && error.effect() == Effect::None;
-                if error.class() == Class::Final && nothing_is_there {
-                    let refused = record::create_refused(&stored.object);
-                    let blocked = record::volume_blocked(&refused, Some(&failure.why), Timestamp::now());
-                    self.put(&mut stored, blocked.unwrap_or(refused), None).await?;
-                }
-                return Err(failure.into());
-            }
+            Err(error) => return Err(self.refused(&mut stored, &error, is_first_attempt).await?.into()),
         };
         let mut volume = stored.object.clone();
         let status = volume.status.get_or_insert_default();
@@ -117,7 +106,7 @@ impl Run<'_> {
         let now = Timestamp::now();
         let settled = self
             .settle(stored, |volume| {
-                Some(record::expanded(volume, asked, expanded.capacity))
+                Some(record::expanded(volume, asked, expanded, now))
             })
             .await?;
         // Nothing to undo: what is left of the volume is deleted whatever its size.

@@ -51,8 +51,12 @@ impl Failure {
     }
 
     /// A read or a write of etcd failed.
-    pub fn etcd(error: &crate::etcd::Error) -> Self {
-        Self::new("EtcdFailed", error.to_string(), Some(QUICK)).quiet()
+    pub fn etcd(error: &etcd::Error) -> Self {
+        match error.class {
+            // What a plugin answered does not fit into a record: without the answer, the record does.
+            etcd::Class::TooLarge => Self::new("RecordTooLarge", error.to_string(), Some(SLOW)),
+            _ => Self::new("EtcdFailed", error.to_string(), Some(QUICK)).quiet(),
+        }
     }
 
     /// The volume's records change faster than operations can be decided from them.
@@ -66,9 +70,25 @@ impl Failure {
         Self::new("RecordIncomplete", empty.to_string(), None)
     }
 
+    /// The record of a result can no longer be read. A change of the record ends the wait.
+    pub fn unreadable_record() -> Self {
+        let message = "its record can no longer be read, so that the result of a call is not in it; nothing is undone at \
+                       the backend";
+        Self::new("RecordMalformed", message.to_owned(), None)
+    }
+
     /// Secrets or keys of them are missing. A change of a secret ends the wait.
     pub fn missing_secrets(faults: &[String]) -> Self {
         Self::new("SecretMissing", faults.join("; "), None)
+    }
+
+    /// The volume has secrets, and its plugin would get them in clear text. A change of the plugin ends the wait.
+    pub fn plaintext_secrets(endpoint: &Endpoint) -> Self {
+        let message = format!(
+            "the volume has secrets, which could be read on the way to {endpoint}: use https or a unix socket, or set \
+             allowPlaintextSecrets: true in the plugin"
+        );
+        Self::new("PlaintextSecrets", message, None)
     }
 
     /// A call failed: the table of gRPC codes ([`crate::csi::class`]) says what follows.
@@ -77,13 +97,6 @@ impl Failure {
             // Done is an error only where the call was not taken for a success.
             Class::Done | Class::Retry | Class::InProgress => Some(QUICK),
             Class::RetrySlowly | Class::WaitForOther => Some(SLOW),
-    /// The record of a result can no longer be read. A change of the record ends the wait.
-    pub fn unreadable_record() -> Self {
-        let message = "its record can no longer be read, so that the result of a call is not in it; nothing is undone at \
-                       the backend";
-        Self::new("RecordMalformed", message.to_owned(), None)
-    }
-
             Class::Final => None,
         };
         Self {

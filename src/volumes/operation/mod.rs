@@ -49,6 +49,8 @@ pub struct Operation {
     pub action: Action,
     /// The plugin's session, if there was one when the operation was decided on.
     pub session: Option<Arc<Session>>,
+    /// Whether secrets may be sent where they can be read on their way.
+    pub plaintext_secrets: bool,
     /// One permit a call: the plugin's concurrency.
     pub permits: Arc<Semaphore>,
 }

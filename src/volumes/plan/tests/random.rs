@@ -7,6 +7,7 @@ use super::*;
 use crate::csi::ExpandedVolume;
 use crate::proto::Backend;
 use crate::store::object::publication::node_uid;
+use crate::store::object::volume::capacity;
 use crate::volumes::record;
 
 /// What happens to a step.
@@ -272,14 +273,14 @@ impl World {
                         volume_id: "vol-1".to_owned(),
                         ..record::Created::default()
                     };
-                    *volume = record::created(volume, answer);
+                    *volume = record::created(volume, answer, now);
                 }
                 return tried;
             }
             Step::Expand => {
                 assert!(self.exists);
                 if heard {
-                    *volume = record::expanded(volume, required_bytes(volume), 0);
+                    *volume = record::expanded(volume, capacity(volume), ExpandedVolume::default(), now);
                 }
                 return tried;
             }
