@@ -1,5 +1,6 @@
 //! What every call to a plugin shares: its limit, its metrics and the making of its error.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,7 @@ pub(super) struct Caller {
 
 impl Caller {
     /// A request with the limit in its header, so that the plugin can give up in time as well.
-    pub fn request<M>(&self, message: M) -> Request<M> {
+    pub fn request<M>(&self, method: Method, message: M) -> Request<M> {
         let mut request = Request::new(message);
         request.set_timeout(self.limits.of(method));
         request

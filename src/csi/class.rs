@@ -25,6 +25,8 @@ pub enum Method {
     ControllerUnpublishVolume,
     /// Expands a volume.
     ControllerExpandVolume,
+    /// Asks whether a volume exists and can be used in a way.
+    ValidateVolumeCapabilities,
     /// Lists the plugin's volumes.
     ListVolumes,
 }
@@ -48,6 +50,7 @@ impl Method {
             Self::ControllerPublishVolume => "/csi.v1.Controller/ControllerPublishVolume",
             Self::ControllerUnpublishVolume => "/csi.v1.Controller/ControllerUnpublishVolume",
             Self::ControllerExpandVolume => "/csi.v1.Controller/ControllerExpandVolume",
+            Self::ValidateVolumeCapabilities => "/csi.v1.Controller/ValidateVolumeCapabilities",
             Self::ListVolumes => "/csi.v1.Controller/ListVolumes",
         }
     }
@@ -206,7 +209,7 @@ pub fn effect(method: Method, code: Code) -> Effect {
 #[cfg(test)]
 impl Method {
     /// Every call, in the order of [`Method`].
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Probe,
         Self::GetPluginInfo,
         Self::GetPluginCapabilities,
@@ -216,6 +219,7 @@ impl Method {
         Self::ControllerPublishVolume,
         Self::ControllerUnpublishVolume,
         Self::ControllerExpandVolume,
+        Self::ValidateVolumeCapabilities,
         Self::ListVolumes,
     ];
 }
@@ -266,7 +270,10 @@ mod tests {
             &[Method::CreateVolume],
             &[Method::DeleteVolume],
             &[Method::ControllerPublishVolume],
-            &[Method::ControllerUnpublishVolume],
+            &[
+                Method::ControllerUnpublishVolume,
+                Method::ValidateVolumeCapabilities,
+            ],
             &[Method::ControllerExpandVolume],
             &[Method::ListVolumes],
             &[

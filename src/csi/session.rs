@@ -13,6 +13,7 @@ use super::error::{CallError, NotReady, presentable};
 use super::id::{CsiNodeId, VolumeId};
 use super::request::{
     Context, CreateVolume, CreatedVolume, ExpandVolume, ExpandedVolume, ListedVolume, PublishVolume,
+    ValidateVolume,
 };
 use super::secret::Secrets;
 use super::wire;

@@ -13,7 +13,7 @@ use crate::proto::{AccessMode, Publication, Volume, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{state, stored_node_id};
-use crate::store::object::volume::{driver, required_bytes};
+use crate::store::object::volume::{self, driver, required_bytes};
 
 mod publications;
 mod step;
@@ -83,6 +83,8 @@ pub struct Observed<'a> {
     pub publications: &'a BTreeMap<Name, Publication>,
     /// The nodes of publications that exist and cannot be read: what they say is unknown.
     pub unreadable: &'a BTreeSet<Name>,
+    /// Another volume with the same id at the same plugin.
+    pub shared_with: Option<&'a Name>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: &'a BTreeMap<Name, Node>,
     /// Its publications to nodes that were removed, each with the revision of the record that says so.
@@ -230,11 +232,6 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     publications::plan_ends(observed, &status, &mut decision);
     if status.volume_id.is_empty() {
         plan_creation(observed, &status, &mut decision);
-        return decision;
-    }
-    plan_strays(observed, &status, &mut decision);
-    if observed.volume.is_marked() {
-        plan_deletion(observed, &status, &mut decision);
     } else {
         plan_strays(observed, &status, &mut decision);
         if observed.volume.is_marked() {
@@ -309,6 +306,7 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
     }
     match offers(observed, &target, decision) {
         None => {}
+        Some(_) if volume::is_taken_in(observed.volume) => decision.choose(Step::TakeIn),
         // Also for a volume that is marked for deletion: it cannot be deleted without its id, and repeating the call
         // finds it (INV-6).
         Some(offers) if offers.create => decision.choose(Step::Create),
@@ -363,8 +361,12 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
     if observed.resting.contains(&target) || !observed.unreadable.is_empty() {
         return;
     }
-    if status.r#static {
+    if status.r#static || volume::is_retained(observed.volume) {
         decision.choose(Step::DeleteRecord);
+        return;
+    }
+    // What is deleted at the backend would be the other volume's, too.
+    if observed.shared_with.is_some() {
         return;
     }
     match offers(observed, &target, decision) {

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::csi::ExpandedVolume;
 use crate::proto::condition::Status;
 use crate::proto::publication_status::State;
 use crate::proto::{Backend, Capacity, Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::publication::{reads_only_next, state};
 use crate::store::object::time;
-use crate::store::object::volume::required_bytes;
+use crate::store::object::volume::{NODE_EXPANSION_PENDING, format_bytes, required_bytes};
 use crate::store::object::{Object, condition};
 
 /// The condition of volumes and publications that something wanted cannot be done.
@@ -119,8 +120,9 @@ pub fn intend_create(volume: &Volume, backend: &Backend, term: i64, now: Timesta
 }
 
 /// The volume after its creation.
-pub fn created(volume: &Volume, created: Created) -> Volume {
+pub fn created(volume: &Volume, created: Created, now: Timestamp) -> Volume {
     let mut volume = volume.clone();
+    let generation = volume.generation();
     let status = status_of(&mut volume);
     let asked = status.create.as_ref().and_then(|create| create.capacity);
     let asked = asked.unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::csi::wire::volume_capability::{AccessMode, AccessType, BlockVolume, M
 use crate::csi::wire::{self, CapacityRange, TopologyRequirement, VolumeCapability};
 use crate::csi::{
     Capabilities, Capability, CreateVolume, CreatedVolume, CsiNodeId, Empty, ExpandVolume, PublishVolume,
-    VolumeId, VolumeName,
+    Session, ValidateVolume, VolumeId, VolumeName,
 };
 use crate::proto;
 use crate::proto::access_mode::{Kind, Scope, Sharing};
@@ -129,6 +129,19 @@ pub fn created(answer: CreatedVolume) -> Created {
         context: answer.context,
         topology: places.map(|segments| proto::Topology { segments }).collect(),
     }
+}
+
+/// ValidateVolumeCapabilities, for a volume that is taken in.
+///
+/// # Errors
+/// [`Empty`] for a record that names no volume, for which no step is planned.
+pub fn validate(volume: &Volume) -> Result<ValidateVolume, Empty> {
+    let source = spec_of(volume).source.unwrap_or_default();
+    Ok(ValidateVolume {
+        volume: VolumeId::new(source.volume_id)?,
+        capability: capability(volume),
+        context: source.context,
+    })
 }
 
 /// The plugin's id of the volume.

@@ -1,14 +1,15 @@
 //! The Plugin kind: the endpoint of a CSI controller plugin, and the limits of its calls.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Object;
 use super::change::{Appliable, Rejection};
-use super::document::document;
+use super::document::{document, given, present};
 use super::fields::{Fault, Fields};
-use crate::csi::Endpoint;
+use super::{Object, time};
+use crate::csi::{Endpoint, Limits, Method};
 use crate::etcd::Revision;
 use crate::proto::{Backend, Plugin, PluginSpec, PluginStatus, Timeouts};
 
@@ -146,9 +147,7 @@ impl Appliable for Plugin {
             let concurrency = read_count(spec, "concurrency");
             Manifest {
                 endpoint: endpoint.unwrap_or_default(),
-                concurrency: concurrency
-                    .filter(allowed)
-                    .and_then(|given| u32::try_from(given).ok()),
+                concurrency,
                 timeout: spec.parsed("timeout", read_timeout),
                 per_node: read_count(spec, "perNode"),
                 timeouts: spec.object("timeouts", read_timeouts).unwrap_or_default(),
@@ -385,7 +384,7 @@ mod tests {
             ..Manifest::default()
         };
         let plugin = Plugin::create("p", &manifest).unwrap();
-        let shown = to_document(&plugin, Revision(3));
+        let shown = to_document(&plugin, None, Revision(3));
         assert_eq!(
             shown["spec"],
             json!({"endpoint": "unix:///s", "concurrency": 16, "timeout": "15s"})

@@ -10,7 +10,7 @@ use super::mark::Marked;
 use super::words::word;
 use super::{Object, condition};
 use crate::proto::access_mode::{Block, Kind, Mount, Scope, Sharing};
-use crate::proto::volume_spec::{Availability, Driver};
+use crate::proto::volume_spec::{Availability, Driver, ReclaimPolicy, Source};
 use crate::proto::{
     AccessMode, Capacity, Secret, Topology, TopologyRequirement, Volume, VolumeSecret, VolumeSpec,
     VolumeStatus,
@@ -28,6 +28,11 @@ const AVAILABILITIES: &[(&str, Availability)] = &[
     ("active", Availability::Active),
     ("pause", Availability::Pause),
     ("drain", Availability::Drain),
+];
+
+const RECLAIM_POLICIES: &[(&str, ReclaimPolicy)] = &[
+    ("delete", ReclaimPolicy::Delete),
+    ("retain", ReclaimPolicy::Retain),
 ];
 
 const SCOPES: &[(&str, Scope)] = &[("singleNode", Scope::SingleNode), ("multiNode", Scope::MultiNode)];
@@ -145,6 +150,8 @@ pub struct Manifest {
     topology: Option<TopologyRequirement>,
     group: Option<String>,
     availability: Option<Availability>,
+    source: Option<Source>,
+    reclaim_policy: Option<ReclaimPolicy>,
 }
 
 impl Appliable for Volume {
@@ -176,6 +183,8 @@ impl Appliable for Volume {
             }),
             group: spec.string("group").map(str::to_owned),
             availability: spec.one_of("availability", AVAILABILITIES),
+            source: spec.object("source", read_source),
+            reclaim_policy: spec.one_of("reclaimPolicy", RECLAIM_POLICIES),
         });
         // Accepted because `get -o yaml` prints it. A document cannot change it.
         document.object("status", |status| {
@@ -186,6 +195,7 @@ impl Appliable for Volume {
                 backend.string("id");
             });
             status.integer("capacityBytes");
+            status.integer("nodeExpansionBytes");
             for flag in ["createAttempted", "deleteAttempted", "static", "deleting"] {
                 status.boolean(flag);
             }
@@ -229,6 +239,18 @@ impl Appliable for Volume {
 
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
+    }
+}
+
+fn read_source(source: &mut Fields<'_, '_>) -> Source {
+    let volume_id = source.string("volumeID").unwrap_or_default().to_owned();
+    source.require("volumeID");
+    if volume_id.is_empty() && source.value("volumeID").is_some_and(Value::is_string) {
+        source.fault("volumeID", "must not be empty");
+    }
+    Source {
+        volume_id,
+        context: source.strings("context").unwrap_or_default(),
     }
 }
 
@@ -343,6 +365,11 @@ fn spec_of(manifest: &Manifest) -> VolumeSpec {
             .filter(|topology| *topology != TopologyRequirement::default()),
         group: manifest.group.clone().unwrap_or_default(),
         availability: manifest.availability.unwrap_or(Availability::Active).into(),
+        source: manifest.source.clone(),
+        reclaim_policy: manifest
+            .reclaim_policy
+            .unwrap_or(ReclaimPolicy::Unspecified)
+            .into(),
     }
 }
 

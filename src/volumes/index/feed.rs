@@ -107,7 +107,13 @@ impl Indexed for Feed<'_> {
         let index = &mut *self.index;
         let revision = kv.mod_revision;
         match key {
-            Key::Volume(name) => self.changes.extend(index.put_volume(name, kv.into())),
+            Key::Volume(name) => {
+                let before = index.sharing(&name);
+                let change = index.put_volume(name.clone(), kv.into());
+                let around = before.into_iter().chain(index.sharing(&name));
+                self.changes.extend(change);
+                self.changes.extend(around.map(Change::Around));
+            }
             Key::Publication(volume, node) => {
                 self.changes
                     .extend(index.put_publication(volume, node, kv.into()));
@@ -146,7 +152,11 @@ impl Indexed for Feed<'_> {
         let Some(key) = self.parse(key) else { return };
         let index = &mut *self.index;
         match key {
-            Key::Volume(name) => self.changes.extend(index.remove_volume(name, at)),
+            Key::Volume(name) => {
+                let sharing = index.sharing(&name);
+                self.changes.extend(index.remove_volume(name, at));
+                self.changes.extend(sharing.into_iter().map(Change::Around));
+            }
             Key::Publication(volume, node) => {
                 self.changes.extend(index.remove_publication(volume, &node, at));
             }

@@ -94,6 +94,8 @@ struct Entry {
     volume: Option<Stored>,
     publications: BTreeMap<Name, Stored>,
     driver: Option<Name>,
+    /// The plugin and the plugin's id of the volume, once it has one.
+    volume_id: Option<Box<str>>,
     state: Option<State>,
     /// The count of changes at the last change of its records.
     touched: u64,
@@ -150,6 +152,8 @@ pub struct VolumeSnapshot {
     pub revisions: BTreeMap<Name, Revision>,
     /// The nodes of its unreadable publications.
     pub unreadable: BTreeSet<Name>,
+    /// Another volume with the same id at the same plugin.
+    pub shared_with: Option<Name>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: BTreeMap<Name, plan::Node>,
     /// The publications to nodes that were removed, each with the revision of the record that says so.
@@ -179,6 +183,8 @@ pub struct Index {
     by_driver: HashMap<Name, HashSet<Name>>,
     by_node: HashMap<Name, BTreeSet<Name>>,
     by_secret: HashMap<Name, BTreeSet<Name>>,
+    /// By plugin and the plugin's id.
+    by_volume_id: HashMap<Box<str>, BTreeSet<Name>>,
     /// How each range is followed, in the order of [`Part::ALL`].
     followed: [Followed; 6],
     counts: HashMap<State, i64>,
@@ -212,6 +218,7 @@ impl Index {
             by_driver: HashMap::new(),
             by_node: HashMap::new(),
             by_secret: HashMap::new(),
+            by_volume_id: HashMap::new(),
             followed: Default::default(),
             counts: HashMap::new(),
             changes: 0,
@@ -293,15 +300,36 @@ impl Index {
             .is_none_or(|entry| entry.touched > changes)
     }
 
+    /// The record of a volume; `None` if there is none.
+    pub fn volume(&self, name: &Name) -> Option<Result<Volume, Malformed>> {
+        let stored = self.volumes.get(name)?.volume.as_ref()?;
+        Some(decode(name.as_str(), &stored.value))
+    }
+
+    /// The record of a publication; `None` if there is none.
+    pub fn publication(&self, volume: &Name, node: &Name) -> Option<Result<Publication, Malformed>> {
+        let stored = self.volumes.get(volume)?.publications.get(node)?;
+        Some(decode(&format!("{volume}/{node}"), &stored.value))
+    }
+
+    /// The other volumes with the same id at the same plugin.
+    fn sharing(&self, name: &Name) -> Vec<Name> {
+        let id = self.volumes.get(name).and_then(|entry| entry.volume_id.as_ref());
+        let names = id.and_then(|id| self.by_volume_id.get(id)).into_iter().flatten();
+        names.filter(|other| *other != name).cloned().collect()
+    }
+
     /// The records of one volume. `None` if the volume's own record is missing or cannot be read.
     pub fn observe(&self, name: &Name) -> Option<VolumeSnapshot> {
         let entry = self.volumes.get(name)?;
         let stored = entry.volume.as_ref()?;
         let volume = decode::<Volume>(name.as_str(), &stored.value).ok()?;
         let plugin = driver(&volume).to_owned();
+        let shared_with = self.sharing(name).into_iter().next();
         let mut seen = VolumeSnapshot {
             volume,
             revision: stored.mod_revision,
+            shared_with,
             ..VolumeSnapshot::default()
         };
         for (node, stored) in &entry.publications {

@@ -10,7 +10,8 @@ use crate::csi::{CallError, Capability, CsiNodeId, Effect, Session};
 use crate::failpoint;
 use crate::proto::Volume;
 use crate::store::Name;
-use crate::store::object::volume::required_bytes;
+use crate::store::object::Object;
+use crate::store::object::volume::capacity;
 use crate::store::writer::Proof;
 use crate::volumes::{record, request};
 
@@ -179,7 +180,7 @@ impl Run<'_> {
         self.call(session.unpublish_volume(&id, &node, &secrets)).await
     }
 
-    fn session(&self) -> Result<Arc<Session>, Interrupted> {
+    pub(super) fn session(&self) -> Result<Arc<Session>, Interrupted> {
         self.operation.session.clone().ok_or(Interrupted::Stale)
     }
 

@@ -9,10 +9,10 @@ use tokio::sync::Semaphore;
 use super::index::VolumeSnapshot;
 use super::plan::{Lost, Step};
 use super::record::{self, Conditions};
+use super::request;
 use crate::csi::Session;
 use crate::etcd::{Fence, KeyValue, Revision, Stop};
 use crate::failpoint;
-use crate::proto::Volume;
 use crate::store::writer::{Proof, Writer};
 use crate::store::{Name, Store};
 
@@ -180,6 +180,7 @@ impl Run<'_> {
             // Never reached: the controller connects instead of starting an operation.
             Step::Connect => Err(Interrupted::Stale),
             Step::Create => self.create().await,
+            Step::TakeIn => self.take_in().await,
             Step::TakeName => {
                 let backend = request::backend(&*self.session()?);
                 let stored = &mut self.stored_volume();

@@ -61,7 +61,7 @@ fn a_create_is_repeated_with_the_capacity_of_its_first_call_until_that_is_refuse
 fn what_creation_fulfilled_is_what_it_was_asked_for_not_what_is_wanted_since() {
     let mut intended = intend_create(&volume(5), &Backend::default(), 9, NOW).unwrap();
     intended.spec = volume(7).spec;
-    let created = created(&intended, Created::default()).status.unwrap();
+    let created = created(&intended, Created::default(), NOW).status.unwrap();
     assert_eq!(created.fulfilled_bytes, 5, "so that the rest is an expansion");
 }
 
