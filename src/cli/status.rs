@@ -162,6 +162,11 @@ fn text(overview: &Overview) -> String {
         "Resources",
         format!("{}/{} applied", overview.applied, overview.inventory),
     );
+    add_replicas(&mut lines, overview);
+    lines.render()
+}
+
+fn add_replicas(lines: &mut Description, overview: &Overview) {
     if overview.replicas.is_empty() {
         lines.field("Replicas", NONE);
     }
@@ -187,7 +192,6 @@ fn text(overview: &Overview) -> String {
         lines.field(title, text);
         title = "";
     }
-    lines.render()
 }
 
 /// What a replica is in the election, by its position among the candidates. `newer` keeps it from standing.

@@ -208,6 +208,11 @@ async fn an_alarm_shows_in_the_status() {
     let status = quorate_on(&etcd, &["status"], "").await.expect_done();
     let shown = format!("NOSPACE of member {}: etcd refuses every write", members[0].id);
     assert!(status.contains(&shown), "{status}");
+    let node = "{apiVersion: quorate.dev/v1, kind: Node, metadata: {name: n1}, spec: {desiredRole: worker}}";
+    let refused = quorate_on(&etcd, &["apply", "-f", "-"], node)
+        .await
+        .expect_code(1);
+    assert!(refused.contains("then etcdctl alarm disarm"), "{refused}");
     // It serves reads, so it counts towards a quorum.
     assert!(client.survey(&members, LIMIT).await[0].is_healthy());
 }
