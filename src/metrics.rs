@@ -119,7 +119,7 @@ macro_rules! metrics {
 metrics! {
     /// 1 while this replica leads, else 0.
     leader: Gauge,
-    /// 1 while a newer registered replica keeps this one from standing for election, else 0.
+    /// 1 while a candidate with a newer release keeps this replica from standing for election, else 0.
     election_yields: Gauge,
     /// Terms begun by this replica.
     leader_transitions: Counter,

@@ -14,7 +14,7 @@ use super::fence::Fence;
 use super::kv::{KeyRange, KeyValue, LeaseId, Revision};
 use super::session::{Pulse, Session, SessionError};
 use super::txn::{Txn, TxnError};
-use super::watch::Watcher;
+use super::watch::{Event, Watched, Watcher};
 use crate::retry::Delays;
 
 mod candidacy;
@@ -219,6 +219,43 @@ pub async fn observe(etcd: &Etcd, prefix: &str, mut on_leader: impl FnMut(Option
                 Watcher::new(etcd, range.clone(), now.next()).next().await;
             }
             Err(_) => delays.wait().await,
+        }
+    }
+}
+
+/// Follows whether one of the `wanted` candidates stands for election below `prefix`: calls `on_change` with the name of
+/// one that does, `None` while none does. Reads only when such a one may have come or gone. Never ends.
+pub async fn observe_any(
+    etcd: &Etcd,
+    prefix: &str,
+    wanted: impl Fn(&str) -> bool,
+    mut on_change: impl FnMut(Option<&str>),
+) {
+    let range = range_of(prefix);
+    let name = |kv: &KeyValue| String::from_utf8_lossy(&kv.value).into_owned();
+    let mut delays = Delays::etcd();
+    loop {
+        let (keys, now) = match etcd.list(&range).await {
+            Ok(listed) => listed,
+            Err(_) => {
+                delays.wait().await;
+                continue;
+            }
+        };
+        delays.reset();
+        if let Some(found) = keys.iter().find(|kv| wanted(&name(kv))) {
+            on_change(Some(&name(found)));
+            let stands = |kv: &KeyValue| kv.create_revision == found.create_revision;
+            etcd.while_key(&found.key, stands).await;
+            continue;
+        }
+        on_change(None);
+        let enters = |event: &Event| matches!(event, Event::Put(kv) if wanted(&name(kv)));
+        let mut watcher = Watcher::new(etcd, range.clone(), now.next());
+        while let Watched::Events(events) = watcher.next().await {
+            if events.iter().any(enters) {
+                break;
+            }
         }
     }
 }

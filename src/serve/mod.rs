@@ -80,7 +80,7 @@ pub struct LeaderReport {
     pub leader: Option<String>,
     /// Whether `leader` is only the last one that was seen, because this replica is not registered or cannot reach etcd.
     pub is_last_known: bool,
-    /// Why this replica does not stand for election, in words.
+    /// Which newer replica stands for election, so that this one does not, in words.
     pub yields_to: Option<String>,
 }
 

@@ -3,6 +3,7 @@
 mod candidates;
 mod crowds;
 mod fence;
+mod newer;
 mod stopping;
 mod takeover;
 
