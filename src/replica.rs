@@ -10,7 +10,7 @@
 //! ├── watch-newer      follows whether a replica with a newer release stands for election
 //! ├── readiness        checks the status after every registration
 //! └── campaign         while this replica is eligible
-//!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes
+//!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes, the check of the rights
 //! ```
 
 use std::sync::Arc;
@@ -42,9 +42,11 @@ use crate::volumes::controller::{self as volumes, Volumes};
 
 mod eligibility;
 mod newer;
+mod rights;
 mod status;
 
 use eligibility::Eligibility;
+use rights::Rights;
 pub use status::ReplicaStatus;
 
 /// How long all parts together may take to end after a stop. What is left then ends with the process.
@@ -215,6 +217,13 @@ where
         }
     }
 
+    fn rights(&self) -> Rights {
+        Rights {
+            store: self.store.clone(),
+            refusal: self.status.refusal.clone(),
+        }
+    }
+
     async fn keep_readiness(self: Arc<Self>) {
         // Without Kubernetes no status is written that could be required.
         let requirements = self.resources.is_some().then_some(Requirements {
@@ -232,13 +241,17 @@ where
             registered: self.registered.clone(),
             newer: self.status.newer.subscribe(),
         };
+        let rights = self.rights();
         let mut delays = Delays::etcd();
         loop {
             tokio::select! {
                 // First, so that no candidacy begins after the stop (INV-10).
                 biased;
                 () = self.stop.cancelled() => return,
-                () = eligibility.granted() => {}
+                () = async {
+                    eligibility.granted().await;
+                    rights.granted().await;
+                } => {}
             }
             let began = Instant::now();
             // Ends the candidacy, and the term.
@@ -324,6 +337,9 @@ where
             notices,
         };
         tasks.spawn(volumes.run());
+        // Ends the term, as the end of any of its tasks does.
+        let rights = self.rights();
+        tasks.spawn(async move { rights.revoked().await });
     }
 }
 

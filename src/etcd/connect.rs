@@ -53,6 +53,8 @@ pub(super) struct Shared {
     pub refused: Mutex<BTreeSet<String>>,
     /// Notified when a request went unanswered: the endpoints are checked ahead of time.
     pub recheck: Arc<Notify>,
+    /// Notified when etcd refused a write of the leader for missing rights.
+    pub denied: Notify,
     /// Held while endpoints join and leave the balanced channel, so that `live` lists what is in it.
     pub changing: tokio::sync::Mutex<()>,
     /// When a new token was last asked for, and with what result.
@@ -150,6 +152,7 @@ impl Etcd {
             store: KnownStore::of(cluster),
             refused: Mutex::default(),
             recheck: Arc::default(),
+            denied: Notify::default(),
             changing: tokio::sync::Mutex::default(),
             renewed: tokio::sync::Mutex::default(),
             per_endpoint: Mutex::new(clients),

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::connect::Etcd;
-use super::error::Error;
+use super::error::{Class, Error};
 use super::fence::Fence;
 use super::kv::{KeyRange, KeyValue, LeaseId, Revision};
 use super::session::{Pulse, Session, SessionError};
@@ -260,7 +260,31 @@ pub async fn observe_any(
     }
 }
 
+/// Asks etcd whether this client may write the key of a candidate below `prefix`, and changes nothing: etcd checks the
+/// permissions of a transaction before its compares, and the compare here never holds. A client that is refused has its
+/// certificates and password read again soon.
+///
+/// # Errors
+/// [`Error`]: of class [`Class::Denied`] if etcd refuses the client. After any other the rights are not known.
+pub async fn may_stand(etcd: &Etcd, prefix: &str) -> Result<(), Error> {
+    let key = range_of(prefix).start;
+    match etcd.commit(Txn::new().when_never(&key).put(&key, "")).await {
+        Ok(_) | Err(TxnError::Conflict { .. }) => Ok(()),
+        Err(TxnError::Unknown(error) | TxnError::Failed(error)) => {
+            if error.class == Class::Denied {
+                etcd.0.recheck.notify_one();
+            }
+            Err(error)
+        }
+    }
+}
+
 impl Etcd {
+    /// Resolves once etcd has refused a write of the leader for missing rights since the last call.
+    pub async fn write_denied(&self) {
+        self.0.denied.notified().await;
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "the key is the candidate's own, and its term is over or never began"

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::newer::Newer;
+use super::rights::Refusal;
 use crate::etcd::{Fence, Pulse};
 use crate::gate::readiness::Readiness;
 
@@ -19,6 +20,7 @@ pub struct ReplicaStatus {
     pub(super) leading: Arc<watch::Sender<Option<Fence>>>,
     pub(super) leader: Arc<watch::Sender<Option<String>>>,
     pub(super) newer: Arc<watch::Sender<Newer>>,
+    pub(super) refusal: Refusal,
 }
 
 impl ReplicaStatus {
@@ -49,5 +51,10 @@ impl ReplicaStatus {
             Newer::Stands(which) => Some(which.clone()),
             Newer::Absent | Newer::Unknown => None,
         }
+    }
+
+    /// Why etcd refuses the writes of this replica, in words. Such a one neither leads nor stands for election.
+    pub fn refused(&self) -> Option<String> {
+        self.refusal.borrow().clone()
     }
 }

@@ -82,6 +82,8 @@ pub struct LeaderReport {
     pub is_last_known: bool,
     /// Which newer replica stands for election, so that this one does not, in words.
     pub yields_to: Option<String>,
+    /// Why etcd refuses the writes of this replica, so that it does not stand for election, in words.
+    pub refused: Option<String>,
 }
 
 /// What the pages show. Each is called once a request, on the server's thread, and must not block.

@@ -4,6 +4,7 @@ mod candidates;
 mod crowds;
 mod fence;
 mod newer;
+mod rights;
 mod stopping;
 mod takeover;
 
