@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::error::{Class, Error};
 use super::kv::Revision;
 use super::members::Contacts;
-use super::probe::{self, Probe};
+use super::probe::{self, Pending, Probe};
 use super::store_identity::{ClusterId, Header, prevailing};
 use crate::metrics::{Metrics, Request};
 use crate::retry::Delays;
@@ -119,9 +119,15 @@ impl Etcd {
     pub async fn connect(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
         let credentials = config.load()?;
         let candidates = probe::configured(&config);
-        let mut probe = Probe::begin(&config, &credentials, &BTreeMap::new(), candidates);
+        let mut probe = Probe::begin(
+            &config,
+            &credentials,
+            &BTreeMap::new(),
+            &candidates,
+            Pending::default(),
+        );
         probe.collect(STRAGGLERS, probe::is_decided).await;
-        let (answers, clients) = probe.end();
+        let (answers, clients, _) = probe.end();
         let clusters = probe::clusters(&answers);
         let Ok(cluster) = prevailing(clusters.iter().map(|(_, cluster)| *cluster)) else {
             return Err(ConnectError::SeveralClusters(clusters));
