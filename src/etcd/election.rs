@@ -183,19 +183,24 @@ pub async fn campaign(
     Err(lost)
 }
 
-/// Gives the lease back, and deletes the key that was created at this revision: the lease does not end a key that a
-/// put has taken off it.
+/// Gives the lease back, and deletes the key that was created at this revision if a put has taken it off the lease, whose end
+/// does not delete it then. That is read first: a second write would have the successor wait for it.
 async fn leave(session: Session, key: &[u8], created: Option<Revision>) {
-    let etcd = session.etcd().clone();
+    let (etcd, lease) = (session.etcd().clone(), session.lease());
     let deleted = async {
-        if let Some(created) = created {
-            let own = Txn::new().first_created_at(key, created).delete(key);
-            // A key that is already gone is a conflict. Without an answer the lease ends the key.
-            let _ = tokio::time::timeout(Session::CLOSE_LIMIT, etcd.unfenced_exit(own)).await;
+        let Some(created) = created else { return };
+        match etcd.get(key).await {
+            Ok((Some(found), _)) if found.create_revision == created && found.lease != Some(lease) => {
+                let own = Txn::new().first_created_at(key, created).delete(key);
+                // A key that is already gone is a conflict. Without an answer the key stays, and `quorate status` names it.
+                let _ = etcd.unfenced_exit(own).await;
+            }
+            _ => {}
         }
     };
-    // Closing comes first, since it closes the window (INV-10). etcd may apply the guarded delete after the revoke.
-    tokio::join!(biased; session.close(), deleted);
+    // Closing comes first, since it closes the window (INV-10).
+    let deleted = tokio::time::timeout(Session::CLOSE_LIMIT, deleted);
+    let ((), _) = tokio::join!(biased; session.close(), deleted);
 }
 
 /// Follows who leads below `prefix`: calls `on_leader` with the name of the leader, `None` while there is none. Reads only
