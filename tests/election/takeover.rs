@@ -1,6 +1,6 @@
 //! Replicas as processes: how leadership passes to the successor.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quorate_dev::http;
 use tokio::task::JoinSet;
@@ -50,19 +50,33 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
     );
 }
 
+/// How long no replica led.
+fn report_gaps(mut gaps: Vec<Duration>) {
+    gaps.sort();
+    let longest = gaps[gaps.len() - 1];
+    eprintln!(
+        "{} rounds: median {:?}, longest {longest:?}",
+        gaps.len(),
+        gaps[gaps.len() / 2]
+    );
+}
+
 /// The leader gives its lease back through every endpoint, so that one that is gone does not cost the TTL.
 #[tokio::test]
-async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once() {
+async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once_each_time() {
     // No machine is busy enough for the members to elect another leader meanwhile.
     let patient = ["--election-timeout=4000", "--heartbeat-interval=200"];
     let mut etcd = TestEtcd::with(3, &patient).await;
     let (mut replicas, mut leader) = three(&etcd).await;
-    for _ in 0..3 {
-        let member = (etcd.raft_leader().await + 1) % 3;
+    let raft_leader = etcd.raft_leader().await;
+    let mut gaps = Vec::new();
+    for round in 0..30 {
+        let member = (raft_leader + 1 + round % 2) % 3;
         etcd.members[member].kill().await.unwrap();
         let asked = Instant::now();
         replicas.0[leader].terminate();
         let (next, led) = successor(&replicas, leader).await;
+        gaps.push(led - asked);
         assert!(led - asked < TTL / 2, "{:?}", led - asked);
         assert!(replicas.0[leader].ended().await.success());
         etcd.members[member].start().await.unwrap();
@@ -70,6 +84,10 @@ async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once() {
         wait_for_candidates(&etcd, 3).await;
         leader = next;
     }
+    // A busy machine delays some.
+    let slow = gaps.iter().filter(|gap| **gap >= Duration::from_secs(1)).count();
+    assert!(slow <= gaps.len() / 3, "{gaps:?}");
+    report_gaps(gaps);
 }
 
 #[tokio::test]
