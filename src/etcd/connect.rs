@@ -49,6 +49,8 @@ pub(super) struct Shared {
     pub left: watch::Sender<()>,
     /// The store that this process has read.
     pub store: KnownStore,
+    /// Since when no request was answered; `None` after an answer.
+    pub unanswered: watch::Sender<Option<Instant>>,
     /// The endpoints that are refused, since they belong to another cluster.
     pub refused: Mutex<BTreeSet<String>>,
     /// Notified when a request went unanswered: the endpoints are checked ahead of time.
@@ -156,6 +158,7 @@ impl Etcd {
             live: watch::Sender::new(live),
             left: watch::Sender::default(),
             store: KnownStore::of(cluster),
+            unanswered: watch::Sender::default(),
             refused: Mutex::default(),
             recheck: Arc::default(),
             denied: Notify::default(),
@@ -183,6 +186,22 @@ impl Etcd {
     /// The endpoints in the balanced channel now.
     pub fn live_endpoints(&self) -> Vec<String> {
         self.0.live.borrow().clone()
+    }
+
+    /// Since when etcd answers no request of this connection; `None` while it answers. An idle connection makes none.
+    pub fn unanswered(&self) -> watch::Receiver<Option<Instant>> {
+        self.0.unanswered.subscribe()
+    }
+
+    fn note_answer(&self, answered: bool) {
+        self.0.unanswered.send_if_modified(|since| {
+            let changed = since.is_some() == answered;
+            match answered {
+                true => *since = None,
+                false => _ = since.get_or_insert_with(Instant::now),
+            }
+            changed
+        });
     }
 
     pub(super) fn connection(&self) -> Arc<Connection> {
@@ -310,6 +329,8 @@ impl Etcd {
             header.map_or(Ok(()), |header| self.check_header(operation, header, floor))?;
             Ok(answer)
         });
+        let unanswered = |error: &Error| error.class == Class::Unavailable;
+        self.note_answer(!result.as_ref().is_err_and(unanswered));
         let code = result.as_ref().map_or_else(|error| error.code, |_| "OK");
         let seconds = started.elapsed().as_secs_f64();
         self.0
