@@ -170,15 +170,17 @@ fn add_replicas(lines: &mut Description, overview: &Overview) {
     if overview.replicas.is_empty() {
         lines.field("Replicas", NONE);
     }
-    let readable = overview.replicas.iter();
-    let readable = readable.filter_map(|(name, version)| Some((version.as_ref()?.release, name.as_str())));
-    let newest = readable.max();
+    let position_of = |name: &str| {
+        let mut candidates = overview.candidates.iter();
+        candidates.position(|candidate| candidate.name == name)
+    };
+    let standing = overview.replicas.iter();
+    let standing = standing.filter(|(name, _)| position_of(name).is_some());
+    let newest = standing.filter_map(|(name, version)| Some((version.as_ref()?.release, name.as_str())));
+    let newest = newest.max();
     let mut title = "Replicas";
     for (name, version) in &overview.replicas {
-        let position = overview
-            .candidates
-            .iter()
-            .position(|candidate| candidate.name == *name);
+        let position = position_of(name);
         let text = match version {
             Some(version) => {
                 let newer = newest.filter(|(release, _)| *release > version.release);

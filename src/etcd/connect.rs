@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::error::{Class, Error};
 use super::kv::Revision;
 use super::members::Contacts;
-use super::probe::{self, Probe};
+use super::probe::{self, Pending, Probe};
 use super::store_identity::{ClusterId, Header, prevailing};
 use crate::metrics::{Metrics, Request};
 use crate::retry::Delays;
@@ -55,6 +55,8 @@ pub(super) struct Shared {
     pub refused: Mutex<BTreeSet<String>>,
     /// Notified when a request went unanswered: the endpoints are checked ahead of time.
     pub recheck: Arc<Notify>,
+    /// Notified when etcd refused a write of the leader for missing rights.
+    pub denied: Notify,
     /// Held while endpoints join and leave the balanced channel, so that `live` lists what is in it.
     pub changing: tokio::sync::Mutex<()>,
     /// When a new token was last asked for, and with what result.
@@ -119,9 +121,15 @@ impl Etcd {
     pub async fn connect(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
         let credentials = config.load()?;
         let candidates = probe::configured(&config);
-        let mut probe = Probe::begin(&config, &credentials, &BTreeMap::new(), candidates);
+        let mut probe = Probe::begin(
+            &config,
+            &credentials,
+            &BTreeMap::new(),
+            &candidates,
+            Pending::default(),
+        );
         probe.collect(STRAGGLERS, probe::is_decided).await;
-        let (answers, clients) = probe.end();
+        let (answers, clients, _) = probe.end();
         let clusters = probe::clusters(&answers);
         let Ok(cluster) = prevailing(clusters.iter().map(|(_, cluster)| *cluster)) else {
             return Err(ConnectError::SeveralClusters(clusters));
@@ -153,6 +161,7 @@ impl Etcd {
             unanswered: watch::Sender::default(),
             refused: Mutex::default(),
             recheck: Arc::default(),
+            denied: Notify::default(),
             changing: tokio::sync::Mutex::default(),
             renewed: tokio::sync::Mutex::default(),
             per_endpoint: Mutex::new(clients),
