@@ -20,6 +20,7 @@ pub mod dev;
 pub mod duration;
 pub mod exit;
 pub mod objects;
+pub mod outage;
 pub mod output;
 pub mod roles;
 pub mod run;
