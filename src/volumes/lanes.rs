@@ -96,9 +96,9 @@ pub struct Lanes {
     nodes: HashMap<String, OneNode>,
 }
 
-impl Lanes {
-    /// Lanes without room: the plugin's record was not read yet.
-    pub fn new() -> Self {
+/// Lanes without room: the plugin's record was not read yet.
+impl Default for Lanes {
+    fn default() -> Self {
         Self {
             concurrency: 0,
             per_node: None,
@@ -110,7 +110,9 @@ impl Lanes {
             nodes: HashMap::new(),
         }
     }
+}
 
+impl Lanes {
     /// Takes over the limits of the plugin. Calls in flight keep their permits, and count, unless the number changes.
     pub fn limit(&mut self, concurrency: usize, per_node: Option<usize>) {
         self.per_node = per_node;
@@ -206,7 +208,7 @@ mod tests {
     }
 
     fn lanes(concurrency: usize, per_node: Option<usize>) -> Lanes {
-        let mut lanes = Lanes::new();
+        let mut lanes = Lanes::default();
         lanes.limit(concurrency, per_node);
         lanes
     }

@@ -74,7 +74,7 @@ impl PluginState {
             generation: 0,
             is_connecting: false,
             not_ready: None,
-            lanes: Lanes::new(),
+            lanes: Lanes::default(),
             parked: HashSet::new(),
             compare_at,
             is_comparing: false,
