@@ -67,9 +67,9 @@ pub struct Reconciler {
     /// Definitions and kinds that a pass has waited for in vain: later passes only look.
     pub(super) late: HashSet<String>,
     /// Requests about objects, at most one an object.
-    pub(super) jobs: Jobs<Job>,
+    pub(super) jobs: Jobs<ObjectRef, Job>,
     /// Results of jobs that ended between two passes.
-    pub(super) ended: Vec<Ended<Job>>,
+    pub(super) ended: Vec<Ended<ObjectRef, Job>>,
     /// The window of the term, once a pass was made.
     window: Option<Window>,
     pub(super) watches: Watches,
@@ -215,6 +215,8 @@ impl Reconciler {
         let ended = std::mem::take(&mut self.ended);
         self.take_in(fence, ended, report).await?;
         self.discovery.forget_doubted();
+        let unwritten = self.inventory.unwritten(|object| self.wanted.contains(object));
+        self.forget(fence, &unwritten).await?;
         let obsolete = self.inventory.obsolete(|object| self.wanted.contains(object));
         let bundle = self.bundle.clone();
         let (foundation, rest): (Vec<&Manifest>, Vec<&Manifest>) = bundle
@@ -248,7 +250,12 @@ impl Reconciler {
             self.watches.follow(&self.kube, &cluster);
         }
         self.settle(fence, &later, &cluster, report).await?;
-        self.prune(fence, obsolete, &mut cluster, report).await
+        self.prune(fence, obsolete, &mut cluster, report).await?;
+        self.record_states(fence, report).await
+    }
+
+    pub(super) fn is_wanted(&self, object: &ObjectRef) -> bool {
+        self.wanted.contains(object)
     }
 
     /// The objects that the bundle holds.

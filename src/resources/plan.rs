@@ -2,9 +2,8 @@
 //! passes. Pure: no I/O, no clock.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
-
-use serde_json::Value;
 
 use super::bundle::{ADOPT, LABEL};
 use super::inventory::Entry;
@@ -24,43 +23,42 @@ pub struct Wanted<'a> {
 }
 
 /// What an object is compared by to see whether it is still in place. A status, or a field that others own, may change all
-/// the time without a change of it.
+/// the time without a change of it. Consists of:
+///
+/// - the generation, which counts the changes of the spec. Some subresources of older servers change our fields, as `scale`
+///   does, and leave the owners as they are;
+/// - whether it is being deleted;
+/// - the names of the fields that we applied, and the time at which we last changed one. A field that another client changes
+///   or removes is no longer ours; a late write of an earlier leader changes only the time;
+/// - the version of an object of which we own nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Identifies the object.
     pub uid: String,
-    /// Counts the changes of the spec; 0 for kinds without one. Some subresources of older servers change our fields, as
-    /// `scale` does, and leave the owners as they are.
-    generation: i64,
-    deleting: bool,
-    fields: Fields,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Fields {
-    /// The names of the fields that we applied, and the time at which we last changed one. A field that another client
-    /// changes or removes is no longer ours; a late write of an earlier leader changes only the time.
-    Ours(Value, Option<String>),
-    /// The version of an object of which we own nothing.
-    Version(String),
+    /// Of all of the above.
+    pub digest: u64,
 }
 
 impl Fingerprint {
     /// The fingerprint of an object with this metadata.
     pub fn of(meta: &Meta) -> Self {
-        let ours = meta.applied_by(FIELD_MANAGER);
+        let ours = meta
+            .applied_by(FIELD_MANAGER)
+            .filter(|applied| applied.fields_v1.is_object())
+            .map(|applied| (applied.fields_v1.to_string(), applied.time.as_deref()));
+        let version = ours.is_none().then_some(meta.resource_version.as_str());
         Self {
             uid: meta.uid.clone(),
-            generation: meta.generation,
-            deleting: meta.deletion_timestamp.is_some(),
-            fields: match ours {
-                Some(applied) if applied.fields_v1.is_object() => {
-                    Fields::Ours(applied.fields_v1.clone(), applied.time.clone())
-                }
-                _ => Fields::Version(meta.resource_version.clone()),
-            },
+            digest: digest(&(meta.generation, meta.deletion_timestamp.is_some(), ours, version)),
         }
     }
+}
+
+/// The digest by which two states are compared, also across processes of one build.
+pub fn digest(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The memory of earlier passes about an object.

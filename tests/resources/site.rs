@@ -99,6 +99,14 @@ impl Site {
         reconciler.pass(self.fence()).await
     }
 
+    /// Makes passes until nothing that the reconciler noticed asks for another one.
+    pub async fn settle(&self, reconciler: &mut Reconciler) {
+        let quiet = Duration::from_millis(500);
+        while tokio::time::timeout(quiet, reconciler.changed()).await.is_ok() {
+            expect_success(&reconciler.pass(self.fence()).await);
+        }
+    }
+
     /// The keys of the inventory without their common prefix.
     pub fn inventory(&self) -> Vec<String> {
         let prefix = "/q/kubernetes/reconciler/inventory/";
