@@ -104,6 +104,12 @@ impl Discovery {
         self.versions.get(&key).map(|kinds| kinds.get(kind))
     }
 
+    /// Whether a version that was read serves the kind.
+    pub fn serves(&self, group: &str, kind: &str) -> bool {
+        let versions = self.versions.iter().filter(|((known, _), _)| known == group);
+        versions.into_iter().any(|(_, kinds)| kinds.contains_key(kind))
+    }
+
     /// Stores the result of [`KubeClient::served`].
     pub fn learn(&mut self, group: &str, version: &str, resources: Vec<Resource>) {
         let kinds = resources

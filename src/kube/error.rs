@@ -291,6 +291,18 @@ mod tests {
     }
 
     #[test]
+    fn a_message_of_many_lines_is_shown_in_one_and_a_long_one_is_cut() {
+        let lines =
+            r#"Deployment.apps \"a\" is invalid: spec.selector:\n\tv1.LabelSelector{\n\t\tMatchLabels: nil}"#;
+        assert_eq!(
+            cause(422, &format!(r#"{{"message":"{lines}"}}"#)).to_string(),
+            "rejected (HTTP 422): Deployment.apps \"a\" is invalid: spec.selector: v1.LabelSelector{ MatchLabels: nil}"
+        );
+        let long = cause(422, &"long ".repeat(10_000)).to_string();
+        assert!(long.chars().count() < 1_100 && long.ends_with('…'), "{long}");
+    }
+
+    #[test]
     fn a_500_about_the_manifest_is_a_rejection_and_not_a_server_error() {
         let version = r#"{"message":"resourceVersion should not be set on objects to be created"}"#;
         assert!(matches!(cause(500, version), Cause::NoPrecondition(_)));

@@ -47,7 +47,7 @@ pub(super) struct WriteResult {
     pub(super) mended: Option<Option<String>>,
     /// What was deleted.
     pub(super) act: Option<Act>,
-    /// The object that a failed write left in place of the observed one.
+    /// The object as the write left it, if the server said so.
     pub(super) left: Option<Meta>,
     /// The wait that the server asked for.
     pub(super) at_least: Duration,
@@ -75,6 +75,7 @@ impl WriteResult {
     pub(super) fn in_place(outcome: Outcome, meta: &Meta) -> Self {
         Self {
             in_sync: Some(Fingerprint::of(meta)),
+            left: Some(meta.clone()),
             ..Self::new(outcome)
         }
     }

@@ -2,7 +2,7 @@
 //! written before the object, so a leader that dies in between leaves an entry without an object, never an object without
 //! an entry (INV-3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures::future;
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use prost::Message as _;
 use tracing::{info, warn};
 
-use super::observe::Target;
+use super::observe::{GroupKind, Target};
 use crate::etcd::{self, Fence, FencedError, Revision};
 use crate::kube::ObjectRef;
 use crate::proto::{Applied, ResourceState};
@@ -215,6 +215,14 @@ impl Inventory {
     pub(super) fn len(&self) -> usize {
         let entries = self.entries.iter().flatten();
         entries.filter(|(_, recorded)| !recorded.entry.unwritten).count()
+    }
+
+    /// The kinds of all entries.
+    pub(super) fn kinds(&self) -> HashSet<GroupKind> {
+        let entries = self.entries.iter().flatten();
+        entries
+            .map(|(object, _)| (object.group.clone(), object.kind.clone()))
+            .collect()
     }
 
     /// The objects that the bundle does not hold and that were never written.

@@ -1,5 +1,7 @@
 //! Facts about Kubernetes' own kinds that need no server: scope, plural, protection from deletion, immutable fields. Pure.
 
+use serde_json::Value;
+
 /// The groups whose kinds this table knows completely.
 const OWN_GROUPS: &[&str] = &[
     "",
@@ -93,6 +95,12 @@ pub fn is_namespace(group: &str, kind: &str) -> bool {
 /// Whether the kind is CustomResourceDefinition.
 pub fn is_definition(group: &str, kind: &str) -> bool {
     (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+/// Group and kind that a CustomResourceDefinition defines.
+pub fn defined(definition: &Value) -> Option<(&str, &str)> {
+    let spec = &definition["spec"];
+    Some((spec["group"].as_str()?, spec["names"]["kind"].as_str()?))
 }
 
 /// Whether the kind is protected: deleting such an object deletes other objects or data. Quorate deletes it only if an
@@ -203,5 +211,6 @@ mod tests {
         assert_eq!(is_namespaced(RBAC, "ClusterRole"), Some(false));
         assert_eq!(is_namespaced(RBAC, "Role"), Some(true));
         assert_eq!(is_namespaced("example.com", "Toy"), None);
+        assert_eq!(is_namespaced("networking.k8s.io", "KindOfALaterRelease"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! What a pass would do now, object by object, by the server's dry run. Writes nothing.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
@@ -12,9 +12,9 @@ use super::deletion::{KeepReason, Prune, plan_prune};
 use super::difference::{Difference, differences};
 use super::inventory::Inventory;
 use super::kinds;
-use super::observe::{ClusterState, LookupError, Target};
+use super::observe::{Cluster, LookupError, Target, Targets};
 use super::plan::{Next, Remembered, Step, Wanted, next_after, plan};
-use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Resource};
+use crate::kube::{Cause, Error as ApiError, KubeClient, Meta, ObjectRef, Resource};
 
 /// What a pass would do with an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,20 +46,21 @@ pub async fn preview(
 ) -> Result<BTreeMap<ObjectRef, Preview>, ApiError> {
     let wanted: HashSet<&ObjectRef> = bundle.manifests.iter().map(|manifest| &manifest.object).collect();
     let mut obsolete = inventory.obsolete(|object| wanted.contains(object));
-    let mut targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
-    targets.extend(obsolete.iter().cloned());
+    let targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
     let in_flight = Settings::default().in_flight;
-    let mut discovery = Discovery::default();
-    let mut cluster = ClusterState::observe(kube, &mut discovery, &targets, in_flight).await?;
-    cluster
-        .look_through_other_versions(kube, &mut discovery, &mut obsolete, in_flight)
-        .await?;
+    // A person waits for the limit of each request.
+    let mut cluster = Cluster::new(kube.clone(), in_flight, Duration::from_secs(3600));
+    let targets = Targets {
+        wanted: &targets,
+        obsolete: &obsolete,
+    };
+    cluster.observe(targets, |_| true).await?;
+    cluster.look_through_other_versions(&mut obsolete).await?;
     let runner = DryRunner {
         kube,
         bundle,
         inventory,
         cluster: &cluster,
-        discovery: &discovery,
     };
     let mut previews = BTreeMap::new();
     let mut runs = Vec::with_capacity(bundle.manifests.len());
@@ -79,7 +80,7 @@ pub async fn preview(
     let wanted_uids = wanted.iter().map(|object| inventory.entry(object).uid);
     let wanted_uids: HashSet<String> = wanted_uids.filter(|uid| !uid.is_empty()).collect();
     for Target { object, version } in &obsolete {
-        let preview = match cluster.look_up(&discovery, object, version) {
+        let preview = match cluster.look_up(object, version) {
             Ok((_, observed)) => match plan_prune(
                 &bundle.name,
                 &wanted_uids,
@@ -103,14 +104,13 @@ struct DryRunner<'a> {
     kube: &'a KubeClient,
     bundle: &'a Bundle,
     inventory: &'a Inventory,
-    cluster: &'a ClusterState,
-    discovery: &'a Discovery,
+    cluster: &'a Cluster,
 }
 
 impl<'a> DryRunner<'a> {
     async fn preview(&self, manifest: &'a Manifest) -> (&'a ObjectRef, Result<Preview, ApiError>) {
         let object = &manifest.object;
-        let preview = match self.cluster.look_up(self.discovery, object, &manifest.version) {
+        let preview = match self.cluster.look_up(object, &manifest.version) {
             Ok((resource, _)) => self.dry_run(manifest, resource).await,
             Err(LookupError::NotServed { .. }) if self.defines_kind_of(object) => Ok(Preview::Create),
             Err(error) => Ok(Preview::Refused(error.to_string())),

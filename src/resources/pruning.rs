@@ -8,7 +8,7 @@ use super::controller::{Reconciler, api_server, etcd};
 use super::deletion::{Deletions, KeepReason, Prune, plan_prune, stage};
 use super::inventory::Entry;
 use super::kinds;
-use super::observe::{ClusterState, LookupError, Target};
+use super::observe::{LookupError, Target};
 use super::report::{Act, Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::{Cause, Deleted, Dependants, Error as ApiError, Meta, ObjectRef, Resource};
@@ -50,24 +50,19 @@ impl Reconciler {
         &mut self,
         fence: &Fence,
         mut obsolete: Vec<Target>,
-        cluster: &mut ClusterState,
         report: &mut Report,
     ) -> Result<(), Stopped> {
-        cluster
-            .look_through_other_versions(
-                &self.kube,
-                &mut self.discovery,
-                &mut obsolete,
-                self.settings.in_flight,
-            )
+        self.cluster
+            .look_through_other_versions(&mut obsolete)
             .await
             .map_err(api_server)?;
+        self.watches.follow(&self.kube, &mut self.cluster);
         let Obsolete {
             forgotten,
             stages,
             mut pending,
             unknown,
-        } = self.sort_out(obsolete, cluster, report);
+        } = self.sort_out(obsolete, report);
         self.forget(fence, &forgotten).await?;
         if let Some(why) = self.deletions(&stages, unknown).held() {
             for deletion in stages.into_values().flatten() {
@@ -91,7 +86,7 @@ impl Reconciler {
     }
 
     /// Plans each obsolete object, and reports those for which nothing is left to do.
-    fn sort_out(&mut self, obsolete: Vec<Target>, cluster: &ClusterState, report: &mut Report) -> Obsolete {
+    fn sort_out(&mut self, obsolete: Vec<Target>, report: &mut Report) -> Obsolete {
         // What is not in place may be what replaces an obsolete object.
         let failed = |object: &&ObjectRef| matches!(report.objects().get(*object), Some(Outcome::Failed(_)));
         let missing = self.wanted().filter(failed).count();
@@ -99,7 +94,7 @@ impl Reconciler {
         let mut sorted = Obsolete::default();
         for Target { object, version } in obsolete {
             let recorded = self.inventory.entry(&object);
-            let (resource, observed) = match cluster.look_up(&self.discovery, &object, &version) {
+            let (resource, observed) = match self.cluster.look_up(&object, &version) {
                 Ok((resource, observed)) => (resource.clone(), observed.cloned()),
                 Err(error) => {
                     let outcome = unknown(&object, &error);

@@ -12,7 +12,6 @@ use super::controller::{Reconciler, api_server, etcd};
 use super::inventory::{Entry, IN_PLACE, State};
 use super::jobs::Ended;
 use super::memory::Memory;
-use super::observe::ClusterState;
 use super::plan::{Fingerprint, Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
@@ -34,7 +33,6 @@ impl Reconciler {
         &mut self,
         fence: &Fence,
         manifests: &[&Manifest],
-        cluster: &ClusterState,
         report: &mut Report,
     ) -> Result<(), Stopped> {
         let (mut todo, mut unrecorded) = (Vec::new(), Vec::new());
@@ -42,8 +40,8 @@ impl Reconciler {
             if self.jobs.is_busy(&manifest.object) {
                 continue;
             }
-            self.recall(manifest, cluster);
-            match self.decide(manifest, cluster) {
+            self.recall(manifest);
+            match self.decide(manifest) {
                 Ok(write) => todo.push(write),
                 Err(outcome) => {
                     // Its entry may be missing yet: a pass that is cut short does not record all of its results.
@@ -150,12 +148,16 @@ impl Reconciler {
                     if let Some(in_sync) = &result.in_sync {
                         written.push((object.clone(), self.entry_of(&write.manifest, Some(in_sync))));
                     }
+                    if let Some(meta) = &result.left {
+                        self.cluster.note(&object, meta, false);
+                    }
                     down = down.or_else(|| result.server.clone());
                     let act = result.act.clone();
                     (remember(&mut self.memory, &write, result), act)
                 }
                 Job::Pruned(Ok(result)) => {
                     if result.gone {
+                        self.cluster.remove(&object);
                         forgotten.push(object.clone());
                     }
                     (result.outcome, result.act)
@@ -220,7 +222,7 @@ impl Reconciler {
 
     /// Takes over what an earlier leader recorded: an object that is as that leader left it, by the same manifest, is in
     /// place.
-    fn recall(&mut self, manifest: &Manifest, cluster: &ClusterState) {
+    fn recall(&mut self, manifest: &Manifest) {
         let object = &manifest.object;
         let Some(entry) = self.inventory.get(object) else {
             return;
@@ -228,7 +230,7 @@ impl Reconciler {
         if entry.fingerprint == 0 || entry.manifest != manifest.digest || self.memory.knows(object) {
             return;
         }
-        let Ok((_, Some(meta))) = cluster.look_up(&self.discovery, object, &manifest.version) else {
+        let Ok((_, Some(meta))) = self.cluster.look_up(object, &manifest.version) else {
             return;
         };
         let now = Fingerprint::of(meta);
@@ -279,10 +281,11 @@ impl Reconciler {
     }
 
     /// Plans an object. `Err` holds the outcome of an object for which nothing is written.
-    fn decide(&self, manifest: &Manifest, cluster: &ClusterState) -> Result<Write, Outcome> {
+    fn decide(&self, manifest: &Manifest) -> Result<Write, Outcome> {
         let object = &manifest.object;
-        let (resource, observed) = cluster
-            .look_up(&self.discovery, object, &manifest.version)
+        let (resource, observed) = self
+            .cluster
+            .look_up(object, &manifest.version)
             .map_err(|error| Outcome::Failed(error.to_string()))?;
         let recorded = self.inventory.entry(object);
         let wanted = Wanted {

@@ -118,6 +118,20 @@ async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
     finished.expect_code(4);
 }
 
+#[tokio::test]
+async fn diff_shows_the_warnings_of_the_server() {
+    let site = Site::start().await;
+    let role = "apiVersion: rbac.authorization.k8s.io/v1beta1\nkind: ClusterRole\nmetadata: {name: old}\n";
+    let directory = bundle_directory("1.0.0", role);
+    let finished = quorate(&diff(&site, directory.path())).await;
+    let said = &finished.stderr;
+    assert!(
+        said.contains("ClusterRole old: ") && said.contains("is deprecated in v1.17+"),
+        "{said}"
+    );
+    assert!(finished.expect_done().contains("+ ClusterRole old"));
+}
+
 /// Objects that need every sort of permission: a role that grants more than its writer holds, a binding to cluster-admin,
 /// a namespace and an object in it, a definition and an object of its kind.
 const DEMANDING: &str = "

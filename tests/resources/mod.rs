@@ -14,4 +14,5 @@ mod paused;
 mod process;
 mod site;
 mod trouble;
+mod unseen;
 mod versions;

@@ -316,6 +316,13 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_that_takes_a_number_says_so() {
+        let error = parsed(&["--allow-prune=many"]).err().unwrap();
+        assert!(error.contains("expected a number of objects"), "{error}");
+        assert!(parsed(&["--allow-prune=12"]).is_ok());
+    }
+
+    #[test]
     fn a_time_to_live_is_a_duration_or_a_plain_number_of_seconds() {
         for text in ["90s", "1m30s", "90"] {
             let args = parsed(&[&format!("--lease-ttl={text}")]).unwrap();
