@@ -70,8 +70,12 @@ impl Reconciler {
 
     /// Whether the server serves the kind that a definition defines: it has established it.
     fn is_served(&self, definition: &Manifest) -> bool {
+        // Another definition may define the same kind under another plural.
+        let plural = definition.body["spec"]["names"]["plural"]
+            .as_str()
+            .unwrap_or_default();
         let defined = kinds::defined(&definition.body);
-        defined.is_some_and(|(group, kind)| self.cluster.serves(group, kind))
+        defined.is_some_and(|(group, kind)| self.cluster.serves(group, kind, plural))
     }
 
     /// Whether the object waits for a definition of the bundle: its kind is not served, in its own version.

@@ -332,3 +332,33 @@ impl Inventory {
         committed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(outcome: &str, message: &str, since: i64, retry_at: Option<i64>) -> State {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        State {
+            outcome: outcome.to_owned(),
+            message: message.to_owned(),
+            since: Some(at(since)),
+            retry_at: retry_at.map(at),
+            dropped: false,
+        }
+    }
+
+    #[test]
+    fn a_state_that_says_nothing_new_stays_as_it_was() {
+        let before = state("failed", "no", 100, Some(500));
+        let following = |now: State| now.following(Some(&before));
+        assert_eq!(following(state("failed", "no", 200, Some(502))), before);
+        assert_eq!(
+            following(state("failed", "never", 200, Some(900))),
+            state("failed", "never", 100, Some(900))
+        );
+        let in_place = state(IN_PLACE, "", 200, None);
+        assert_eq!(following(in_place.clone()), in_place);
+        assert_eq!(in_place.clone().following(None), in_place);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate::resources::Reconciler;
+use quorate::resources::{Reconciler, Report};
 use serde_json::{Value, json};
 
 use super::faults::{Fault, FaultProxy};
@@ -221,7 +221,7 @@ async fn a_deletion_that_a_finalizer_holds_is_trouble_and_the_later_stages_wait_
     assert!(site.get(&config_map_path("operator")).await.is_some());
     let path = "/apis/toys.example.com/v1/balls/red";
     site.patch(path, json!({"metadata": {"finalizers": null}})).await;
-    expect_success(&reconciler.pass(site.fence()).await);
+    site.reconcile_until(&mut reconciler, Report::is_success).await;
     assert!(site.get(&config_map_path("operator")).await.is_none());
     assert_eq!(site.inventory().len(), 1);
 }

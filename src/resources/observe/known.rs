@@ -104,3 +104,63 @@ pub(in crate::resources) fn is_newer(version: &str, than: &str) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(name: &str, version: &str) -> Meta {
+        Meta {
+            name: name.to_owned(),
+            resource_version: version.to_owned(),
+            ..Meta::default()
+        }
+    }
+
+    fn known(items: Vec<Meta>, version: &str, before: Option<Known>) -> Known {
+        let resource = Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Namespace".to_owned(),
+            plural: "namespaces".to_owned(),
+            namespaced: false,
+        };
+        let list = ObjectList {
+            items,
+            resource_version: version.to_owned(),
+        };
+        Known::of_list(resource, None, list, before)
+    }
+
+    fn versions(known: &Known) -> Vec<String> {
+        let mut versions: Vec<String> = known
+            .objects
+            .values()
+            .map(|meta| format!("{}@{}", meta.name, meta.resource_version))
+            .collect();
+        versions.sort();
+        versions
+    }
+
+    #[test]
+    fn an_event_of_an_earlier_version_changes_nothing() {
+        let mut known = known(vec![meta("a", "5")], "9", None);
+        // Our own write is known before its event and those before it come.
+        assert!(known.note(&meta("a", "12"), false));
+        assert!(!known.note(&meta("a", "11"), false));
+        assert!(!known.note(&meta("a", "12"), false), "our own write comes back");
+        assert!(!known.note(&meta("a", "11"), true));
+        assert_eq!(versions(&known), ["a@12"]);
+        assert!(known.note(&meta("a", "13"), true));
+        assert_eq!(versions(&known), [""; 0]);
+    }
+
+    #[test]
+    fn a_list_replaces_all_but_what_was_written_after_it() {
+        let mut before = known(vec![meta("gone", "3"), meta("kept", "4")], "9", None);
+        before.note(&meta("written", "12"), false);
+        let after = known(vec![meta("kept", "4"), meta("written", "8")], "10", Some(before));
+        assert_eq!(versions(&after), ["kept@4", "written@12"]);
+        assert_eq!(after.watch_from.as_deref(), Some("10"));
+    }
+}

@@ -98,9 +98,9 @@ impl Cluster {
         states.any(|state| matches!(state, KindState::Unlisted))
     }
 
-    /// Whether the server serves a kind, in a version that the bundle uses.
-    pub(in crate::resources) fn serves(&self, group: &str, kind: &str) -> bool {
-        self.discovery.serves(group, kind)
+    /// Whether the server serves a kind under this plural, in a version that the bundle uses.
+    pub(in crate::resources) fn serves(&self, group: &str, kind: &str, plural: &str) -> bool {
+        self.discovery.serves(group, kind, plural)
     }
 
     /// Stores which kinds a version of a group serves.
