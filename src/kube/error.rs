@@ -181,6 +181,20 @@ struct Details {
     retry_after_seconds: Option<u64>,
 }
 
+/// The characters of a message that are shown.
+const SHOWN: usize = 1_000;
+
+/// A message in one line, for logs and conditions: a refusal may quote a whole object over many lines.
+fn one_line(message: &str) -> String {
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let mut line = words.join(" ");
+    if let Some((end, _)) = line.char_indices().nth(SHOWN) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
 /// Classifies a response that is not a success.
 pub(super) fn classify(
     action: Action,
@@ -199,6 +213,7 @@ pub(super) fn classify(
         reason,
         details,
     } = status;
+    message = one_line(&message);
     if message.is_empty() {
         message = code.canonical_reason().unwrap_or("no reason given").to_owned();
     }
