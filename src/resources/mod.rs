@@ -11,6 +11,7 @@ pub mod controller;
 mod definitions;
 pub mod deletion;
 pub mod difference;
+mod digest;
 pub mod inventory;
 mod jobs;
 pub mod kinds;

@@ -2,10 +2,10 @@
 //! passes. Pure: no I/O, no clock.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
 use super::bundle::{ADOPT, LABEL};
+use super::digest::digest;
 use super::inventory::Entry;
 use crate::kube::{FIELD_MANAGER, Meta, Precondition};
 
@@ -52,13 +52,6 @@ impl Fingerprint {
             digest: digest(&(meta.generation, meta.deletion_timestamp.is_some(), ours, version)),
         }
     }
-}
-
-/// The digest by which two states are compared, also across processes of one build.
-pub fn digest(of: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    of.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The memory of earlier passes about an object.
@@ -202,7 +195,7 @@ pub fn plan(
 
 /// Why an object is not ours; `None` if it is. Our objects have the bundle's label *and* fields that our manager owns. If
 /// the bundle was renamed, the name that it had when it applied the object counts too, provided that the inventory has the
-/// object's uid.
+/// object's uid, or none while the object is recreated.
 fn foreign(bundle: &str, meta: &Meta, recorded: &Entry) -> Option<Foreign> {
     let Some(label) = meta.labels.get(LABEL) else {
         return Some(Foreign::NoLabel);
@@ -210,7 +203,8 @@ fn foreign(bundle: &str, meta: &Meta, recorded: &Entry) -> Option<Foreign> {
     if !meta.is_managed_by(FIELD_MANAGER) {
         return Some(Foreign::NeverOurs);
     }
-    if label == bundle || (*label == recorded.bundle && recorded.uid == meta.uid) {
+    let recorded_uid = recorded.uid.is_empty() || recorded.uid == meta.uid;
+    if label == bundle || (*label == recorded.bundle && recorded_uid) {
         None
     } else {
         Some(Foreign::OtherBundle(label.clone()))

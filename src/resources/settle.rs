@@ -70,17 +70,21 @@ impl Reconciler {
 
         let objects = todo.iter().map(|write| write.manifest.object.clone()).collect();
         for write in todo {
-            let actor = self.actor();
-            self.jobs.add(write.manifest.object.clone(), async move {
-                let result = actor.put_in_place(&write).await;
-                Job::Written(Box::new((write, result)))
-            });
+            self.put_in_place(write);
         }
         self.finish(fence, objects, report).await?;
         for manifest in manifests {
             self.report_busy(&manifest.object, report);
         }
         Ok(())
+    }
+
+    fn put_in_place(&mut self, write: Write) {
+        let actor = self.actor();
+        self.jobs.add(write.manifest.object.clone(), async move {
+            let result = actor.put_in_place(&write).await;
+            Job::Written(Box::new((write, result)))
+        });
     }
 
     /// Waits for the jobs of these objects, as far as they are answered in time, and takes in the results of all that end.
@@ -100,10 +104,14 @@ impl Reconciler {
             {
                 ended.push(more);
             }
-            for Ended { subject, .. } in &ended {
-                objects.remove(subject);
-            }
+            let subjects: Vec<ObjectRef> = ended.iter().map(|ended| ended.subject.clone()).collect();
             self.take_in(fence, ended, report).await?;
+            for object in subjects {
+                // One that is recreated goes on.
+                if !self.jobs.is_busy(&object) {
+                    objects.remove(&object);
+                }
+            }
         }
         Ok(())
     }
@@ -137,6 +145,7 @@ impl Reconciler {
         report: &mut Report,
     ) -> Result<(), Stopped> {
         let (mut written, mut forgotten, mut down) = (Vec::new(), Vec::new(), None);
+        let mut recreated = Vec::new();
         for Ended {
             subject: object,
             result,
@@ -144,7 +153,12 @@ impl Reconciler {
         {
             let (outcome, act) = match result {
                 Job::Written(result) => {
-                    let (write, result) = *result;
+                    let (mut write, result) = *result;
+                    if result.recreates.is_some() {
+                        write.recreation = result.recreates;
+                        recreated.push(write);
+                        continue;
+                    }
                     if let Some(in_sync) = &result.in_sync {
                         written.push((object.clone(), self.entry_of(&write.manifest, Some(in_sync))));
                     }
@@ -177,8 +191,20 @@ impl Reconciler {
             }
             report.set(object, outcome);
         }
+        // A process that dies before the new uid is recorded leaves an entry that fits whatever object we made.
+        let intents = recreated.iter().map(|write| {
+            // The label of the present object names the bundle that wrote it.
+            let bundle = write.recorded.bundle.clone();
+            let entry = self.entry_of(&write.manifest, None);
+            (write.manifest.object.clone(), Entry { bundle, ..entry })
+        });
+        written.extend(intents);
         self.inventory.record(fence, written).await.map_err(etcd)?;
         self.forget(fence, &forgotten).await?;
+        for mut write in recreated {
+            write.recorded = self.inventory.entry(&write.manifest.object);
+            self.put_in_place(write);
+        }
         let Some(error) = down else { return Ok(()) };
         self.jobs.clear();
         Err(api_server(error))
@@ -302,6 +328,7 @@ impl Reconciler {
                 observed: observed.cloned(),
                 recorded,
                 step,
+                recreation: None,
             }),
             Step::BackOff { .. } => Err(Outcome::Contended(match self.memory.other_manager(object) {
                 Some(other_manager) => {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
+use super::super::digest::digest;
 use super::super::kinds;
-use super::super::plan::digest;
 use super::fault::{Fault, Place};
 use crate::kube::{Dependants, ObjectRef};
 
