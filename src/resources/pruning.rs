@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::act::{ATTEMPTS, Actor, Job, PruneResult, being_deleted};
 use super::controller::{Reconciler, api_server, etcd};
-use super::deletion::{Deletions, KeepReason, Prune, plan_prune, stage};
+use super::deletion::{Deletions, KeepReason, Prune, how_to_forget, plan_prune, stage};
 use super::inventory::Entry;
 use super::kinds;
 use super::observe::{LookupError, Target};
@@ -28,18 +28,18 @@ struct Obsolete {
     forgotten: Vec<ObjectRef>,
     /// What may be deleted, by stage.
     stages: BTreeMap<u8, Vec<Deletion>>,
-    /// An object of the lowest stage in which one is being deleted, or may exist.
-    pending: Option<ObjectRef>,
+    /// The lowest stage in which an object is being deleted, or may exist, and why the later ones wait for it.
+    pending: Option<(u8, KeepReason)>,
     /// Objects of which nothing is known. Each may have to be deleted.
     unknown: usize,
 }
 
 impl Obsolete {
     /// Has the later stages wait for this object.
-    fn wait_for(&mut self, object: &ObjectRef) {
-        let first = self.pending.as_ref().map(stage);
+    fn wait_for(&mut self, object: &ObjectRef, why: fn(ObjectRef) -> KeepReason) {
+        let first = self.pending.as_ref().map(|(first, _)| *first);
         if first.is_none_or(|first| stage(object) < first) {
-            self.pending = Some(object.clone());
+            self.pending = Some((stage(object), why(object.clone())));
         }
     }
 }
@@ -71,8 +71,7 @@ impl Reconciler {
             return Ok(());
         }
         for (number, deletions) in stages {
-            if let Some(pending) = pending.as_ref().filter(|pending| stage(pending) < number) {
-                let waits = KeepReason::WaitsFor(pending.clone());
+            if let Some((_, waits)) = pending.as_ref().filter(|(pending, _)| *pending < number) {
                 for deletion in deletions {
                     report.set(deletion.object, Outcome::Kept(waits.to_string()));
                 }
@@ -80,6 +79,7 @@ impl Reconciler {
             }
             let unfinished = self.delete(fence, deletions, report).await?;
             // Of the objects that are not gone, one of the lowest stage.
+            let unfinished = unfinished.map(|object| (number, KeepReason::WaitsFor(object)));
             pending = unfinished.or(pending);
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Reconciler {
                     // It may exist: what follows it waits for a look that succeeds (INV-12).
                     if matches!(outcome, Outcome::Failed(_)) {
                         sorted.unknown += 1;
-                        sorted.wait_for(&object);
+                        sorted.wait_for(&object, KeepReason::WaitsForLook);
                     }
                     report.set(object, outcome);
                     continue;
@@ -127,7 +127,7 @@ impl Reconciler {
                 }
                 Prune::AwaitDeletion => {
                     let held = being_deleted(observed.as_ref());
-                    sorted.wait_for(&object);
+                    sorted.wait_for(&object, KeepReason::WaitsFor);
                     report.set(object, Outcome::Deleting(held));
                 }
                 Prune::Delete { .. } => {
@@ -219,6 +219,12 @@ fn unknown(object: &ObjectRef, error: &LookupError) -> Outcome {
         {
             Outcome::Kept(error.to_string())
         }
+        // A kind changes its scope only by being deleted and defined again, and its objects went with it. That is no
+        // proof (INV-12), so a person decides.
+        LookupError::NeedsNamespace(_) | LookupError::TakesNoNamespace(_) => Outcome::Failed(format!(
+            "its kind has another scope by now, so that it cannot be looked at; if it is gone: {}",
+            how_to_forget(object)
+        )),
         error => Outcome::Failed(error.to_string()),
     }
 }
