@@ -119,8 +119,10 @@ macro_rules! metrics {
 metrics! {
     /// 1 while this replica leads, else 0.
     leader: Gauge,
-    /// 1 while a newer registered replica keeps this one from standing for election, else 0.
+    /// 1 while a candidate with a newer release keeps this replica from standing for election, else 0.
     election_yields: Gauge,
+    /// 1 while etcd refuses the writes of this replica for missing rights, so that it does not stand for election, else 0.
+    etcd_refuses: Gauge,
     /// Terms begun by this replica.
     leader_transitions: Counter,
     /// Seconds until the local deadline of the election's lease; 0 without a lease.
@@ -286,6 +288,7 @@ mod tests {
             "quorate_volume_retries_total 0",
             "quorate_leader 0",
             "quorate_election_yields 0",
+            "quorate_etcd_refuses 0",
             "quorate_leader_transitions_total 0",
             "quorate_lease_margin_seconds 0",
             "quorate_keepalive_failures_total 0",

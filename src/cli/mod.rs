@@ -21,6 +21,7 @@ pub mod duration;
 pub mod exit;
 pub mod inventory;
 pub mod objects;
+pub mod outage;
 pub mod output;
 pub mod roles;
 pub mod run;

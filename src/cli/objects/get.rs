@@ -12,6 +12,7 @@ use super::kinds::{Affected, Kind, Shown};
 use super::view::{Item, LiveView, View};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
+use crate::cli::outage;
 use crate::cli::output::{Format, Reader, Table, note, one_line, print, warn};
 use crate::store::object::document::with_header;
 use crate::store::object::label::Selector;
@@ -94,10 +95,8 @@ pub async fn run(args: GetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     };
     match args.watch {
         true => {
-            store
-                .etcd
-                .following(watch(&store, &selection, &mut printer))
-                .await?
+            let watching = watch(&store, &selection, &mut printer);
+            outage::following(&store.etcd, watching).await?
         }
         false => list(&store, &selection, &mut printer).await,
     }
