@@ -19,6 +19,7 @@ pub mod connection;
 pub mod dev;
 pub mod duration;
 pub mod exit;
+pub mod inventory;
 pub mod objects;
 pub mod outage;
 pub mod output;
@@ -91,6 +92,8 @@ pub enum Command {
     Drain(volumes::drain::DrainArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
+    /// List and correct the inventory of Kubernetes objects
+    Inventory(inventory::InventoryArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -117,6 +120,7 @@ pub fn main() -> ExitCode {
         Command::Retry(args) => volumes::retry::run(args, &etcd).await,
         Command::Drain(args) => volumes::drain::run(args, &etcd).await,
         Command::Bundle(args) => bundle::run(args, &etcd).await,
+        Command::Inventory(args) => inventory::run(args, &etcd).await,
         Command::Completions(args) => completions::run(args),
     })
 }
