@@ -5,6 +5,7 @@ use std::time::Instant;
 use quorate::etcd::{Event, KeyRange};
 use quorate::store::{Follower, Update};
 use tokio::net::UnixListener;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -51,7 +52,8 @@ async fn a_plugin_that_crashes_again_and_again_costs_few_writes_though_many_volu
         .map(|number| volume(&format!("v{number}"), ""))
         .collect();
     world.apply(&documents).await;
-    let crashes = tokio::spawn(async move { crash_looping(&socket).await });
+    let mut crashes = JoinSet::new();
+    crashes.spawn(async move { crash_looping(&socket).await });
     let leader = world.leader().await;
     let time = Duration::from_secs(10);
     let written = writes_during(&world, time).await;
@@ -62,7 +64,7 @@ async fn a_plugin_that_crashes_again_and_again_costs_few_writes_though_many_volu
         listed.lines().filter(|line| line.contains("Plugin")).count(),
         WAITING
     );
-    crashes.abort();
+    crashes.shutdown().await;
     leader.resign().await;
 }
 
