@@ -7,9 +7,10 @@
 //! ├── registration     keeps this process's release under /nodes/<id>/release
 //! ├── watch-nodes      sums up the releases that run
 //! ├── watch-leader     follows who leads
+//! ├── watch-newer      follows whether a replica with a newer release stands for election
 //! ├── readiness        checks the status after every registration
 //! └── campaign         while this replica is eligible
-//!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes
+//!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes, the check of the rights
 //! ```
 
 use std::sync::Arc;
@@ -29,7 +30,6 @@ use crate::etcd::{Fence, LeaseTimes, Pulse};
 use crate::gate::Requirements;
 use crate::gate::controller::{GateController, Reconcile, Times};
 use crate::gate::plan::BundleVersions;
-use crate::gate::readiness::Readiness;
 use crate::gate::registration::{Registered, Registrant, keep_registered};
 use crate::gate::releases::Releases;
 use crate::gate::watch_nodes::watch_nodes;
@@ -41,8 +41,13 @@ use crate::term::{self, Notices};
 use crate::volumes::controller::{self as volumes, Volumes};
 
 mod eligibility;
+mod newer;
+mod rights;
+mod status;
 
-use eligibility::{Eligibility, YieldsTo};
+use eligibility::Eligibility;
+use rights::Rights;
+pub use status::ReplicaStatus;
 
 /// How long all parts together may take to end after a stop. What is left then ends with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(2500);
@@ -62,46 +67,6 @@ pub struct Settings {
     pub roles: roles::Settings,
     /// The waits of the volumes.
     pub volumes: volumes::Times,
-}
-
-/// What the probes of a replica ask for. All clones share one state.
-#[derive(Clone, Debug, Default)]
-pub struct ReplicaStatus {
-    /// Beats while the work runtime is alive.
-    pub pulse: Pulse,
-    /// Whether the replica may serve.
-    pub readiness: Readiness,
-    leading: Arc<watch::Sender<Option<Fence>>>,
-    leader: Arc<watch::Sender<Option<String>>>,
-    yields_to: YieldsTo,
-}
-
-impl ReplicaStatus {
-    /// Whether this replica leads at this instant.
-    pub fn leads(&self) -> bool {
-        self.leading
-            .borrow()
-            .as_ref()
-            .is_some_and(|fence| fence.window().is_open())
-    }
-
-    /// Time until the local deadline of the term; zero without one.
-    pub fn lease_margin(&self) -> Duration {
-        self.leading
-            .borrow()
-            .as_ref()
-            .map_or(Duration::ZERO, |fence| fence.window().remaining())
-    }
-
-    /// Node id of the leader, as far as this replica knows.
-    pub fn leader(&self) -> Option<String> {
-        self.leader.borrow().clone()
-    }
-
-    /// Why this replica does not stand for election, in words; `None` if no registered one has a newer release.
-    pub fn yields_to(&self) -> Option<String> {
-        self.yields_to.borrow().clone()
-    }
 }
 
 /// A part of the replica ended, which none should before the stop.
@@ -148,6 +113,7 @@ where
         ("registration", part().keep_registered(registering).boxed()),
         ("watch-nodes", part().watch_nodes(publishing).boxed()),
         ("watch-leader", part().watch_leader().boxed()),
+        ("watch-newer", part().watch_newer().boxed()),
         ("readiness", part().keep_readiness().boxed()),
         ("campaign", part().campaign().boxed()),
     ];
@@ -243,6 +209,21 @@ where
         }
     }
 
+    /// Follows whether a replica with a newer release stands for election.
+    async fn watch_newer(self: Arc<Self>) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = newer::follow(&self.store, self.releases.clone(), &self.status.newer) => {}
+        }
+    }
+
+    fn rights(&self) -> Rights {
+        Rights {
+            store: self.store.clone(),
+            refusal: self.status.refusal.clone(),
+        }
+    }
+
     async fn keep_readiness(self: Arc<Self>) {
         // Without Kubernetes no status is written that could be required.
         let requirements = self.resources.is_some().then_some(Requirements {
@@ -256,15 +237,21 @@ where
 
     /// Stands for election while this replica is eligible, until stopped.
     async fn campaign(self: Arc<Self>) {
-        let (registered, releases) = (self.registered.clone(), self.releases.clone());
-        let mut eligibility = Eligibility::new(registered, releases, self.status.yields_to.clone());
+        let mut eligibility = Eligibility {
+            registered: self.registered.clone(),
+            newer: self.status.newer.subscribe(),
+        };
+        let rights = self.rights();
         let mut delays = Delays::etcd();
         loop {
             tokio::select! {
                 // First, so that no candidacy begins after the stop (INV-10).
                 biased;
                 () = self.stop.cancelled() => return,
-                () = eligibility.granted() => {}
+                () = async {
+                    eligibility.granted().await;
+                    rights.granted().await;
+                } => {}
             }
             let began = Instant::now();
             // Ends the candidacy, and the term.
@@ -350,6 +337,9 @@ where
             notices,
         };
         tasks.spawn(volumes.run());
+        // Ends the term, as the end of any of its tasks does.
+        let rights = self.rights();
+        tasks.spawn(async move { rights.revoked().await });
     }
 }
 

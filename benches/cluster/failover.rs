@@ -10,15 +10,23 @@ use etcd_client::{
     Client, Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp, WatchOptions,
     WatchStream,
 };
+use quorate::etcd::election::campaign;
+use quorate::etcd::{Config, Etcd, Pulse};
+use quorate::metrics::Metrics;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::measure::{Samples, Table, Unit};
 use super::servers::{EtcdServer, Kubernetes, LIMIT, PREFIX, TestReplica, wait_for};
 
 const GRACEFUL_ROUNDS: usize = 15;
+const CROWD_ROUNDS: usize = 15;
 const KILL_ROUNDS: usize = 5;
+
+/// Candidates behind the three replicas, so that 200 stand for election.
+const CROWD: usize = 197;
 
 /// The default of `quorate run`.
 const TTL: Duration = Duration::from_secs(10);
@@ -35,8 +43,16 @@ struct Cluster {
     replicas: Vec<TestReplica>,
     client: Client,
     seen: mpsc::UnboundedReceiver<Seen>,
+    endpoint: String,
     // Joined, that is aborted, when dropped.
     _watching: JoinSet<()>,
+}
+
+/// Candidates that only stand for election, behind all that stood before.
+struct Crowd {
+    standing: JoinSet<()>,
+    withdraw: CancellationToken,
+    _beating: JoinSet<()>,
 }
 
 /// The times of one failover.
@@ -57,22 +73,47 @@ pub async fn run() -> Result<Table> {
     let mut cluster = Cluster::start(&etcd, &kubernetes).await?;
     let mut graceful = Vec::new();
     for _ in 0..GRACEFUL_ROUNDS {
-        graceful.push(cluster.fail_over(TestReplica::terminate).await?);
+        graceful.push(cluster.fail_over(TestReplica::terminate, 0).await?);
+    }
+    let mut crowded = Vec::new();
+    for round in 1..=CROWD_ROUNDS {
+        eprintln!("    200 candidates {round}/{CROWD_ROUNDS}");
+        crowded.push(cluster.fail_over(TestReplica::terminate, CROWD).await?);
     }
     let mut killed = Vec::new();
     for round in 1..=KILL_ROUNDS {
         eprintln!("    SIGKILL {round}/{KILL_ROUNDS}");
-        killed.push(cluster.fail_over(TestReplica::kill).await?);
+        killed.push(cluster.fail_over(TestReplica::kill, 0).await?);
     }
-    Ok(report(&graceful, &killed))
+    let mut table = report(&graceful, &killed);
+    report_crowd(&mut table, &crowded);
+    Ok(table)
+}
+
+fn column(gaps: &[Gap], part: fn(&Gap) -> f64) -> Samples {
+    let mut samples = Samples::default();
+    gaps.iter().for_each(|gap| samples.push(part(gap)));
+    samples
+}
+
+fn report_crowd(table: &mut Table, crowded: &[Gap]) {
+    let first_write = column(crowded, |gap| gap.to_first_write.as_secs_f64() * 1e3);
+    table.row(
+        "200 candidates: SIGTERM of the leader → first fenced write of the next",
+        &first_write,
+        Unit::Millis,
+        "as with three",
+    );
+    let raw = column(crowded, |gap| gap.raw);
+    table.row(
+        "200 candidates: that, over the requests of such a handover, raw",
+        &first_write.per(&raw),
+        Unit::Times,
+        "",
+    );
 }
 
 fn report(graceful: &[Gap], killed: &[Gap]) -> Table {
-    let column = |gaps: &[Gap], part: fn(&Gap) -> f64| {
-        let mut samples = Samples::default();
-        gaps.iter().for_each(|gap| samples.push(part(gap)));
-        samples
-    };
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
     let puts = column(graceful, |gap| gap.put);
     let vacancy = column(graceful, |gap| gap.to_vacancy.as_secs_f64() * 1e3);
@@ -163,12 +204,46 @@ impl Cluster {
             replicas,
             client,
             seen,
+            endpoint: etcd.endpoint(),
             _watching: watching,
         })
     }
 
-    /// Ends the leader with `end`, measures until its successor writes, and starts the old leader again.
-    async fn fail_over(&mut self, end: fn(&mut TestReplica) -> Result<()>) -> Result<Gap> {
+    /// Has this many candidates more stand for election, and waits until all do.
+    async fn stand(&mut self, crowd: usize) -> Result<Crowd> {
+        let (mut standing, mut beating) = (JoinSet::new(), JoinSet::new());
+        let (withdraw, pulse) = (CancellationToken::new(), Pulse::default());
+        beating.spawn(pulse.clone().beat_forever());
+        let config = Config::new(vec![self.endpoint.clone()]);
+        let etcd = Etcd::connect(config, Metrics::new("bench")).await?;
+        let election = format!("{PREFIX}/kubernetes/reconciler/leader");
+        for number in 0..crowd {
+            let (etcd, election) = (etcd.clone(), election.clone());
+            let (withdraw, pulse) = (withdraw.clone(), pulse.clone());
+            standing.spawn(async move {
+                let name = format!("crowd-{number}");
+                // It never wins: the replicas stand before it.
+                drop(campaign(&etcd, &election, &name, 6 * TTL, &pulse, &withdraw).await);
+            });
+        }
+        let all = self.replicas.len() + crowd;
+        wait_for("the crowd stands for election", async || {
+            let candidates = candidates(&mut self.client).await?;
+            Ok((candidates.len() == all).then_some(()))
+        })
+        .await?;
+        // The last of them have yet to open their watches.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        Ok(Crowd {
+            standing,
+            withdraw,
+            _beating: beating,
+        })
+    }
+
+    /// Ends the leader with `end`, measures until its successor writes, and starts the old leader again. Behind the replicas
+    /// `crowd` others stand for election.
+    async fn fail_over(&mut self, end: fn(&mut TestReplica) -> Result<()>, crowd: usize) -> Result<Gap> {
         for replica in &mut self.replicas {
             replica.wait_ready().await?;
         }
@@ -178,11 +253,11 @@ impl Cluster {
             Ok(all.then(|| candidates.into_iter().next()).flatten())
         })
         .await?;
-        let mut leader = self
-            .replicas
-            .iter_mut()
-            .find(|replica| replica.replica.node_id == name);
-        let leader = leader.as_mut().context("the leader is none of the replicas")?;
+        let mut replicas = self.replicas.iter();
+        let leader = replicas.position(|replica| replica.replica.node_id == name);
+        let leader = leader.context("the leader is none of the replicas")?;
+        let crowd = self.stand(crowd).await?;
+        let leader = &mut self.replicas[leader];
         wait_for("the leader has reconciled", async || {
             Ok((leader.metric("quorate_reconcile_passes_total").await? > 0.0).then_some(()))
         })
@@ -208,6 +283,7 @@ impl Cluster {
             }
         };
         leader.process()?.exited().await?;
+        crowd.leave().await;
         leader.replica.launch()?;
         Ok(Gap {
             to_vacancy: vacant.context("a successor wrote before the election key was gone")?,
@@ -215,6 +291,13 @@ impl Cluster {
             put,
             raw,
         })
+    }
+}
+
+impl Crowd {
+    async fn leave(mut self) {
+        self.withdraw.cancel();
+        while self.standing.join_next().await.is_some() {}
     }
 }
 

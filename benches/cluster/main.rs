@@ -6,12 +6,15 @@
 //! BENCHMARKS.md) to stdout. Every server and replica is a child of this process and ends with it.
 
 mod bundle;
+mod endpoints;
 mod failover;
 mod idle;
 mod machine;
 mod measure;
+mod network;
 mod objects;
 mod servers;
+mod sides;
 mod watch_nodes;
 
 use std::time::Instant;
@@ -27,6 +30,7 @@ type Benchmark = (&'static str, fn() -> LocalBoxFuture<'static, Result<Table>>);
 
 const BENCHMARKS: &[Benchmark] = &[
     ("failover", || failover::run().boxed_local()),
+    ("endpoints", || endpoints::run().boxed_local()),
     ("watch-nodes", || watch_nodes::run().boxed_local()),
     ("idle", || idle::run().boxed_local()),
     ("bundle", || bundle::run().boxed_local()),

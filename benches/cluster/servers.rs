@@ -220,6 +220,6 @@ pub fn resident_memory(pid: impl std::fmt::Display) -> Result<f64> {
     Ok(kib.parse::<f64>()? * 1024.0)
 }
 
-fn directory() -> Result<TempDir> {
+pub fn directory() -> Result<TempDir> {
     Ok(tempfile::Builder::new().prefix("quorate-bench-").tempdir()?)
 }

@@ -1,7 +1,7 @@
 //! Writes of commands: read, decide, commit, and decide again if others wrote first.
 
 use super::exit::Failure;
-use crate::etcd::{Etcd, Txn, TxnError};
+use crate::etcd::{Class, Etcd, Txn, TxnError};
 use crate::retry::Delays;
 use crate::store::Store;
 
@@ -92,16 +92,15 @@ async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<bool, Failure> {
         Ok(_) => Ok(true),
         Err(TxnError::Conflict { .. }) => Ok(false),
         Err(TxnError::Failed(error)) => {
-            // The second is of gRPC's limit, which is a little larger than etcd's.
-            let is_too_large = ["request is too large", "received message larger than max"]
-                .iter()
-                .any(|text| error.message().contains(text));
-            let failure = Failure::failed(error);
-            Err(match is_too_large {
-                true => failure.hint(
+            let failure = Failure::failed(&error);
+            Err(match error.class {
+                Class::TooLarge => failure.hint(
                     "etcd takes requests of up to 1.5 MiB, unless its --max-request-bytes says another limit",
                 ),
-                false => failure,
+                Class::Exhausted if error.message().contains("space exceeded") => failure.hint(
+                    "make space (compact, defragment, or a higher --quota-backend-bytes), then etcdctl alarm disarm",
+                ),
+                _ => failure,
             })
         }
         Err(TxnError::Unknown(error)) => Err(Failure::failed(format!(

@@ -213,7 +213,10 @@ pub fn refused(error: &ConnectError) -> Failure {
     let failure = Failure::failed(causes::chain(error));
     match error {
         ConnectError::Config(
-            ConfigError::NoEndpoints | ConfigError::Endpoint(_) | ConfigError::Scheme(_),
+            ConfigError::NoEndpoints
+            | ConfigError::Endpoint(_)
+            | ConfigError::UserInEndpoint(_)
+            | ConfigError::Scheme(_),
         ) => Failure::usage(error),
         ConnectError::Config(_) => failure,
         ConnectError::SeveralClusters(_) => failure.hint("give --etcd-endpoints of one cluster"),

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// Parses a duration as Kubernetes writes it: `30s`, `5m`, `1h30m`.
+/// Parses a duration as Kubernetes writes it: `30s`, `5m`, `1h30m`. A plain number counts seconds.
 ///
 /// # Errors
 /// A sentence that says what is expected.
 pub fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
     let span: SignedDuration = text
         .parse()
         .map_err(|_| format!("\"{text}\" is not a duration: expected like 30s, 5m or 1h30m"))?;
@@ -21,12 +24,8 @@ pub fn whole_seconds(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
     move |text| {
-        let parsed = match text.parse::<u64>() {
-            Ok(seconds) => Some(Duration::from_secs(seconds)),
-            Err(_) => duration(text).ok(),
-        };
         let fits = |given: &Duration| given.subsec_nanos() == 0 && range.contains(&given.as_secs());
-        parsed.filter(fits).ok_or_else(|| {
+        duration(text).ok().filter(fits).ok_or_else(|| {
             let shown =
                 |seconds: &u64| SignedDuration::from_secs(i64::try_from(*seconds).unwrap_or(i64::MAX));
             format!(
@@ -47,7 +46,8 @@ mod tests {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        for bad in ["", "10", "-5s", "soon"] {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        for bad in ["", "-10", "1.5", "-5s", "soon"] {
             assert!(duration(bad).unwrap_err().contains(bad), "{bad}");
         }
     }

@@ -231,9 +231,10 @@ fn probes(status: &ReplicaStatus) -> Probes {
             checks: vec![pulse_check(&live.pulse)],
         }),
         ready: Box::new(move || {
-            let registration = match ready.readiness.registered() {
-                true => Check::passed("etcd"),
-                false => Check::failed(
+            let registration = match (ready.refused(), ready.readiness.registered()) {
+                (Some(refused), _) => Check::failed("etcd", refused),
+                (None, true) => Check::passed("etcd"),
+                (None, false) => Check::failed(
                     "etcd",
                     "this replica is not registered in etcd, or cannot reach etcd",
                 ),
@@ -251,6 +252,7 @@ fn probes(status: &ReplicaStatus) -> Probes {
             leader: leader.leader(),
             is_last_known: leader.leader().is_some() && !leader.readiness.registered(),
             yields_to: leader.yields_to(),
+            refused: leader.refused(),
         }),
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
+use super::outage;
 use super::output::{Description, NONE, Reader, one_line, print};
 use crate::etcd::Watcher;
 use crate::gate::overview::Overview;
@@ -49,7 +50,7 @@ pub async fn run(args: StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         false => connection::connect_to_show(etcd).await?,
     };
     if args.watch {
-        return store.etcd.following(watch(&store, &args)).await?;
+        return outage::following(&store.etcd, watch(&store, &args)).await?;
     }
     let overview = Overview::read(&store).await?;
     print(&render(&overview, &args)).map(drop)
@@ -128,6 +129,20 @@ fn text(overview: &Overview) -> String {
             ),
         );
     }
+    for alarm in &overview.alarms {
+        let meaning = match alarm.kind.as_str() {
+            "NOSPACE" => {
+                "etcd refuses every write until there is space again (compact, defragment, or raise \
+                          --quota-backend-bytes) and the alarm is cleared: etcdctl alarm disarm"
+            }
+            "CORRUPT" => "its data differs from that of the others: replace the member",
+            _ => "see etcdctl alarm list",
+        };
+        lines.field(
+            "Alarm",
+            format!("{} of member {}: {meaning}", alarm.kind, alarm.member),
+        );
+    }
     if let Some(degraded) = &overview.degraded {
         lines.field(
             "Degraded",
@@ -155,18 +170,25 @@ fn text(overview: &Overview) -> String {
     if let Some(pause) = &overview.roles_paused {
         lines.field("Roles", paused(pause));
     }
+    add_replicas(&mut lines, overview);
+    lines.render()
+}
+
+fn add_replicas(lines: &mut Description, overview: &Overview) {
     if overview.replicas.is_empty() {
         lines.field("Replicas", NONE);
     }
-    let readable = overview.replicas.iter();
-    let readable = readable.filter_map(|(name, version)| Some((version.as_ref()?.release, name.as_str())));
-    let newest = readable.max();
+    let position_of = |name: &str| {
+        let mut candidates = overview.candidates.iter();
+        candidates.position(|candidate| candidate.name == name)
+    };
+    let standing = overview.replicas.iter();
+    let standing = standing.filter(|(name, _)| position_of(name).is_some());
+    let newest = standing.filter_map(|(name, version)| Some((version.as_ref()?.release, name.as_str())));
+    let newest = newest.max();
     let mut title = "Replicas";
     for (name, version) in &overview.replicas {
-        let position = overview
-            .candidates
-            .iter()
-            .position(|candidate| candidate.name == *name);
+        let position = position_of(name);
         let text = match version {
             Some(version) => {
                 let newer = newest.filter(|(release, _)| *release > version.release);
@@ -180,7 +202,6 @@ fn text(overview: &Overview) -> String {
         lines.field(title, text);
         title = "";
     }
-    lines.render()
 }
 
 /// That roles are paused, since when and why.
@@ -233,6 +254,11 @@ fn document(overview: &Overview) -> Value {
             .map(|candidate| String::from_utf8_lossy(&candidate.key))
             .collect::<Vec<_>>(),
         "status": status,
+        "alarms": overview
+            .alarms
+            .iter()
+            .map(|alarm| json!({ "alarm": alarm.kind, "member": alarm.member.to_string() }))
+            .collect::<Vec<_>>(),
         "degraded": overview.degraded,
         "rolesPaused": overview.roles_paused.as_ref().map(|pause| json!({
             "since": time::document(pause.since.as_ref()),

@@ -8,6 +8,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use super::duration::duration;
 use super::exit::{Exit, Failure};
 use super::objects::view::{LiveView, View};
+use super::outage;
 use super::output::one_line;
 use crate::etcd::KeyRange;
 use crate::lines;
@@ -72,7 +73,7 @@ pub async fn until<T>(
         }
     };
     // A wait can outlive members of etcd: the endpoints follow the member list meanwhile.
-    let done = store.etcd.following(done);
+    let done = outage::following(&store.etcd, done);
     let Some(limit) = limit else { return done.await? };
     if let Ok(done) = timeout(limit, done).await {
         return done?;

@@ -12,6 +12,7 @@ use super::LAST_LINES_LIMIT;
 use super::connection::{self, EtcdArgs};
 use super::duration::duration;
 use super::exit::{Exit, Failure};
+use super::outage;
 use crate::gate::{Requirements, wait_ready};
 use crate::lines::Lines;
 use crate::release::Release;
@@ -67,7 +68,7 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         })
         .await?;
         let waiting = wait_ready(&store, requirements, |reason| look.excluded(&shown, reason));
-        store.etcd.following(waiting).await??;
+        outage::following(&store.etcd, waiting).await??;
         shown.line(format_args!(
             "ready: the reconciled state admits release {}",
             requirements.release

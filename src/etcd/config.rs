@@ -92,6 +92,9 @@ impl Config {
         }
         for endpoint in &self.endpoints {
             let (scheme, address) = endpoint.split_once("://").unwrap_or(("http", endpoint));
+            if let Some((_, host)) = address.rsplit_once('@') {
+                return Err(ConfigError::UserInEndpoint(host.to_owned()));
+            }
             if !matches!(scheme, "http" | "https") || address.is_empty() {
                 return Err(ConfigError::Endpoint(endpoint.clone()));
             }
@@ -110,18 +113,11 @@ impl Config {
                 return Err(ConfigError::Endpoint(endpoint.clone()));
             }
         }
-        let pem = |path: &PathBuf| {
-            let text = read(path)?;
-            if !text.windows(11).any(|window| window == b"-----BEGIN ") {
-                return Err(ConfigError::NotPem(path.clone()));
-            }
-            Ok(text)
-        };
         Ok(Credentials {
             tls: self.uses_tls(),
-            ca: self.tls.ca.as_ref().map(pem).transpose()?,
+            ca: self.tls.ca.as_deref().map(certificates).transpose()?,
             identity: match &self.tls.identity {
-                Some((cert, key)) => Some((pem(cert)?, pem(key)?)),
+                Some((cert, key)) => Some((certificates(cert)?, private_key(key)?)),
                 None => None,
             },
             user: match &self.user {
@@ -188,6 +184,51 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     })
 }
 
+/// The labels of the PEM blocks in a text: `CERTIFICATE`, `EC PRIVATE KEY`.
+fn pem_labels(pem: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(pem);
+    let begin = |line: &str| {
+        line.trim()
+            .strip_prefix("-----BEGIN ")?
+            .strip_suffix("-----")
+            .map(str::to_owned)
+    };
+    text.lines().filter_map(begin).collect()
+}
+
+fn certificates(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    pem(path, "certificate", |label| label.ends_with("CERTIFICATE"))
+}
+
+fn private_key(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let text = pem(path, "private key", |label| label.ends_with("PRIVATE KEY"))?;
+    // The first form is that of PKCS #8, the second that of OpenSSL before it (RFC 1421).
+    let encrypted = |line: &[u8]| {
+        line.starts_with(b"-----BEGIN ENCRYPTED ") || line.starts_with(b"Proc-Type: 4,ENCRYPTED")
+    };
+    match text.split(|byte| *byte == b'\n').any(encrypted) {
+        true => Err(ConfigError::KeyEncrypted(path.to_owned())),
+        false => Ok(text),
+    }
+}
+
+/// Reads a PEM file that must hold at least one block whose label `fits`.
+fn pem(path: &Path, expected: &'static str, fits: impl Fn(&str) -> bool) -> Result<Vec<u8>, ConfigError> {
+    let text = read(path)?;
+    let labels = pem_labels(&text);
+    if labels.is_empty() {
+        return Err(ConfigError::NotPem(path.to_owned()));
+    }
+    match labels.iter().any(|label| fits(label)) {
+        true => Ok(text),
+        false => Err(ConfigError::OtherPem {
+            path: path.to_owned(),
+            expected,
+            found: labels.join(", "),
+        }),
+    }
+}
+
 /// What is wrong with the settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -197,6 +238,9 @@ pub enum ConfigError {
     /// Not `[http[s]://]host[:port]`.
     #[error("\"{0}\" is not an etcd endpoint: expected a URL like http://10.0.0.1:2379")]
     Endpoint(String),
+    /// An endpoint with a user, and perhaps a password: only the host is kept, so that no message shows a password.
+    #[error("the etcd endpoint at {0} names a user: give --etcd-user and --etcd-password-file instead")]
+    UserInEndpoint(String),
     /// The scheme contradicts the TLS settings.
     #[error(
         "etcd endpoint \"{0}\": with certificates, or another endpoint on https, every endpoint must be https://…"
@@ -213,6 +257,20 @@ pub enum ConfigError {
     /// The file holds neither a certificate nor a key.
     #[error("{} holds no PEM block (-----BEGIN …)", .0.display())]
     NotPem(PathBuf),
+    /// The file holds PEM blocks, but not the one that is needed: certificate and key are mistaken for each other, for
+    /// example.
+    #[error("{} holds no {expected} (it holds: {found})", path.display())]
+    OtherPem {
+        /// The file.
+        path: PathBuf,
+        /// What is needed.
+        expected: &'static str,
+        /// The labels of its blocks.
+        found: String,
+    },
+    /// The private key is encrypted.
+    #[error("the private key in {} is encrypted: give a key without a passphrase", .0.display())]
+    KeyEncrypted(PathBuf),
     /// The password file is not UTF-8.
     #[error("{} is not text, but should hold the etcd user's password", .0.display())]
     PasswordNotText(PathBuf),
@@ -269,6 +327,65 @@ mod tests {
             Config::new(Vec::new()).load(),
             Err(ConfigError::NoEndpoints)
         ));
+    }
+
+    #[test]
+    fn an_endpoint_with_a_user_is_refused_without_its_password() {
+        let error = Config::new(vec!["http://root:s3cret@h:1".to_owned()]).load();
+        let text = error.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(text.contains("at h:1 names a user"), "{text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+
+    #[test]
+    fn certificates_and_keys_that_are_mistaken_for_each_other_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let block = |label: &str| format!("-----BEGIN {label}-----\nAA==\n-----END {label}-----\n");
+        let cert = file("cert.pem", &block("CERTIFICATE"));
+        let key = file("key.pem", &block("EC PRIVATE KEY"));
+        let pkcs8 = file("pkcs8.pem", &block("ENCRYPTED PRIVATE KEY"));
+        let openssl =
+            "-----BEGIN RSA PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\nDEK-Info: AES-128-CBC,00\r\n";
+        let openssl = file("openssl.pem", openssl);
+        let load = |ca: &PathBuf, cert: &PathBuf, key: &PathBuf| {
+            let mut config = Config::new(vec!["https://h:1".to_owned()]);
+            config.tls.ca = Some(ca.clone());
+            config.tls.identity = Some((cert.clone(), key.clone()));
+            config.load().err().map(|error| error.to_string())
+        };
+        assert_eq!(load(&cert, &cert, &key), None);
+        for (failed, expected) in [
+            (
+                load(&key, &cert, &key),
+                "key.pem holds no certificate (it holds: EC PRIVATE KEY)",
+            ),
+            (
+                load(&cert, &key, &cert),
+                "key.pem holds no certificate (it holds: EC PRIVATE KEY)",
+            ),
+            (
+                load(&cert, &cert, &cert),
+                "cert.pem holds no private key (it holds: CERTIFICATE)",
+            ),
+            (
+                load(&cert, &cert, &pkcs8),
+                "pkcs8.pem is encrypted: give a key without a passphrase",
+            ),
+            (
+                load(&cert, &cert, &openssl),
+                "openssl.pem is encrypted: give a key without a passphrase",
+            ),
+        ] {
+            assert!(
+                failed.as_ref().is_some_and(|text| text.ends_with(expected)),
+                "{failed:?}"
+            );
+        }
     }
 
     #[test]

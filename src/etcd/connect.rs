@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::error::{Class, Error};
 use super::kv::Revision;
 use super::members::Contacts;
-use super::probe::{self, Probe};
+use super::probe::{self, Pending, Probe};
 use super::store_identity::{ClusterId, Header, prevailing};
 use crate::metrics::{Metrics, Request};
 use crate::retry::Delays;
@@ -49,10 +49,14 @@ pub(super) struct Shared {
     pub left: watch::Sender<()>,
     /// The store that this process has read.
     pub store: KnownStore,
+    /// Since when no request was answered; `None` after an answer.
+    pub unanswered: watch::Sender<Option<Instant>>,
     /// The endpoints that are refused, since they belong to another cluster.
     pub refused: Mutex<BTreeSet<String>>,
     /// Notified when a request went unanswered: the endpoints are checked ahead of time.
     pub recheck: Arc<Notify>,
+    /// Notified when etcd refused a write of the leader for missing rights.
+    pub denied: Notify,
     /// Held while endpoints join and leave the balanced channel, so that `live` lists what is in it.
     pub changing: tokio::sync::Mutex<()>,
     /// When a new token was last asked for, and with what result.
@@ -117,9 +121,15 @@ impl Etcd {
     pub async fn connect(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
         let credentials = config.load()?;
         let candidates = probe::configured(&config);
-        let mut probe = Probe::begin(&config, &credentials, &BTreeMap::new(), candidates);
+        let mut probe = Probe::begin(
+            &config,
+            &credentials,
+            &BTreeMap::new(),
+            &candidates,
+            Pending::default(),
+        );
         probe.collect(STRAGGLERS, probe::is_decided).await;
-        let (answers, clients) = probe.end();
+        let (answers, clients, _) = probe.end();
         let clusters = probe::clusters(&answers);
         let Ok(cluster) = prevailing(clusters.iter().map(|(_, cluster)| *cluster)) else {
             return Err(ConnectError::SeveralClusters(clusters));
@@ -148,8 +158,10 @@ impl Etcd {
             live: watch::Sender::new(live),
             left: watch::Sender::default(),
             store: KnownStore::of(cluster),
+            unanswered: watch::Sender::default(),
             refused: Mutex::default(),
             recheck: Arc::default(),
+            denied: Notify::default(),
             changing: tokio::sync::Mutex::default(),
             renewed: tokio::sync::Mutex::default(),
             per_endpoint: Mutex::new(clients),
@@ -174,6 +186,22 @@ impl Etcd {
     /// The endpoints in the balanced channel now.
     pub fn live_endpoints(&self) -> Vec<String> {
         self.0.live.borrow().clone()
+    }
+
+    /// Since when etcd answers no request of this connection; `None` while it answers. An idle connection makes none.
+    pub fn unanswered(&self) -> watch::Receiver<Option<Instant>> {
+        self.0.unanswered.subscribe()
+    }
+
+    fn note_answer(&self, answered: bool) {
+        self.0.unanswered.send_if_modified(|since| {
+            let changed = since.is_some() == answered;
+            match answered {
+                true => *since = None,
+                false => _ = since.get_or_insert_with(Instant::now),
+            }
+            changed
+        });
     }
 
     pub(super) fn connection(&self) -> Arc<Connection> {
@@ -302,6 +330,8 @@ impl Etcd {
             header.map_or(Ok(()), |header| self.check_header(operation, header, floor))?;
             Ok(answer)
         });
+        let unanswered = |error: &Error| error.class == Class::Unavailable;
+        self.note_answer(!result.as_ref().is_err_and(unanswered));
         let code = result.as_ref().map_or_else(|error| error.code, |_| "OK");
         let seconds = started.elapsed().as_secs_f64();
         self.0

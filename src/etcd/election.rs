@@ -9,12 +9,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::connect::Etcd;
-use super::error::Error;
+use super::error::{Class, Error};
 use super::fence::Fence;
 use super::kv::{KeyRange, KeyValue, LeaseId, Revision};
 use super::session::{Pulse, Session, SessionError};
 use super::txn::{Txn, TxnError};
-use super::watch::Watcher;
+use super::watch::{Event, Watched, Watcher};
 use crate::retry::Delays;
 
 mod candidacy;
@@ -183,19 +183,24 @@ pub async fn campaign(
     Err(lost)
 }
 
-/// Gives the lease back, and deletes the key that was created at this revision: the lease does not end a key that a
-/// put has taken off it.
+/// Gives the lease back, and deletes the key that was created at this revision if a put has taken it off the lease, whose end
+/// does not delete it then. That is read first: a second write would have the successor wait for it.
 async fn leave(session: Session, key: &[u8], created: Option<Revision>) {
-    let etcd = session.etcd().clone();
+    let (etcd, lease) = (session.etcd().clone(), session.lease());
     let deleted = async {
-        if let Some(created) = created {
-            let own = Txn::new().first_created_at(key, created).delete(key);
-            // A key that is already gone is a conflict. Without an answer the lease ends the key.
-            let _ = tokio::time::timeout(Session::CLOSE_LIMIT, etcd.unfenced_exit(own)).await;
+        let Some(created) = created else { return };
+        match etcd.get(key).await {
+            Ok((Some(found), _)) if found.create_revision == created && found.lease != Some(lease) => {
+                let own = Txn::new().first_created_at(key, created).delete(key);
+                // A key that is already gone is a conflict. Without an answer the key stays, and `quorate status` names it.
+                let _ = etcd.unfenced_exit(own).await;
+            }
+            _ => {}
         }
     };
-    // Closing comes first, since it closes the window (INV-10). etcd may apply the guarded delete after the revoke.
-    tokio::join!(biased; session.close(), deleted);
+    // Closing comes first, since it closes the window (INV-10).
+    let deleted = tokio::time::timeout(Session::CLOSE_LIMIT, deleted);
+    let ((), _) = tokio::join!(biased; session.close(), deleted);
 }
 
 /// Follows who leads below `prefix`: calls `on_leader` with the name of the leader, `None` while there is none. Reads only
@@ -223,7 +228,68 @@ pub async fn observe(etcd: &Etcd, prefix: &str, mut on_leader: impl FnMut(Option
     }
 }
 
+/// Follows whether one of the `wanted` candidates stands for election below `prefix`: calls `on_change` with the name of
+/// one that does, `None` while none does. Reads only when such a one may have come or gone. Never ends.
+pub async fn observe_any(
+    etcd: &Etcd,
+    prefix: &str,
+    wanted: impl Fn(&str) -> bool,
+    mut on_change: impl FnMut(Option<&str>),
+) {
+    let range = range_of(prefix);
+    let name = |kv: &KeyValue| String::from_utf8_lossy(&kv.value).into_owned();
+    let mut delays = Delays::etcd();
+    loop {
+        let (keys, now) = match etcd.list(&range).await {
+            Ok(listed) => listed,
+            Err(_) => {
+                delays.wait().await;
+                continue;
+            }
+        };
+        delays.reset();
+        if let Some(found) = keys.iter().find(|kv| wanted(&name(kv))) {
+            on_change(Some(&name(found)));
+            let stands = |kv: &KeyValue| kv.create_revision == found.create_revision;
+            etcd.while_key(&found.key, stands).await;
+            continue;
+        }
+        on_change(None);
+        let enters = |event: &Event| matches!(event, Event::Put(kv) if wanted(&name(kv)));
+        let mut watcher = Watcher::new(etcd, range.clone(), now.next());
+        while let Watched::Events(events) = watcher.next().await {
+            if events.iter().any(enters) {
+                break;
+            }
+        }
+    }
+}
+
+/// Asks etcd whether this client may write the key of a candidate below `prefix`, and changes nothing: etcd checks the
+/// permissions of a transaction before its compares, and the compare here never holds. A client that is refused has its
+/// certificates and password read again soon.
+///
+/// # Errors
+/// [`Error`]: of class [`Class::Denied`] if etcd refuses the client. After any other the rights are not known.
+pub async fn may_stand(etcd: &Etcd, prefix: &str) -> Result<(), Error> {
+    let key = range_of(prefix).start;
+    match etcd.commit(Txn::new().when_never(&key).put(&key, "")).await {
+        Ok(_) | Err(TxnError::Conflict { .. }) => Ok(()),
+        Err(TxnError::Unknown(error) | TxnError::Failed(error)) => {
+            if error.class == Class::Denied {
+                etcd.0.recheck.notify_one();
+            }
+            Err(error)
+        }
+    }
+}
+
 impl Etcd {
+    /// Resolves once etcd has refused a write of the leader for missing rights since the last call.
+    pub async fn write_denied(&self) {
+        self.0.denied.notified().await;
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "the key is the candidate's own, and its term is over or never began"

@@ -6,6 +6,7 @@
 //! back.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use super::connect::{Etcd, Shared};
 use super::connection::Connection;
 use super::error::{Class, Error};
 use super::kv::Revision;
-use super::probe::{Probe, Probed, clusters, configured, headers};
+use super::probe::{Pending, Probe, Probed, clusters, configured, headers};
 use super::store_identity::StoreLost;
 use crate::causes;
 use crate::retry::Policy;
@@ -78,7 +79,9 @@ impl Etcd {
         }
     }
 
-    async fn check_endpoints(&self) {
+    /// Checks the endpoints once. One that is late is awaited no longer than [`LATE`], so that another that hangs meanwhile
+    /// is found by the next check; `pending` asks it on, from check to check.
+    async fn check_endpoints(&self, pending: &mut Pending) {
         let config = &self.0.config;
         let connection = self.connection();
         let credentials = match config.load() {
@@ -96,7 +99,6 @@ impl Etcd {
         }
         let excluded = self.0.contacts.excluded_urls();
         candidates.retain(|endpoint| !excluded.contains(endpoint));
-        let mut late = candidates.clone();
         let Ok(highest) = self.before_request("range") else {
             return;
         };
@@ -104,25 +106,32 @@ impl Etcd {
             false => self.endpoint_clients().clone(),
             true => BTreeMap::new(),
         };
-        let mut probe = Probe::begin(config, &credentials, &known, candidates);
-        // One that hangs must not keep its place in the channel while the others are awaited.
+        let earlier = match renewed {
+            false => std::mem::take(pending),
+            // Those answer with the credentials of before.
+            true => Pending::default(),
+        };
+        let late = earlier.endpoints().clone();
+        let mut probe = Probe::begin(config, &credentials, &known, &candidates, earlier);
         probe
             .collect(LATE, |answers, _| {
                 answers.iter().any(|(_, answer)| answer.is_ok())
             })
             .await;
-        late.retain(|endpoint| !probe.answers.iter().any(|(answered, _)| answered == endpoint));
-        let in_time = self.of_this_store(&probe.answers, highest).0;
-        let left_out = !renewed && probe.is_pending() && self.use_serving(in_time).await;
-        probe.collect(Duration::MAX, |_, _| false).await;
-        let (answers, clients) = probe.end();
+        let mut in_time = self.of_this_store(&probe.answers, highest).0;
+        in_time.retain(|endpoint| !late.contains(endpoint));
+        if renewed || in_time.is_empty() {
+            probe.collect(Duration::MAX, |_, _| false).await;
+        }
+        let (answers, clients, awaited) = probe.end();
         *self.endpoint_clients() = clients;
+        *pending = awaited;
         let (mut live, refused) = self.of_this_store(&answers, highest);
         self.note_refused(refused);
         let clusters = clusters(&answers).into_iter().map(|(_, cluster)| cluster);
-        self.judge_clusters(answers.len(), clusters);
+        self.judge_clusters(candidates.len(), clusters);
         if !renewed {
-            live.retain(|endpoint| !(left_out && late.contains(endpoint)));
+            let live = if in_time.is_empty() { live } else { in_time };
             self.use_serving(live).await;
             return;
         }
@@ -297,15 +306,39 @@ impl Etcd {
 }
 
 async fn follow(connection: Weak<Shared>, interval: Duration, recheck: Arc<Notify>) {
+    let mut pending = Pending::default();
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(interval) => {}
-            () = recheck.notified() => {}
-        }
+        let due = async {
+            tokio::select! {
+                () = tokio::time::sleep(interval) => {}
+                () = recheck.notified() => {}
+            }
+        };
+        take_late_answers(&connection, &mut pending, due).await;
         let Some(shared) = connection.upgrade() else {
             return;
         };
-        Etcd(shared).check_endpoints().await;
-        tokio::time::sleep(RECHECK_PAUSE.delay(1)).await;
+        Etcd(shared).check_endpoints(&mut pending).await;
+        let pause = tokio::time::sleep(RECHECK_PAUSE.delay(1));
+        take_late_answers(&connection, &mut pending, pause).await;
+    }
+}
+
+/// Keeps the clients of the endpoints that answer too late, for the next check, until it is time for something else.
+async fn take_late_answers(
+    connection: &Weak<Shared>,
+    pending: &mut Pending,
+    until: impl Future<Output = ()>,
+) {
+    let mut until = pin!(until);
+    loop {
+        tokio::select! {
+            () = &mut until => return,
+            Some((endpoint, served)) = pending.next() => {
+                if let (Ok((client, _)), Some(shared)) = (served, connection.upgrade()) {
+                    Etcd(shared).endpoint_clients().insert(endpoint, client);
+                }
+            }
+        }
     }
 }

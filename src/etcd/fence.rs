@@ -1,7 +1,7 @@
 //! The proof of leadership that every write of the leader carries (INV-1).
 
 use super::connect::Etcd;
-use super::error::Error;
+use super::error::{Class, Error};
 use super::kv::Revision;
 use super::session::Window;
 use super::txn::{Committed, Txn, TxnError};
@@ -92,14 +92,18 @@ impl Etcd {
                 Err(FencedError::LostLeadership(fence.term))
             }
             Err(TxnError::Unknown(error)) => Err(FencedError::Unknown(error)),
-            Err(TxnError::Failed(error)) => Err(FencedError::Failed(error)),
+            Err(TxnError::Failed(error)) => {
+                if error.class == Class::Denied {
+                    self.0.denied.notify_one();
+                }
+                Err(FencedError::Failed(error))
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::error::Class;
     use super::*;
 
     #[test]

@@ -62,45 +62,67 @@ pub(super) fn answering(answers: &[Probed], cluster: Option<ClusterId>) -> Vec<S
     serving.map(|(endpoint, _)| endpoint.clone()).collect()
 }
 
+/// What endpoints are still asked. It may outlast the probe that began it.
+#[derive(Default)]
+pub(super) struct Pending {
+    endpoints: BTreeSet<String>,
+    answers: FuturesUnordered<BoxFuture<'static, (String, Served)>>,
+}
+
+impl Pending {
+    /// The next answer; `None` if no endpoint is asked. Safe to cancel.
+    pub async fn next(&mut self) -> Option<(String, Served)> {
+        let next = self.answers.next().await?;
+        self.endpoints.remove(&next.0);
+        Some(next)
+    }
+
+    /// The endpoints that have yet to answer.
+    pub fn endpoints(&self) -> &BTreeSet<String> {
+        &self.endpoints
+    }
+}
+
 /// A probe of endpoints: each is asked for a linearizable read, all at once, each within the connect limit and half the
 /// request limit. A learner refuses such a read, and a member that is cut off from its cluster does not answer it. The status
 /// would show the same, but etcd can panic when it answers a status request while it is being removed, and any endpoint may
 /// be probed at any time.
-pub(super) struct Probe<'a> {
+pub(super) struct Probe {
     /// The answers so far, in the order of the endpoints.
     pub answers: Vec<Probed>,
     clients: BTreeMap<String, Client>,
-    pending: FuturesUnordered<BoxFuture<'a, (String, Served)>>,
+    pending: Pending,
 }
 
-impl<'a> Probe<'a> {
-    /// Asks every candidate. `known` holds the client of each endpoint that answered the probe before.
+impl Probe {
+    /// Asks every candidate that an earlier probe does not ask still. `known` holds the client of each endpoint that
+    /// answered the probe before.
     pub fn begin(
         config: &Config,
-        credentials: &'a Credentials,
+        credentials: &Credentials,
         known: &BTreeMap<String, Client>,
-        candidates: BTreeSet<String>,
+        candidates: &BTreeSet<String>,
+        earlier: Pending,
     ) -> Self {
         let options = config.connect_options(credentials);
         let limit = config.connect_timeout + config.request_timeout / 2;
-        let asked = candidates.into_iter().map(|endpoint| {
-            let known = known.get(&endpoint).cloned();
-            let read = ReadOptions {
-                options: options.clone(),
-                serializable: config.serializable,
-            };
-            ask(endpoint, read, credentials, known, limit).boxed()
-        });
+        let mut pending = earlier;
+        for endpoint in candidates {
+            if pending.endpoints.insert(endpoint.clone()) {
+                let (known, endpoint) = (known.get(endpoint).cloned(), endpoint.clone());
+                let read = ReadOptions {
+                    options: options.clone(),
+                    serializable: config.serializable,
+                };
+                let asked = ask(endpoint, read, credentials.clone(), known, limit);
+                pending.answers.push(asked.boxed());
+            }
+        }
         Self {
             answers: Vec::new(),
             clients: BTreeMap::new(),
-            pending: asked.collect(),
+            pending,
         }
-    }
-
-    /// Whether some have yet to answer.
-    pub fn is_pending(&self) -> bool {
-        !self.pending.is_empty()
     }
 
     /// Waits until all have answered, or until this time has passed since the answers were `enough`. `enough` gets the
@@ -108,7 +130,7 @@ impl<'a> Probe<'a> {
     pub async fn collect(&mut self, patience: Duration, enough: impl Fn(&[Probed], usize) -> bool) {
         let mut until = None;
         loop {
-            if until.is_none() && enough(&self.answers, self.pending.len()) {
+            if until.is_none() && enough(&self.answers, self.pending.endpoints.len()) {
                 until = Instant::now().checked_add(patience);
             }
             tokio::select! {
@@ -122,10 +144,10 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// The answers, and the clients of the endpoints that answered, for the next probe. An endpoint that did not is asked over
-    /// a fresh connection then, since the old one may be black-holed.
-    pub fn end(self) -> (Vec<Probed>, BTreeMap<String, Client>) {
-        (self.answers, self.clients)
+    /// The answers; the clients of the endpoints that answered, for the next probe; and what is still asked. An endpoint
+    /// that did not answer is asked over a fresh connection the next time, since the old one may be black-holed.
+    pub fn end(self) -> (Vec<Probed>, BTreeMap<String, Client>, Pending) {
+        (self.answers, self.clients, self.pending)
     }
 
     fn take_in(&mut self, endpoint: String, answer: Served) {
@@ -148,7 +170,7 @@ struct ReadOptions {
 async fn ask(
     endpoint: String,
     options: ReadOptions,
-    credentials: &Credentials,
+    credentials: Credentials,
     known: Option<Client>,
     limit: Duration,
 ) -> (String, Served) {
@@ -162,7 +184,7 @@ async fn ask(
     };
     let answer = match tokio::time::timeout(limit, read).await {
         Ok(Err(error)) if error.is_hangup() => {
-            Err(alert::read(&endpoint, credentials, limit).await.unwrap_or(error))
+            Err(alert::read(&endpoint, &credentials, limit).await.unwrap_or(error))
         }
         Ok(answer) => answer,
         Err(_) => Err(Error::timed_out("range", limit)),

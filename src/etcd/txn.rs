@@ -73,6 +73,12 @@ impl Txn {
         self.when(key, Compare::mod_revision(key, CompareOp::Equal, mod_revision.0))
     }
 
+    /// Requires what is never so: a key that does not exist counts as created at 0.
+    #[must_use]
+    pub(super) fn when_never(self, key: &[u8]) -> Self {
+        self.when(key, Compare::create_revision(key, CompareOp::Less, 0))
+    }
+
     /// Requires that the key exists.
     #[must_use]
     pub fn when_present(self, key: &[u8]) -> Self {

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use super::status::{Degraded, Status, StatusError};
 use crate::etcd::Error;
 use crate::etcd::election::{Candidate, candidates};
+use crate::etcd::members::Alarm;
 use crate::proto::{Applied, Pause, Registration};
 use crate::release::Version;
 use crate::store::Store;
@@ -26,6 +27,8 @@ pub struct Overview {
     pub inventory: usize,
     /// Since when roles are paused, and why; `None` if they are not.
     pub roles_paused: Option<Pause>,
+    /// The alarms that etcd has raised. Empty also if no member tells them in time.
+    pub alarms: Vec<Alarm>,
     /// The registered replicas by name, each with its version; `None` if its record cannot be parsed.
     pub replicas: Vec<(String, Option<Version>)>,
 }
@@ -70,6 +73,7 @@ impl Overview {
             }));
         }
         Ok(Self {
+            alarms: etcd.alarms().await.unwrap_or_default(),
             candidates,
             status: status.map(|status| Status::decode(&status.value)),
             degraded,

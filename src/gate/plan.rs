@@ -186,6 +186,8 @@ pub fn admits(status: &Status, release: Release, min_reconciler: Release) -> Res
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -263,7 +265,7 @@ mod tests {
     #[test]
     fn each_node_in_the_way_is_named_with_the_release_that_it_needs() {
         let releases = Releases {
-            newer: None,
+            newer: Arc::default(),
             outside: vec![(release(1), "c2".to_owned()), (release(6), "b".to_owned())].into(),
             unreadable: vec!["x".to_owned()].into(),
             last_write: None,

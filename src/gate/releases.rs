@@ -1,6 +1,7 @@
 //! The releases that run, as a sum with what proves that it still holds. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::etcd::Revision;
 use crate::release::Release;
@@ -53,9 +54,9 @@ impl<T> Few<T> {
 /// The releases of all controllers, the own release included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Releases {
-    /// The registered replica with the greatest release, if that is above the own one: the one that is to lead. The record
-    /// of a node is not asked: it outlives the process that reported it.
-    pub newer: Option<(Release, String)>,
+    /// The registered replicas with a release above the own one, by name: those that may lead instead. The record of a node
+    /// is not asked: it outlives the process that reported it.
+    pub newer: Arc<BTreeMap<String, Release>>,
     /// Controllers below the minimum or above the own release, ordered by release, then by node name.
     pub outside: Few<(Release, String)>,
     /// Names of nodes whose value cannot be parsed.
@@ -82,8 +83,7 @@ pub struct LastWrite {
 pub struct Tally {
     own: Release,
     minimum: Release,
-    /// The registered replicas that have a higher release.
-    newer: BTreeMap<(Release, String), usize>,
+    newer: Arc<BTreeMap<String, Release>>,
     /// Each with the number of its keys: a node and its registration are two keys with one name.
     outside: BTreeMap<(Release, String), usize>,
     unreadable: BTreeMap<String, usize>,
@@ -95,7 +95,7 @@ impl Tally {
         Self {
             own,
             minimum,
-            newer: BTreeMap::new(),
+            newer: Arc::default(),
             outside: BTreeMap::new(),
             unreadable: BTreeMap::new(),
         }
@@ -106,12 +106,12 @@ impl Tally {
         let (NodeKey::Node(name) | NodeKey::Registration(name)) = key else {
             return;
         };
+        if key == NodeKey::Registration(name) {
+            self.register(name, after);
+        }
         for (reported, by) in [(before, -1), (after, 1)] {
             match reported {
                 Some(&Reported::Release(release)) => {
-                    if release > self.own && key == NodeKey::Registration(name) {
-                        count(&mut self.newer, (release, name.to_owned()), by);
-                    }
                     if self.is_outside(release) {
                         count(&mut self.outside, (release, name.to_owned()), by);
                     }
@@ -122,6 +122,22 @@ impl Tally {
         }
     }
 
+    /// Copies the newer replicas only where they change: the last sum has them as well.
+    fn register(&mut self, name: &str, reported: Option<&Reported>) {
+        let newer = match reported {
+            Some(&Reported::Release(release)) if release > self.own => Some(release),
+            _ => None,
+        };
+        if self.newer.get(name).copied() == newer {
+            return;
+        }
+        let all = Arc::make_mut(&mut self.newer);
+        match newer {
+            Some(release) => all.insert(name.to_owned(), release),
+            None => all.remove(name),
+        };
+    }
+
     fn is_outside(&self, release: Release) -> bool {
         release < self.minimum || release > self.own
     }
@@ -129,7 +145,7 @@ impl Tally {
     /// The sum, with the last write that is in it.
     pub fn sum(&self, last_write: Option<LastWrite>) -> Releases {
         Releases {
-            newer: self.newer.last_key_value().map(|(newer, _)| newer.clone()),
+            newer: self.newer.clone(),
             outside: Few::of(self.outside.keys().cloned()),
             unreadable: Few::of(self.unreadable.keys().cloned()),
             last_write,
@@ -160,7 +176,7 @@ mod tests {
     #[test]
     fn without_any_node_nothing_is_in_the_way() {
         let sum = Tally::new(release(5), release(3)).sum(None);
-        assert_eq!(sum.newer, None);
+        assert!(sum.newer.is_empty());
         assert!(sum.outside.is_empty() && sum.unreadable.is_empty());
     }
 
@@ -192,12 +208,14 @@ mod tests {
         tally.change(A, None, Some(&newer));
         let sum = tally.sum(None);
         assert_eq!(sum.outside.first, [(release(6), "a".to_owned())]);
-        assert_eq!(sum.newer, None, "the record may outlive the process");
+        assert!(sum.newer.is_empty(), "the record may outlive the process");
         let registration = NodeKey::Registration("b");
         tally.change(registration, None, Some(&newer));
-        assert_eq!(tally.sum(None).newer, Some((release(6), "b".to_owned())));
-        tally.change(registration, Some(&newer), None);
-        assert_eq!(tally.sum(None).newer, None);
+        assert_eq!(*tally.sum(None).newer, [("b".to_owned(), release(6))].into());
+        tally.change(registration, Some(&newer), Some(&Reported::Release(release(7))));
+        assert_eq!(*tally.sum(None).newer, [("b".to_owned(), release(7))].into());
+        tally.change(registration, Some(&Reported::Release(release(7))), None);
+        assert!(tally.sum(None).newer.is_empty());
     }
 
     #[test]

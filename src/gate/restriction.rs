@@ -12,11 +12,16 @@ use super::status_key::StatusKey;
 use crate::etcd::{Etcd, KeyRange, Stop, Txn};
 use crate::failpoint;
 use crate::metrics::Metrics;
+use crate::retry::Delays;
 use crate::term::TermGauges;
 
 /// The longest time between two attempts. A transaction can be refused for a change that the watches brought before it
 /// was sent: then no news follows, and only the next attempt shows that nothing is in the way any more.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The first delay after an attempt that was refused. Each attempt has etcd read all nodes, so the delays double up to
+/// [`RETRY`] (INV-9).
+const FIRST_DELAY: Duration = Duration::from_millis(50);
 
 /// A restriction that is not written yet.
 pub(super) struct Restriction<'a> {
@@ -35,17 +40,33 @@ pub(super) struct Restriction<'a> {
 impl Restriction<'_> {
     /// Writes the status once no node is in the way.
     pub async fn write(mut self) -> Result<(), Stop> {
+        let mut delays = Delays::new(FIRST_DELAY, RETRY);
         loop {
             match self.look() {
                 Ok(last_write) => {
                     if self.try_write(last_write).await? {
                         return Ok(());
                     }
+                    self.rest(&mut delays).await?;
                 }
-                Err(blockers) => self.show(&blockers).await?,
+                Err(blockers) => {
+                    delays.reset();
+                    self.show(&blockers).await?;
+                    self.wait_for_news(RETRY).await?;
+                }
             }
-            self.wait_for_news().await?;
         }
+    }
+
+    /// Waits after an attempt that was refused. The next one follows a write, if one comes soon: where nodes change all the
+    /// time, no other moment is as far from the next change.
+    async fn rest(&mut self, delays: &mut Delays) -> Result<(), Stop> {
+        tokio::select! {
+            () = delays.wait() => {}
+            () = self.key.changed_by_others() => return Err(Stop::Stale),
+        }
+        self.releases.mark_unchanged();
+        self.wait_for_news(FIRST_DELAY).await
     }
 
     /// The last write of a node at which no node was in the way, or which nodes are.
@@ -104,13 +125,13 @@ impl Restriction<'_> {
         Ok(())
     }
 
-    /// Resolves when the releases changed, and after [`RETRY`] at the latest.
-    async fn wait_for_news(&mut self) -> Result<(), Stop> {
+    /// Resolves when the releases changed, and after this time at the latest.
+    async fn wait_for_news(&mut self, limit: Duration) -> Result<(), Stop> {
         tokio::select! {
             // watch-nodes ends only with the process.
             changed = self.releases.changed() => changed.map_err(|_| Stop::LostLeadership),
             () = self.key.changed_by_others() => Err(Stop::Stale),
-            () = tokio::time::sleep(RETRY) => Ok(()),
+            () = tokio::time::sleep(limit) => Ok(()),
         }
     }
 }

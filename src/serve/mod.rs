@@ -80,8 +80,10 @@ pub struct LeaderReport {
     pub leader: Option<String>,
     /// Whether `leader` is only the last one that was seen, because this replica is not registered or cannot reach etcd.
     pub is_last_known: bool,
-    /// Why this replica does not stand for election, in words.
+    /// Which newer replica stands for election, so that this one does not, in words.
     pub yields_to: Option<String>,
+    /// Why etcd refuses the writes of this replica, so that it does not stand for election, in words.
+    pub refused: Option<String>,
 }
 
 /// What the pages show. Each is called once a request, on the server's thread, and must not block.

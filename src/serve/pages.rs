@@ -38,6 +38,7 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
                 let report = (scraped.leader)();
                 metrics.leader.set(report.leading.into());
                 metrics.election_yields.set(report.yields_to.is_some().into());
+                metrics.etcd_refuses.set(report.refused.is_some().into());
                 page(StatusCode::OK, OPENMETRICS, metrics.encode())
             }),
         )
@@ -112,7 +113,7 @@ fn leader_page(report: &LeaderReport) -> Response {
             false => "",
         };
         let mut text = format!("leader: {leader}{last_known}\n");
-        if let Some(why) = &report.yields_to {
+        for why in report.refused.iter().chain(&report.yields_to) {
             let _ = writeln!(text, "not standing for election: {why}");
         }
         page(StatusCode::SERVICE_UNAVAILABLE, TEXT, text)

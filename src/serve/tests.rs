@@ -140,14 +140,24 @@ fn metrics_are_openmetrics_text_with_the_current_values() {
 fn the_metrics_of_leadership_agree_with_leaderz_at_every_scrape() {
     let answers = Arc::new(Mutex::new(Answers::default()));
     let server = serve_answers(&answers, Metrics::new("1.0.0"));
-    for (leading, yields) in [(true, false), (false, true), (false, false)] {
+    for (leading, yields, refused) in [
+        (true, false, false),
+        (false, true, false),
+        (false, false, true),
+        (false, false, false),
+    ] {
         answers.lock().unwrap().leader = LeaderReport {
             leading,
             yields_to: yields.then(|| "replica b runs a newer release".to_owned()),
+            refused: refused.then(|| "permission denied".to_owned()),
             ..LeaderReport::default()
         };
         let body = request(&server, "GET", "/metrics").body;
-        for (metric, wanted) in [("leader", leading), ("election_yields", yields)] {
+        for (metric, wanted) in [
+            ("leader", leading),
+            ("election_yields", yields),
+            ("etcd_refuses", refused),
+        ] {
             let line = format!("\nquorate_{metric} {}\n", i32::from(wanted));
             assert!(body.contains(&line), "{body}");
         }

@@ -1,5 +1,7 @@
 //! Many candidates: what a change among them costs, and that every change that concerns a candidate reaches it.
 
+use std::time::Instant;
+
 use quorate::etcd::election::{CampaignError, Leadership, campaign, candidates};
 use quorate::etcd::{Etcd, Pulse, Txn};
 use quorate::grpc_code::Code;
@@ -76,8 +78,14 @@ impl Crowd {
     }
 }
 
+/// What etcd has sent to its clients.
+const SENT: &str = "etcd_network_client_grpc_sent_bytes_total";
+
+/// How many candidates the crowd has. A list of them all has over 20 kB.
+const CROWD: usize = 200;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_among_sixty_candidates_costs_a_read_or_two() {
+async fn a_change_among_two_hundred_candidates_costs_a_read_or_two_and_a_few_kilobytes() {
     let etcd = TestEtcd::start().await;
     // The test reads over another connection, so that the metrics count the candidates alone.
     let mut crowd = Crowd::new(&connect(&etcd).await);
@@ -89,7 +97,7 @@ async fn a_change_among_sixty_candidates_costs_a_read_or_two() {
     let observer = std::mem::replace(&mut crowd.client, counted.clone());
     let leader = lead(&observer, "leader", &crowd.pulse).await.unwrap();
     let election = store(&observer).keys.election();
-    for name in 0..60 {
+    for name in 0..CROWD {
         let (client, pulse, withdraw) = (counted.clone(), crowd.pulse.clone(), CancellationToken::new());
         crowd.withdraws.push(withdraw.clone());
         let election = election.clone();
@@ -108,36 +116,46 @@ async fn a_change_among_sixty_candidates_costs_a_read_or_two() {
     }
     let standing = async || candidates(&observer, &election).await.unwrap();
     eventually(SOON, "all stand for election", async || {
-        same(standing().await.len(), 61)
+        same(standing().await.len(), CROWD + 1)
     })
     .await;
     // Each has looked once, and has found a predecessor, which it watches beside its own key.
     eventually(SOON, "each watches two keys", async || {
         let watches = requests_so_far(&counted, "watch", Code::Ok);
-        same((crowd.reads() >= 60.0, watches >= 120.0), (true, true))
+        let (reads, wanted) = (crowd.reads(), CROWD as f64);
+        same((reads >= wanted, watches >= 2.0 * wanted), (true, true))
     })
     .await;
-    let before = crowd.reads();
+    let order = standing().await;
+    let nth = |place: usize| order[place].name.parse::<usize>().unwrap();
+    let sent = async || etcd.members[0].metric(SENT).await.unwrap();
+    let (before, sent_before, begun) = (crowd.reads(), sent().await, Instant::now());
     const CHANGES: usize = 10;
-    for _ in 0..CHANGES {
-        let middle: usize = standing().await[20].name.parse().unwrap();
+    for place in 0..CHANGES {
+        let middle = nth(CROWD / 3 + place);
         crowd.withdraws[middle].cancel();
         let (name, ended) = crowd.ended().await;
         assert!(matches!(ended, Err(CampaignError::Withdrawn)));
         assert_eq!(name, middle);
     }
-    let next: usize = standing().await[1].name.parse().unwrap();
     leader.resign().await;
     let (name, won) = crowd.ended().await;
-    assert_eq!(name, next);
+    assert_eq!(name, nth(1));
     won.unwrap().resign().await;
     let (_, won) = crowd.ended().await;
-    let reads = crowd.reads() - before;
+    let (reads, took) = (crowd.reads() - before, begun.elapsed());
+    let bytes = sent().await - sent_before;
     assert!(won.is_ok());
+    let changes = (CHANGES + 2) as f64;
     assert!(
-        reads <= 2.0 * (CHANGES + 3) as f64,
-        "{reads} reads for {} changes among sixty candidates",
-        CHANGES + 2
+        reads <= 2.0 * (changes + 1.0),
+        "{reads} reads for {changes} changes among {CROWD} candidates"
+    );
+    // Beside that each candidate renews its lease once in ten seconds.
+    let renewals = 200.0 * CROWD as f64 / 10.0 * (took.as_secs_f64() + 1.0);
+    assert!(
+        bytes <= 4000.0 * changes + renewals,
+        "{bytes} bytes for {changes} changes among {CROWD} candidates in {took:?}"
     );
 }
 

@@ -3,6 +3,8 @@
 mod candidates;
 mod crowds;
 mod fence;
+mod newer;
+mod rights;
 mod stopping;
 mod takeover;
 

@@ -1,17 +1,14 @@
 //! Replicas as processes: how leadership passes to the successor.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use quorate::etcd::Txn;
-use quorate::proto::{Metadata, Node, NodeStatus, Registration};
-use quorate::release::{Release, Version};
 use quorate_dev::http;
 use tokio::task::JoinSet;
 
 use super::{
     ELECTION, SHORT_TTL, TTL, launch, launch_for, store_of_replicas, three, three_for, wait_for_candidates,
 };
-use crate::support::client::{commit, connect, written_since};
+use crate::support::client::{connect, written_since};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Replicas, TestReplica, quorate_on};
@@ -53,19 +50,33 @@ async fn of_three_replicas_one_leads_and_after_sigterm_the_next_at_once() {
     );
 }
 
+/// How long no replica led.
+fn report_gaps(mut gaps: Vec<Duration>) {
+    gaps.sort();
+    let longest = gaps[gaps.len() - 1];
+    eprintln!(
+        "{} rounds: median {:?}, longest {longest:?}",
+        gaps.len(),
+        gaps[gaps.len() / 2]
+    );
+}
+
 /// The leader gives its lease back through every endpoint, so that one that is gone does not cost the TTL.
 #[tokio::test]
-async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once() {
+async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once_each_time() {
     // No machine is busy enough for the members to elect another leader meanwhile.
     let patient = ["--election-timeout=4000", "--heartbeat-interval=200"];
     let mut etcd = TestEtcd::with(3, &patient).await;
     let (mut replicas, mut leader) = three(&etcd).await;
-    for _ in 0..3 {
-        let member = (etcd.raft_leader().await + 1) % 3;
+    let raft_leader = etcd.raft_leader().await;
+    let mut gaps = Vec::new();
+    for round in 0..30 {
+        let member = (raft_leader + 1 + round % 2) % 3;
         etcd.members[member].kill().await.unwrap();
         let asked = Instant::now();
         replicas.0[leader].terminate();
         let (next, led) = successor(&replicas, leader).await;
+        gaps.push(led - asked);
         assert!(led - asked < TTL / 2, "{:?}", led - asked);
         assert!(replicas.0[leader].ended().await.success());
         etcd.members[member].start().await.unwrap();
@@ -73,6 +84,10 @@ async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once() {
         wait_for_candidates(&etcd, 3).await;
         leader = next;
     }
+    // A busy machine delays some.
+    let slow = gaps.iter().filter(|gap| **gap >= Duration::from_secs(1)).count();
+    assert!(slow <= gaps.len() / 3, "{gaps:?}");
+    report_gaps(gaps);
 }
 
 #[tokio::test]
@@ -193,75 +208,6 @@ async fn a_second_process_with_the_same_node_id_logs_so_and_waits_for_the_first(
     second.wait_ready().await;
 }
 
-/// Registers a controller of this release, on a lease of a minute.
-async fn register(etcd: &TestEtcd, node: &str, release: Release) {
-    let client = connect(etcd).await;
-    let granted = etcd.etcdctl(&["lease", "grant", "60"]);
-    let id = granted.split_whitespace().nth(1).unwrap();
-    let lease = quorate::etcd::LeaseId(i64::from_str_radix(id, 16).unwrap());
-    let record = Registration {
-        version: Some(Version::from(release).to_proto()),
-        process: "another".to_owned(),
-        registered_at: None,
-    };
-    let key = format!("/quorate/nodes/{node}/release");
-    let value = prost::Message::encode_to_vec(&record);
-    commit(&client, Txn::new().put_leased(key.as_bytes(), value, lease))
-        .await
-        .unwrap();
-}
-
-#[tokio::test]
-async fn while_a_newer_release_is_registered_older_ones_neither_lead_nor_stand_for_election() {
-    let etcd = TestEtcd::start().await;
-    let (mut replicas, leader) = three(&etcd).await;
-    register(&etcd, "newer", Release::new(999, 0, 0)).await;
-    wait_for_candidates(&etcd, 0).await;
-    replicas.0[leader].wait_for_log("stepping down").await;
-    for replica in &mut replicas.0 {
-        assert!(!replica.leads().await);
-        replica.wait_for_log("replica newer runs release 999.0.0").await;
-        replica.wait_ready().await;
-        let page = http::get(replica.port, "/leaderz").await.unwrap();
-        let newer = "not standing for election: replica newer runs release 999.0.0, which is newer\n";
-        assert!(page.body.ends_with(newer), "{}", page.body);
-    }
-    let shown = quorate_on(&etcd, &["status"], "").await.expect_done();
-    let newer = "not standing for election: replica newer runs release 999.0.0, which is newer";
-    assert!(shown.contains(newer), "{shown}");
-    let mut late = launch(&etcd).start("late");
-    late.wait_ready().await;
-    assert_eq!(
-        etcd.keys(ELECTION),
-        [""; 0],
-        "a replica that starts now does not stand either"
-    );
-    etcd.etcdctl(&["del", "/quorate/nodes/newer/release"]);
-    wait_for_candidates(&etcd, 4).await;
-}
-
-#[tokio::test]
-async fn a_node_whose_record_says_a_newer_release_keeps_no_replica_from_leading() {
-    let etcd = TestEtcd::start().await;
-    let client = connect(&etcd).await;
-    let store = store_of_replicas(&client);
-    let stale = Node {
-        metadata: Some(Metadata::new("c9", "u9", jiff::Timestamp::now())),
-        status: Some(NodeStatus {
-            controller: true,
-            release: Some(Release::new(999, 0, 0).to_proto()),
-            ..NodeStatus::default()
-        }),
-        ..Node::default()
-    };
-    let value = prost::Message::encode_to_vec(&stale);
-    let key = store.keys.node(&"c9".parse().unwrap());
-    commit(&client, Txn::new().put(&key, value)).await.unwrap();
-    let mut replica = launch(&etcd).start("a");
-    replica.wait_ready().await;
-    replica.wait_leading().await;
-}
-
 #[tokio::test]
 async fn a_registration_that_cannot_be_read_is_shown_as_such() {
     let etcd = TestEtcd::start().await;
@@ -269,21 +215,6 @@ async fn a_registration_that_cannot_be_read_is_shown_as_such() {
     let shown = quorate_on(&etcd, &["status"], "").await.expect_done();
     let ghost = "ghost, not standing for election: its registration cannot be read";
     assert!(shown.contains(ghost), "{shown}");
-}
-
-#[tokio::test]
-async fn an_older_or_equal_release_ends_no_term() {
-    let etcd = TestEtcd::start().await;
-    let mut replica = launch(&etcd).start("a");
-    replica.wait_leading().await;
-    register(&etcd, "older", Release::new(0, 0, 1)).await;
-    register(&etcd, "equal", env!("CARGO_PKG_VERSION").parse().unwrap()).await;
-    // Once a newcomer, which reads both records, stands for election, the leader has seen them too.
-    let mut newcomer = launch(&etcd).start("b");
-    newcomer.wait_ready().await;
-    wait_for_candidates(&etcd, 2).await;
-    assert!(replica.leads().await);
-    assert!(!replica.log().contains("no longer leading"));
 }
 
 /// A replica that reaches etcd only through a proxy.
@@ -318,15 +249,15 @@ async fn a_replica_cut_off_is_unready_before_its_record_expires_and_recovers() {
         "its record still stands"
     );
     assert!(cut.elapsed() < SHORT_TTL, "{:?}", cut.elapsed());
+    eventually(SOON, "it does not lead", async || {
+        same(replica.leads().await, false)
+    })
+    .await;
     let page = http::get(replica.port, "/leaderz").await.unwrap();
     assert_eq!(
         page.body,
         "leader: a (as last known: not registered in etcd, or out of its reach)\n"
     );
-    eventually(SOON, "it does not lead", async || {
-        same(replica.leads().await, false)
-    })
-    .await;
     // Its lease cannot be revoked now, and it tries for a second; but its window is closed.
     assert_eq!(replica.metric("quorate_leader").await, 0.0);
     assert_eq!(replica.status_of("/livez").await, Some(200));

@@ -27,13 +27,19 @@ async fn behind_proxies(etcd: &TestEtcd) -> (Vec<Proxy>, Etcd) {
         .collect();
     let mut config = Config::new(proxies.iter().map(Proxy::url).collect());
     config.sync_endpoints = false;
+    let client = connected_to_all(config).await;
+    (proxies, client)
+}
+
+async fn connected_to_all(config: Config) -> Etcd {
+    let endpoints = config.endpoints.len();
     let client = connect_with(config).await;
     eventually(SOON, "all endpoints are in use", async || {
         client.get(b"/e").await.map_err(|error| error.to_string())?;
-        same(client.live_endpoints().len(), 3)
+        same(client.live_endpoints().len(), endpoints)
     })
     .await;
-    (proxies, client)
+    client
 }
 
 fn has_lease(etcd: &TestEtcd, session: &str) -> bool {
@@ -164,6 +170,42 @@ async fn a_hanging_endpoint_of_three_costs_no_request_its_whole_limit() {
     proxies[1].set(Network::Passes);
     rest.push(proxies[1].url());
     wait_for_endpoints(&client, &rest).await;
+}
+
+/// A connection whose other side is silent is given up after 9 s, and a check with it.
+#[tokio::test]
+async fn an_endpoint_that_hangs_while_another_one_is_awaited_leaves_the_channel_as_soon() {
+    let etcd = TestEtcd::with(3, &[]).await;
+    let proxies: Vec<Proxy> = etcd
+        .endpoints()
+        .iter()
+        .map(|url| Proxy::in_front_of(url))
+        .collect();
+    let mut config = Config::new(proxies.iter().map(Proxy::url).collect());
+    config.sync_endpoints = false;
+    config.endpoint_interval = Duration::from_millis(300);
+    // A check awaits an endpoint for half of this.
+    config.request_timeout = 2 * SOON;
+    let client = connected_to_all(config).await;
+    let _following = following(&client);
+    for (hanging, proxy) in proxies[..2].iter().enumerate() {
+        proxy.set(Network::BlackHole);
+        let rest: Vec<String> = proxies[hanging + 1..].iter().map(Proxy::url).collect();
+        eventually(Duration::from_secs(7), "it leaves the channel", async || {
+            let live = client.live_endpoints();
+            same(
+                live.len() == rest.len() && live.iter().all(|url| rest.contains(url)),
+                true,
+            )
+        })
+        .await;
+    }
+    let mut all: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    all.sort();
+    for proxy in &proxies {
+        proxy.set(Network::Passes);
+    }
+    wait_for_endpoints(&client, &all).await;
 }
 
 /// A load balancer without servers behind it accepts connections and closes them.

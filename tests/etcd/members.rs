@@ -9,6 +9,7 @@ use quorate::etcd::members::{ChangeFault, Evidence, ListedMember, MemberList, la
 use crate::support::client::{config, connect, connect_to, connect_with};
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
+use crate::support::quorate::quorate_on;
 use crate::support::wait::{SOON, eventually, same};
 
 /// Long enough for a healthy member on a busy machine.
@@ -204,6 +205,14 @@ async fn an_alarm_shows_in_the_status() {
         (alarms[0].member, alarms[0].kind.as_str()),
         (members[0].id, "NOSPACE")
     );
+    let status = quorate_on(&etcd, &["status"], "").await.expect_done();
+    let shown = format!("NOSPACE of member {}: etcd refuses every write", members[0].id);
+    assert!(status.contains(&shown), "{status}");
+    let node = "{apiVersion: quorate.dev/v1, kind: Node, metadata: {name: n1}, spec: {desiredRole: worker}}";
+    let refused = quorate_on(&etcd, &["apply", "-f", "-"], node)
+        .await
+        .expect_code(1);
+    assert!(refused.contains("then etcdctl alarm disarm"), "{refused}");
     // It serves reads, so it counts towards a quorum.
     assert!(client.survey(&members, LIMIT).await[0].is_healthy());
 }

@@ -4,6 +4,7 @@ mod bad_input;
 mod blocked;
 mod disturbed;
 mod plans;
+mod scale;
 mod serving;
 pub mod term;
 mod wait_ready;

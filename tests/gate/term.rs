@@ -373,7 +373,7 @@ pub fn registration(node: &str) -> String {
 /// No other release runs, and the last write is the registration of this node at this revision.
 pub fn only(node: &str, revision: Revision) -> Releases {
     Releases {
-        newer: None,
+        newer: Arc::default(),
         outside: Vec::new().into(),
         unreadable: Vec::new().into(),
         last_write: Some(LastWrite {

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use quorate::proto::node_spec::Availability;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
 use super::{keys, node};
@@ -14,6 +14,7 @@ use crate::support::wait::SOON;
 
 struct Watch {
     lines: Lines<BufReader<ChildStdout>>,
+    errors: Lines<BufReader<ChildStderr>>,
     child: Child,
 }
 
@@ -25,12 +26,15 @@ impl Watch {
             .arg(format!("--etcd-endpoints={}", cluster.etcd.endpoints_flag()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
         let stdout = child.stdout.take().unwrap();
+        let stderr = child.stderr.take().unwrap();
         Self {
             lines: BufReader::new(stdout).lines(),
+            errors: BufReader::new(stderr).lines(),
             child,
         }
     }
@@ -43,6 +47,12 @@ impl Watch {
             .unwrap()
             .expect("the watch goes on");
         line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The next line on standard error.
+    async fn error(&mut self) -> String {
+        let line = timeout(SOON, self.errors.next_line()).await;
+        line.expect("a line comes").unwrap().expect("the watch goes on")
     }
 
     async fn stop(mut self) {
@@ -168,4 +178,24 @@ async fn the_leader_among_the_replicas_is_watched() {
         format!("MODIFIED r1 {release} yes p <unknown>")
     );
     watch.stop().await;
+}
+
+#[tokio::test]
+async fn an_outage_of_etcd_is_reported_beside_the_rows_and_so_is_its_end() {
+    let mut cluster = Base::start().await;
+    cluster.apply(&node("n1", "{}")).await;
+    let mut nodes = Watch::start(&cluster, &["get", "nodes", "-o", "name"]);
+    let mut status = Watch::start(&cluster, &["status", "-o", "json"]);
+    assert_eq!(nodes.line().await, "node/n1 added");
+    assert!(status.line().await.starts_with('{'));
+    cluster.etcd.members[0].kill().await.unwrap();
+    for watch in [&mut nodes, &mut status] {
+        while watch.error().await != "etcd does not answer; waiting for it" {}
+    }
+    cluster.etcd.members[0].start().await.unwrap();
+    for watch in [&mut nodes, &mut status] {
+        while watch.error().await != "etcd answers again" {}
+    }
+    nodes.stop().await;
+    status.stop().await;
 }

@@ -35,6 +35,7 @@ pub struct Proxy {
     /// Where it listens.
     pub address: SocketAddr,
     network: watch::Sender<Network>,
+    target: watch::Sender<SocketAddr>,
     requested: Arc<AtomicU64>,
     accepted: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +44,7 @@ pub struct Proxy {
 impl Proxy {
     /// In front of a port of 127.0.0.1; the network works.
     pub fn start(port: u16) -> Self {
-        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let (target, leads_to) = watch::channel(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -55,11 +56,12 @@ impl Proxy {
                 .enable_all()
                 .build()
                 .unwrap();
-            runtime.block_on(serve(listener, target, seen, counters));
+            runtime.block_on(serve(listener, leads_to, seen, counters));
         });
         Self {
             address,
             network,
+            target,
             requested,
             accepted,
             thread: Some(thread),
@@ -68,8 +70,13 @@ impl Proxy {
 
     /// In front of a client URL such as etcd's.
     pub fn in_front_of(url: &str) -> Self {
-        let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
-        Self::start(port.unwrap_or_else(|| panic!("no port in {url}")))
+        Self::start(port_of(url))
+    }
+
+    /// New connections lead to this client URL from now on.
+    pub fn lead_to(&self, url: &str) {
+        self.target
+            .send_replace(SocketAddr::from((Ipv4Addr::LOCALHOST, port_of(url))));
     }
 
     /// Its URL, for a server without TLS.
@@ -93,6 +100,11 @@ impl Proxy {
     }
 }
 
+fn port_of(url: &str) -> u16 {
+    let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
+    port.unwrap_or_else(|| panic!("no port in {url}"))
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.network.send_replace(Network::Gone);
@@ -109,7 +121,7 @@ type Counters = (Arc<AtomicU64>, Arc<AtomicU64>);
 
 async fn serve(
     listener: std::net::TcpListener,
-    target: SocketAddr,
+    target: watch::Receiver<SocketAddr>,
     mut network: watch::Receiver<Network>,
     (requested, accepted): Counters,
 ) {
@@ -123,6 +135,7 @@ async fn serve(
             connection = listener.accept() => {
                 let (client, _) = connection.unwrap();
                 accepted.fetch_add(1, Ordering::SeqCst);
+                let target = *target.borrow();
                 connections.spawn(connect(client, target, gone.clone(), requested.clone()));
             }
         }

@@ -8,6 +8,7 @@ mod crashes;
 mod first_start;
 mod history;
 mod mishaps;
+mod restores;
 mod rolling;
 mod witness;
 

@@ -12,6 +12,7 @@ use super::kinds::{Affected, Kind, Shown};
 use super::view::{Item, LiveView, View};
 use crate::cli::connection::{EtcdArgs, connect, connect_to_show};
 use crate::cli::exit::Failure;
+use crate::cli::outage;
 use crate::cli::output::{Format, Reader, Table, note, one_line, print, warn};
 use crate::store::object::document::with_header;
 use crate::store::object::label::Selector;
@@ -30,6 +31,7 @@ Examples:
   quorate get nodes -l 'zone=a,!retired' -o name
   quorate get replicas --watch
   quorate get members -o wide           # etcd's own, asked one by one
+  quorate get resources                 # the Kubernetes objects of the bundle, each with its outcome
 
 A stored value that cannot be read is listed as <malformed>, with a warning on standard error. If the object was named, \
 the exit code is 1.")]
@@ -59,6 +61,20 @@ pub struct GetArgs {
     watch: bool,
 }
 
+impl GetArgs {
+    /// All objects of a kind.
+    pub fn all(kind: &'static Kind, output: Format) -> Self {
+        Self {
+            target: Target::all(kind),
+            names: Vec::new(),
+            output,
+            selector: None,
+            no_headers: false,
+            watch: false,
+        }
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -82,10 +98,8 @@ pub async fn run(args: GetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     };
     match args.watch {
         true => {
-            store
-                .etcd
-                .following(watch(&store, &selection, &mut printer))
-                .await?
+            let watching = watch(&store, &selection, &mut printer);
+            outage::following(&store.etcd, watching).await?
         }
         false => list(&store, &selection, &mut printer).await,
     }
@@ -263,7 +277,7 @@ impl Printer {
     }
 
     fn id(&self, name: &str) -> String {
-        format!("{}/{}", self.kind.words.singular, one_line(name))
+        self.kind.full_name(name)
     }
 
     /// A table of these rows, below the titles unless those are printed already. `first` is the title of a column before

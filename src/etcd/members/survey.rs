@@ -8,6 +8,7 @@ use futures::future::{join, join_all};
 use super::evidence::{Alarm, Evidence, Inquiry, NotAsked, Status};
 use super::list::ListedMember;
 use crate::etcd::connect::Etcd;
+use crate::etcd::error::Error;
 use crate::etcd::kv::MemberId;
 use crate::etcd::probe::{ANY_KEY, denies_the_key};
 use crate::etcd::store_identity::Header;
@@ -58,7 +59,19 @@ async fn status(mut client: Client) -> Result<(Option<Header>, Status), etcd_cli
     Ok((status.header().map(Header::from), Status::from_client(&status)))
 }
 
+/// How long [`Etcd::alarms`] waits for the first member that answers.
+const ALARMS_LIMIT: Duration = Duration::from_secs(1);
+
 impl Etcd {
+    /// The alarms that the first member to answer knows. It may lag behind the others.
+    ///
+    /// # Errors
+    /// [`Error`] if no member answers within a second.
+    pub async fn alarms(&self) -> Result<Vec<Alarm>, Error> {
+        let (_, status) = self.through_any("status", ALARMS_LIMIT, status).await?;
+        Ok(status.alarms)
+    }
+
     /// Asks all these members at once, each as [`Etcd::survey_one`] does. A member that does not answer delays no other.
     pub async fn survey(&self, members: &[ListedMember], limit: Duration) -> Vec<Evidence> {
         join_all(members.iter().map(|member| self.survey_one(member, limit))).await

@@ -33,6 +33,10 @@ pub struct TimesError(Duration);
 /// With less, one slow round trip ends a term.
 const LEAST_TTL: Duration = Duration::from_secs(1);
 
+/// Before etcd 3.5.13 a raft leader that is cut off answers keep-alives for an election timeout, 1 s by default (etcd issue
+/// 15247).
+const LEAST_MARGIN: Duration = Duration::from_secs(1);
+
 impl LeaseTimes {
     /// Computes the times for a lease of this TTL.
     ///
@@ -44,10 +48,11 @@ impl LeaseTimes {
         }
         // One lost keep-alive must not end the session: interval + answer_limit + retry < TTL − margin. A second one may be
         // lost too, whose retry is twice as late, and each a quarter later at random, but only if the answer before came
-        // within TTL/25: 1/25 + 1/6 + (1/5 + 5/80) + (1/5 + 10/80) < 4/5.
+        // within TTL/25: 1/25 + 1/6 + (1/5 + 5/80) + (1/5 + 10/80) < 4/5. With a TTL below 5 s, whose margin is larger, the
+        // second one ends the session.
         Ok(Self {
             granted_ttl,
-            margin: granted_ttl / 5,
+            margin: (granted_ttl / 5).max(LEAST_MARGIN.min(granted_ttl / 3)),
             interval: granted_ttl / 6,
             answer_limit: granted_ttl / 5,
             retry: granted_ttl / 20,
@@ -197,6 +202,14 @@ mod tests {
             );
         }
         assert!(LeaseTimes::for_granted(Duration::from_millis(999)).is_err());
+    }
+
+    #[test]
+    fn the_margin_of_a_short_lease_covers_an_election_timeout_of_etcd_where_there_is_room() {
+        for (seconds, millis) in [(1, 333), (2, 666), (3, 1000), (4, 1000), (5, 1000), (10, 2000)] {
+            let times = LeaseTimes::for_granted(Duration::from_secs(seconds)).unwrap();
+            assert_eq!(times.margin.as_millis(), millis, "{seconds} s");
+        }
     }
 
     #[test]

@@ -1,0 +1,60 @@
+//! What a replica shows of itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::newer::Newer;
+use super::rights::Refusal;
+use crate::etcd::{Fence, Pulse};
+use crate::gate::readiness::Readiness;
+
+/// What the probes of a replica ask for. All clones share one state.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicaStatus {
+    /// Beats while the work runtime is alive.
+    pub pulse: Pulse,
+    /// Whether the replica may serve.
+    pub readiness: Readiness,
+    pub(super) leading: Arc<watch::Sender<Option<Fence>>>,
+    pub(super) leader: Arc<watch::Sender<Option<String>>>,
+    pub(super) newer: Arc<watch::Sender<Newer>>,
+    pub(super) refusal: Refusal,
+}
+
+impl ReplicaStatus {
+    /// Whether this replica leads at this instant.
+    pub fn leads(&self) -> bool {
+        self.leading
+            .borrow()
+            .as_ref()
+            .is_some_and(|fence| fence.window().is_open())
+    }
+
+    /// Time until the local deadline of the term; zero without one.
+    pub fn lease_margin(&self) -> Duration {
+        self.leading
+            .borrow()
+            .as_ref()
+            .map_or(Duration::ZERO, |fence| fence.window().remaining())
+    }
+
+    /// Node id of the leader, as far as this replica knows.
+    pub fn leader(&self) -> Option<String> {
+        self.leader.borrow().clone()
+    }
+
+    /// Which newer replica stands for election, so that this one does not, in words.
+    pub fn yields_to(&self) -> Option<String> {
+        match &*self.newer.borrow() {
+            Newer::Stands(which) => Some(which.clone()),
+            Newer::Absent | Newer::Unknown => None,
+        }
+    }
+
+    /// Why etcd refuses the writes of this replica, in words. Such a one neither leads nor stands for election.
+    pub fn refused(&self) -> Option<String> {
+        self.refusal.borrow().clone()
+    }
+}

@@ -1,0 +1,118 @@
+//! Replicas whose user of etcd has lost its rights: they neither lead nor stand for election, and say so.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quorate::grpc_code::Code;
+use quorate_dev::http;
+
+use super::{SHORT_TTL, launch_for};
+use crate::support::etcd::{PASSWORD, TestEtcd, USER};
+use crate::support::metrics;
+use crate::support::quorate::TestReplica;
+use crate::support::wait::{SOON, eventually, same};
+
+/// Another user with the same rights.
+const ABLE: &str = "able";
+
+/// A replica that leads as [`USER`], and one behind it as [`ABLE`].
+struct World {
+    etcd: TestEtcd,
+    leader: TestReplica,
+    able: TestReplica,
+}
+
+impl World {
+    async fn start() -> Self {
+        let etcd = TestEtcd::with_password("/quorate", 60).await;
+        etcd.etcdctl_as_root(&["user", "add", &format!("{ABLE}:{PASSWORD}")]);
+        etcd.etcdctl_as_root(&["user", "grant-role", ABLE, USER]);
+        let mut leader = start(&etcd, USER);
+        leader.wait_leading().await;
+        leader.wait_ready().await;
+        let mut able = start(&etcd, ABLE);
+        able.wait_ready().await;
+        able.wait_for_log(&format!("standing by behind {USER}")).await;
+        Self { etcd, leader, able }
+    }
+
+    /// The leader makes way, says so, and does not stand for election.
+    async fn expect_refused(&mut self, error: &str) {
+        eventually(SOON, "the replica that may write leads", async || {
+            same(self.able.leads().await, true)
+        })
+        .await;
+        let refused = &mut self.leader;
+        let port = refused.port;
+        let page = async |path: &str| http::get(port, path).await.unwrap();
+        eventually(SOON, "the other one is not ready", async || {
+            same(page("/readyz").await.status, 503)
+        })
+        .await;
+        let ready = page("/readyz").await.body;
+        assert!(
+            ready.contains("[-]etcd failed") && ready.contains(error),
+            "{ready}"
+        );
+        let leader = page("/leaderz").await.body;
+        assert!(
+            leader.contains("not standing for election: etcd refuses") && leader.contains(error),
+            "{leader}"
+        );
+        assert_eq!(refused.metric("quorate_etcd_refuses").await, 1.0);
+        assert!(refused.log().contains("etcd refuses"), "{}", refused.log());
+        // A candidacy begins with a lease.
+        let granted = async || {
+            let metrics = page("/metrics").await.body;
+            metrics::requests_so_far(&metrics, "lease_grant", Code::Ok)
+        };
+        let before = granted().await;
+        // The measured time, in which no candidacy may begin.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(granted().await, before);
+    }
+
+    /// The replica that was refused stands for election, behind the leader.
+    async fn expect_accepted(mut self) {
+        self.leader.wait_ready().await;
+        self.leader
+            .wait_for_log(&format!("standing by behind {ABLE}"))
+            .await;
+        assert_eq!(self.leader.metric("quorate_etcd_refuses").await, 0.0);
+        assert_eq!(self.leader.metric("quorate_leader_transitions_total").await, 1.0);
+        assert!(self.able.leads().await);
+        assert_eq!(self.able.metric("quorate_leader_transitions_total").await, 1.0);
+    }
+}
+
+fn password_file(etcd: &TestEtcd, user: &str) -> PathBuf {
+    etcd.directory().join(format!("password-of-{user}"))
+}
+
+fn start(etcd: &TestEtcd, user: &str) -> TestReplica {
+    let file = password_file(etcd, user);
+    std::fs::write(&file, PASSWORD).unwrap();
+    launch_for(etcd, SHORT_TTL)
+        .flag(format!("--etcd-user={user}"))
+        .flag(format!("--etcd-password-file={}", file.display()))
+        .start(user)
+}
+
+#[tokio::test]
+async fn a_leader_whose_role_is_revoked_makes_way_and_stands_again_once_it_may_write() {
+    let mut world = World::start().await;
+    world.etcd.etcdctl_as_root(&["user", "revoke-role", USER, USER]);
+    world.expect_refused("permission denied").await;
+    world.etcd.etcdctl_as_root(&["user", "grant-role", USER, USER]);
+    world.expect_accepted().await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_password_is_changed_makes_way_and_stands_again_with_the_new_one() {
+    let mut world = World::start().await;
+    let changed = "a staple for the battery";
+    world.etcd.change_password(changed);
+    world.expect_refused("invalid user ID or password").await;
+    std::fs::write(password_file(&world.etcd, USER), changed).unwrap();
+    world.expect_accepted().await;
+}
