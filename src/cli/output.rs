@@ -99,6 +99,16 @@ pub fn one_line(text: &str) -> String {
         .collect()
 }
 
+/// A text as one word of a shell, or as one value of a systemd environment file: in quotes if it has a character that means
+/// something to either.
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=@%+[]".contains(c);
+    match text.chars().all(plain) && !text.is_empty() {
+        true => text.to_owned(),
+        false => format!("'{}'", one_line(text).replace('\'', r"'\''")),
+    }
+}
+
 /// Whether standard output still has a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
@@ -247,6 +257,21 @@ mod tests {
             "a-longer-name   3s\n"
         );
         assert_eq!(table.lay_out(&[row(&["n", "4s"])]), "n               4s\n");
+    }
+
+    #[test]
+    fn a_word_of_a_shell_is_in_quotes_where_a_character_means_something_to_it() {
+        for plain in [
+            "https://10.0.0.1:2380,http://[::1]:2380",
+            "n4=http://a-b.c:2380",
+            "/etc/ca.pem",
+        ] {
+            assert_eq!(shell_word(plain), plain);
+        }
+        assert_eq!(shell_word("http://a;b:2380"), "'http://a;b:2380'");
+        assert_eq!(shell_word("$(id) it's"), r"'$(id) it'\''s'");
+        assert_eq!(shell_word("two\nlines"), r"'two\nlines'");
+        assert_eq!(shell_word(""), "''");
     }
 
     #[test]

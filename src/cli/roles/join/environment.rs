@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::JoinFormat;
 use crate::cli::exit::Failure;
+use crate::cli::output::shell_word;
 use crate::etcd::MemberId;
 use crate::etcd::members::{ListedMember, MemberList};
 use crate::store::Name;
@@ -90,7 +91,7 @@ impl Environment {
     /// The settings in this format.
     pub fn render(&self, format: JoinFormat) -> String {
         let lines = |indent: &str| -> String {
-            let line = |(name, value): &(&str, String)| format!("{indent}{name}={value}\n");
+            let line = |(name, value): &(&str, String)| format!("{indent}{name}={}\n", shell_word(value));
             self.variables.iter().map(line).collect()
         };
         match format {
@@ -199,6 +200,20 @@ mod tests {
             text.contains("as a learner") && text.contains("on an empty data directory"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn no_value_means_more_than_itself_to_a_shell() {
+        let urls = ["http://a;reboot:2380".to_owned()];
+        let list = list(vec![listed(1, "it's $HOME", &["http://a;reboot:2380"])]);
+        let made = Environment::new(&"n1".parse().unwrap(), MemberId(1), &list, &urls, &[]).unwrap();
+        let printed = made.render(JoinFormat::Env);
+        for line in [
+            r"ETCD_NAME='it'\''s $HOME'",
+            "ETCD_INITIAL_ADVERTISE_PEER_URLS='http://a;reboot:2380'",
+        ] {
+            assert!(printed.contains(line), "{line:?} is missing: {printed}");
+        }
     }
 
     #[test]
