@@ -74,8 +74,8 @@ async fn without_a_quorum_the_commands_show_what_is_left_and_the_printed_steps_b
     assert!(members.contains("3."), "its version: {members}");
     let plan = on(&url, &["recover", "plan"]).await.expect_done();
     for part in [
-        "of 3 voters 1 run, and 2 are needed",
-        "etcd-1 has the most",
+        "of 3 voters 1 answer here, and 2 are needed",
+        "etcd-1 knows the most",
         "--force-new-cluster",
         "quorate join etcd-2 --peer-url",
     ] {

@@ -2,37 +2,62 @@
 
 use std::fmt::Write;
 
-use crate::cli::output::one_line;
-use crate::etcd::members::Status;
+use crate::cli::output::{one_line, shell_word};
+use crate::etcd::members::{Inquiry, NotAsked, Status};
 use crate::roles::membership::{Member, Membership};
 use crate::roles::quorum::Quorum;
 
+/// The flags by which the printed commands reach etcd with the credentials of this one, each after a space.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    /// For `etcdctl`.
+    pub etcdctl: String,
+    /// For `quorate`.
+    pub quorate: String,
+}
+
 /// The steps for a cluster as its members show it.
-pub fn steps(membership: &Membership) -> String {
-    let quorum = Quorum::of(&membership.votes());
+pub fn steps(membership: &Membership, credentials: &Credentials) -> String {
     let mut text = members(membership);
-    if quorum.holds() {
-        text += &with_quorum(membership, quorum);
+    if has_quorum(membership) {
+        text += &with_quorum(membership);
         return text;
     }
-    let running = membership
-        .voters()
-        .filter(|member| status(member).is_some())
-        .count();
+    let quorum = Quorum::of(&membership.votes());
+    let (answering, silent): (Vec<_>, Vec<_>) =
+        membership.voters().partition(|member| status(member).is_some());
+    let (voters, needed) = (quorum.voters, quorum.needed());
+    if answering.len() >= needed {
+        _ = writeln!(
+            text,
+            "\netcd has no quorum, though {} of {voters} voters run, and {needed} are enough: they do not find each other. Their data \
+             is whole, so there is nothing to recover. Look at their peer URLs and ports, the certificates between them, their \
+             clocks and their logs.",
+            answering.len(),
+        );
+        return text;
+    }
+    let silent = names(silent);
     _ = writeln!(
         text,
-        "\netcd has no quorum: of {} voters {running} run, and {} are needed.\n\n\
-         1. Start stopped members with their data, if that is possible for {} of them: nothing is lost then, and the rest of \
-         this plan is void.\n   What follows gives up what only the others have acknowledged.",
-        quorum.voters,
-        quorum.needed(),
-        quorum.needed().saturating_sub(running).max(1),
+        "\nNo voter answers a linearizable read: of {voters} voters {} answer here, and {needed} are needed.\n\n\
+         1. Look on the machines of {silent} whether their etcd runs. No answer here is no proof that it does not: where enough of \
+         them run and reach each other, they are a quorum, and the steps below would make a second cluster of the same data.\n   \
+         Start stopped members with their data, if that is possible for {} of them: nothing is lost then, and the rest of this \
+         plan is void.",
+        answering.len(),
+        needed - answering.len(),
     );
     match best(membership) {
-        Some(survivor) => from_survivor(&mut text, membership, survivor),
+        Some(survivor) => from_survivor(&mut text, membership, survivor, credentials),
         None => text += "2. No voter answers with its data. Restore a snapshot: docs/recover.md.\n",
     }
     text
+}
+
+/// Whether a voter has answered a linearizable read. A single one proves a quorum, which this machine need not reach.
+pub fn has_quorum(membership: &Membership) -> bool {
+    membership.voters().any(Member::is_healthy)
 }
 
 fn status(member: &Member) -> Option<&Status> {
@@ -60,25 +85,46 @@ fn name(member: &Member) -> String {
     one_line(&name)
 }
 
+fn names<'a>(members: impl IntoIterator<Item = &'a Member>) -> String {
+    let names: Vec<String> = members.into_iter().map(name).collect();
+    names.join(" and ")
+}
+
 fn members(membership: &Membership) -> String {
     let mut text = String::from("Members:\n");
     for member in membership.listed() {
         let kind = if member.is_learner() { "learner" } else { "voter" };
-        let said = match status(member) {
-            Some(status) => format!(
+        let said = match &member.evidence.status {
+            Inquiry::Asked {
+                answer: Ok(status), ..
+            } => format!(
                 "runs, has applied {} of {} entries",
                 status.applied, status.committed
             ),
-            None => "does not answer".to_owned(),
+            Inquiry::Asked { answer: Err(_), .. } => "does not answer here".to_owned(),
+            Inquiry::NotAsked(why @ NotAsked::Leaving) => why.to_string(),
+            Inquiry::NotAsked(_) => "does not answer here".to_owned(),
         };
         _ = writeln!(text, "  {}  {}  {kind}  {said}", member.id, name(member));
     }
     text
 }
 
-fn with_quorum(membership: &Membership, quorum: Quorum) -> String {
-    let mut text = format!("\netcd has a quorum ({quorum}): there is nothing to recover.\n");
-    for lost in membership.voters().filter(|member| !member.is_healthy()) {
+fn with_quorum(membership: &Membership) -> String {
+    let (serving, lost): (Vec<_>, Vec<_>) = membership.voters().partition(|member| member.is_healthy());
+    let mut text = format!(
+        "\netcd has a quorum, which the linearizable read through {} proves: there is nothing to recover.\n",
+        names(serving)
+    );
+    if !lost.is_empty() {
+        let lost = names(lost.iter().copied());
+        _ = writeln!(
+            text,
+            "No linearizable read through {lost} is answered here: look on the machine whether etcd runs, and whether this \
+             machine reaches it."
+        );
+    }
+    for lost in lost {
         let _ = match lost.node() {
             "" => writeln!(
                 text,
@@ -96,48 +142,78 @@ fn with_quorum(membership: &Membership, quorum: Quorum) -> String {
     text
 }
 
-fn from_survivor(text: &mut String, membership: &Membership, survivor: &Member) {
-    let (own, others) = (
-        name(survivor),
-        membership.listed().filter(|other| other.id != survivor.id),
-    );
-    let others: Vec<&Member> = others.collect();
-    let names: Vec<String> = others.iter().map(|other| name(other)).collect();
-    let urls = survivor
-        .listed
-        .as_ref()
-        .map(|listed| listed.client_urls.join(","));
-    let url = urls.unwrap_or_default();
+fn from_survivor(text: &mut String, membership: &Membership, survivor: &Member, credentials: &Credentials) {
+    let own = name(survivor);
+    let others: Vec<&Member> = membership
+        .listed()
+        .filter(|other| other.id != survivor.id)
+        .collect();
+    let known = |member: &Member| status(member).map(|status| status.committed);
+    let as_much = membership
+        .voters()
+        .filter(|other| other.id != survivor.id && known(other) == known(survivor));
+    let tie = match names(as_much) {
+        none if none.is_empty() => String::new(),
+        equals => format!(" {equals} knows as much, and will do as well."),
+    };
+    let endpoints = format!("={}", shell_word(&client_urls(survivor)));
+    let Credentials { etcdctl, quorate } = credentials;
     _ = writeln!(
         text,
         "2. Stop every replica of Quorate, and everything else that writes to etcd.\n\
-         3. {own} has the most. Save what it has, then stop its etcd and copy its data directory:\n   \
-         ETCDCTL_API=3 etcdctl --endpoints={url} snapshot save before-recovery.db\n\
+         3. {own} knows the most entries to be committed.{tie} What follows gives up every entry that {own} does not know to be \
+         committed, also those that it holds.\n   \
+         Save what it has, then stop its etcd and copy its data directory:\n   \
+         ETCDCTL_API=3 etcdctl --endpoints{endpoints}{etcdctl} snapshot save before-recovery.db\n\
          4. See to it that no etcd of {} starts again, and set their data directories aside: their data is void from the next \
          step on.\n\
          5. Start the etcd of {own} on its data directory once with --force-new-cluster beside its usual flags. Once it serves, \
          start it again without that flag.\n\
-         6. etcd has one voter now: quorate get members --etcd-endpoints={url}\n\
+         6. etcd has one voter now: quorate get members --etcd-endpoints{endpoints}{quorate}\n\
          7. Start the replicas of Quorate. The leader forgets the other members; their nodes stay managers.",
-        names.join(" and "),
+        names(others.iter().copied()),
     );
     for (step, other) in (8..).zip(others) {
-        let urls = other.peer_urls().join(",");
-        let _ = match other.node() {
+        _ = match other.node() {
             "" => writeln!(
                 text,
                 "{step}. {}: let it join by etcdctl member add --learner, on an empty data directory.",
                 name(other)
             ),
-            node => writeln!(
-                text,
-                "{step}. {}: empty its data directory, then start its etcd with what this prints:\n   \
-                 quorate join {node} --peer-url {urls} -o env\n   \
-                 and wait until it votes: quorate join {node} --peer-url {urls} --wait",
-                name(other)
-            ),
+            node => {
+                let join = join(node, other);
+                let connection = format!("--etcd-endpoints{endpoints}{quorate}");
+                writeln!(
+                    text,
+                    "{step}. {}: empty its data directory, then start its etcd with what this prints:\n   \
+                     {join} -o env {connection}\n   \
+                     and wait until it votes: {join} --wait {connection}\n   \
+                     From then on, start it with what the first command prints by then.",
+                    name(other)
+                )
+            }
         };
     }
+}
+
+/// Lets the node join at the URLs of its former member.
+fn join(node: &str, former: &Member) -> String {
+    let mut join = format!(
+        "quorate join {node} --peer-url {}",
+        shell_word(&former.peer_urls().join(","))
+    );
+    let client_urls = client_urls(former);
+    if !client_urls.is_empty() {
+        _ = write!(join, " --client-url {}", shell_word(&client_urls));
+    }
+    join
+}
+
+fn client_urls(member: &Member) -> String {
+    member
+        .listed
+        .as_ref()
+        .map_or_else(String::new, |listed| listed.client_urls.join(","))
 }
 
 #[cfg(test)]
@@ -145,11 +221,15 @@ mod tests {
     use super::*;
     use crate::roles::membership::tests::fixtures::{surveyed, voter};
 
+    fn plan(members: Vec<Member>) -> String {
+        steps(&surveyed(members), &Credentials::default())
+    }
+
     #[test]
     fn with_a_quorum_there_is_nothing_to_recover_and_a_lost_member_is_replaced() {
-        let text = steps(&surveyed(vec![voter(1), voter(2), voter(3).down()]));
+        let text = plan(vec![voter(1), voter(2), voter(3).down()]);
         assert!(
-            text.contains("etcd has a quorum (2 of 3 voters healthy, 2 needed)"),
+            text.contains("the linearizable read through n1 and n2 proves"),
             "{text}"
         );
         assert!(text.contains("quorate replace n3"), "{text}");
@@ -157,7 +237,35 @@ mod tests {
     }
 
     #[test]
-    fn without_one_the_member_with_the_most_data_is_what_the_cluster_comes_back_from() {
+    fn one_voter_that_answers_a_linearizable_read_proves_a_quorum_that_this_machine_does_not_reach() {
+        let text = plan(vec![voter(1), voter(2).down(), voter(3).down()]);
+        for part in [
+            "etcd has a quorum, which the linearizable read through n1 proves",
+            "No linearizable read through n2 and n3 is answered here",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing: {text}");
+        }
+        assert!(!text.contains("--force-new-cluster"), "{text}");
+        // A learner serves no linearizable read.
+        let text = plan(vec![voter(1).unread(), voter(2).down(), voter(3).learner()]);
+        assert!(text.contains("of 2 voters 1 answer here"), "{text}");
+    }
+
+    #[test]
+    fn voters_that_run_and_do_not_find_each_other_lose_no_data() {
+        let text = plan(vec![voter(1).unread(), voter(2).unread(), voter(3).down()]);
+        assert!(
+            text.contains("2 of 3 voters run, and 2 are enough: they do not find each other"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("--force-new-cluster") && !text.contains("1. "),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn without_one_the_member_that_knows_the_most_is_what_the_cluster_comes_back_from() {
         let cut_off = |id, applied| voter(id).applied(applied).unread();
         let members = vec![
             cut_off(1, 90),
@@ -166,18 +274,27 @@ mod tests {
             voter(4).down(),
             voter(5).down(),
         ];
-        let text = steps(&surveyed(members));
+        let credentials = Credentials {
+            etcdctl: " --cacert=ca.pem".to_owned(),
+            quorate: " --etcd-cacert=ca.pem".to_owned(),
+        };
+        let text = steps(&surveyed(members), &credentials);
         for part in [
-            "of 5 voters 2 run, and 3 are needed",
-            "3. n2 has the most.",
-            "--endpoints=http://10.0.0.2:2379 snapshot save",
+            "of 5 voters 2 answer here, and 3 are needed",
+            "on the machines of n3 and n4 and n5 whether their etcd runs",
+            "3. n2 knows the most entries to be committed. What follows",
+            "--endpoints=http://10.0.0.2:2379 --cacert=ca.pem snapshot save",
             "no etcd of n1 and n3 and n4 and n5 starts again",
             "the etcd of n2 on its data directory once with --force-new-cluster",
-            "quorate join n1 --peer-url http://10.0.0.1:2380 -o env",
+            "quorate join n1 --peer-url http://10.0.0.1:2380 --client-url http://10.0.0.1:2379 -o env \
+             --etcd-endpoints=http://10.0.0.2:2379 --etcd-cacert=ca.pem",
         ] {
             assert!(text.contains(part), "{part:?} is missing: {text}");
         }
-        let none = steps(&surveyed(vec![voter(1).down(), voter(2).down()]));
+        let tie = vec![cut_off(1, 90), cut_off(2, 90), voter(3).down(), voter(4).down()];
+        let tie = plan(tie);
+        assert!(tie.contains("n1 knows as much, and will do as well."), "{tie}");
+        let none = plan(vec![voter(1).down(), voter(2).down()]);
         assert!(none.contains("No voter answers with its data"), "{none}");
     }
 }
