@@ -49,8 +49,8 @@ A join is refused for workers (rule NotAManager), removed nodes (NodeRemoved), p
 Examples:
   quorate join n4 --peer-url https://10.0.0.4:2380
   quorate join n4 --peer-url https://10.0.0.4:2380 \\
-    --client-url https://10.0.0.4:12379 -o env > /etc/etcd.env
-  quorate join n4 --peer-url https://10.0.0.4:2380 --wait    # until it votes")]
+    --client-url https://10.0.0.4:12379 -o env > etcd.env.new && mv etcd.env.new /etc/etcd.env
+  quorate join n4 --peer-url https://10.0.0.4:2380 --wait    # until it votes; then the second command again")]
 pub struct JoinArgs {
     /// The node, a manager
     #[arg(value_name = "NODE")]
@@ -71,9 +71,10 @@ pub struct JoinArgs {
 /// How a member is added, and what is printed of it.
 #[derive(Args, Debug)]
 pub struct JoinOptions {
-    /// URL at which clients reach its etcd, for the printed settings [default: the host of the peer URL, port 2379]
+    /// URL at which clients reach its etcd, for the printed settings [default: that of the member in etcd's list, else the
+    /// host of the peer URL, port 2379]
     #[arg(long = "client-url", value_name = "URL", value_delimiter = ',', value_parser = url)]
-    client_urls: Vec<String>,
+    pub client_urls: Vec<String>,
 
     /// Do not test whether the peer URL can be reached
     #[arg(long)]

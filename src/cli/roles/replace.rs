@@ -12,7 +12,7 @@ use crate::cli::commit::{Proposal, settle_from};
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::etcd::Txn;
+use crate::etcd::{MemberId, Txn};
 use crate::proto::{Join, JoinRequest};
 use crate::roles::checks::{Refusal, check_manager};
 use crate::roles::membership::Member;
@@ -34,8 +34,9 @@ A replacement is refused for a member that answers (rule MemberHealthy; --force 
 Without a quorum no member can be replaced: see quorate recover plan.
 
 Examples:
-  quorate replace n2 -o env > /etc/etcd.env
-  quorate replace n2 --yes --wait --timeout 10m    # until the new member votes")]
+  quorate replace n2 -o env > etcd.env.new && mv etcd.env.new /etc/etcd.env
+  quorate replace n2 --yes --wait --timeout 10m    # until the new member votes
+  quorate join n2 --peer-url https://10.0.0.2:2380 -o env > etcd.env.new && mv etcd.env.new /etc/etcd.env    # then")]
 pub struct ReplaceArgs {
     /// The node, a manager
     #[arg(value_name = "NODE")]
@@ -57,11 +58,13 @@ pub struct ReplaceArgs {
     options: JoinOptions,
 }
 
-/// A request under way: its id and peer URLs.
+/// A request under way.
 #[derive(Clone, Debug)]
 struct Requested {
     id: String,
     peer_urls: Vec<String>,
+    /// Those of the lost member, as long as etcd lists it.
+    client_urls: Vec<String>,
 }
 
 /// Runs the command.
@@ -69,7 +72,7 @@ struct Requested {
 /// # Errors
 /// 3 for a node that does not exist, 4 if the command or the leader refuses it, 5 if another join of this node is requested
 /// meanwhile, 2 if the time is over, 64 if standard input is not a terminal and `--yes` is not given.
-pub async fn run(args: ReplaceArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+pub async fn run(mut args: ReplaceArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     confirm::require(args.yes, "replace")?;
     let store = connect(etcd).await?;
     let agreed = propose(&store, &args).await?;
@@ -87,8 +90,18 @@ pub async fn run(args: ReplaceArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         }
         Ok(next.into())
     };
-    let Requested { id, peer_urls } = settle_from(&store, "requested", agreed.into(), again).await?;
-    follow(&store, &args.node, &id, &peer_urls, &args.options).await
+    let requested = settle_from(&store, "requested", agreed.into(), again).await?;
+    if args.options.client_urls.is_empty() {
+        args.options.client_urls = requested.client_urls;
+    }
+    follow(
+        &store,
+        &args.node,
+        &requested.id,
+        &requested.peer_urls,
+        &args.options,
+    )
+    .await
 }
 
 /// Checks the replacement, and makes the request.
@@ -106,6 +119,7 @@ async fn propose(store: &Store, args: &ReplaceArgs) -> Result<Proposal<Requested
             outcome: Requested {
                 id: earlier.id,
                 peer_urls: earlier.peer_urls,
+                client_urls: client_urls(&facts, earlier.replaces),
             },
             txn: None,
         });
@@ -133,6 +147,7 @@ async fn propose(store: &Store, args: &ReplaceArgs) -> Result<Proposal<Requested
     let outcome = Requested {
         id: request.id.clone(),
         peer_urls: request.peer_urls.clone(),
+        client_urls: client_urls(&facts, replaces),
     };
     let removed = store.keys.removed(uid);
     // The leader's part stays: it says what became of an add that is under way.
@@ -151,6 +166,13 @@ async fn propose(store: &Store, args: &ReplaceArgs) -> Result<Proposal<Requested
         outcome,
         txn: Some(facts.compare(txn, store, name)),
     })
+}
+
+/// The client URLs of the member, if etcd lists it.
+fn client_urls(facts: &Facts, member: u64) -> Vec<String> {
+    let listed = facts.membership.member(MemberId(member));
+    let listed = listed.and_then(|member| member.listed.as_ref());
+    listed.map_or_else(Vec::new, |listed| listed.client_urls.clone())
 }
 
 fn check(
