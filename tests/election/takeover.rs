@@ -273,15 +273,15 @@ async fn a_replica_cut_off_is_unready_before_its_record_expires_and_recovers() {
         "its record still stands"
     );
     assert!(cut.elapsed() < SHORT_TTL, "{:?}", cut.elapsed());
+    eventually(SOON, "it does not lead", async || {
+        same(replica.leads().await, false)
+    })
+    .await;
     let page = http::get(replica.port, "/leaderz").await.unwrap();
     assert_eq!(
         page.body,
         "leader: a (as last known: not registered in etcd, or out of its reach)\n"
     );
-    eventually(SOON, "it does not lead", async || {
-        same(replica.leads().await, false)
-    })
-    .await;
     // Its lease cannot be revoked now, and it tries for a second; but its window is closed.
     assert_eq!(replica.metric("quorate_leader").await, 0.0);
     assert_eq!(replica.status_of("/livez").await, Some(200));
