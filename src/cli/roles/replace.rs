@@ -110,7 +110,8 @@ async fn propose(store: &Store, args: &ReplaceArgs) -> Result<Proposal<Requested
     let continues = earlier.replaces != 0 && earlier.node_uid == uid;
     let facts = Facts::with_health(store).await?;
     let own = facts.membership.member_of_node(name.as_str(), uid);
-    let came = own.filter(|own| own.id.0 != earlier.replaces && args.member != Some(own.id));
+    let named = args.member.is_none_or(|member| member.0 == earlier.replaces);
+    let came = own.filter(|own| named && own.id.0 != earlier.replaces);
     if continues && (came.is_some() || !member::is_ended(&before)) {
         return Ok(Proposal {
             statement: match came {
