@@ -27,8 +27,8 @@ pub struct Overview {
     pub inventory: usize,
     /// Since when roles are paused, and why; `None` if they are not.
     pub roles_paused: Option<Pause>,
-    /// The alarms that etcd has raised. Empty also if no member tells them in time.
-    pub alarms: Vec<Alarm>,
+    /// The alarms that etcd has raised; `None` if it did not list them.
+    pub alarms: Option<Vec<Alarm>>,
     /// The registered replicas by name, each with its version; `None` if its record cannot be parsed.
     pub replicas: Vec<(String, Option<Version>)>,
 }
@@ -73,7 +73,7 @@ impl Overview {
             }));
         }
         Ok(Self {
-            alarms: etcd.alarms().await.unwrap_or_default(),
+            alarms: etcd.alarms().await.ok(),
             candidates,
             status: status.map(|status| Status::decode(&status.value)),
             degraded,
