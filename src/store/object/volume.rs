@@ -105,6 +105,16 @@ pub const NODE_EXPANSION_PENDING: &str = "NodeExpansionPending";
 /// Whether the volume exists at the backend and is taken in instead of created.
 pub fn is_taken_in(volume: &Volume) -> bool {
     let source = volume.spec.as_ref().and_then(|spec| spec.source.as_ref());
+/// The plugin's id of the volume: its own, or that of the volume that it is to take in. Empty if it has none yet.
+pub fn backend_id(volume: &Volume) -> &str {
+    let own = volume.status.as_ref().map_or("", |status| &status.volume_id);
+    let source = volume.spec.as_ref().and_then(|spec| spec.source.as_ref());
+    match own {
+        "" => source.map_or("", |source| &source.volume_id),
+        own => own,
+    }
+}
+
     source.is_some_and(|source| !source.volume_id.is_empty())
 }
 

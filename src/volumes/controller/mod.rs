@@ -244,12 +244,14 @@ impl Controller {
             result,
             records,
         } = completion;
-        let mut is_news = false;
+        let (mut is_news, mut around) = (false, Vec::new());
         for record in &records {
             // A record that was only read was written by someone else. That counts as a change now: when the watch delivers
             // it, its revision is already known.
             let now = record.now.as_ref().map_err(|deleted| *deleted);
-            is_news |= self.index.note(&record.key, now) && !record.own;
+            let changes = self.index.note(&record.key, now);
+            is_news |= !changes.is_empty() && !record.own;
+            around.extend(changes.into_iter().filter_map(Change::around));
         }
         is_news |= self.unsettled.end_operation(&name, &records);
         let target = match &action {
@@ -276,6 +278,10 @@ impl Controller {
         }
         if is_news {
             self.unsettled.wake(&name, None);
+        }
+        // The watch delivers no news of what is noted already.
+        for other in around {
+            self.wake(other, None);
         }
         let (lane, node) = Lane::of(&action);
         self.on_called(&driver, timed_out);

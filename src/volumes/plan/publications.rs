@@ -1,7 +1,8 @@
 //! Publications: which end, and which begin.
 
 use super::{
-    Decision, Lost, Node, Observed, Plugin, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
+    Decision, Lost, Node, Observed, Plugin, Step, Target, WaitReason, access_mode, is_held, is_twins, offers,
+    scope_of,
 };
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Scope, Sharing};
@@ -115,6 +116,11 @@ impl Ending<'_> {
         if status.volume_id.is_empty() {
             return;
         }
+        if is_twins(observed, csi_node_id) {
+            let message = "another volume with the same id at the plugin is published to the node";
+            decision.wait(&self.target(), WaitReason::SharedVolumeID, message);
+            return;
+        }
         match offers(observed, &self.target(), decision) {
             None => {}
             Some(offers) if offers.publish => decision.choose(Step::Unpublish {
@@ -183,6 +189,10 @@ pub(super) fn plan_ends(observed: &Observed<'_>, status: &VolumeStatus, decision
 
 /// Plans the beginnings of publications, of a volume that is created and not marked for deletion.
 pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) {
+    // The access modes of two records do not know of each other. The volume's own condition says so.
+    if observed.twin.is_some_and(|twin| twin.has_id) {
+        return;
+    }
     for (node, publication) in observed.publications {
         let target = Target::Node(node.clone());
         let stored = stored_node_id(publication);

@@ -99,6 +99,7 @@ struct Scene {
 }
 
 impl Scene {
+    twin: Option<Twin>,
     fn of(volume: Volume) -> Self {
         let node = |text: &str| (name(text), node(&format!("csi-{text}")));
         Self {
@@ -113,6 +114,7 @@ impl Scene {
         }
     }
 
+            twin: None,
     fn with(mut self, node: &str, state: State, csi_node_id: &str) -> Self {
         self.publications
             .insert(name(node), publication(state, csi_node_id));
@@ -134,9 +136,14 @@ impl Scene {
     fn decide(&self) -> Decision {
         plan(&Observed {
             volume: &self.volume,
+    fn beside(mut self, twin: Twin) -> Self {
+        self.twin = Some(twin);
+        self
+    }
+
             publications: &self.publications,
             unreadable: &self.unreadable,
-            shared_with: None,
+            twin: self.twin.as_ref(),
             nodes: &self.nodes,
             removed: &self.removed,
             plugin: self.plugin,
