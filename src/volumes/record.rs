@@ -167,7 +167,10 @@ fn set_capacity_condition(status: &mut VolumeStatus, asked: Capacity, generation
 /// The volume after the plugin refused to create it, which proves that it is not at the backend.
 pub fn create_refused(volume: &Volume) -> Volume {
     let mut volume = volume.clone();
-    if let Some(create) = &mut status_of(&mut volume).create {
+    let status = status_of(&mut volume);
+    // The next attempt may be at another backend.
+    status.backend = None;
+    if let Some(create) = &mut status.create {
         create.refused = true;
     }
     volume
