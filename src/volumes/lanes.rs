@@ -55,6 +55,7 @@ impl Lane {
                     (Self::Detach, Some(csi_node_id))
                 }
                 Step::Connect
+                | Step::TakeBackend
                 | Step::TakeName
                 | Step::PublishNothing { .. }
                 | Step::Detach { .. }

@@ -147,6 +147,7 @@ impl Observed<'_> {
 pub fn plan(observed: &Observed<'_>) -> Decision {
     let mut decision = Decision::default();
     let status = observed.status();
+    plan_backend(observed, &status, &mut decision);
     publications::plan_ends(observed, &status, &mut decision);
     if status.volume_id.is_empty() {
         plan_creation(observed, &status, &mut decision);
@@ -211,6 +212,17 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
             decision.wait(target, WaitReason::OtherBackend, message);
             None
         }
+    }
+}
+
+/// Has a record without a backend name it, before the plugin leads to another one (INV-6).
+fn plan_backend(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    let is_attempted = status.create.as_ref().is_some_and(|create| !create.refused);
+    let is_there = !status.volume_id.is_empty() || is_attempted;
+    let is_known =
+        matches!(observed.plugin, Plugin::Offers(_)) && !observed.resting.contains(&Target::Volume);
+    if status.backend.is_none() && is_there && is_known {
+        decision.choose(Step::TakeBackend);
     }
 }
 

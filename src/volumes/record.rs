@@ -216,6 +216,16 @@ pub fn taken_in(volume: &Volume, backend: &Backend) -> Volume {
     volume
 }
 
+/// The volume with the backend that it was made at. The calls about it keep their access modes.
+pub fn with_backend(volume: &Volume, backend: Backend) -> Volume {
+    let mut volume = volume.clone();
+    status_of(&mut volume).backend = Some(Backend {
+        exact_access_mode: false,
+        ..backend
+    });
+    volume
+}
+
 /// The volume after its expansion. `asked` is the capacity of the request.
 pub fn expanded(volume: &Volume, asked: Capacity, made: ExpandedVolume, now: Timestamp) -> Volume {
     let mut volume = volume.clone();

@@ -1,7 +1,9 @@
 use super::*;
 use crate::proto::access_mode::{Kind, Mount, Sharing};
 use crate::proto::volume_spec::Driver;
-use crate::proto::{Capacity, CreateIntent, Metadata, PublicationSpec, PublicationStatus, VolumeSpec};
+use crate::proto::{
+    Backend, Capacity, CreateIntent, Metadata, PublicationSpec, PublicationStatus, VolumeSpec,
+};
 
 mod publications;
 mod random;
@@ -49,6 +51,7 @@ fn created(mut volume: Volume) -> Volume {
         create: Some(CreateIntent::default()),
         volume_id: "vol-1".to_owned(),
         fulfilled_bytes: 5,
+        backend: Some(Backend::default()),
         ..VolumeStatus::default()
     });
     volume
@@ -96,10 +99,10 @@ struct Scene {
     plugin: Plugin,
     resting: BTreeSet<Target>,
     lost: BTreeSet<Name>,
+    twin: Option<Twin>,
 }
 
 impl Scene {
-    twin: Option<Twin>,
     fn of(volume: Volume) -> Self {
         let node = |text: &str| (name(text), node(&format!("csi-{text}")));
         Self {
@@ -111,10 +114,10 @@ impl Scene {
             plugin: Plugin::Offers(ALL),
             resting: BTreeSet::new(),
             lost: BTreeSet::new(),
+            twin: None,
         }
     }
 
-            twin: None,
     fn with(mut self, node: &str, state: State, csi_node_id: &str) -> Self {
         self.publications
             .insert(name(node), publication(state, csi_node_id));
@@ -133,14 +136,14 @@ impl Scene {
         self
     }
 
-    fn decide(&self) -> Decision {
-        plan(&Observed {
-            volume: &self.volume,
     fn beside(mut self, twin: Twin) -> Self {
         self.twin = Some(twin);
         self
     }
 
+    fn decide(&self) -> Decision {
+        plan(&Observed {
+            volume: &self.volume,
             publications: &self.publications,
             unreadable: &self.unreadable,
             twin: self.twin.as_ref(),
@@ -240,6 +243,17 @@ fn a_volume_is_created_then_published_then_unpublished_then_deleted() {
         unpublish("n1", "csi-n1", Some("node-uid"))
     );
     assert_eq!(Scene::of(marked(there)).step(), Some(Step::Delete));
+}
+
+/// INV-6: what an earlier release made stays at its backend, too.
+#[test]
+fn a_volume_without_a_backend_takes_that_of_the_first_session() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::PendingPublish, "");
+    scene.volume.status.as_mut().unwrap().backend = None;
+    assert_eq!(scene.step(), Some(Step::TakeBackend));
+    scene.plugin = Plugin::Unknown;
+    assert_eq!(scene.step(), Some(Step::Connect));
+    assert_eq!(Scene::of(volume(Scope::MultiNode)).step(), Some(Step::Create));
 }
 
 #[test]
