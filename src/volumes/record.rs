@@ -308,7 +308,10 @@ pub fn intend_publish(publication: &Publication, csi_node_id: &str) -> Option<Pu
         return None;
     }
     let mut publication = publication.clone();
-    csi_node_id.clone_into(&mut publication.status.get_or_insert_default().csi_node_id);
+    let is_published = state(&publication) == State::Published;
+    let status = publication.status.get_or_insert_default();
+    csi_node_id.clone_into(&mut status.csi_node_id);
+    status.unrecorded = is_published;
     Some(publication)
 }
 
@@ -318,6 +321,7 @@ pub fn published(publication: &Publication, context: BTreeMap<String, String>) -
     let is_wanted = state(&publication) == State::PendingPublish;
     let status = publication.status.get_or_insert_default();
     status.publish_context = context;
+    status.unrecorded = false;
     if is_wanted {
         status.set_state(State::Published);
     }
@@ -353,6 +357,7 @@ pub fn ended(publication: &Publication, restart: Option<&str>) -> Option<Publica
     status.set_state(State::PendingPublish);
     status.csi_node_id.clear();
     status.publish_context.clear();
+    status.unrecorded = false;
     condition::clear(&mut status.conditions, BLOCKED);
     Some(publication)
 }

@@ -200,7 +200,12 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             State::PendingPublish => true,
             // One without a node id was published while the plugin published nothing.
             State::Published => {
-                observed.lost.contains(node) || (stored.is_empty() && publishes_now(observed))
+                let is_unrecorded = publication
+                    .status
+                    .as_ref()
+                    .is_some_and(|status| status.unrecorded);
+                let was_faked = stored.is_empty() && publishes_now(observed);
+                observed.lost.contains(node) || is_unrecorded || was_faked
             }
             State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => false,
         };
