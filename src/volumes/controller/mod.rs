@@ -18,7 +18,7 @@ use super::lanes::Lane;
 use super::operation::{Action, Completion, Env, Failure, Held, Interrupted};
 use super::plan::{Step, Target};
 use super::plugin_state::PluginState;
-use super::retry_state::Unsettled;
+use super::retry_state::{RetryState, Unsettled};
 use crate::csi::{Code, Plugins};
 use crate::etcd::{Fence, Revision};
 use crate::failpoint;
@@ -308,7 +308,13 @@ impl Controller {
                         state.unpublished(csi_node_id);
                         freed = self.unsettled.left(name, None);
                     }
-                    Step::Unpublish { node, .. } => freed = self.unsettled.left(name, Some(node)),
+                    Step::Unpublish { node, .. } => {
+                        freed = self.unsettled.left(name, Some(node));
+                        // A call in flight may fail for what was there when it began.
+                        let running =
+                            |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
+                        freed.extend(self.index.of_node(node).filter(running));
+                    }
                     _ => {}
                 }
                 self.unsettled.succeed(name, target);

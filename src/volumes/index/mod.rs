@@ -260,6 +260,11 @@ impl Index {
         names.into_iter().flatten().cloned().collect()
     }
 
+    /// The volumes with a publication to this node.
+    pub fn of_node(&self, node: &Name) -> impl Iterator<Item = Name> {
+        self.by_node.get(node).into_iter().flatten().cloned()
+    }
+
     /// Whether any volume names this plugin.
     pub fn is_used(&self, plugin: &Name) -> bool {
         self.by_driver.contains_key(plugin)
