@@ -11,7 +11,7 @@ use crate::proto::{AccessMode, Publication, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
-use crate::store::object::volume::{driver, is_reachable_from, places_text};
+use crate::store::object::volume::{driver, is_reachable_from, place_text, places_text};
 
 /// One publication of the volume, with its node.
 struct Ending<'a> {
@@ -225,8 +225,9 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             place.filter(|place| stored.is_empty() && !is_reachable_from(observed.volume, place))
         {
             let message = format!(
-                "the volume can be reached from {}, and node {node} is in {place:?}",
-                places_text(observed.volume)
+                "the volume can be reached from {}, and node {node} is in {}",
+                places_text(observed.volume),
+                place_text(place)
             );
             decision.wait(&target, WaitReason::TopologyMismatch, message);
             continue;

@@ -12,7 +12,7 @@ use crate::cli::objects::view::View;
 use crate::etcd::{KeyValue, Revision};
 use crate::proto::{Metadata, Publication, Tombstone, Volume};
 use crate::store::object::publication::{state, state_word};
-use crate::store::object::{Object, decode, time, tombstone};
+use crate::store::object::{Object, decode, time, tombstone, volume};
 use crate::store::{Id, Keys, Name};
 
 /// Deletes a volume.
@@ -38,13 +38,12 @@ async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
     if !publications.is_empty() {
         return Err(published(&store.keys, id, &publications));
     }
-    let mut marked = request.mark(
-        volume,
-        format!(
-            "volume/{id} is marked for deletion, which cannot be taken back; it is deleted at its backend, and what is \
-             in it is lost"
-        ),
-    );
+    let then = match volume::is_retained(&volume) {
+        true => "it stays at its backend, and Quorate forgets it",
+        false => "it is deleted at its backend, and what is in it is lost",
+    };
+    let statement = format!("volume/{id} is marked for deletion, which cannot be taken back; {then}");
+    let mut marked = request.mark(volume, statement);
     // From here on no publication can be added: its writer compares the volume (INV-6).
     marked.txn = marked.txn.map(|txn| txn.when_range_empty(&range));
     Ok(marked)
