@@ -184,18 +184,31 @@ pub async fn campaign(
 }
 
 /// Gives the lease back, and deletes the key that was created at this revision if a put has taken it off the lease, whose end
-/// does not delete it then. That is read first: a second write would have the successor wait for it.
+/// does not delete it then. That is read first: a second write would have the successor wait for it. What fails is repeated
+/// within [`Session::CLOSE_LIMIT`]: such a key blocks the election.
 async fn leave(session: Session, key: &[u8], created: Option<Revision>) {
     let (etcd, lease) = (session.etcd().clone(), session.lease());
     let deleted = async {
         let Some(created) = created else { return };
-        match etcd.get(key).await {
-            Ok((Some(found), _)) if found.create_revision == created && found.lease != Some(lease) => {
-                let own = Txn::new().first_created_at(key, created).delete(key);
-                // A key that is already gone is a conflict. Without an answer the key stays, and `quorate status` names it.
-                let _ = etcd.unfenced_exit(own).await;
+        let mut delays = Delays::new(Session::CLOSE_LIMIT / 20, Session::CLOSE_LIMIT / 5);
+        loop {
+            let ended = match etcd.get(key).await {
+                Ok((Some(found), _)) if found.create_revision == created && found.lease != Some(lease) => {
+                    let own = Txn::new().first_created_at(key, created).delete(key);
+                    match etcd.unfenced_exit(own).await {
+                        // A key that is already gone is a conflict.
+                        Ok(()) | Err(TxnError::Conflict { .. }) => return,
+                        Err(TxnError::Unknown(error) | TxnError::Failed(error)) => error,
+                    }
+                }
+                Ok(_) => return,
+                Err(error) => error,
+            };
+            // Without an answer the key stays, and `quorate status` names it.
+            if !ended.is_retryable() {
+                return;
             }
-            _ => {}
+            delays.wait().await;
         }
     };
     // Closing comes first, since it closes the window (INV-10).
@@ -250,7 +263,7 @@ pub async fn observe_any(
         delays.reset();
         if let Some(found) = keys.iter().find(|kv| wanted(&name(kv))) {
             on_change(Some(&name(found)));
-            let stands = |kv: &KeyValue| kv.create_revision == found.create_revision;
+            let stands = |kv: &KeyValue| kv.create_revision == found.create_revision && wanted(&name(kv));
             etcd.while_key(&found.key, stands).await;
             continue;
         }
