@@ -34,6 +34,21 @@ pub struct CsiOperation {
     pub grpc_status_code: &'static str,
 }
 
+/// A single label `driver_name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Driver {
+    /// The name of a Plugin.
+    pub driver_name: String,
+}
+
+impl Driver {
+    fn of(driver: &str) -> Self {
+        Self {
+            driver_name: driver.to_owned(),
+        }
+    }
+}
+
 /// A single label `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
@@ -149,6 +164,12 @@ metrics! {
     gate_blocked: Gauge,
     /// Duration of calls to CSI plugins by driver, method and gRPC code.
     csi_operations_seconds: Seconds<CsiOperation> = Family::new_with_constructor(seconds),
+    /// 1 while there is a connection to the CSI plugin, else 0; on the leader alone.
+    csi_plugin_ready: Family<Driver, Gauge>,
+    /// Volumes that wait for a connection to their CSI plugin or for their turn there.
+    csi_plugin_waiting_volumes: Family<Driver, Gauge>,
+    /// Operations in flight on the volumes of a CSI plugin.
+    csi_plugin_operations: Family<Driver, Gauge>,
     /// Services and networks that are marked for deletion and still exist; counted by the leader, else 0.
     deallocator_pending: Family<Kind, Gauge>,
     /// Seconds since the oldest mark for deletion of a service or network; 0 without one.
@@ -175,6 +196,39 @@ metrics! {
     volume_queue_depth: Gauge,
     /// Volumes whose failed steps were tried again.
     volume_retries: Counter,
+}
+
+impl Metrics {
+    /// What the leader knows of a CSI plugin.
+    pub fn set_csi_plugin(&self, driver: &str, is_ready: bool, waiting: usize, operations: usize) {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let now = [i64::from(is_ready), count(waiting), count(operations)];
+        for (family, now) in self.of_csi_plugins().into_iter().zip(now) {
+            family.get_or_create(&Driver::of(driver)).set(now);
+        }
+    }
+
+    /// A plugin is gone.
+    pub fn forget_csi_plugin(&self, driver: &str) {
+        for family in self.of_csi_plugins() {
+            family.remove(&Driver::of(driver));
+        }
+    }
+
+    /// This replica leads no more.
+    pub fn forget_csi_plugins(&self) {
+        for family in self.of_csi_plugins() {
+            family.clear();
+        }
+    }
+
+    fn of_csi_plugins(&self) -> [&Family<Driver, Gauge>; 3] {
+        [
+            &self.csi_plugin_ready,
+            &self.csi_plugin_waiting_volumes,
+            &self.csi_plugin_operations,
+        ]
+    }
 }
 
 /// The series that exist from the start, so that a scraper sees their first event as an increase.

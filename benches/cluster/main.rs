@@ -11,8 +11,10 @@ mod failover;
 mod idle;
 mod machine;
 mod measure;
+mod network;
 mod objects;
 mod servers;
+mod sides;
 mod watch_nodes;
 
 use std::time::Instant;

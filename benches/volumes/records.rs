@@ -124,7 +124,7 @@ impl Records {
             spec: Some(PluginSpec {
                 endpoint: endpoint.to_owned(),
                 concurrency,
-                timeout_millis: 0,
+                ..PluginSpec::default()
             }),
         };
         let node = Node {

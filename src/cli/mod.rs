@@ -19,6 +19,7 @@ pub mod connection;
 pub mod dev;
 pub mod duration;
 pub mod exit;
+pub mod inventory;
 pub mod objects;
 pub mod outage;
 pub mod output;
@@ -81,12 +82,18 @@ pub enum Command {
     Publish(volumes::publish::PublishArgs),
     /// Unpublish a volume from a node
     Unpublish(volumes::unpublish::UnpublishArgs),
+    /// Say that the nodes have expanded what is on a volume
+    Expanded(volumes::expanded::ExpandedArgs),
+    /// Take back, or remove, what a forced deletion left at a backend
+    Tombstone(volumes::tombstone::TombstoneArgs),
     /// Retry at once what failed
     Retry(volumes::retry::RetryArgs),
     /// Drain a node, or declare it out of service
     Drain(volumes::drain::DrainArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
+    /// List and correct the inventory of Kubernetes objects
+    Inventory(inventory::InventoryArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -108,9 +115,12 @@ pub fn main() -> ExitCode {
         Command::Adopt(args) => roles::adopt::run(args, &etcd).await,
         Command::Publish(args) => volumes::publish::run(args, &etcd).await,
         Command::Unpublish(args) => volumes::unpublish::run(args, &etcd).await,
+        Command::Expanded(args) => volumes::expanded::run(args, &etcd).await,
+        Command::Tombstone(args) => volumes::tombstone::run(args, &etcd).await,
         Command::Retry(args) => volumes::retry::run(args, &etcd).await,
         Command::Drain(args) => volumes::drain::run(args, &etcd).await,
         Command::Bundle(args) => bundle::run(args, &etcd).await,
+        Command::Inventory(args) => inventory::run(args, &etcd).await,
         Command::Completions(args) => completions::run(args),
     })
 }

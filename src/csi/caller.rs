@@ -1,5 +1,6 @@
 //! What every call to a plugin shares: its limit, its metrics and the making of its error.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,22 +14,63 @@ use super::secret::Secrets;
 use crate::grpc_code;
 use crate::metrics::{CsiOperation, Metrics};
 
+/// The limit of each call to a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    usual: Duration,
+    own: BTreeMap<Method, Duration>,
+}
+
+/// The longest limit of a call of the handshake: a plugin that is wedged is noticed, however long its volumes take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+impl Limits {
+    /// The same limit for every call.
+    pub fn all(usual: Duration) -> Self {
+        Self {
+            usual,
+            own: BTreeMap::new(),
+        }
+    }
+
+    /// Another limit for this call.
+    #[must_use]
+    pub fn with(mut self, method: Method, limit: Duration) -> Self {
+        self.own.insert(method, limit);
+        self
+    }
+
+    /// The limit of a call.
+    pub fn of(&self, method: Method) -> Duration {
+        let usual = match method.is_of_handshake() {
+            true => self.usual.min(HANDSHAKE),
+            false => self.usual,
+        };
+        self.own.get(&method).copied().unwrap_or(usual)
+    }
+}
+
+impl From<Duration> for Limits {
+    fn from(usual: Duration) -> Self {
+        Self::all(usual)
+    }
+}
+
 /// Makes calls to one plugin, before and after its handshake.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     /// The name that the plugin must have, and the label of the metrics.
     pub driver: Arc<str>,
     pub endpoint: Endpoint,
-    /// The limit of one call.
-    pub limit: Duration,
+    pub limits: Limits,
     pub metrics: Metrics,
 }
 
 impl Caller {
     /// A request with the limit in its header, so that the plugin can give up in time as well.
-    pub fn request<M>(&self, message: M) -> Request<M> {
+    pub fn request<M>(&self, method: Method, message: M) -> Request<M> {
         let mut request = Request::new(message);
-        request.set_timeout(self.limit);
+        request.set_timeout(self.limits.of(method));
         request
     }
 
@@ -41,10 +83,11 @@ impl Caller {
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, CallError> {
         let started = Instant::now();
-        let result = match tokio::time::timeout(self.limit, answer).await {
+        let limit = self.limits.of(method);
+        let result = match tokio::time::timeout(limit, answer).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             // The limit is in the request, too: the transport or the plugin may be the first to cancel.
-            Ok(Err(status)) if status.code() == Code::Cancelled && started.elapsed() >= self.limit => {
+            Ok(Err(status)) if status.code() == Code::Cancelled && started.elapsed() >= limit => {
                 Err(self.timed_out(method))
             }
             Ok(Err(status)) => Err(CallError::from_status(method, &status, secrets)),
@@ -71,7 +114,23 @@ impl Caller {
         CallError::new(
             method,
             Code::DeadlineExceeded,
-            format!("no answer within {:?}", self.limit),
+            format!("no answer within {:?}", self.limits.of(method)),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_has_its_own_limit_or_the_usual_one_and_a_handshake_a_short_one() {
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        let limits = Limits::all(minutes(1)).with(Method::CreateVolume, minutes(10));
+        assert_eq!(limits.of(Method::CreateVolume), minutes(10));
+        assert_eq!(limits.of(Method::DeleteVolume), minutes(1));
+        assert_eq!(limits.of(Method::Probe), HANDSHAKE);
+        let short = Duration::from_secs(1);
+        assert_eq!(Limits::all(short).of(Method::GetPluginInfo), short);
     }
 }

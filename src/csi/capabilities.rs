@@ -26,6 +26,8 @@ pub enum Capability {
     ListVolumes,
     /// The list of volumes has the nodes that they are published to.
     ListPublishedNodes,
+    /// The plugin tells one writer on a node from several.
+    SingleNodeMultiWriter,
     /// The plugin expands volumes.
     ExpandVolume,
     /// The plugin expands only volumes that are published nowhere.
@@ -43,6 +45,7 @@ impl Capability {
             Self::PublishReadonly => "PUBLISH_READONLY",
             Self::ListVolumes => "LIST_VOLUMES",
             Self::ListPublishedNodes => "LIST_VOLUMES_PUBLISHED_NODES",
+            Self::SingleNodeMultiWriter => "SINGLE_NODE_MULTI_WRITER",
             Self::ExpandVolume => "EXPAND_VOLUME",
             Self::ExpandOffline => "OFFLINE",
         }
@@ -91,6 +94,7 @@ impl Capabilities {
                 Rpc::PublishReadonly => Some(Capability::PublishReadonly),
                 Rpc::ExpandVolume => Some(Capability::ExpandVolume),
                 Rpc::ListVolumesPublishedNodes => Some(Capability::ListPublishedNodes),
+                Rpc::SingleNodeMultiWriter => Some(Capability::SingleNodeMultiWriter),
                 Rpc::Unknown
                 | Rpc::GetCapacity
                 | Rpc::CreateDeleteSnapshot

@@ -25,6 +25,8 @@ pub enum Method {
     ControllerUnpublishVolume,
     /// Expands a volume.
     ControllerExpandVolume,
+    /// Asks whether a volume exists and can be used in a way.
+    ValidateVolumeCapabilities,
     /// Lists the plugin's volumes.
     ListVolumes,
 }
@@ -48,7 +50,27 @@ impl Method {
             Self::ControllerPublishVolume => "/csi.v1.Controller/ControllerPublishVolume",
             Self::ControllerUnpublishVolume => "/csi.v1.Controller/ControllerUnpublishVolume",
             Self::ControllerExpandVolume => "/csi.v1.Controller/ControllerExpandVolume",
+            Self::ValidateVolumeCapabilities => "/csi.v1.Controller/ValidateVolumeCapabilities",
             Self::ListVolumes => "/csi.v1.Controller/ListVolumes",
+        }
+    }
+}
+
+impl Method {
+    /// Whether the call is made before every other one in a session.
+    pub(super) fn is_of_handshake(self) -> bool {
+        match self {
+            Self::Probe
+            | Self::GetPluginInfo
+            | Self::GetPluginCapabilities
+            | Self::ControllerGetCapabilities => true,
+            Self::CreateVolume
+            | Self::DeleteVolume
+            | Self::ControllerPublishVolume
+            | Self::ControllerUnpublishVolume
+            | Self::ControllerExpandVolume
+            | Self::ValidateVolumeCapabilities
+            | Self::ListVolumes => false,
         }
     }
 }
@@ -187,7 +209,7 @@ pub fn effect(method: Method, code: Code) -> Effect {
 #[cfg(test)]
 impl Method {
     /// Every call, in the order of [`Method`].
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Probe,
         Self::GetPluginInfo,
         Self::GetPluginCapabilities,
@@ -197,6 +219,7 @@ impl Method {
         Self::ControllerPublishVolume,
         Self::ControllerUnpublishVolume,
         Self::ControllerExpandVolume,
+        Self::ValidateVolumeCapabilities,
         Self::ListVolumes,
     ];
 }
@@ -206,7 +229,7 @@ mod tests {
     use super::*;
     use crate::grpc_code;
 
-    /// A row a code, by number. The columns are the calls about volumes, then the list, then the handshake. D done, R retry,
+    /// A row a code, by number. The columns are the calls about volumes (validation with unpublication), then the list, then the handshake. D done, R retry,
     /// S slowly, P in progress, W wait for another, F final.
     const TABLE: [(&str, &str); 17] = [
         //                    create delete publish unpublish expand | list | handshake
@@ -247,7 +270,10 @@ mod tests {
             &[Method::CreateVolume],
             &[Method::DeleteVolume],
             &[Method::ControllerPublishVolume],
-            &[Method::ControllerUnpublishVolume],
+            &[
+                Method::ControllerUnpublishVolume,
+                Method::ValidateVolumeCapabilities,
+            ],
             &[Method::ControllerExpandVolume],
             &[Method::ListVolumes],
             &[

@@ -38,6 +38,16 @@ pub enum EndpointError {
     TooMuch,
 }
 
+impl Endpoint {
+    /// Whether what is sent there can be read on its way.
+    pub fn is_plaintext(&self) -> bool {
+        match self {
+            Self::Unix(_) => false,
+            Self::Tcp(uri) => uri.scheme_str() != Some("https"),
+        }
+    }
+}
+
 /// `sun_path` has 108 bytes on Linux, the last of which ends it.
 const LONGEST_PATH: usize = 107;
 

@@ -26,6 +26,7 @@ mod request;
 mod secret;
 mod session;
 
+pub use caller::Limits;
 pub use capabilities::{Capabilities, Capability};
 pub use class::{Class, Effect, Method};
 pub use endpoint::{Endpoint, EndpointError};
@@ -33,7 +34,8 @@ pub use error::{CallError, NotReady};
 pub use id::{CsiNodeId, Empty, VolumeId, VolumeName};
 pub use plugin::{Plugin, Plugins};
 pub use request::{
-    Context, CreateVolume, CreatedVolume, ExpandVolume, ExpandedVolume, ListedVolume, PublishVolume, Segments,
+    Context, CreateVolume, CreatedVolume, ExpandVolume, ExpandedVolume, ListedVolume, PublishVolume,
+    Segments, ValidateVolume,
 };
 pub use secret::{SecretValue, Secrets};
 pub use session::Session;

@@ -40,6 +40,17 @@ pub struct CreatedVolume {
     pub accessible_from: Vec<Segments>,
 }
 
+/// ValidateVolumeCapabilities.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidateVolume {
+    /// The plugin's id of the volume.
+    pub volume: VolumeId,
+    /// How the volume will be used.
+    pub capability: VolumeCapability,
+    /// The context of the volume.
+    pub context: Context,
+}
+
 /// ControllerPublishVolume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishVolume {
@@ -68,7 +79,7 @@ pub struct ExpandVolume {
 }
 
 /// A volume after its expansion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpandedVolume {
     /// Its capacity in bytes; 0 if the plugin does not say it.
     pub capacity: i64,

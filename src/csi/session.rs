@@ -8,10 +8,12 @@ use super::capabilities::{Capabilities, Capability};
 use super::class::{Class, Method};
 use super::connection::Connection;
 use super::convert;
+use super::endpoint::Endpoint;
 use super::error::{CallError, NotReady, presentable};
 use super::id::{CsiNodeId, VolumeId};
 use super::request::{
     Context, CreateVolume, CreatedVolume, ExpandVolume, ExpandedVolume, ListedVolume, PublishVolume,
+    ValidateVolume,
 };
 use super::secret::Secrets;
 use super::wire;
@@ -35,8 +37,18 @@ pub struct Session {
     caller: Caller,
     connection: Connection,
     capabilities: Capabilities,
-    version: String,
+    identity: Identity,
 }
+
+/// The answer to GetPluginInfo.
+#[derive(Debug)]
+struct Identity {
+    version: String,
+    backend: String,
+}
+
+/// The entry of the manifest of GetPluginInfo by which a plugin tells the identity of its backend.
+const BACKEND_KEY: &str = "quorate.dev/backend";
 
 impl Session {
     /// Connects, and makes the handshake: the plugin is ready, it is the right driver, and its capabilities are known.
@@ -55,13 +67,13 @@ impl Session {
             caller: &caller,
         };
         handshake.probe().await?;
-        let version = handshake.identify().await?;
+        let identity = handshake.identify().await?;
         let capabilities = handshake.capabilities().await?;
         Ok(Self {
             caller,
             connection,
             capabilities,
-            version,
+            identity,
         })
     }
 
@@ -77,12 +89,34 @@ impl Session {
 
     /// The vendor's version of the plugin.
     pub fn version(&self) -> &str {
-        &self.version
+        &self.identity.version
+    }
+
+    /// The endpoint of the plugin.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.caller.endpoint
+    }
+
+    /// The identity of the plugin's backend, as the plugin reports it; empty if it reports none.
+    pub fn backend(&self) -> &str {
+        &self.identity.backend
     }
 
     /// Whether the connection has ended. Every further call then fails.
     pub fn has_ended(&self) -> bool {
         self.connection.ended.is_cancelled()
+    }
+
+    /// Asks the plugin whether it still answers, within the limit of a handshake. Without an answer, the session ends: every
+    /// further call fails, and the next session begins with a handshake.
+    pub async fn probe(&self) {
+        let request = self.caller.request(Method::Probe, wire::ProbeRequest {});
+        let mut identity = IdentityClient::new(self.connection.channel.clone());
+        let answer = identity.probe(request);
+        let answer = self.caller.call(Method::Probe, &Secrets::none(), answer).await;
+        if answer.is_err_and(|error| error.code == Code::DeadlineExceeded) {
+            self.connection.ended.cancel();
+        }
     }
 
     /// Creates a volume, or finds the one that an earlier call created under the same name.
@@ -102,14 +136,17 @@ impl Session {
                         VOLUME_ACCESSIBILITY_CONSTRAINTS";
             return Err(CallError::new(method, Code::InvalidArgument, text));
         }
-        let request = self.caller.request(wire::CreateVolumeRequest {
-            name: create.name.as_str().to_owned(),
-            capacity_range: create.capacity,
-            volume_capabilities: vec![create.capability.clone()],
-            parameters: create.parameters.clone(),
-            secrets: secrets.to_wire(),
-            accessibility_requirements: create.topology.clone(),
-        });
+        let request = self.caller.request(
+            method,
+            wire::CreateVolumeRequest {
+                name: create.name.as_str().to_owned(),
+                capacity_range: create.capacity,
+                volume_capabilities: vec![create.capability.clone()],
+                parameters: create.parameters.clone(),
+                secrets: secrets.to_wire(),
+                accessibility_requirements: create.topology.clone(),
+            },
+        );
         let answer = controller.create_volume(request);
         let answer = self.caller.call(method, secrets, answer).await?;
         convert::created(answer.volume).ok_or_else(|| {
@@ -128,13 +165,49 @@ impl Session {
     pub async fn delete_volume(&self, volume: &VolumeId, secrets: &Secrets) -> Result<(), CallError> {
         let method = Method::DeleteVolume;
         let mut controller = self.controller(method, Capability::CreateDeleteVolume)?;
-        let request = self.caller.request(wire::DeleteVolumeRequest {
-            volume_id: volume.as_str().to_owned(),
-            secrets: secrets.to_wire(),
-        });
+        let request = self.caller.request(
+            method,
+            wire::DeleteVolumeRequest {
+                volume_id: volume.as_str().to_owned(),
+                secrets: secrets.to_wire(),
+            },
+        );
         let answer = controller.delete_volume(request);
         let answer = self.caller.call(method, secrets, answer).await;
         done_or(answer)
+    }
+
+    /// Checks that a volume exists and can be used in this way.
+    ///
+    /// # Errors
+    /// [`CallError`]; without a call where the plugin has no Controller service.
+    pub async fn validate_volume(
+        &self,
+        validate: &ValidateVolume,
+        secrets: &Secrets,
+    ) -> Result<(), CallError> {
+        let method = Method::ValidateVolumeCapabilities;
+        let mut controller = self.controller(method, Capability::ControllerService)?;
+        let request = self.caller.request(
+            method,
+            wire::ValidateVolumeCapabilitiesRequest {
+                volume_id: validate.volume.as_str().to_owned(),
+                volume_context: validate.context.clone(),
+                volume_capabilities: vec![validate.capability.clone()],
+                parameters: Context::new(),
+                secrets: secrets.to_wire(),
+            },
+        );
+        let answer = controller.validate_volume_capabilities(request);
+        let answer = self.caller.call(method, secrets, answer).await?;
+        match answer.confirmed {
+            Some(_) => Ok(()),
+            None => {
+                let said = presentable(&secrets.scrub(&answer.message));
+                let text = format!("the volume cannot be used with this access mode: {said}");
+                Err(CallError::new(method, Code::InvalidArgument, text))
+            }
+        }
     }
 
     /// Publishes a volume to a node. Returns the context that the plugin has for its part on the node.
@@ -148,14 +221,17 @@ impl Session {
     ) -> Result<Context, CallError> {
         let method = Method::ControllerPublishVolume;
         let mut controller = self.controller(method, Capability::PublishUnpublishVolume)?;
-        let request = self.caller.request(wire::ControllerPublishVolumeRequest {
-            volume_id: publish.volume.as_str().to_owned(),
-            node_id: publish.node.as_str().to_owned(),
-            volume_capability: Some(publish.capability.clone()),
-            readonly: publish.read_only && self.offers(Capability::PublishReadonly),
-            secrets: secrets.to_wire(),
-            volume_context: publish.context.clone(),
-        });
+        let request = self.caller.request(
+            method,
+            wire::ControllerPublishVolumeRequest {
+                volume_id: publish.volume.as_str().to_owned(),
+                node_id: publish.node.as_str().to_owned(),
+                volume_capability: Some(publish.capability.clone()),
+                readonly: publish.read_only && self.offers(Capability::PublishReadonly),
+                secrets: secrets.to_wire(),
+                volume_context: publish.context.clone(),
+            },
+        );
         let answer = controller.controller_publish_volume(request);
         let answer = self.caller.call(method, secrets, answer).await?;
         Ok(answer.publish_context)
@@ -173,11 +249,14 @@ impl Session {
     ) -> Result<(), CallError> {
         let method = Method::ControllerUnpublishVolume;
         let mut controller = self.controller(method, Capability::PublishUnpublishVolume)?;
-        let request = self.caller.request(wire::ControllerUnpublishVolumeRequest {
-            volume_id: volume.as_str().to_owned(),
-            node_id: node.as_str().to_owned(),
-            secrets: secrets.to_wire(),
-        });
+        let request = self.caller.request(
+            method,
+            wire::ControllerUnpublishVolumeRequest {
+                volume_id: volume.as_str().to_owned(),
+                node_id: node.as_str().to_owned(),
+                secrets: secrets.to_wire(),
+            },
+        );
         let answer = controller.controller_unpublish_volume(request);
         let answer = self.caller.call(method, secrets, answer).await;
         done_or(answer)
@@ -194,12 +273,15 @@ impl Session {
     ) -> Result<ExpandedVolume, CallError> {
         let method = Method::ControllerExpandVolume;
         let mut controller = self.controller(method, Capability::ExpandVolume)?;
-        let request = self.caller.request(wire::ControllerExpandVolumeRequest {
-            volume_id: expand.volume.as_str().to_owned(),
-            capacity_range: expand.capacity,
-            secrets: secrets.to_wire(),
-            volume_capability: Some(expand.capability.clone()),
-        });
+        let request = self.caller.request(
+            method,
+            wire::ControllerExpandVolumeRequest {
+                volume_id: expand.volume.as_str().to_owned(),
+                capacity_range: expand.capacity,
+                secrets: secrets.to_wire(),
+                volume_capability: Some(expand.capability.clone()),
+            },
+        );
         let answer = controller.controller_expand_volume(request);
         let answer = self.caller.call(method, secrets, answer).await?;
         Ok(ExpandedVolume {
@@ -217,10 +299,13 @@ impl Session {
         let mut controller = self.controller(method, Capability::ListVolumes)?;
         let (mut volumes, mut token) = (Vec::new(), String::new());
         for _ in 0..MOST_PAGES {
-            let request = self.caller.request(wire::ListVolumesRequest {
-                max_entries: PAGE,
-                starting_token: token.clone(),
-            });
+            let request = self.caller.request(
+                method,
+                wire::ListVolumesRequest {
+                    max_entries: PAGE,
+                    starting_token: token.clone(),
+                },
+            );
             let answer = controller.list_volumes(request);
             let answer = self.caller.call(method, &Secrets::none(), answer).await?;
             volumes.extend(answer.entries.into_iter().filter_map(convert::listed));
@@ -273,7 +358,7 @@ impl Handshake<'_> {
 
     /// Fails if the plugin says that it is not ready.
     async fn probe(&mut self) -> Result<(), NotReady> {
-        let request = self.caller.request(wire::ProbeRequest {});
+        let request = self.caller.request(Method::Probe, wire::ProbeRequest {});
         let answer = Self::ask(self.caller, Method::Probe, self.identity.probe(request)).await?;
         match answer.ready {
             Some(false) => Err(NotReady::Starting {
@@ -284,9 +369,10 @@ impl Handshake<'_> {
     }
 
     /// Fails unless the plugin has the expected name: the driver at a wrong socket must not get another driver's volumes.
-    /// Returns the vendor's version.
-    async fn identify(&mut self) -> Result<String, NotReady> {
-        let request = self.caller.request(wire::GetPluginInfoRequest {});
+    async fn identify(&mut self) -> Result<Identity, NotReady> {
+        let request = self
+            .caller
+            .request(Method::GetPluginInfo, wire::GetPluginInfoRequest {});
         let answer = self.identity.get_plugin_info(request);
         let info = Self::ask(self.caller, Method::GetPluginInfo, answer).await?;
         // Objects here have names in lower case; drivers need not.
@@ -297,18 +383,28 @@ impl Handshake<'_> {
                 endpoint: self.caller.endpoint.clone(),
             });
         }
-        Ok(presentable(&info.vendor_version))
+        let backend = info.manifest.get(BACKEND_KEY).map(|id| presentable(id));
+        Ok(Identity {
+            version: presentable(&info.vendor_version),
+            backend: backend.unwrap_or_default(),
+        })
     }
 
     async fn capabilities(&mut self) -> Result<Capabilities, NotReady> {
-        let request = self.caller.request(wire::GetPluginCapabilitiesRequest {});
+        let request = self.caller.request(
+            Method::GetPluginCapabilities,
+            wire::GetPluginCapabilitiesRequest {},
+        );
         let answer = self.identity.get_plugin_capabilities(request);
         let answer = Self::ask(self.caller, Method::GetPluginCapabilities, answer).await?;
         let capabilities = Capabilities::of_plugin(&answer.capabilities);
         if !capabilities.offers(Capability::ControllerService) {
             return Ok(capabilities);
         }
-        let request = self.caller.request(wire::ControllerGetCapabilitiesRequest {});
+        let request = self.caller.request(
+            Method::ControllerGetCapabilities,
+            wire::ControllerGetCapabilitiesRequest {},
+        );
         let answer = self.controller.controller_get_capabilities(request);
         let answer = Self::ask(self.caller, Method::ControllerGetCapabilities, answer).await?;
         Ok(capabilities.with_controller(&answer.capabilities))

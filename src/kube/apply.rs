@@ -85,7 +85,7 @@ impl KubeClient {
         ))))
     }
 
-    /// The object as [`KubeClient::apply`] would leave it. Writes nothing.
+    /// The object as [`KubeClient::apply`] would leave it, and the server's warnings. Writes nothing.
     ///
     /// # Errors
     /// The same as of [`KubeClient::apply`].
@@ -95,7 +95,7 @@ impl KubeClient {
         object: &ObjectRef,
         manifest: &Value,
         precondition: Precondition<'_>,
-    ) -> Result<Value, Error> {
+    ) -> Result<(Value, Vec<String>), Error> {
         let dry = |condition| {
             apply(
                 resource,
@@ -107,13 +107,13 @@ impl KubeClient {
             )
         };
         let call = dry(precondition.into());
-        let body = match self.call(&call).await {
+        let received = match self.receive(&call).await {
             Err(error) if matches!(error.cause, Cause::NoPrecondition(_)) => {
-                self.call(&dry(ApplyMode::Unforced)).await?
+                self.receive(&dry(ApplyMode::Unforced)).await?
             }
             result => result?,
         };
-        parse(&call, &body)
+        Ok((parse(&call, &received.body)?, received.warnings))
     }
 }
 

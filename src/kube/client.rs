@@ -113,6 +113,13 @@ impl Call {
     }
 }
 
+/// The response to a request that succeeded.
+pub(super) struct Received {
+    pub(super) body: Vec<u8>,
+    /// The texts of its `Warning` headers: what the server says about the request, such as a deprecated version.
+    pub(super) warnings: Vec<String>,
+}
+
 impl KubeClient {
     /// A client for the given kubeconfig; without one, for the API server of the pod that this process runs in, else for
     /// `$KUBECONFIG`, else for `~/.kube/config`. Opens no connection yet.
@@ -152,11 +159,16 @@ impl KubeClient {
 
     /// Sends a request, and repeats it while a repetition can help. The request must be idempotent.
     pub(super) async fn call(&self, call: &Call) -> Result<Vec<u8>, Error> {
+        self.receive(call).await.map(|received| received.body)
+    }
+
+    /// [`KubeClient::call`], with the warnings of the server.
+    pub(super) async fn receive(&self, call: &Call) -> Result<Received, Error> {
         let mut delays = Delays::new(FIRST_DELAY, self.limits.wait);
         let mut attempt = 1;
         loop {
             let cause = match self.attempt(call).await {
-                Ok(body) => return Ok(body),
+                Ok(received) => return Ok(received),
                 Err(error) => error.cause,
             };
             let delay = delays.next_delay().max(cause.retry_after().unwrap_or_default());
@@ -171,7 +183,7 @@ impl KubeClient {
     }
 
     /// Sends a request once.
-    pub(super) async fn attempt(&self, call: &Call) -> Result<Vec<u8>, Error> {
+    pub(super) async fn attempt(&self, call: &Call) -> Result<Received, Error> {
         let exchange = async {
             let request = call.request()?.map(Body::from);
             let response = self.client.send(request).await;
@@ -180,7 +192,10 @@ impl KubeClient {
             let body = body.collect_bytes().await;
             let body = body.map_err(|error| call.error(self.transport(&error)))?;
             if parts.status.is_success() {
-                return Ok(body.to_vec());
+                return Ok(Received {
+                    body: body.to_vec(),
+                    warnings: warnings(&parts.headers),
+                });
             }
             Err(call.error(refused(call, parts.status, &parts.headers, &body)))
         };
@@ -219,6 +234,17 @@ impl KubeClient {
 
 /// The wait between the first attempt and the second.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
+
+/// The texts of the `Warning` headers: `299 - "text"`.
+fn warnings(headers: &HeaderMap) -> Vec<String> {
+    let values = headers.get_all(header::WARNING).iter();
+    let texts = values.filter_map(|value| {
+        let (_, quoted) = value.to_str().ok()?.split_once('"')?;
+        let text = quoted.rsplit_once('"').map_or(quoted, |(text, _)| text);
+        Some(text.replace("\\\"", "\""))
+    });
+    texts.collect()
+}
 
 fn refused(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Cause {
     // RFC 9110 section 10.2.3; Kubernetes sends seconds, never a date.
@@ -268,6 +294,15 @@ pub(super) fn segment(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_is_the_quoted_text() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::WARNING, r#"299 - "a is \"old\"""#.parse().unwrap());
+        headers.append(header::WARNING, r#"299 - "b" "today""#.parse().unwrap());
+        headers.append(header::WARNING, "nothing".parse().unwrap());
+        assert_eq!(warnings(&headers), ["a is \"old\"", "b\" \"today"]);
+    }
 
     #[test]
     fn a_name_cannot_address_another_path() {

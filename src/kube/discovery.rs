@@ -104,6 +104,12 @@ impl Discovery {
         self.versions.get(&key).map(|kinds| kinds.get(kind))
     }
 
+    /// Whether a version that was read serves the kind under this plural.
+    pub fn serves(&self, group: &str, kind: &str, plural: &str) -> bool {
+        let mut versions = self.versions.iter().filter(|((known, _), _)| known == group);
+        versions.any(|(_, kinds)| kinds.get(kind).is_some_and(|served| served.plural == plural))
+    }
+
     /// Stores the result of [`KubeClient::served`].
     pub fn learn(&mut self, group: &str, version: &str, resources: Vec<Resource>) {
         let kinds = resources

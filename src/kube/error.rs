@@ -181,6 +181,20 @@ struct Details {
     retry_after_seconds: Option<u64>,
 }
 
+/// The characters of a message that are shown.
+const SHOWN: usize = 1_000;
+
+/// A message in one line, for logs and conditions: a refusal may quote a whole object over many lines.
+fn one_line(message: &str) -> String {
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let mut line = words.join(" ");
+    if let Some((end, _)) = line.char_indices().nth(SHOWN) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
 /// Classifies a response that is not a success.
 pub(super) fn classify(
     action: Action,
@@ -199,6 +213,7 @@ pub(super) fn classify(
         reason,
         details,
     } = status;
+    message = one_line(&message);
     if message.is_empty() {
         message = code.canonical_reason().unwrap_or("no reason given").to_owned();
     }
@@ -288,6 +303,18 @@ mod tests {
             cause(429, "Too many requests, please try again later.\n").to_string(),
             "API server throttled the request (HTTP 429): Too many requests, please try again later."
         );
+    }
+
+    #[test]
+    fn a_message_of_many_lines_is_shown_in_one_and_a_long_one_is_cut() {
+        let lines =
+            r#"Deployment.apps \"a\" is invalid: spec.selector:\n\tv1.LabelSelector{\n\t\tMatchLabels: nil}"#;
+        assert_eq!(
+            cause(422, &format!(r#"{{"message":"{lines}"}}"#)).to_string(),
+            "rejected (HTTP 422): Deployment.apps \"a\" is invalid: spec.selector: v1.LabelSelector{ MatchLabels: nil}"
+        );
+        let long = cause(422, &"long ".repeat(10_000)).to_string();
+        assert!(long.chars().count() < 1_100 && long.ends_with('…'), "{long}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::ownership::folded;
 use super::plan::{ApplyReason, Fingerprint, Next, Remembered, Step, Wanted, next_after, plan, replanned};
 use super::report::{Act, Outcome};
 use crate::kube::{
-    Cause, Error as ApiError, FIELD_MANAGER, KubeClient, ManagedFields, Meta, ObjectRef, Resource,
+    Cause, Dependants, Error as ApiError, FIELD_MANAGER, KubeClient, ManagedFields, Meta, ObjectRef, Resource,
 };
 
 /// Attempts at an object that changes while it is written, within one pass. One change is chance. An object that changes
@@ -35,6 +35,18 @@ pub(super) struct Write {
     /// The entry in the inventory; an empty one if it has none.
     pub(super) recorded: Entry,
     pub(super) step: Step,
+    /// Set if the object has to be recreated, and the inventory says so.
+    pub(super) recreation: Option<Recreation>,
+}
+
+/// That an object has to be recreated.
+#[derive(Clone)]
+pub(super) struct Recreation {
+    /// The immutable fields.
+    why: String,
+    dependants: Dependants,
+    /// The object that has them.
+    seen: Meta,
 }
 
 /// The result of a write.
@@ -47,12 +59,14 @@ pub(super) struct WriteResult {
     pub(super) mended: Option<Option<String>>,
     /// What was deleted.
     pub(super) act: Option<Act>,
-    /// The object that a failed write left in place of the observed one.
+    /// The object as the write left it, if the server said so.
     pub(super) left: Option<Meta>,
     /// The wait that the server asked for.
     pub(super) at_least: Duration,
     /// Set if the server as a whole is unusable: the pass ends.
     pub(super) server: Option<ApiError>,
+    /// Set if the object has to be recreated, once the inventory says that its uid may be another one (INV-3).
+    pub(super) recreates: Option<Recreation>,
 }
 
 impl WriteResult {
@@ -65,6 +79,16 @@ impl WriteResult {
             left: None,
             at_least: Duration::ZERO,
             server: None,
+            recreates: None,
+        }
+    }
+
+    /// The result of a write that found out that the object has to be recreated.
+    fn recreates(recreation: Recreation) -> Self {
+        let why = format!("has to be recreated (immutable fields: {})", recreation.why);
+        Self {
+            recreates: Some(recreation),
+            ..Self::failed(why)
         }
     }
 
@@ -75,6 +99,7 @@ impl WriteResult {
     pub(super) fn in_place(outcome: Outcome, meta: &Meta) -> Self {
         Self {
             in_sync: Some(Fingerprint::of(meta)),
+            left: Some(meta.clone()),
             ..Self::new(outcome)
         }
     }
@@ -184,6 +209,18 @@ impl Actor {
         let object = &manifest.object;
         let mut observed = write.observed.clone();
         let mut step = write.step.clone();
+        if let Some(Recreation {
+            why,
+            dependants,
+            seen,
+        }) = &write.recreation
+        {
+            if let Some(result) = self.recreate(write, seen, why, *dependants).await? {
+                return Ok(result);
+            }
+            observed = self.kube.meta(resource, object).await?;
+            step = replanned(&step, self.plan_again(write, observed.as_ref()));
+        }
         for _ in 0..ATTEMPTS {
             let Some(precondition) = step.precondition() else {
                 return Ok(WriteResult::not_written(&step, observed.as_ref()));
@@ -201,6 +238,14 @@ impl Actor {
                 Err(error) => error,
             };
             match (next_after(&error.cause, &step, manifest.recreate), &observed) {
+                (Next::Recreate { why, dependants }, Some(seen)) if !write.recorded.uid.is_empty() => {
+                    let seen = seen.clone();
+                    return Ok(WriteResult::recreates(Recreation {
+                        why,
+                        dependants,
+                        seen,
+                    }));
+                }
                 (Next::Recreate { why, dependants }, Some(seen)) => {
                     if let Some(result) = self.recreate(write, seen, &why, dependants).await? {
                         return Ok(result);

@@ -12,13 +12,13 @@ use super::inventory::Inventory;
 use super::jobs::{Ended, Jobs};
 use super::kinds;
 use super::memory::Memory;
-use super::observe::{ClusterState, Target};
+use super::observe::{Cluster, GroupKind, Target, Targets};
 use super::plan::Fingerprint;
 use super::report::{Report, Stopped};
-use super::watches::{Latest, Watches};
+use super::watches::{Changes, Latest, Watches};
 use crate::causes;
 use crate::etcd::{Fence, FencedError, Window};
-use crate::kube::{Discovery, Error as ApiError, KubeClient, ObjectRef};
+use crate::kube::{Error as ApiError, KubeClient, ObjectRef};
 use crate::metrics::Metrics;
 use crate::retry::sleep_until;
 
@@ -61,20 +61,22 @@ pub struct Reconciler {
     pub(super) inventory: Inventory,
     metrics: Metrics,
     pub(super) settings: Settings,
-    pub(super) discovery: Discovery,
+    pub(super) cluster: Cluster,
     pub(super) memory: Memory,
     pub(super) established: HashSet<ObjectRef>,
     /// Definitions and kinds that a pass has waited for in vain: later passes only look.
     pub(super) late: HashSet<String>,
     /// Requests about objects, at most one an object.
-    pub(super) jobs: Jobs<Job>,
+    pub(super) jobs: Jobs<ObjectRef, Job>,
     /// Results of jobs that ended between two passes.
-    pub(super) ended: Vec<Ended<Job>>,
+    pub(super) ended: Vec<Ended<ObjectRef, Job>>,
     /// The window of the term, once a pass was made.
     window: Option<Window>,
     pub(super) watches: Watches,
     /// The earliest time at which an object that waits may be written again.
     due: Option<Instant>,
+    /// Whether the last pass left kinds for the next one to list, which comes at once.
+    lists_next: bool,
 }
 
 impl Reconciler {
@@ -92,13 +94,13 @@ impl Reconciler {
             .map(|manifest| manifest.object.clone())
             .collect();
         Self {
+            cluster: Cluster::new(kube.clone(), settings.in_flight, settings.lingers_after),
             kube,
             bundle,
             wanted,
             inventory,
             metrics,
             settings,
-            discovery: Discovery::default(),
             memory: Memory::default(),
             established: HashSet::new(),
             late: HashSet::new(),
@@ -107,6 +109,7 @@ impl Reconciler {
             window: None,
             watches: Watches::default(),
             due: None,
+            lists_next: false,
         }
     }
 
@@ -130,6 +133,8 @@ impl Reconciler {
                 self.jobs.clear();
             }
             report.stop(stopped);
+        } else {
+            self.lists_next = self.cluster.has_unlisted();
         }
         self.due = report
             .objects()
@@ -150,16 +155,7 @@ impl Reconciler {
             return std::future::pending().await;
         };
         loop {
-            let changes = self.watches.take();
-            if changes.lost_track {
-                return;
-            }
-            let now = Instant::now();
-            let mut changed = changes.objects.iter();
-            if let Some((object, latest)) =
-                changed.find(|(object, latest)| self.needs_pass(object, latest, now))
-            {
-                debug!(%object, deleted = latest.deleted, version = latest.meta.resource_version, "changed");
+            if self.take_changes() || std::mem::take(&mut self.lists_next) {
                 return;
             }
             tokio::select! {
@@ -170,6 +166,7 @@ impl Reconciler {
                     self.ended.push(ended);
                     return;
                 }
+                () = self.cluster.answered() => return,
                 () = self.watches.noted() => {}
                 () = sleep_until(self.due) => {
                     self.due = None;
@@ -179,11 +176,36 @@ impl Reconciler {
         }
     }
 
+    /// Takes in what the watches delivered. Returns whether something of it needs a pass.
+    fn take_changes(&mut self) -> bool {
+        let Changes {
+            objects,
+            lost_track,
+            failed,
+        } = self.watches.take();
+        for kind in lost_track.iter().chain(&failed) {
+            self.cluster.doubt(kind);
+        }
+        let now = Instant::now();
+        let mut needs_pass = !lost_track.is_empty();
+        for (object, latest) in objects {
+            let Latest { meta, deleted } = &latest;
+            if self.cluster.note(&object, meta, *deleted) && self.needs_pass(&object, &latest, now) {
+                debug!(%object, deleted, version = meta.resource_version, "changed");
+                needs_pass = true;
+            }
+        }
+        needs_pass
+    }
+
     /// Whether a change of an object of the bundle was noted that needs a pass.
     pub(super) fn has_news(&self) -> bool {
         let now = Instant::now();
-        self.watches
-            .have(|object, latest| self.wanted.contains(object) && self.needs_pass(object, latest, now))
+        self.watches.have(|object, latest| {
+            self.wanted.contains(object)
+                && self.cluster.is_news(object, &latest.meta)
+                && self.needs_pass(object, latest, now)
+        })
     }
 
     fn needs_pass(&self, object: &ObjectRef, latest: &Latest, now: Instant) -> bool {
@@ -214,7 +236,9 @@ impl Reconciler {
         }
         let ended = std::mem::take(&mut self.ended);
         self.take_in(fence, ended, report).await?;
-        self.discovery.forget_doubted();
+        self.take_changes();
+        let unwritten = self.inventory.unwritten(|object| self.wanted.contains(object));
+        self.forget(fence, &unwritten).await?;
         let obsolete = self.inventory.obsolete(|object| self.wanted.contains(object));
         let bundle = self.bundle.clone();
         let (foundation, rest): (Vec<&Manifest>, Vec<&Manifest>) = bundle
@@ -222,33 +246,46 @@ impl Reconciler {
             .iter()
             .partition(|manifest| kinds::is_foundation(&manifest.object.group, &manifest.object.kind));
 
-        let mut targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
-        targets.extend(obsolete.iter().cloned());
-        let in_flight = self.settings.in_flight;
-        let mut cluster = ClusterState::observe(&self.kube, &mut self.discovery, &targets, in_flight)
-            .await
-            .map_err(api_server)?;
-        // The watches start before the first write: a server keeps only a short history for a watch to catch up with.
-        self.watches.follow(&self.kube, &cluster);
-        self.settle(fence, &foundation, &cluster, report).await?;
+        let mut wanted: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
+        let targets = Targets {
+            wanted: &wanted,
+            obsolete: &obsolete,
+        };
+        let recorded = self.inventory.kinds();
+        let has = |kind: &GroupKind| recorded.contains(kind);
+        self.cluster.observe(targets, has).await.map_err(api_server)?;
+        // The watches of what was listed start before the first write: a server keeps only a short history for a watch to
+        // catch up with.
+        self.watches.follow(&self.kube, &mut self.cluster);
+        self.settle(fence, &foundation, report).await?;
         // A definition that is not established delays the objects of its kind alone (INV-8).
-        let (later, now): (Vec<&Manifest>, Vec<&Manifest>) = rest
-            .into_iter()
-            .partition(|manifest| self.is_late(manifest, &cluster));
-        self.settle(fence, &now, &cluster, report).await?;
-        let defined = self.await_definitions(&foundation, &cluster, report).await?;
+        let (later, now): (Vec<&Manifest>, Vec<&Manifest>) =
+            rest.into_iter().partition(|manifest| self.is_late(manifest));
+        self.settle(fence, &now, report).await?;
+        let defined = self.await_definitions(&foundation, report).await?;
         let late = self.await_kinds(&later, &defined).await?;
         // The list of a kind replaces what was observed of it, so it has to cover all objects of the kind.
-        targets.retain(|target| late.contains(&target.kind()));
-        if !targets.is_empty() {
-            cluster
-                .look_again(&self.kube, &mut self.discovery, &targets, in_flight)
-                .await
-                .map_err(api_server)?;
-            self.watches.follow(&self.kube, &cluster);
+        wanted.retain(|target| late.contains(&target.kind()));
+        if !wanted.is_empty() {
+            let obsolete: Vec<Target> = obsolete
+                .iter()
+                .filter(|target| late.contains(&target.kind()))
+                .cloned()
+                .collect();
+            let targets = Targets {
+                wanted: &wanted,
+                obsolete: &obsolete,
+            };
+            self.cluster.look(targets, has).await.map_err(api_server)?;
+            self.watches.follow(&self.kube, &mut self.cluster);
         }
-        self.settle(fence, &later, &cluster, report).await?;
-        self.prune(fence, obsolete, &mut cluster, report).await
+        self.settle(fence, &later, report).await?;
+        self.prune(fence, obsolete, report).await?;
+        self.record_states(fence, report).await
+    }
+
+    pub(super) fn is_wanted(&self, object: &ObjectRef) -> bool {
+        self.wanted.contains(object)
     }
 
     /// The objects that the bundle holds.

@@ -10,7 +10,7 @@ use super::act::Actor;
 use super::bundle::Manifest;
 use super::controller::{Reconciler, api_server};
 use super::kinds;
-use super::observe::{ClusterState, GroupKind, LookupError, Target};
+use super::observe::{GroupKind, LookupError, Target};
 use super::report::{Outcome, Report, Stopped};
 use crate::kube::{ObjectRef, Resource};
 use crate::retry::Delays;
@@ -20,7 +20,6 @@ impl Reconciler {
     pub(super) async fn await_definitions(
         &mut self,
         foundation: &[&Manifest],
-        cluster: &ClusterState,
         report: &mut Report,
     ) -> Result<HashSet<GroupKind>, Stopped> {
         let in_place = |manifest: &Manifest| {
@@ -36,10 +35,11 @@ impl Reconciler {
         let actor = self.actor();
         let mut waits = Vec::new();
         for manifest in &definitions {
-            if self.established.contains(&manifest.object) {
+            if self.established.contains(&manifest.object) || self.is_served(manifest) {
+                self.established.insert(manifest.object.clone());
                 continue;
             }
-            if let Ok((resource, _)) = cluster.look_up(&self.discovery, &manifest.object, &manifest.version) {
+            if let Ok((resource, _)) = self.cluster.look_up(&manifest.object, &manifest.version) {
                 let within = self.patience(&manifest.object.to_string());
                 waits.push(await_established(&actor, resource, manifest, within));
             }
@@ -63,19 +63,24 @@ impl Reconciler {
         Ok(definitions
             .into_iter()
             .filter(|manifest| self.established.contains(&manifest.object))
-            .filter_map(|manifest| {
-                let spec = &manifest.body["spec"];
-                Some((
-                    spec["group"].as_str()?.to_owned(),
-                    spec["names"]["kind"].as_str()?.to_owned(),
-                ))
-            })
+            .filter_map(|manifest| kinds::defined(&manifest.body))
+            .map(|(group, kind)| (group.to_owned(), kind.to_owned()))
             .collect())
     }
 
+    /// Whether the server serves the kind that a definition defines: it has established it.
+    fn is_served(&self, definition: &Manifest) -> bool {
+        // Another definition may define the same kind under another plural.
+        let plural = definition.body["spec"]["names"]["plural"]
+            .as_str()
+            .unwrap_or_default();
+        let defined = kinds::defined(&definition.body);
+        defined.is_some_and(|(group, kind)| self.cluster.serves(group, kind, plural))
+    }
+
     /// Whether the object waits for a definition of the bundle: its kind is not served, in its own version.
-    pub(super) fn is_late(&self, manifest: &Manifest, cluster: &ClusterState) -> bool {
-        let seen = cluster.look_up(&self.discovery, &manifest.object, &manifest.version);
+    pub(super) fn is_late(&self, manifest: &Manifest) -> bool {
+        let seen = self.cluster.look_up(&manifest.object, &manifest.version);
         matches!(seen, Err(LookupError::NotServed { .. }))
     }
 
@@ -118,7 +123,7 @@ impl Reconciler {
                         let complete = kinds
                             .iter()
                             .all(|kind| served.iter().any(|found| found.kind == *kind));
-                        self.discovery.learn(group, version, served);
+                        self.cluster.learn(group, version, served);
                         if complete {
                             self.late.remove(&awaited);
                             break;

@@ -59,6 +59,8 @@ pub enum KeepReason {
     WaitsForBundle(usize),
     /// This object goes first.
     WaitsFor(ObjectRef),
+    /// This object would go first if it exists, which cannot be seen.
+    WaitsForLook(ObjectRef),
 }
 
 impl fmt::Display for KeepReason {
@@ -74,8 +76,18 @@ impl fmt::Display for KeepReason {
             Self::NotServed => write!(f, "the API server does not serve its kind"),
             Self::WaitsForBundle(count) => write!(f, "waits for {count} objects that are not in place"),
             Self::WaitsFor(object) => write!(f, "waits for the deletion of {object}"),
+            Self::WaitsForLook(object) => write!(
+                f,
+                "waits for {object}, which may exist and cannot be looked at; if it is gone: {}",
+                how_to_forget(object)
+            ),
         }
     }
+}
+
+/// The command that ends all waiting for an object.
+pub fn how_to_forget(object: &ObjectRef) -> String {
+    format!("quorate inventory forget {object}")
 }
 
 /// Decides about an object that the inventory holds and the bundle `bundle` does not. `wanted_uids` are the uids of the

@@ -1,10 +1,11 @@
-//! The calls about objects that are under way, at most one an object.
+//! The calls that are under way, at most one a subject: an object to write, a kind to list.
 //!
-//! A pass waits for them only as long as they are answered. One that takes longer lingers: it keeps its object, takes no
+//! A pass waits for them only as long as they are answered. One that takes longer lingers: it keeps its subject, takes no
 //! slot from others, and its result counts when it comes (INV-8). Jobs make progress only while they are polled, as part
 //! of a pass or between two passes, inside the window (INV-3).
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -18,15 +19,31 @@ use crate::kube::ObjectRef;
 /// so that the server is not asked for more than it answers.
 const LINGERING: usize = 4;
 
+/// What a job is about.
+pub(super) trait Subject: Clone + Eq + Hash + Send + 'static {
+    /// Subjects of one kind, whose calls may hang together.
+    type Kind: Eq + Hash;
+
+    fn kind(&self) -> Self::Kind;
+}
+
+impl Subject for ObjectRef {
+    type Kind = (String, String);
+
+    fn kind(&self) -> Self::Kind {
+        (self.group.clone(), self.kind.clone())
+    }
+}
+
 /// A job that has ended.
-pub(super) struct Ended<T> {
-    pub(super) object: ObjectRef,
+pub(super) struct Ended<S, T> {
+    pub(super) subject: S,
     pub(super) result: T,
 }
 
 struct Running {
     since: Instant,
-    /// Its object's last job lingered, so that nothing waits for this one.
+    /// The last job of its subject lingered, so that nothing waits for this one.
     lingers: bool,
 }
 
@@ -37,20 +54,19 @@ impl Running {
 }
 
 /// Jobs that run, and jobs that wait for a slot.
-pub(super) struct Jobs<T> {
-    running: FuturesUnordered<BoxFuture<'static, Ended<T>>>,
-    /// By object.
-    started: HashMap<ObjectRef, Running>,
-    waiting: VecDeque<(ObjectRef, BoxFuture<'static, T>)>,
-    /// The objects of `running` and `waiting`.
-    busy: HashSet<ObjectRef>,
-    /// The objects whose last job lingered.
-    slow: HashSet<ObjectRef>,
+pub(super) struct Jobs<S, T> {
+    running: FuturesUnordered<BoxFuture<'static, Ended<S, T>>>,
+    started: HashMap<S, Running>,
+    waiting: VecDeque<(S, BoxFuture<'static, T>)>,
+    /// The subjects of `running` and `waiting`.
+    busy: HashSet<S>,
+    /// The subjects whose last job lingered.
+    slow: HashSet<S>,
     /// After this time a job lingers.
     lingers_after: Duration,
 }
 
-impl<T: Send + 'static> Jobs<T> {
+impl<S: Subject, T: Send + 'static> Jobs<S, T> {
     pub(super) fn new(lingers_after: Duration) -> Self {
         Self {
             running: FuturesUnordered::new(),
@@ -62,15 +78,15 @@ impl<T: Send + 'static> Jobs<T> {
         }
     }
 
-    /// Whether a job of the object runs or waits.
-    pub(super) fn is_busy(&self, object: &ObjectRef) -> bool {
-        self.busy.contains(object)
+    /// Whether a job of the subject runs or waits.
+    pub(super) fn is_busy(&self, subject: &S) -> bool {
+        self.busy.contains(subject)
     }
 
-    /// Adds a job of an object that is not busy.
-    pub(super) fn add(&mut self, object: ObjectRef, job: impl Future<Output = T> + Send + 'static) {
-        self.busy.insert(object.clone());
-        self.waiting.push_back((object, job.boxed()));
+    /// Adds a job of a subject that is not busy.
+    pub(super) fn add(&mut self, subject: S, job: impl Future<Output = T> + Send + 'static) {
+        self.busy.insert(subject.clone());
+        self.waiting.push_back((subject, job.boxed()));
     }
 
     /// Drops all jobs.
@@ -83,7 +99,7 @@ impl<T: Send + 'static> Jobs<T> {
 
     /// The next job that ends; `None` once all that run linger and no other may start. `slots` jobs run at a time, those
     /// that linger not counted. Cancel safe.
-    pub(super) async fn next(&mut self, slots: usize) -> Option<Ended<T>> {
+    pub(super) async fn next(&mut self, slots: usize) -> Option<Ended<S, T>> {
         loop {
             self.start(slots);
             let now = Instant::now();
@@ -101,7 +117,7 @@ impl<T: Send + 'static> Jobs<T> {
     }
 
     /// The next job that ends, however long it takes. Never, if none runs. Cancel safe.
-    pub(super) async fn ended(&mut self, slots: usize) -> Ended<T> {
+    pub(super) async fn ended(&mut self, slots: usize) -> Ended<S, T> {
         self.start(slots);
         match self.running.next().await {
             Some(ended) => self.end(ended),
@@ -110,17 +126,17 @@ impl<T: Send + 'static> Jobs<T> {
     }
 
     /// The job that has ended already, if one has.
-    pub(super) fn try_next(&mut self) -> Option<Ended<T>> {
+    pub(super) fn try_next(&mut self) -> Option<Ended<S, T>> {
         let ended = self.running.next().now_or_never()??;
         Some(self.end(ended))
     }
 
-    fn end(&mut self, ended: Ended<T>) -> Ended<T> {
-        self.busy.remove(&ended.object);
-        if let Some(job) = self.started.remove(&ended.object) {
+    fn end(&mut self, ended: Ended<S, T>) -> Ended<S, T> {
+        self.busy.remove(&ended.subject);
+        if let Some(job) = self.started.remove(&ended.subject) {
             match Instant::now() >= job.since + self.lingers_after {
-                true => self.slow.insert(ended.object.clone()),
-                false => self.slow.remove(&ended.object),
+                true => self.slow.insert(ended.subject.clone()),
+                false => self.slow.remove(&ended.subject),
             };
         }
         ended
@@ -129,21 +145,21 @@ impl<T: Send + 'static> Jobs<T> {
     /// Starts the jobs that wait, as far as there are slots.
     fn start(&mut self, slots: usize) {
         let now = Instant::now();
-        let mut lingering: HashMap<(String, String), usize> = HashMap::new();
+        let mut lingering: HashMap<S::Kind, usize> = HashMap::new();
         let mut free = slots;
-        for (object, job) in &self.started {
+        for (subject, job) in &self.started {
             match job.lingers(now, self.lingers_after) {
-                true => *lingering.entry(kind(object)).or_default() += 1,
+                true => *lingering.entry(subject.kind()).or_default() += 1,
                 false => free = free.saturating_sub(1),
             }
         }
         let mut held = VecDeque::new();
-        while let Some((object, job)) = self.waiting.pop_front() {
-            let lingers = self.slow.contains(&object);
-            let others = lingering.entry(kind(&object)).or_default();
+        while let Some((subject, job)) = self.waiting.pop_front() {
+            let lingers = self.slow.contains(&subject);
+            let others = lingering.entry(subject.kind()).or_default();
             let full = free == 0 && !lingers;
             if full || *others >= LINGERING {
-                held.push_back((object, job));
+                held.push_back((subject, job));
                 continue;
             }
             match lingers {
@@ -151,16 +167,12 @@ impl<T: Send + 'static> Jobs<T> {
                 false => free -= 1,
             }
             self.started
-                .insert(object.clone(), Running { since: now, lingers });
-            let job = job.map(|result| Ended { object, result });
+                .insert(subject.clone(), Running { since: now, lingers });
+            let job = job.map(|result| Ended { subject, result });
             self.running.push(job.boxed());
         }
         self.waiting = held;
     }
-}
-
-fn kind(object: &ObjectRef) -> (String, String) {
-    (object.group.clone(), object.kind.clone())
 }
 
 #[cfg(test)]
@@ -181,10 +193,10 @@ mod tests {
         }
     }
 
-    async fn ends(jobs: &mut Jobs<()>, slots: usize) -> Vec<String> {
+    async fn ends(jobs: &mut Jobs<ObjectRef, ()>, slots: usize) -> Vec<String> {
         let mut ended = Vec::new();
         while let Some(job) = jobs.next(slots).await {
-            ended.push(job.object.to_string());
+            ended.push(job.subject.to_string());
         }
         ended
     }
@@ -214,7 +226,7 @@ mod tests {
         assert!(begun.elapsed() >= LINGERS_AFTER, "{:?}", begun.elapsed());
         assert!(jobs.try_next().is_none());
         answer.send(()).unwrap();
-        assert_eq!(jobs.ended(2).await.object, object("A", 0));
+        assert_eq!(jobs.ended(2).await.subject, object("A", 0));
 
         jobs.lingers_after = Duration::from_secs(3600);
         jobs.add(object("A", 0), pending());

@@ -1,28 +1,49 @@
 //! Facts about Kubernetes' own kinds that need no server: scope, plural, protection from deletion, immutable fields. Pure.
 
-/// The groups whose kinds this table knows completely.
-const OWN_GROUPS: &[&str] = &[
-    "",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
+use serde_json::Value;
+
+/// The namespaced kinds of Kubernetes' own groups.
+const NAMESPACED: &[(&str, &str)] = &[
+    ("", "Binding"),
+    ("", "ConfigMap"),
+    ("", "Endpoints"),
+    ("", "Event"),
+    ("", "LimitRange"),
+    ("", "PersistentVolumeClaim"),
+    ("", "Pod"),
+    ("", "PodTemplate"),
+    ("", "ReplicationController"),
+    ("", "ResourceQuota"),
+    ("", "Secret"),
+    ("", "Service"),
+    ("", "ServiceAccount"),
+    ("apps", "ControllerRevision"),
+    ("apps", "DaemonSet"),
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+    ("autoscaling", "HorizontalPodAutoscaler"),
+    ("batch", "CronJob"),
+    ("batch", "Job"),
+    ("coordination.k8s.io", "Lease"),
+    ("coordination.k8s.io", "LeaseCandidate"),
+    ("discovery.k8s.io", "EndpointSlice"),
+    ("events.k8s.io", "Event"),
+    ("extensions", "DaemonSet"),
+    ("extensions", "Deployment"),
+    ("extensions", "Ingress"),
+    ("extensions", "NetworkPolicy"),
+    ("extensions", "ReplicaSet"),
+    ("networking.k8s.io", "Ingress"),
+    ("networking.k8s.io", "NetworkPolicy"),
+    ("policy", "Eviction"),
+    ("policy", "PodDisruptionBudget"),
+    ("rbac.authorization.k8s.io", "Role"),
+    ("rbac.authorization.k8s.io", "RoleBinding"),
+    ("storage.k8s.io", "CSIStorageCapacity"),
 ];
 
-/// The cluster-scoped kinds of those groups.
+/// Their cluster-scoped kinds.
 const CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("", "Namespace"),
     ("", "Node"),
@@ -57,11 +78,19 @@ const CLUSTER_SCOPED: &[(&str, &str)] = &[
 /// The API group of roles and their bindings.
 pub const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Whether a kind is namespaced; `None` if only the server knows.
+/// Whether a kind is namespaced; `None` if only the server knows: a custom kind, or one of a later Kubernetes.
 pub fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
-    OWN_GROUPS
-        .contains(&group)
-        .then(|| !CLUSTER_SCOPED.contains(&(group, kind)))
+    match (group, kind) {
+        known if NAMESPACED.contains(&known) => Some(true),
+        known if CLUSTER_SCOPED.contains(&known) => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether this is a kind of one of Kubernetes' own groups that these tables do not have: one of a later Kubernetes.
+pub fn is_newer(group: &str, kind: &str) -> bool {
+    let mut known = NAMESPACED.iter().chain(CLUSTER_SCOPED);
+    is_namespaced(group, kind).is_none() && known.any(|(own, _)| *own == group)
 }
 
 /// The plural of one of Kubernetes' own kinds, as RBAC and URLs use it. For other kinds it is a guess.
@@ -93,6 +122,12 @@ pub fn is_namespace(group: &str, kind: &str) -> bool {
 /// Whether the kind is CustomResourceDefinition.
 pub fn is_definition(group: &str, kind: &str) -> bool {
     (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+/// Group and kind that a CustomResourceDefinition defines.
+pub fn defined(definition: &Value) -> Option<(&str, &str)> {
+    let spec = &definition["spec"];
+    Some((spec["group"].as_str()?, spec["names"]["kind"].as_str()?))
 }
 
 /// Whether the kind is protected: deleting such an object deletes other objects or data. Quorate deletes it only if an
@@ -203,5 +238,8 @@ mod tests {
         assert_eq!(is_namespaced(RBAC, "ClusterRole"), Some(false));
         assert_eq!(is_namespaced(RBAC, "Role"), Some(true));
         assert_eq!(is_namespaced("example.com", "Toy"), None);
+        assert_eq!(is_namespaced("networking.k8s.io", "KindOfALaterRelease"), None);
+        assert!(is_newer("networking.k8s.io", "KindOfALaterRelease"));
+        assert!(!is_newer("networking.k8s.io", "Ingress") && !is_newer("example.com", "Toy"));
     }
 }

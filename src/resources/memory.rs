@@ -107,9 +107,7 @@ impl Memory {
 
     /// Whether the object was last in place with this fingerprint.
     pub(super) fn is_in_sync(&self, object: &ObjectRef, now: &Fingerprint) -> bool {
-        self.0
-            .get(object)
-            .is_some_and(|known| known.in_sync.as_ref() == Some(now))
+        self.in_sync(object) == Some(now)
     }
 
     /// Whether the object waits, so that a change of it is no reason for a pass.
@@ -117,15 +115,20 @@ impl Memory {
         self.due(object).is_some_and(|due| due > now)
     }
 
-    /// Uid of the object that was last in place.
-    pub(super) fn uid(&self, object: &ObjectRef) -> Option<&str> {
-        let in_sync = self.0.get(object)?.in_sync.as_ref()?;
-        Some(in_sync.uid.as_str())
+    /// The fingerprint with which the object was last in place.
+    pub(super) fn in_sync(&self, object: &ObjectRef) -> Option<&Fingerprint> {
+        self.0.get(object)?.in_sync.as_ref()
+    }
+
+    /// Whether the term has written the object, or has tried to.
+    pub(super) fn knows(&self, object: &ObjectRef) -> bool {
+        let known = self.0.get(object);
+        known.is_some_and(|known| known.in_sync.is_some() || known.failure.is_some())
     }
 
     /// Whether the object with this uid was in place.
     pub(super) fn was_in_place(&self, object: &ObjectRef, uid: &str) -> bool {
-        self.uid(object) == Some(uid)
+        self.in_sync(object).is_some_and(|in_sync| in_sync.uid == uid)
     }
 
     /// Notes an object that the bundle no longer holds, as it was observed.

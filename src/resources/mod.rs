@@ -1,8 +1,9 @@
 //! The base set of Kubernetes resources: bundle, plan, reconciliation.
 //!
-//! A pass observes (one list per kind), plans (`plan` and `deletion`, pure, one object at a time) and acts (server-side
-//! apply, deletion with preconditions). A request that is not answered goes on beside later passes (`jobs`). The inventory
-//! in etcd names every object ever written. The memory of earlier passes ends with the term.
+//! A pass observes (each kind is listed once a term, then followed by a watch), plans (`plan` and `deletion`, pure, one
+//! object at a time) and acts (server-side apply, deletion with preconditions). A request that is not answered goes on
+//! beside later passes (`jobs`). The inventory in etcd names every object ever written, and how the last pass left it. The
+//! memory of earlier passes ends with the term.
 
 mod act;
 pub mod bundle;
@@ -10,6 +11,7 @@ pub mod controller;
 mod definitions;
 pub mod deletion;
 pub mod difference;
+mod digest;
 pub mod inventory;
 mod jobs;
 pub mod kinds;

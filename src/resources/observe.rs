@@ -1,13 +1,32 @@
-//! Observes the cluster: one list per kind, whatever the number of objects.
+//! The cluster as the term knows it: each kind is listed once, and then followed by its watch.
+//!
+//! A pass compares what is known with the bundle, and asks only for what is not known: a kind that it has not listed, one
+//! whose watch failed or missed changes, and each kind again after [`RELIST`]. What the server has not answered in time is
+//! unknown, and delays only the objects of that kind (INV-8).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
-use futures::{StreamExt, stream};
-use tracing::warn;
+mod ask;
+mod known;
+mod look_up;
 
-use crate::kube::{Discovery, Error as ApiError, KubeClient, Meta, ObjectList, ObjectRef, Resource};
+use ask::{Answer, Question};
+use known::Known;
+pub(super) use look_up::LookupError;
 
-use super::bundle::{LABEL, Manifest};
+use super::bundle::Manifest;
+use super::jobs::{Ended, Jobs};
+use crate::kube::{Action, Cause, Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Resource};
+
+/// The watch of a kind may be broken without a word. A list shows what it missed.
+pub(super) const RELIST: Duration = Duration::from_secs(5 * 60);
+
+/// An obsolete object outside the listed namespaces, which no watch follows, is read no more often than this.
+const READ_AGAIN: Duration = Duration::from_secs(5);
+
+/// Group and kind. The inventory and ownership are independent of the API version.
+pub(super) type GroupKind = (String, String);
 
 /// An object to observe, and the API version to read it through.
 #[derive(Clone, Debug)]
@@ -31,138 +50,225 @@ impl From<&Manifest> for Target {
     }
 }
 
-/// Group and kind. The inventory and ownership are independent of the API version.
-pub(super) type GroupKind = (String, String);
-
-/// The cluster as a pass observed it.
-#[derive(Debug, Default)]
-pub(super) struct ClusterState {
-    kinds: BTreeMap<GroupKind, KindState>,
-}
-
-/// What a pass observed of one kind.
+/// What is known of one kind.
 #[derive(Debug)]
 pub(super) enum KindState {
     /// The server does not serve the kind.
     NotServed,
+    /// The server has not answered yet: nothing is known.
+    Unanswered,
     /// Discovery or the list failed: nothing is known.
     Unknown(ApiError),
-    /// The objects with the bundle label were listed.
-    Listed {
-        resource: Resource,
-        /// The namespace that was listed; `None` for all.
-        namespace: Option<String>,
-        /// The version of the list; a watch continues from here.
-        resource_version: String,
-        /// By namespace and name.
-        objects: HashMap<(Option<String>, String), Meta>,
-    },
+    /// The kind is served. It was not listed, because the inventory holds nothing of it: an object is created on condition
+    /// that it does not exist.
+    Unlisted,
+    /// The objects with the bundle label.
+    Listed(Known),
 }
 
-/// Why the state of an object is unknown.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum LookupError {
-    #[error("no matches for kind \"{kind}\" in version \"{api_version}\"")]
-    NotServed { kind: String, api_version: String },
-    #[error(transparent)]
-    Unknown(ApiError),
-    #[error("metadata.namespace is required: {0} is namespaced")]
-    NeedsNamespace(String),
-    #[error("metadata.namespace must be omitted: {0} is cluster-scoped")]
-    TakesNoNamespace(String),
+/// The objects that a pass has to know.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Targets<'a> {
+    /// The objects of the bundle.
+    pub(super) wanted: &'a [Target],
+    /// The objects that the inventory holds and the bundle does not.
+    pub(super) obsolete: &'a [Target],
 }
 
-impl ClusterState {
-    /// Lists the kinds of these objects. If all objects of a kind are in one namespace, only that namespace is listed, so
-    /// that a permission for it is enough.
+impl<'a> Targets<'a> {
+    fn all(self) -> impl Iterator<Item = &'a Target> {
+        self.wanted.iter().chain(self.obsolete)
+    }
+}
+
+/// The cluster as the term knows it.
+pub(super) struct Cluster {
+    kube: KubeClient,
+    discovery: Discovery,
+    kinds: BTreeMap<GroupKind, KindState>,
+    /// Obsolete objects that no list covers: when each was read, and what came of it.
+    read: HashMap<ObjectRef, (Instant, Result<Option<Meta>, ApiError>)>,
+    /// Why the server did not say in this pass which kinds a version of a group serves.
+    undiscovered: HashMap<(String, String), ApiError>,
+    /// The versions of groups, as far as this pass asked for them.
+    versions: HashMap<String, Result<Vec<String>, ApiError>>,
+    questions: Jobs<Question, Answer>,
+    /// Answers that came between two passes.
+    early: Vec<Ended<Question, Answer>>,
+    /// Questions at a time.
+    in_flight: usize,
+    lingers_after: Duration,
+}
+
+impl Cluster {
+    /// Knows nothing yet. A pass goes on without an answer that takes longer than `lingers_after`.
+    pub(super) fn new(kube: KubeClient, in_flight: usize, lingers_after: Duration) -> Self {
+        Self {
+            kube,
+            discovery: Discovery::default(),
+            kinds: BTreeMap::new(),
+            read: HashMap::new(),
+            undiscovered: HashMap::new(),
+            versions: HashMap::new(),
+            questions: Jobs::new(lingers_after),
+            early: Vec::new(),
+            in_flight,
+            lingers_after,
+        }
+    }
+
+    /// Begins a pass over these objects: forgets other kinds, and learns what is not known of theirs. A kind of which the
+    /// inventory `has` nothing is listed only by the pass after the one that creates its objects.
     ///
     /// # Errors
     /// [`ApiError`] if the server as a whole is unusable. An error that concerns one kind is kept as
     /// [`KindState::Unknown`].
     pub(super) async fn observe(
-        kube: &KubeClient,
-        discovery: &mut Discovery,
-        targets: &[Target],
-        in_flight: usize,
-    ) -> Result<Self, ApiError> {
-        let mut cluster = Self::default();
-        cluster.look_again(kube, discovery, targets, in_flight).await?;
-        match cluster.server_error() {
-            Some(error) => Err(error.clone()),
-            None => Ok(cluster),
+        &mut self,
+        targets: Targets<'_>,
+        has: impl Fn(&GroupKind) -> bool,
+    ) -> Result<(), ApiError> {
+        self.discovery.forget_doubted();
+        self.undiscovered.clear();
+        self.versions.clear();
+        let kinds: BTreeSet<GroupKind> = targets.all().map(Target::kind).collect();
+        self.kinds.retain(|kind, _| kinds.contains(kind));
+        let obsolete: BTreeSet<&ObjectRef> = targets.obsolete.iter().map(|target| &target.object).collect();
+        self.read.retain(|object, _| obsolete.contains(object));
+        for ended in std::mem::take(&mut self.early) {
+            self.take(ended)?;
         }
+        self.look(targets, has).await?;
+        self.server_error().map_or(Ok(()), Err)
     }
 
-    /// Lists the kinds of these objects again, and replaces what was observed of them. Unlike [`ClusterState::observe`],
-    /// this does not conclude that the server is unusable if none of the kinds can be read: other kinds could.
+    /// Learns what is not known of the kinds of these objects. If all wanted objects of a kind are in one namespace, only
+    /// that namespace is listed, so that a permission for it is enough. Obsolete objects elsewhere are read one by one.
+    /// Unlike [`Cluster::observe`], this does not conclude that the server is unusable if none of the kinds can be read:
+    /// other kinds could.
     ///
     /// # Errors
     /// [`ApiError`] if the server as a whole is unusable.
-    pub(super) async fn look_again(
+    pub(super) async fn look(
         &mut self,
-        kube: &KubeClient,
-        discovery: &mut Discovery,
-        targets: &[Target],
-        in_flight: usize,
+        targets: Targets<'_>,
+        has: impl Fn(&GroupKind) -> bool,
     ) -> Result<(), ApiError> {
-        let unknown = discover(kube, discovery, targets, in_flight).await?;
-        let mut versions: BTreeMap<GroupKind, Vec<&Target>> = BTreeMap::new();
-        for target in targets {
-            versions.entry(target.kind()).or_default().push(target);
+        self.discover(targets).await?;
+        let mut kinds: BTreeMap<GroupKind, (Vec<&Target>, Vec<&Target>)> = BTreeMap::new();
+        for target in targets.wanted {
+            kinds.entry(target.kind()).or_default().0.push(target);
         }
-        let mut lists = Vec::new();
-        for ((group, kind), targets) in versions {
-            let served = targets
-                .iter()
-                .find_map(|target| discovery.known(&group, &target.version, &kind).flatten());
-            if let Some(resource) = served {
-                lists.push(list(kube, resource.clone(), only_namespace(&targets)));
+        for target in targets.obsolete {
+            kinds.entry(target.kind()).or_default().1.push(target);
+        }
+        let mut asked = Vec::new();
+        for (kind, (wanted, obsolete)) in kinds {
+            let all: Vec<&Target> = wanted.iter().chain(&obsolete).copied().collect();
+            let Some(resource) = self.resource(&kind, &all) else {
+                let state = self.without_resource(&kind, &all);
+                self.kinds.insert(kind, state);
+                continue;
+            };
+            let namespace = only_namespace(if wanted.is_empty() { &obsolete } else { &wanted });
+            let is_first = match self.kinds.get(&kind) {
+                Some(KindState::Listed(known)) if known.is_current(&resource, namespace.as_ref()) => continue,
+                state => !matches!(state, Some(KindState::Listed(_) | KindState::Unlisted)),
+            };
+            if is_first && obsolete.is_empty() && !has(&kind) {
+                self.kinds.insert(kind, KindState::Unlisted);
                 continue;
             }
-            let failed = targets
-                .iter()
-                .find_map(|target| unknown.get(&(group.clone(), target.version.clone())));
-            let seen = failed.map_or(KindState::NotServed, |error| KindState::Unknown(error.clone()));
-            // The next pass reads the group again: a definition of the kind may have come.
-            discovery.doubt(&group);
-            self.kinds.insert((group, kind), seen);
+            let list = ask::list(self.kube.clone(), resource, namespace);
+            self.ask(Question::List(kind.clone()), list);
+            asked.push(kind);
         }
-        let mut listing = stream::iter(lists).buffer_unordered(in_flight);
-        while let Some((resource, namespace, listed)) = listing.next().await {
-            let kind = (resource.group.clone(), resource.kind.clone());
-            let seen = match listed {
-                Ok(ObjectList {
-                    items,
-                    resource_version,
-                }) => KindState::Listed {
-                    resource,
-                    namespace,
-                    resource_version,
-                    objects: items
-                        .into_iter()
-                        .map(|meta| ((meta.namespace.clone(), meta.name.clone()), meta))
-                        .collect(),
-                },
-                Err(error) if error.cause.is_the_server() => return Err(error),
-                Err(error) => {
-                    // The kind may be gone. The next pass reads the group again.
-                    discovery.doubt(&kind.0);
-                    KindState::Unknown(error)
-                }
-            };
-            self.kinds.insert(kind, seen);
+        self.answers().await?;
+        for kind in asked {
+            let unanswered = self.questions.is_busy(&Question::List(kind.clone()));
+            if unanswered && !matches!(self.kinds.get(&kind), Some(KindState::Listed(_))) {
+                self.kinds.insert(kind, KindState::Unanswered);
+            }
         }
-        Ok(())
+        self.read_uncovered(targets.obsolete).await
     }
 
-    /// One of the errors, if every kind failed with one that may be the server's.
-    fn server_error(&self) -> Option<&ApiError> {
-        let mut faults = self.kinds.values().map(|seen| match seen {
-            KindState::Unknown(error) if error.cause.may_be_the_server() => Some(error),
+    /// Reads every group version of the targets that is not known yet.
+    async fn discover(&mut self, targets: Targets<'_>) -> Result<(), ApiError> {
+        let unknown: BTreeSet<(String, String)> = targets
+            .all()
+            .filter(|target| {
+                let ObjectRef { group, kind, .. } = &target.object;
+                self.discovery.known(group, &target.version, kind).is_none()
+            })
+            .map(|target| (target.object.group.clone(), target.version.clone()))
+            .filter(|version| !self.undiscovered.contains_key(version))
+            .collect();
+        for (group, version) in unknown {
+            let served = ask::served(self.kube.clone(), group.clone(), version.clone());
+            self.ask(Question::Served(group, version), served);
+        }
+        self.answers().await
+    }
+
+    /// The resource to list a kind through: that of a version of these objects, or the one that it is listed through.
+    fn resource(&self, kind: &GroupKind, targets: &[&Target]) -> Option<Resource> {
+        let served = |version: &str| self.discovery.known(&kind.0, version, &kind.1).flatten();
+        let found = targets.iter().find_map(|target| served(&target.version));
+        let listed = || match self.kinds.get(kind) {
+            Some(KindState::Listed(known)) => served(&known.resource.version),
             _ => None,
-        });
-        let first = faults.next().flatten()?;
-        faults.all(|fault| fault.is_some()).then_some(first)
+        };
+        found.or_else(listed).cloned()
+    }
+
+    /// What is known of a kind that no version of these objects shows to be served.
+    fn without_resource(&mut self, kind: &GroupKind, targets: &[&Target]) -> KindState {
+        let versions = || {
+            let versions = targets.iter().map(|target| target.version.clone());
+            versions.map(|version| (kind.0.clone(), version))
+        };
+        if let Some(error) = versions().find_map(|version| self.undiscovered.get(&version)) {
+            return KindState::Unknown(error.clone());
+        }
+        if versions().any(|(group, version)| self.questions.is_busy(&Question::Served(group, version))) {
+            return KindState::Unanswered;
+        }
+        // The next pass reads the group again: a definition of the kind may have come.
+        self.discovery.doubt(&kind.0);
+        KindState::NotServed
+    }
+
+    /// Reads the obsolete objects that the list of their kind does not cover, or that may be read though their kind may
+    /// not be listed: the permissions for a later bundle name what an earlier one left behind.
+    async fn read_uncovered(&mut self, obsolete: &[Target]) -> Result<(), ApiError> {
+        for Target { object, version } in obsolete {
+            let recent = self.read.get(object).filter(|(at, _)| at.elapsed() < READ_AGAIN);
+            if self.is_covered(object) || recent.is_some() {
+                continue;
+            }
+            let resource = self
+                .discovery
+                .known(&object.group, version, &object.kind)
+                .flatten();
+            let Some(resource) =
+                resource.filter(|resource| resource.namespaced == object.namespace.is_some())
+            else {
+                continue;
+            };
+            let read = ask::object(self.kube.clone(), resource.clone(), object.clone());
+            self.ask(Question::Object(object.clone()), read);
+        }
+        self.answers().await
+    }
+
+    /// Whether the state of the object's kind says all that can be known of the object.
+    fn is_covered(&self, object: &ObjectRef) -> bool {
+        match self.kinds.get(&(object.group.clone(), object.kind.clone())) {
+            Some(KindState::Listed(known)) => known.covers(object),
+            Some(KindState::Unknown(error)) => !matches!(error.cause, Cause::Forbidden { .. }),
+            _ => true,
+        }
     }
 
     /// Lists the kinds of obsolete objects whose API version is no longer served through any version that is, and sets
@@ -172,140 +278,81 @@ impl ClusterState {
     /// [`ApiError`] if the server as a whole is unusable.
     pub(super) async fn look_through_other_versions(
         &mut self,
-        kube: &KubeClient,
-        discovery: &mut Discovery,
         obsolete: &mut [Target],
-        in_flight: usize,
     ) -> Result<(), ApiError> {
-        let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let mut others = Vec::new();
-        for target in obsolete.iter() {
-            if !matches!(self.kinds.get(&target.kind()), Some(KindState::NotServed)) {
-                continue;
-            }
+        let not_served: Vec<Target> = obsolete
+            .iter()
+            .filter(|target| matches!(self.kinds.get(&target.kind()), Some(KindState::NotServed)))
+            .cloned()
+            .collect();
+        for target in &not_served {
             let group = &target.object.group;
-            if !groups.contains_key(group) {
-                match kube.versions(group).await {
-                    Ok(versions) => groups.insert(group.clone(), versions),
-                    Err(error) if error.cause.is_the_server() => return Err(error),
-                    Err(error) => {
-                        // A failed request does not prove that the kind is gone: the object stays in the inventory.
-                        warn!(object = %target.object, %error, "cannot read the versions of a group");
-                        self.kinds.insert(target.kind(), KindState::Unknown(error));
-                        continue;
-                    }
-                };
+            if !self.versions.contains_key(group) {
+                let versions = ask::versions(self.kube.clone(), group.clone());
+                self.ask(Question::Versions(group.clone()), versions);
             }
-            let versions = groups.get(group).into_iter().flatten();
-            others.extend(versions.map(|version| Target {
-                object: target.object.clone(),
-                version: version.clone(),
-            }));
+        }
+        self.answers().await?;
+        let mut others = Vec::new();
+        for target in not_served {
+            match self.versions.get(&target.object.group) {
+                Some(Ok(versions)) => others.extend(versions.iter().map(|version| Target {
+                    object: target.object.clone(),
+                    version: version.clone(),
+                })),
+                // A failed request does not prove that the kind is gone: the object stays in the inventory.
+                Some(Err(error)) => {
+                    let error = error.clone();
+                    self.kinds.insert(target.kind(), KindState::Unknown(error));
+                }
+                None => {
+                    self.kinds.insert(target.kind(), KindState::Unanswered);
+                }
+            }
         }
         if !others.is_empty() {
-            self.look_again(kube, discovery, &others, in_flight).await?;
+            let targets = Targets {
+                obsolete: &others,
+                ..Targets::default()
+            };
+            self.look(targets, |_| true).await?;
         }
         for target in obsolete {
-            if let Some(KindState::Listed { resource, .. }) = self.kinds.get(&target.kind()) {
-                target.version.clone_from(&resource.version);
+            if let Some(KindState::Listed(known)) = self.kinds.get(&target.kind()) {
+                target.version.clone_from(&known.resource.version);
             }
         }
         Ok(())
     }
 
-    /// The resource to write an object through, and the object as it was observed.
-    pub(super) fn look_up<'a>(
-        &'a self,
-        discovery: &'a Discovery,
-        object: &ObjectRef,
-        version: &str,
-    ) -> Result<(&'a Resource, Option<&'a Meta>), LookupError> {
-        let ObjectRef {
-            group,
-            kind,
-            namespace,
-            name,
-        } = object;
-        let not_served = || LookupError::NotServed {
-            kind: kind.clone(),
-            api_version: match group.as_str() {
-                "" => version.to_owned(),
-                group => format!("{group}/{version}"),
+    /// Resolves when the server answered what a pass did not wait for. The next pass takes it in. Cancel safe.
+    pub(super) async fn answered(&mut self) {
+        let ended = self.questions.ended(self.in_flight).await;
+        self.early.push(ended);
+    }
+
+    /// An error, if every kind failed with one that may be the server's.
+    fn server_error(&self) -> Option<ApiError> {
+        let mut first = None;
+        for seen in self.kinds.values() {
+            match seen {
+                KindState::Unknown(error) if error.cause.may_be_the_server() => {
+                    first.get_or_insert_with(|| error.clone());
+                }
+                KindState::Unanswered => {}
+                _ => return None,
+            }
+        }
+        let unanswered = || ApiError {
+            action: Action::List,
+            operand: "all kinds".to_owned(),
+            cause: Cause::TimedOut {
+                server: self.kube.server().to_owned(),
+                limit: self.lingers_after,
             },
         };
-        match self.kinds.get(&(group.clone(), kind.clone())) {
-            None | Some(KindState::NotServed) => Err(not_served()),
-            Some(KindState::Unknown(error)) => Err(LookupError::Unknown(error.clone())),
-            Some(KindState::Listed { objects, .. }) => {
-                let resource = discovery
-                    .known(group, version, kind)
-                    .flatten()
-                    .ok_or_else(not_served)?;
-                match (resource.namespaced, namespace) {
-                    (true, None) => return Err(LookupError::NeedsNamespace(kind.clone())),
-                    (false, Some(_)) => return Err(LookupError::TakesNoNamespace(kind.clone())),
-                    _ => {}
-                }
-                Ok((resource, objects.get(&(namespace.clone(), name.clone()))))
-            }
-        }
+        (!self.kinds.is_empty()).then(|| first.unwrap_or_else(unanswered))
     }
-
-    /// All kinds that were observed.
-    pub(super) fn kinds(&self) -> impl Iterator<Item = (&GroupKind, &KindState)> {
-        self.kinds.iter()
-    }
-}
-
-/// Reads every group version of the targets that is not known yet. Returns the errors by group version.
-async fn discover(
-    kube: &KubeClient,
-    discovery: &mut Discovery,
-    targets: &[Target],
-    in_flight: usize,
-) -> Result<HashMap<(String, String), ApiError>, ApiError> {
-    let wanted: BTreeSet<(String, String)> = targets
-        .iter()
-        .filter(|target| {
-            let ObjectRef { group, kind, .. } = &target.object;
-            discovery.known(group, &target.version, kind).is_none()
-        })
-        .map(|target| (target.object.group.clone(), target.version.clone()))
-        .collect();
-    let mut asks = Vec::new();
-    for (group, version) in wanted {
-        asks.push(ask(kube, group, version));
-    }
-    let mut asking = stream::iter(asks).buffer_unordered(in_flight);
-    let mut unknown = HashMap::new();
-    while let Some((group, version, served)) = asking.next().await {
-        match served {
-            Ok(resources) => discovery.learn(&group, &version, resources),
-            Err(error) if error.cause.is_the_server() => return Err(error),
-            Err(error) => {
-                unknown.insert((group, version), error);
-            }
-        }
-    }
-    Ok(unknown)
-}
-
-async fn ask(
-    kube: &KubeClient,
-    group: String,
-    version: String,
-) -> (String, String, Result<Vec<Resource>, ApiError>) {
-    let served = kube.served(&group, &version).await;
-    (group, version, served)
-}
-
-async fn list(
-    kube: &KubeClient,
-    resource: Resource,
-    namespace: Option<String>,
-) -> (Resource, Option<String>, Result<ObjectList, ApiError>) {
-    let listed = kube.list(&resource, namespace.as_deref(), LABEL).await;
-    (resource, namespace, listed)
 }
 
 fn only_namespace(targets: &[&Target]) -> Option<String> {

@@ -4,9 +4,8 @@
 use std::fmt;
 use std::time::Instant;
 
-use serde_json::Value;
-
 use super::bundle::{ADOPT, LABEL};
+use super::digest::digest;
 use super::inventory::Entry;
 use crate::kube::{FIELD_MANAGER, Meta, Precondition};
 
@@ -24,41 +23,33 @@ pub struct Wanted<'a> {
 }
 
 /// What an object is compared by to see whether it is still in place. A status, or a field that others own, may change all
-/// the time without a change of it.
+/// the time without a change of it. Consists of:
+///
+/// - the generation, which counts the changes of the spec. Some subresources of older servers change our fields, as `scale`
+///   does, and leave the owners as they are;
+/// - whether it is being deleted;
+/// - the names of the fields that we applied, and the time at which we last changed one. A field that another client changes
+///   or removes is no longer ours; a late write of an earlier leader changes only the time;
+/// - the version of an object of which we own nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Identifies the object.
     pub uid: String,
-    /// Counts the changes of the spec; 0 for kinds without one. Some subresources of older servers change our fields, as
-    /// `scale` does, and leave the owners as they are.
-    generation: i64,
-    deleting: bool,
-    fields: Fields,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Fields {
-    /// The names of the fields that we applied, and the time at which we last changed one. A field that another client
-    /// changes or removes is no longer ours; a late write of an earlier leader changes only the time.
-    Ours(Value, Option<String>),
-    /// The version of an object of which we own nothing.
-    Version(String),
+    /// Of all of the above.
+    pub digest: u64,
 }
 
 impl Fingerprint {
     /// The fingerprint of an object with this metadata.
     pub fn of(meta: &Meta) -> Self {
-        let ours = meta.applied_by(FIELD_MANAGER);
+        let ours = meta
+            .applied_by(FIELD_MANAGER)
+            .filter(|applied| applied.fields_v1.is_object())
+            .map(|applied| (applied.fields_v1.to_string(), applied.time.as_deref()));
+        let version = ours.is_none().then_some(meta.resource_version.as_str());
         Self {
             uid: meta.uid.clone(),
-            generation: meta.generation,
-            deleting: meta.deletion_timestamp.is_some(),
-            fields: match ours {
-                Some(applied) if applied.fields_v1.is_object() => {
-                    Fields::Ours(applied.fields_v1.clone(), applied.time.clone())
-                }
-                _ => Fields::Version(meta.resource_version.clone()),
-            },
+            digest: digest(&(meta.generation, meta.deletion_timestamp.is_some(), ours, version)),
         }
     }
 }
@@ -204,7 +195,7 @@ pub fn plan(
 
 /// Why an object is not ours; `None` if it is. Our objects have the bundle's label *and* fields that our manager owns. If
 /// the bundle was renamed, the name that it had when it applied the object counts too, provided that the inventory has the
-/// object's uid.
+/// object's uid, or none while the object is recreated.
 fn foreign(bundle: &str, meta: &Meta, recorded: &Entry) -> Option<Foreign> {
     let Some(label) = meta.labels.get(LABEL) else {
         return Some(Foreign::NoLabel);
@@ -212,7 +203,8 @@ fn foreign(bundle: &str, meta: &Meta, recorded: &Entry) -> Option<Foreign> {
     if !meta.is_managed_by(FIELD_MANAGER) {
         return Some(Foreign::NeverOurs);
     }
-    if label == bundle || (*label == recorded.bundle && recorded.uid == meta.uid) {
+    let recorded_uid = recorded.uid.is_empty() || recorded.uid == meta.uid;
+    if label == bundle || (*label == recorded.bundle && recorded_uid) {
         None
     } else {
         Some(Foreign::OtherBundle(label.clone()))

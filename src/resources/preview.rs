@@ -1,7 +1,7 @@
 //! What a pass would do now, object by object, by the server's dry run. Writes nothing.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
@@ -12,9 +12,9 @@ use super::deletion::{KeepReason, Prune, plan_prune};
 use super::difference::{Difference, differences};
 use super::inventory::Inventory;
 use super::kinds;
-use super::observe::{ClusterState, LookupError, Target};
+use super::observe::{Cluster, LookupError, Target, Targets};
 use super::plan::{Next, Remembered, Step, Wanted, next_after, plan};
-use crate::kube::{Cause, Discovery, Error as ApiError, KubeClient, Meta, ObjectRef, Resource};
+use crate::kube::{Cause, Error as ApiError, KubeClient, Meta, ObjectRef, Resource};
 
 /// What a pass would do with an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +35,15 @@ pub enum Preview {
     Refused(String),
 }
 
+/// What a pass would do with the objects, and what the server says about them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Previews {
+    /// By object.
+    pub objects: BTreeMap<ObjectRef, Preview>,
+    /// The server's warnings, such as of a version that a later Kubernetes serves no more.
+    pub warnings: Vec<(ObjectRef, String)>,
+}
+
 /// Previews every object of the bundle and of the inventory, which has to be loaded.
 ///
 /// # Errors
@@ -43,43 +52,47 @@ pub async fn preview(
     kube: &KubeClient,
     bundle: &Bundle,
     inventory: &Inventory,
-) -> Result<BTreeMap<ObjectRef, Preview>, ApiError> {
+) -> Result<Previews, ApiError> {
     let wanted: HashSet<&ObjectRef> = bundle.manifests.iter().map(|manifest| &manifest.object).collect();
     let mut obsolete = inventory.obsolete(|object| wanted.contains(object));
-    let mut targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
-    targets.extend(obsolete.iter().cloned());
+    let targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
     let in_flight = Settings::default().in_flight;
-    let mut discovery = Discovery::default();
-    let mut cluster = ClusterState::observe(kube, &mut discovery, &targets, in_flight).await?;
-    cluster
-        .look_through_other_versions(kube, &mut discovery, &mut obsolete, in_flight)
-        .await?;
+    // A person waits for the limit of each request.
+    let mut cluster = Cluster::new(kube.clone(), in_flight, Duration::from_secs(3600));
+    let targets = Targets {
+        wanted: &targets,
+        obsolete: &obsolete,
+    };
+    cluster.observe(targets, |_| true).await?;
+    cluster.look_through_other_versions(&mut obsolete).await?;
     let runner = DryRunner {
         kube,
         bundle,
         inventory,
         cluster: &cluster,
-        discovery: &discovery,
     };
-    let mut previews = BTreeMap::new();
+    let mut previews = Previews::default();
     let mut runs = Vec::with_capacity(bundle.manifests.len());
     for manifest in &bundle.manifests {
         runs.push(runner.preview(manifest));
     }
     let mut running = stream::iter(runs).buffer_unordered(in_flight);
     while let Some((object, preview)) = running.next().await {
-        let preview = match preview {
+        let (preview, warnings) = match preview {
             Ok(preview) => preview,
             Err(error) if error.cause.is_the_server() => return Err(error),
-            Err(error) => Preview::Refused(error.to_string()),
+            Err(error) => (Preview::Refused(error.to_string()), Vec::new()),
         };
-        previews.insert(object.clone(), preview);
+        previews.objects.insert(object.clone(), preview);
+        let warnings = warnings.into_iter().map(|warning| (object.clone(), warning));
+        previews.warnings.extend(warnings);
     }
     drop(running);
+    previews.warnings.sort();
     let wanted_uids = wanted.iter().map(|object| inventory.entry(object).uid);
     let wanted_uids: HashSet<String> = wanted_uids.filter(|uid| !uid.is_empty()).collect();
     for Target { object, version } in &obsolete {
-        let preview = match cluster.look_up(&discovery, object, version) {
+        let preview = match cluster.look_up(object, version) {
             Ok((_, observed)) => match plan_prune(
                 &bundle.name,
                 &wanted_uids,
@@ -94,7 +107,7 @@ pub async fn preview(
             Err(LookupError::NotServed { .. }) => Preview::Keep(KeepReason::NotServed.to_string()),
             Err(error) => Preview::Refused(error.to_string()),
         };
-        previews.insert(object.clone(), preview);
+        previews.objects.insert(object.clone(), preview);
     }
     Ok(previews)
 }
@@ -103,22 +116,26 @@ struct DryRunner<'a> {
     kube: &'a KubeClient,
     bundle: &'a Bundle,
     inventory: &'a Inventory,
-    cluster: &'a ClusterState,
-    discovery: &'a Discovery,
+    cluster: &'a Cluster,
 }
 
+/// What a pass would do with an object, and the server's warnings.
+type Tried = (Preview, Vec<String>);
+
 impl<'a> DryRunner<'a> {
-    async fn preview(&self, manifest: &'a Manifest) -> (&'a ObjectRef, Result<Preview, ApiError>) {
+    async fn preview(&self, manifest: &'a Manifest) -> (&'a ObjectRef, Result<Tried, ApiError>) {
         let object = &manifest.object;
-        let preview = match self.cluster.look_up(self.discovery, object, &manifest.version) {
+        let preview = match self.cluster.look_up(object, &manifest.version) {
             Ok((resource, _)) => self.dry_run(manifest, resource).await,
-            Err(LookupError::NotServed { .. }) if self.defines_kind_of(object) => Ok(Preview::Create),
-            Err(error) => Ok(Preview::Refused(error.to_string())),
+            Err(LookupError::NotServed { .. }) if self.defines_kind_of(object) => {
+                Ok((Preview::Create, Vec::new()))
+            }
+            Err(error) => Ok((Preview::Refused(error.to_string()), Vec::new())),
         };
         (object, preview)
     }
 
-    async fn dry_run(&self, manifest: &Manifest, resource: &Resource) -> Result<Preview, ApiError> {
+    async fn dry_run(&self, manifest: &Manifest, resource: &Resource) -> Result<Tried, ApiError> {
         let object = &manifest.object;
         // Read in full, and even without the label, so that an object that is not ours is shown too.
         let live = self.kube.get(resource, object).await?;
@@ -138,31 +155,33 @@ impl<'a> DryRunner<'a> {
             Instant::now(),
         );
         let Some(precondition) = step.precondition() else {
-            return Ok(Preview::Refused(match &step {
+            let why = match &step {
                 Step::Refuse(foreign) => foreign.to_string(),
                 _ => "is being deleted".to_owned(),
-            }));
+            };
+            return Ok((Preview::Refused(why), Vec::new()));
         };
         let applied = self
             .kube
             .apply_dry_run(resource, object, &manifest.body, precondition)
             .await;
         let error = match applied {
-            Ok(after) => return Ok(self.compare(object, live.as_ref(), &after)),
+            Ok((after, warnings)) => return Ok((self.compare(object, live.as_ref(), &after), warnings)),
             Err(error) => error,
         };
-        match next_after(&error.cause, &step, manifest.recreate) {
-            Next::Recreate { why, .. } => Ok(Preview::Recreate(why)),
-            Next::Fail(why) => Ok(Preview::Refused(why)),
+        let preview = match next_after(&error.cause, &step, manifest.recreate) {
+            Next::Recreate { why, .. } => Preview::Recreate(why),
+            Next::Fail(why) => Preview::Refused(why),
             // A pass creates the namespace first; a dry run does not.
             _ if matches!(error.cause, Cause::NotFound(_))
                 && live.is_none()
                 && self.makes_namespace_of(object) =>
             {
-                Ok(Preview::Create)
+                Preview::Create
             }
-            _ => Err(error),
-        }
+            _ => return Err(error),
+        };
+        Ok((preview, Vec::new()))
     }
 
     fn compare(&self, object: &ObjectRef, live: Option<&Value>, after: &Value) -> Preview {

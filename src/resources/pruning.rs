@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use super::act::{ATTEMPTS, Actor, Job, PruneResult, being_deleted};
 use super::controller::{Reconciler, api_server, etcd};
-use super::deletion::{Deletions, KeepReason, Prune, plan_prune, stage};
+use super::deletion::{Deletions, KeepReason, Prune, how_to_forget, plan_prune, stage};
 use super::inventory::Entry;
 use super::kinds;
-use super::observe::{ClusterState, LookupError, Target};
+use super::observe::{LookupError, Target};
 use super::report::{Act, Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::{Cause, Deleted, Dependants, Error as ApiError, Meta, ObjectRef, Resource};
@@ -28,18 +28,18 @@ struct Obsolete {
     forgotten: Vec<ObjectRef>,
     /// What may be deleted, by stage.
     stages: BTreeMap<u8, Vec<Deletion>>,
-    /// An object of the lowest stage in which one is being deleted, or may exist.
-    pending: Option<ObjectRef>,
+    /// The lowest stage in which an object is being deleted, or may exist, and why the later ones wait for it.
+    pending: Option<(u8, KeepReason)>,
     /// Objects of which nothing is known. Each may have to be deleted.
     unknown: usize,
 }
 
 impl Obsolete {
     /// Has the later stages wait for this object.
-    fn wait_for(&mut self, object: &ObjectRef) {
-        let first = self.pending.as_ref().map(stage);
+    fn wait_for(&mut self, object: &ObjectRef, why: fn(ObjectRef) -> KeepReason) {
+        let first = self.pending.as_ref().map(|(first, _)| *first);
         if first.is_none_or(|first| stage(object) < first) {
-            self.pending = Some(object.clone());
+            self.pending = Some((stage(object), why(object.clone())));
         }
     }
 }
@@ -50,24 +50,19 @@ impl Reconciler {
         &mut self,
         fence: &Fence,
         mut obsolete: Vec<Target>,
-        cluster: &mut ClusterState,
         report: &mut Report,
     ) -> Result<(), Stopped> {
-        cluster
-            .look_through_other_versions(
-                &self.kube,
-                &mut self.discovery,
-                &mut obsolete,
-                self.settings.in_flight,
-            )
+        self.cluster
+            .look_through_other_versions(&mut obsolete)
             .await
             .map_err(api_server)?;
+        self.watches.follow(&self.kube, &mut self.cluster);
         let Obsolete {
             forgotten,
             stages,
             mut pending,
             unknown,
-        } = self.sort_out(obsolete, cluster, report);
+        } = self.sort_out(obsolete, report);
         self.forget(fence, &forgotten).await?;
         if let Some(why) = self.deletions(&stages, unknown).held() {
             for deletion in stages.into_values().flatten() {
@@ -76,8 +71,7 @@ impl Reconciler {
             return Ok(());
         }
         for (number, deletions) in stages {
-            if let Some(pending) = pending.as_ref().filter(|pending| stage(pending) < number) {
-                let waits = KeepReason::WaitsFor(pending.clone());
+            if let Some((_, waits)) = pending.as_ref().filter(|(pending, _)| *pending < number) {
                 for deletion in deletions {
                     report.set(deletion.object, Outcome::Kept(waits.to_string()));
                 }
@@ -85,13 +79,14 @@ impl Reconciler {
             }
             let unfinished = self.delete(fence, deletions, report).await?;
             // Of the objects that are not gone, one of the lowest stage.
+            let unfinished = unfinished.map(|object| (number, KeepReason::WaitsFor(object)));
             pending = unfinished.or(pending);
         }
         Ok(())
     }
 
     /// Plans each obsolete object, and reports those for which nothing is left to do.
-    fn sort_out(&mut self, obsolete: Vec<Target>, cluster: &ClusterState, report: &mut Report) -> Obsolete {
+    fn sort_out(&mut self, obsolete: Vec<Target>, report: &mut Report) -> Obsolete {
         // What is not in place may be what replaces an obsolete object.
         let failed = |object: &&ObjectRef| matches!(report.objects().get(*object), Some(Outcome::Failed(_)));
         let missing = self.wanted().filter(failed).count();
@@ -99,14 +94,14 @@ impl Reconciler {
         let mut sorted = Obsolete::default();
         for Target { object, version } in obsolete {
             let recorded = self.inventory.entry(&object);
-            let (resource, observed) = match cluster.look_up(&self.discovery, &object, &version) {
+            let (resource, observed) = match self.cluster.look_up(&object, &version) {
                 Ok((resource, observed)) => (resource.clone(), observed.cloned()),
                 Err(error) => {
                     let outcome = unknown(&object, &error);
                     // It may exist: what follows it waits for a look that succeeds (INV-12).
                     if matches!(outcome, Outcome::Failed(_)) {
                         sorted.unknown += 1;
-                        sorted.wait_for(&object);
+                        sorted.wait_for(&object, KeepReason::WaitsForLook);
                     }
                     report.set(object, outcome);
                     continue;
@@ -132,7 +127,7 @@ impl Reconciler {
                 }
                 Prune::AwaitDeletion => {
                     let held = being_deleted(observed.as_ref());
-                    sorted.wait_for(&object);
+                    sorted.wait_for(&object, KeepReason::WaitsFor);
                     report.set(object, Outcome::Deleting(held));
                 }
                 Prune::Delete { .. } => {
@@ -224,6 +219,12 @@ fn unknown(object: &ObjectRef, error: &LookupError) -> Outcome {
         {
             Outcome::Kept(error.to_string())
         }
+        // A kind changes its scope only by being deleted and defined again, and its objects went with it. That is no
+        // proof (INV-12), so a person decides.
+        LookupError::NeedsNamespace(_) | LookupError::TakesNoNamespace(_) => Outcome::Failed(format!(
+            "its kind has another scope by now, so that it cannot be looked at; if it is gone: {}",
+            how_to_forget(object)
+        )),
         error => Outcome::Failed(error.to_string()),
     }
 }

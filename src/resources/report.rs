@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::inventory::IN_PLACE;
 use crate::kube::ObjectRef;
 use crate::metrics::{self, Metrics};
 
@@ -59,6 +60,22 @@ impl Outcome {
             Self::Held(_) => "held",
             Self::Contended(_) => "fighting",
             Self::Failed(_) => "failed",
+        }
+    }
+
+    /// The outcome as the inventory holds it. Of an object in place it does not matter what the last pass did.
+    pub(super) fn state(&self) -> &'static str {
+        match self {
+            Self::Unchanged | Self::Created | Self::Applied | Self::Recreated => IN_PLACE,
+            other => other.word(),
+        }
+    }
+
+    /// The reason of an outcome that has one.
+    pub(super) fn message(&self) -> &str {
+        match self {
+            Self::Kept(why) => why,
+            other => other.trouble().unwrap_or_default(),
         }
     }
 

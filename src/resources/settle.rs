@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tracing::info;
 
 use super::act::{Job, Write, WriteResult};
 use super::bundle::Manifest;
 use super::controller::{Reconciler, api_server, etcd};
-use super::inventory::Entry;
+use super::inventory::{Entry, IN_PLACE, State};
 use super::jobs::Ended;
 use super::memory::Memory;
-use super::observe::ClusterState;
-use super::plan::{Step, Wanted, plan};
+use super::plan::{Fingerprint, Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::ObjectRef;
@@ -24,13 +24,15 @@ const BRIEF: Duration = Duration::from_secs(1);
 /// Results that are recorded together: what a transaction holds.
 const BATCH: usize = 64;
 
+/// The longest wait between attempts at an object that fails. The end of a longer wait is recorded.
+const LONG_WAIT: Duration = Duration::from_secs(10);
+
 impl Reconciler {
     /// Puts the objects of these manifests in place. Those whose requests linger are left under way.
     pub(super) async fn settle(
         &mut self,
         fence: &Fence,
         manifests: &[&Manifest],
-        cluster: &ClusterState,
         report: &mut Report,
     ) -> Result<(), Stopped> {
         let (mut todo, mut unrecorded) = (Vec::new(), Vec::new());
@@ -38,41 +40,51 @@ impl Reconciler {
             if self.jobs.is_busy(&manifest.object) {
                 continue;
             }
-            match self.decide(manifest, cluster) {
+            self.recall(manifest);
+            match self.decide(manifest) {
                 Ok(write) => todo.push(write),
                 Err(outcome) => {
                     // Its entry may be missing yet: a pass that is cut short does not record all of its results.
-                    if let Some(uid) = self
+                    if let Some(in_sync) = self
                         .memory
-                        .uid(&manifest.object)
+                        .in_sync(&manifest.object)
                         .filter(|_| outcome == Outcome::Unchanged)
                     {
-                        unrecorded.push((manifest.object.clone(), self.entry_of(manifest, uid)));
+                        unrecorded.push((manifest.object.clone(), self.entry_of(manifest, Some(in_sync))));
                     }
                     report.set(manifest.object.clone(), outcome);
                 }
             }
         }
-        let new = todo
-            .iter()
-            .filter(|write| self.inventory.get(&write.manifest.object).is_none());
-        unrecorded
-            .extend(new.map(|write| (write.manifest.object.clone(), self.entry_of(&write.manifest, ""))));
+        let new = todo.iter().filter(|write| {
+            let recorded = self.inventory.get(&write.manifest.object);
+            recorded.is_none_or(|entry| entry.unwritten)
+        });
+        unrecorded.extend(new.map(|write| {
+            (
+                write.manifest.object.clone(),
+                self.entry_of(&write.manifest, None),
+            )
+        }));
         self.inventory.record(fence, unrecorded).await.map_err(etcd)?;
 
         let objects = todo.iter().map(|write| write.manifest.object.clone()).collect();
         for write in todo {
-            let actor = self.actor();
-            self.jobs.add(write.manifest.object.clone(), async move {
-                let result = actor.put_in_place(&write).await;
-                Job::Written(Box::new((write, result)))
-            });
+            self.put_in_place(write);
         }
         self.finish(fence, objects, report).await?;
         for manifest in manifests {
             self.report_busy(&manifest.object, report);
         }
         Ok(())
+    }
+
+    fn put_in_place(&mut self, write: Write) {
+        let actor = self.actor();
+        self.jobs.add(write.manifest.object.clone(), async move {
+            let result = actor.put_in_place(&write).await;
+            Job::Written(Box::new((write, result)))
+        });
     }
 
     /// Waits for the jobs of these objects, as far as they are answered in time, and takes in the results of all that end.
@@ -92,17 +104,21 @@ impl Reconciler {
             {
                 ended.push(more);
             }
-            for Ended { object, .. } in &ended {
-                objects.remove(object);
-            }
+            let subjects: Vec<ObjectRef> = ended.iter().map(|ended| ended.subject.clone()).collect();
             self.take_in(fence, ended, report).await?;
+            for object in subjects {
+                // One that is recreated goes on.
+                if !self.jobs.is_busy(&object) {
+                    objects.remove(&object);
+                }
+            }
         }
         Ok(())
     }
 
     /// The next result that the pass waits for; `None` once the rest lingers, or once another object needs a pass while no
     /// result comes.
-    async fn next_result(&mut self) -> Option<Ended<Job>> {
+    async fn next_result(&mut self) -> Option<Ended<ObjectRef, Job>> {
         let quiet_at = tokio::time::Instant::now() + BRIEF;
         let mut quiet = false;
         loop {
@@ -125,16 +141,29 @@ impl Reconciler {
     pub(super) async fn take_in(
         &mut self,
         fence: &Fence,
-        ended: Vec<Ended<Job>>,
+        ended: Vec<Ended<ObjectRef, Job>>,
         report: &mut Report,
     ) -> Result<(), Stopped> {
         let (mut written, mut forgotten, mut down) = (Vec::new(), Vec::new(), None);
-        for Ended { object, result } in ended {
+        let mut recreated = Vec::new();
+        for Ended {
+            subject: object,
+            result,
+        } in ended
+        {
             let (outcome, act) = match result {
                 Job::Written(result) => {
-                    let (write, result) = *result;
+                    let (mut write, result) = *result;
+                    if result.recreates.is_some() {
+                        write.recreation = result.recreates;
+                        recreated.push(write);
+                        continue;
+                    }
                     if let Some(in_sync) = &result.in_sync {
-                        written.push((object.clone(), self.entry_of(&write.manifest, &in_sync.uid)));
+                        written.push((object.clone(), self.entry_of(&write.manifest, Some(in_sync))));
+                    }
+                    if let Some(meta) = &result.left {
+                        self.cluster.note(&object, meta, false);
                     }
                     down = down.or_else(|| result.server.clone());
                     let act = result.act.clone();
@@ -142,6 +171,7 @@ impl Reconciler {
                 }
                 Job::Pruned(Ok(result)) => {
                     if result.gone {
+                        self.cluster.remove(&object);
                         forgotten.push(object.clone());
                     }
                     (result.outcome, result.act)
@@ -161,8 +191,20 @@ impl Reconciler {
             }
             report.set(object, outcome);
         }
+        // A process that dies before the new uid is recorded leaves an entry that fits whatever object we made.
+        let intents = recreated.iter().map(|write| {
+            // The label of the present object names the bundle that wrote it.
+            let bundle = write.recorded.bundle.clone();
+            let entry = self.entry_of(&write.manifest, None);
+            (write.manifest.object.clone(), Entry { bundle, ..entry })
+        });
+        written.extend(intents);
         self.inventory.record(fence, written).await.map_err(etcd)?;
         self.forget(fence, &forgotten).await?;
+        for mut write in recreated {
+            write.recorded = self.inventory.entry(&write.manifest.object);
+            self.put_in_place(write);
+        }
         let Some(error) = down else { return Ok(()) };
         self.jobs.clear();
         Err(api_server(error))
@@ -181,19 +223,95 @@ impl Reconciler {
         Outcome::Failed(self.memory.failure(object).unwrap_or("failed before").to_owned())
     }
 
-    fn entry_of(&self, manifest: &Manifest, uid: &str) -> Entry {
-        Entry {
+    /// The entry of an object: in place with this fingerprint, or about to be written for the first time.
+    fn entry_of(&self, manifest: &Manifest, in_sync: Option<&Fingerprint>) -> Entry {
+        let entry = Entry {
             version: manifest.version.clone(),
-            uid: uid.to_owned(),
             bundle: self.bundle.name.clone(),
+            ..Entry::default()
+        };
+        let Some(in_sync) = in_sync else { return entry };
+        Entry {
+            uid: in_sync.uid.clone(),
+            manifest: manifest.digest,
+            fingerprint: in_sync.digest,
+            state: Some(State {
+                outcome: IN_PLACE.to_owned(),
+                message: String::new(),
+                since: Some(Timestamp::now()),
+                retry_at: None,
+                dropped: false,
+            }),
+            ..entry
+        }
+    }
+
+    /// Takes over what an earlier leader recorded: an object that is as that leader left it, by the same manifest, is in
+    /// place.
+    fn recall(&mut self, manifest: &Manifest) {
+        let object = &manifest.object;
+        let Some(entry) = self.inventory.get(object) else {
+            return;
+        };
+        if entry.fingerprint == 0 || entry.manifest != manifest.digest || self.memory.knows(object) {
+            return;
+        }
+        let Ok((_, Some(meta))) = self.cluster.look_up(object, &manifest.version) else {
+            return;
+        };
+        let now = Fingerprint::of(meta);
+        if now.uid == entry.uid && now.digest == entry.fingerprint {
+            self.memory.settled(object, now);
+        }
+    }
+
+    /// Records the outcomes that are others than those before. The outcome of an object without an entry is recorded, too,
+    /// in an entry that says that the object was never written.
+    pub(super) async fn record_states(&mut self, fence: &Fence, report: &Report) -> Result<(), Stopped> {
+        let now = (Instant::now(), Timestamp::now());
+        let states = report.objects().iter().filter_map(|(object, outcome)| {
+            if *outcome == Outcome::Pruned {
+                return None;
+            }
+            let state = self.state_of(object, outcome, now);
+            let recorded = self.inventory.get(object);
+            let entry = match recorded {
+                Some(entry) => Entry {
+                    state: Some(state),
+                    ..entry.clone()
+                },
+                None => Entry {
+                    bundle: self.bundle.name.clone(),
+                    unwritten: true,
+                    state: Some(state),
+                    ..Entry::default()
+                },
+            };
+            Some((object.clone(), entry))
+        });
+        let states = states.collect();
+        self.inventory.record(fence, states).await.map_err(etcd)
+    }
+
+    fn state_of(&self, object: &ObjectRef, outcome: &Outcome, now: (Instant, Timestamp)) -> State {
+        let waits = matches!(outcome, Outcome::Failed(_) | Outcome::Contended(_));
+        let due = self.memory.due(object).filter(|_| waits);
+        let wait = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now.0));
+        State {
+            outcome: outcome.state().to_owned(),
+            message: outcome.message().to_owned(),
+            since: Some(now.1),
+            retry_at: (wait >= LONG_WAIT).then(|| now.1 + wait),
+            dropped: !self.is_wanted(object),
         }
     }
 
     /// Plans an object. `Err` holds the outcome of an object for which nothing is written.
-    fn decide(&self, manifest: &Manifest, cluster: &ClusterState) -> Result<Write, Outcome> {
+    fn decide(&self, manifest: &Manifest) -> Result<Write, Outcome> {
         let object = &manifest.object;
-        let (resource, observed) = cluster
-            .look_up(&self.discovery, object, &manifest.version)
+        let (resource, observed) = self
+            .cluster
+            .look_up(object, &manifest.version)
             .map_err(|error| Outcome::Failed(error.to_string()))?;
         let recorded = self.inventory.entry(object);
         let wanted = Wanted {
@@ -210,6 +328,7 @@ impl Reconciler {
                 observed: observed.cloned(),
                 recorded,
                 step,
+                recreation: None,
             }),
             Step::BackOff { .. } => Err(Outcome::Contended(match self.memory.other_manager(object) {
                 Some(other_manager) => {

@@ -1,4 +1,4 @@
-//! Watches of the managed kinds. They only wake the reconciler: the next pass lists again and decides.
+//! Watches of the managed kinds. Each carries on from a list, and wakes the reconciler where a pass is needed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tracing::debug;
 
 use super::bundle::LABEL;
-use super::observe::{ClusterState, GroupKind, KindState};
+use super::observe::{Cluster, GroupKind, KindState};
 use crate::kube::{KubeClient, Meta, ObjectEvent, ObjectRef, Watch};
 use crate::retry::Delays;
 
@@ -25,8 +25,10 @@ pub(super) struct Latest {
 pub(super) struct Changes {
     /// By object: a thousand changes of one object are one entry.
     pub(super) objects: HashMap<ObjectRef, Latest>,
-    /// A watch missed changes: only a list shows them.
-    pub(super) lost_track: bool,
+    /// Kinds whose watch missed changes: only a list shows them.
+    pub(super) lost_track: HashSet<GroupKind>,
+    /// Kinds whose watch failed and goes on: a list shows whether the server can be reached.
+    pub(super) failed: HashSet<GroupKind>,
 }
 
 #[derive(Debug, Default)]
@@ -43,65 +45,45 @@ impl Shared {
     }
 }
 
-struct Running {
-    namespace: Option<String>,
-    task: AbortHandle,
-}
-
 /// One watch per kind, of the objects with the bundle label. Dropping this value ends them.
 #[derive(Default)]
 pub(super) struct Watches {
     tasks: JoinSet<(GroupKind, Delays)>,
-    running: HashMap<GroupKind, Running>,
+    running: HashMap<GroupKind, AbortHandle>,
+    /// A watch that lost track hands its delays to the next one, so that they keep growing.
+    delays: HashMap<GroupKind, Delays>,
     shared: Arc<Shared>,
 }
 
 impl Watches {
-    /// Watches exactly the kinds that were listed. A new watch starts from the list; a running one continues.
-    pub(super) fn follow(&mut self, kube: &KubeClient, cluster: &ClusterState) {
-        // A watch that lost track hands its delays to the next one, so that they keep growing.
-        let mut delays = HashMap::new();
+    /// Watches the kinds that were listed, each from its last list.
+    pub(super) fn follow(&mut self, kube: &KubeClient, cluster: &mut Cluster) {
         while let Some(ended) = self.tasks.try_join_next() {
-            delays.extend(ended);
+            self.delays.extend(ended);
         }
-        let mut listed = HashSet::new();
-        for (kind, seen) in cluster.kinds() {
-            let KindState::Listed {
-                resource,
-                namespace,
-                resource_version,
-                ..
-            } = seen
-            else {
+        let mut kept = HashSet::new();
+        for (kind, state) in cluster.kinds() {
+            kept.insert(kind.clone());
+            let KindState::Listed(known) = state else { continue };
+            let Some(version) = known.watch_from.take() else {
                 continue;
             };
-            listed.insert(kind.clone());
-            let continues = self
-                .running
-                .get(kind)
-                .is_some_and(|running| running.namespace == *namespace && !running.task.is_finished());
-            if continues {
-                continue;
-            }
-            let watch = kube.watch(resource, namespace.as_deref(), LABEL, resource_version);
-            let delays = delays
+            let watch = kube.watch(&known.resource, known.namespace.as_deref(), LABEL, &version);
+            let delays = self
+                .delays
                 .remove(kind)
                 .unwrap_or_else(|| Delays::new(FIRST_DELAY, LONGEST_DELAY));
             let task = self
                 .tasks
                 .spawn(follow_one(kind.clone(), watch, delays, self.shared.clone()));
-            let running = Running {
-                namespace: namespace.clone(),
-                task,
-            };
-            if let Some(before) = self.running.insert(kind.clone(), running) {
-                before.task.abort();
+            if let Some(before) = self.running.insert(kind.clone(), task) {
+                before.abort();
             }
         }
-        self.running.retain(|kind, running| {
-            let keep = listed.contains(kind);
+        self.running.retain(|kind, task| {
+            let keep = kept.contains(kind);
             if !keep {
-                running.task.abort();
+                task.abort();
             }
             keep
         });
@@ -164,11 +146,12 @@ async fn follow_one(
                 debug!(%error, "listing again");
                 // The next pass lists, and watches from there. The wait is for a server that ends every watch so (INV-9).
                 delays.wait().await;
-                shared.note(|changes| changes.lost_track = true);
+                shared.note(|changes| _ = changes.lost_track.insert(kind.clone()));
                 return (kind, delays);
             }
             Err(error) => {
                 debug!(%error, "watching again later");
+                shared.note(|changes| _ = changes.failed.insert(kind.clone()));
                 delays.wait().await;
             }
         }

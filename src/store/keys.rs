@@ -13,6 +13,7 @@ mod volumes;
 pub use deallocator::DeallocatorKey;
 pub use name::{BadName, BadPrefix, Id, Name, Prefix};
 pub use node::NodeKey;
+pub use reconciler::parse_object;
 pub use role::RoleKey;
 pub use space::KeySpace;
 

@@ -8,13 +8,12 @@ use crate::proto::Condition;
 use crate::proto::condition::Status;
 use crate::store::object::{Object, condition};
 
-/// The conditions that are out of date: why a target failed, or else why it waits, and how the plugin's list differs. `unready`
-/// is why its plugin has no session.
+/// The conditions that are out of date: why a target failed, or else why it waits, and how the plugin's list differs. That a
+/// plugin is not ready is in its own status, to which people are referred.
 pub fn condition_changes(
     state: Option<&RetryState>,
     snapshot: &VolumeSnapshot,
     decision: &Decision,
-    unready: Option<&Blocked>,
 ) -> Conditions {
     let is_unknown = decision.step == Some(Step::Connect);
     let status = snapshot.volume.status.as_ref();
@@ -33,8 +32,7 @@ pub fn condition_changes(
                 .or_else(|| strays.clone().find_map(|id| state.blocked(&id))),
             _ => state.blocked(&target),
         });
-        let unready = unready.filter(|_| is_unknown && target == Target::Volume);
-        let now = failed.or(unready).cloned().or_else(|| wait.map(blocked_by));
+        let now = failed.cloned().or_else(|| wait.map(blocked_by));
         // Until the plugin has answered, what the condition says may still be true.
         if now.is_none() && is_unknown {
             return None;
@@ -150,7 +148,7 @@ mod tests {
     ) -> Conditions {
         let (mut unsettled, name) = (Unsettled::default(), "data".parse().unwrap());
         unsettled.fail(&name, target, failure);
-        condition_changes(unsettled.get(&name), snapshot, decision, None)
+        condition_changes(unsettled.get(&name), snapshot, decision)
     }
 
     fn internal() -> Failure {
@@ -158,6 +156,8 @@ mod tests {
             why: why("Internal"),
             retry: Some(QUICK),
             is_quiet: false,
+            code: None,
+            waits_for_other: false,
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn what_is_over_is_cleared() {
         let written = stored(Some("Internal"), Some("Internal"));
-        let seen = condition_changes(None, &written, &Decision::default(), None);
+        let seen = condition_changes(None, &written, &Decision::default());
         assert_eq!(seen, changes(Some(None), [(node(), None)]));
     }
 
@@ -206,27 +206,22 @@ mod tests {
             waiting(WaitReason::NodeUnpublish),
         );
         let nothing = stored(None, None);
-        let seen = condition_changes(None, &nothing, &fault, None);
+        let seen = condition_changes(None, &nothing, &fault);
         assert_eq!(seen, changes(None, [(node(), Some(why("NodeIDMissing")))]));
-        assert_eq!(
-            condition_changes(None, &nothing, &ordinary, None),
-            changes(None, [])
-        );
+        assert_eq!(condition_changes(None, &nothing, &ordinary), changes(None, []));
         let seen = changes_after(node(), internal(), &nothing, &fault);
         let failure = changes(None, [(node(), Some(why("Internal")))]);
         assert_eq!(seen, failure, "a failure says more than a wait");
     }
 
     #[test]
-    fn a_plugin_that_is_not_ready_is_written_to_the_volume_and_clears_nothing() {
-        let starting = why("PluginStarting");
-        let written = stored(None, Some("NotFound"));
-        let seen = condition_changes(None, &written, &unknown(), Some(&starting));
-        assert_eq!(seen, changes(Some(Some(starting.clone())), []));
+    fn a_plugin_that_is_not_ready_is_written_to_no_volume_and_clears_nothing() {
         let written = stored(Some("Internal"), Some("NotFound"));
-        let seen = condition_changes(None, &written, &unknown(), None);
+        let seen = condition_changes(None, &written, &unknown());
         assert_eq!(seen, changes(None, []), "the plugin has not answered yet");
-        let seen = condition_changes(None, &written, &Decision::default(), Some(&starting));
+        let seen = condition_changes(None, &stored(None, None), &unknown());
+        assert_eq!(seen, changes(None, []));
+        let seen = condition_changes(None, &written, &Decision::default());
         assert_eq!(
             seen,
             changes(Some(None), [(node(), None)]),
@@ -257,7 +252,7 @@ mod tests {
         let said = drift.why("").unwrap();
         unsettled.state(&name).drift = Some(drift);
         let drifted = |unsettled: &Unsettled, snapshot: &VolumeSnapshot| {
-            condition_changes(unsettled.get(&name), snapshot, &Decision::default(), None).drift
+            condition_changes(unsettled.get(&name), snapshot, &Decision::default()).drift
         };
         assert_eq!(drifted(&unsettled, &snapshot), Some(Some(said.clone())));
         let now = jiff::Timestamp::UNIX_EPOCH;

@@ -13,7 +13,7 @@ use crate::proto::{AccessMode, Publication, Volume, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{state, stored_node_id};
-use crate::store::object::volume::{driver, required_bytes};
+use crate::store::object::volume::{self, driver, required_bytes};
 
 mod publications;
 mod step;
@@ -40,6 +40,8 @@ pub enum Plugin {
     Missing,
     /// There is no session. Never taken for a plugin that offers nothing.
     Unknown,
+    /// There is a session, with another backend than the volume's.
+    OtherBackend,
     /// There is a session.
     Offers(Offers),
 }
@@ -55,6 +57,8 @@ pub struct Node {
     pub out_of_service: bool,
     /// The node id that the volume's plugin reported on it. Not empty.
     pub csi_node_id: Option<String>,
+    /// The place that the plugin reported on it; empty if it reported none.
+    pub topology: BTreeMap<String, String>,
 }
 
 /// The part of a volume that a step or a failure is about.
@@ -79,6 +83,8 @@ pub struct Observed<'a> {
     pub publications: &'a BTreeMap<Name, Publication>,
     /// The nodes of publications that exist and cannot be read: what they say is unknown.
     pub unreadable: &'a BTreeSet<Name>,
+    /// Another volume with the same id at the same plugin.
+    pub shared_with: Option<&'a Name>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: &'a BTreeMap<Name, Node>,
     /// Its publications to nodes that were removed, each with the revision of the record that says so.
@@ -108,6 +114,8 @@ pub enum WaitReason {
     NodeMissing,
     /// The node has not confirmed that it no longer uses the volume.
     NodeUnpublish,
+    /// The plugin answers for another backend than the one that the volume was made at.
+    OtherBackend,
     /// Another node has a volume that only one node may have, or writes one that only one node may write.
     OtherNode,
     /// The publication was made for an earlier volume of the same name.
@@ -116,6 +124,12 @@ pub enum WaitReason {
     PluginMissing,
     /// A publication cannot be read, so that the volume may still be published.
     PublicationMalformed,
+    /// Another volume has the same id at the plugin.
+    SharedVolumeID,
+    /// The node is in a place that cannot reach the volume.
+    TopologyMismatch,
+    /// The plugin published volumes when this one was made, and no longer does.
+    PublishUnsupported,
     /// The volume is still published.
     Published,
     /// The plugin published the volume and no longer unpublishes volumes.
@@ -133,11 +147,15 @@ impl WaitReason {
             Self::NodeIDMissing => "NodeIDMissing",
             Self::NodeMissing => "NodeMissing",
             Self::NodeUnpublish => "NodeUnpublish",
+            Self::OtherBackend => "OtherBackend",
             Self::OtherNode => "OtherNode",
             Self::OtherVolume => "OtherVolume",
             Self::PluginMissing => "PluginMissing",
             Self::PublicationMalformed => "PublicationMalformed",
+            Self::PublishUnsupported => "PublishUnsupported",
             Self::Published => "Published",
+            Self::SharedVolumeID => "SharedVolumeID",
+            Self::TopologyMismatch => "TopologyMismatch",
             Self::UnpublishUnsupported => "UnpublishUnsupported",
         }
     }
@@ -150,9 +168,13 @@ impl WaitReason {
             | Self::ExpandUnsupported
             | Self::NodeIDMissing
             | Self::NodeMissing
+            | Self::OtherBackend
             | Self::OtherVolume
             | Self::PluginMissing
             | Self::PublicationMalformed
+            | Self::PublishUnsupported
+            | Self::SharedVolumeID
+            | Self::TopologyMismatch
             | Self::UnpublishUnsupported => true,
             Self::ExpandOffline | Self::NodeUnpublish | Self::OtherNode | Self::Published => false,
         }
@@ -210,14 +232,30 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     publications::plan_ends(observed, &status, &mut decision);
     if status.volume_id.is_empty() {
         plan_creation(observed, &status, &mut decision);
-        return decision;
-    }
-    plan_strays(observed, &status, &mut decision);
-    if observed.volume.is_marked() {
-        plan_deletion(observed, &status, &mut decision);
     } else {
-        publications::plan_beginnings(observed, &mut decision);
-        plan_expansion(observed, &status, &mut decision);
+        plan_strays(observed, &status, &mut decision);
+        if observed.volume.is_marked() {
+            plan_deletion(observed, &status, &mut decision);
+        } else {
+            publications::plan_beginnings(observed, &mut decision);
+            plan_expansion(observed, &status, &mut decision);
+        }
+    }
+    if let Some(other) = observed.shared_with {
+        let message = format!(
+            "volume {other} has the same id at the plugin, {}: neither is deleted there; quorate delete volume NAME --force \
+             forgets one of them",
+            status.volume_id
+        );
+        decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
+    }
+    for node in observed.unreadable {
+        let name = observed.volume.name();
+        let message = format!(
+            "the publication to node {node} cannot be read; if nothing mends it, quorate unpublish {name} {node} --force \
+             forgets it"
+        );
+        decision.wait(&Target::Volume, WaitReason::PublicationMalformed, message);
     }
     decision
 }
@@ -235,6 +273,21 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
             decision.wait(target, WaitReason::PluginMissing, message);
             None
         }
+        Plugin::OtherBackend => {
+            let made_at = observed.status().backend.unwrap_or_default();
+            let (plugin, endpoint) = (driver(observed.volume), made_at.endpoint);
+            let identity = match made_at.id.as_str() {
+                "" => String::new(),
+                id => format!(" (backend {id})"),
+            };
+            let message = format!(
+                "the volume was made at {endpoint}{identity}, and plugin {plugin} answers for another backend now, to which no \
+                 call about it goes; set the endpoint of the plugin back, or list {endpoint} in its sameBackendAs if it is \
+                 the same backend"
+            );
+            decision.wait(target, WaitReason::OtherBackend, message);
+            None
+        }
     }
 }
 
@@ -246,13 +299,14 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
         return;
     }
     if observed.volume.is_marked() && !attempted {
-        if observed.publications.is_empty() && is_surely_unpublished(observed, decision) {
+        if observed.publications.is_empty() && observed.unreadable.is_empty() {
             decision.choose(Step::DeleteRecord);
         }
         return;
     }
     match offers(observed, &target, decision) {
         None => {}
+        Some(_) if volume::is_taken_in(observed.volume) => decision.choose(Step::TakeIn),
         // Also for a volume that is marked for deletion: it cannot be deleted without its id, and repeating the call
         // finds it (INV-6).
         Some(offers) if offers.create => decision.choose(Step::Create),
@@ -278,7 +332,7 @@ fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut De
             continue;
         }
         // An unreadable publication may be the one that stores it.
-        if observed.resting.contains(&target) || !is_surely_unpublished(observed, decision) {
+        if observed.resting.contains(&target) || !observed.unreadable.is_empty() {
             continue;
         }
         match offers(observed, &target, decision) {
@@ -303,11 +357,16 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
         decision.wait(&target, WaitReason::Published, message);
         return;
     }
-    if observed.resting.contains(&target) || !is_surely_unpublished(observed, decision) {
+    // A publication that cannot be read holds its volume.
+    if observed.resting.contains(&target) || !observed.unreadable.is_empty() {
         return;
     }
-    if status.r#static {
+    if status.r#static || volume::is_retained(observed.volume) {
         decision.choose(Step::DeleteRecord);
+        return;
+    }
+    // What is deleted at the backend would be the other volume's, too.
+    if observed.shared_with.is_some() {
         return;
     }
     match offers(observed, &target, decision) {
@@ -319,16 +378,6 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
             "the plugin created the volume and no longer deletes volumes",
         ),
     }
-}
-
-/// Whether no publication is unreadable. A publication that cannot be read holds its volume.
-fn is_surely_unpublished(observed: &Observed<'_>, decision: &mut Decision) -> bool {
-    let Some(node) = observed.unreadable.first() else {
-        return true;
-    };
-    let message = format!("the publication to node {node} cannot be read");
-    decision.wait(&Target::Volume, WaitReason::PublicationMalformed, message);
-    false
 }
 
 fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {

@@ -1,23 +1,21 @@
 //! One plugin as the controller holds it: its session, the calls that it takes at a time, and the volumes that wait for
 //! it.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::plan::{self, WaitReason};
-use super::record::Blocked;
-use super::request::offers;
+use super::lanes::Lanes;
+use super::plan;
+use super::request::{self, offers};
 use crate::csi::{self, Capabilities, Capability, Endpoint, NotReady, Plugins, Session};
-use crate::proto;
+use crate::proto::{self, Backend, PluginStatus};
 use crate::store::Name;
 use crate::store::object::{Malformed, plugin};
 
-/// Operations in flight beside those that are in a call. They write the records before and after their calls, so that the
-/// plugin is never idle while etcd is asked.
-const BESIDE_CALLS: usize = 48;
+/// After that many calls in a row without an answer, a plugin is asked whether it still answers.
+const MOST_TIMEOUTS: u32 = 3;
 
 /// Why a plugin cannot be connected to.
 enum Unusable {
@@ -27,31 +25,42 @@ enum Unusable {
     Malformed(String),
 }
 
+/// What a plugin reported of itself in a session.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Reported {
+    version: String,
+    capabilities: Option<Capabilities>,
+    backend: Option<Backend>,
+}
+
 /// What the controller holds of a plugin.
 pub struct PluginState {
     plugin: Result<csi::Plugin, Unusable>,
-    concurrency: usize,
+    /// Its record, if it can be read.
+    record: proto::Plugin,
     session: Option<Arc<Session>>,
-    /// Version and capabilities in the last session.
-    last_offer: Option<(String, Capabilities)>,
+    /// What it reported in the last session.
+    reported: Option<Reported>,
     /// Incremented when the Plugin record changes; results of older connection attempts and lists are ignored.
     pub generation: u64,
     /// A connection attempt is under way.
     pub is_connecting: bool,
     /// Why the last connection attempt failed, if it did.
     pub not_ready: Option<NotReady>,
-    /// One permit a call.
-    pub permits: Arc<Semaphore>,
-    /// Volumes whose next operation waits for room, the longest waiting first.
-    pub queue: VecDeque<Name>,
-    /// Operations in flight.
-    pub running: usize,
+    /// The operations on its volumes.
+    pub lanes: Lanes,
     /// Volumes that wait for a session.
     pub parked: HashSet<Name>,
     /// When the plugin's list of volumes is next compared with the records.
     pub compare_at: Instant,
     /// The list is being read.
     pub is_comparing: bool,
+    /// Calls in a row that got no answer within their limit.
+    timeouts: u32,
+    /// When its status was last written in this term.
+    pub status_written: Option<Instant>,
+    /// A write of its status is under way.
+    pub is_writing_status: bool,
 }
 
 impl PluginState {
@@ -59,18 +68,19 @@ impl PluginState {
     pub fn new(compare_at: Instant) -> Self {
         Self {
             plugin: Err(Unusable::Missing),
-            concurrency: 0,
+            record: proto::Plugin::default(),
             session: None,
-            last_offer: None,
+            reported: None,
             generation: 0,
             is_connecting: false,
             not_ready: None,
-            permits: Arc::new(Semaphore::new(1)),
-            queue: VecDeque::new(),
-            running: 0,
+            lanes: Lanes::default(),
             parked: HashSet::new(),
             compare_at,
             is_comparing: false,
+            timeouts: 0,
+            status_written: None,
+            is_writing_status: false,
         }
     }
 
@@ -83,14 +93,16 @@ impl PluginState {
     ) {
         self.generation += 1;
         self.session = None;
-        self.last_offer = None;
+        self.reported = None;
         self.is_connecting = false;
         self.not_ready = None;
         self.is_comparing = false;
         // The change of the record wakes all volumes of the plugin.
         self.parked.clear();
         if let Some(Ok(record)) = record {
-            self.set_concurrency(plugin::concurrency(record));
+            let concurrency = usize::try_from(plugin::concurrency(record)).unwrap_or(1);
+            self.lanes.limit(concurrency, plugin::per_node(record));
+            self.record = record.clone();
         }
         self.plugin = match record {
             None => Err(Unusable::Missing),
@@ -99,22 +111,13 @@ impl PluginState {
                 Err(Unusable::Malformed(message))
             }
             Some(Ok(record)) => match plugin::endpoint(record).parse::<Endpoint>() {
-                Ok(endpoint) => Ok(plugins.plugin(name.as_str(), &endpoint, plugin::timeout(record))),
+                Ok(endpoint) => Ok(plugins.plugin(name.as_str(), &endpoint, plugin::limits(record))),
                 Err(error) => {
                     let message = format!("the endpoint of plugin {name} cannot be read: {error}");
                     Err(Unusable::Malformed(message))
                 }
             },
         };
-    }
-
-    /// Calls in flight keep their permits, and count, unless the number changes.
-    fn set_concurrency(&mut self, concurrency: u32) {
-        let concurrency = usize::try_from(concurrency).unwrap_or(1);
-        if concurrency != self.concurrency {
-            self.concurrency = concurrency;
-            self.permits = Arc::new(Semaphore::new(concurrency));
-        }
     }
 
     /// The plugin to connect to, if its record says where it is.
@@ -130,49 +133,79 @@ impl PluginState {
         self.session.clone()
     }
 
-    /// Takes over a new session. True if the plugin has another version, or other capabilities, than in the last one.
+    /// Takes over a new session. True if the plugin tells something else of itself than in the last one.
     pub fn connected(&mut self, session: Arc<Session>) -> bool {
-        let offer = (session.version().to_owned(), session.capabilities().clone());
+        let reported = Reported {
+            version: session.version().to_owned(),
+            capabilities: Some(session.capabilities().clone()),
+            backend: Some(request::backend(&session)),
+        };
         self.session = Some(session);
         self.not_ready = None;
-        let is_changed = self.last_offer.as_ref() != Some(&offer);
-        self.last_offer = Some(offer);
+        let is_changed = self.reported.as_ref() != Some(&reported);
+        self.reported = Some(reported);
         is_changed
     }
 
-    /// What a plan needs to know of the plugin.
-    pub fn observe(&mut self) -> plan::Plugin {
+    /// A call has ended. Returns the session if the plugin seems to answer nothing any more, so that it is asked whether it
+    /// does.
+    pub fn called(&mut self, timed_out: bool) -> Option<Arc<Session>> {
+        self.timeouts = if timed_out { self.timeouts + 1 } else { 0 };
+        let is_silent = self.timeouts >= MOST_TIMEOUTS;
+        if is_silent {
+            self.timeouts = 0;
+        }
+        self.session().filter(|_| is_silent)
+    }
+
+    /// What the plan of a volume at this backend needs to know of the plugin.
+    pub fn observe(&mut self, made_at: Option<&Backend>) -> plan::Plugin {
         let session = self.session();
         match (&self.plugin, session) {
             (Err(Unusable::Missing), _) => plan::Plugin::Missing,
             // The object exists and may be mended: nothing follows from what it says now.
             (Err(Unusable::Malformed(_)), _) | (Ok(_), None) => plan::Plugin::Unknown,
+            (Ok(_), Some(session)) if !self.is_backend_of(&session, made_at) => plan::Plugin::OtherBackend,
             (Ok(_), Some(session)) => plan::Plugin::Offers(offers(session.capabilities())),
         }
     }
 
-    /// Why volumes wait for a session.
-    pub fn blocked(&self) -> Option<Blocked> {
-        let (reason, message) = match &self.plugin {
-            Err(Unusable::Missing) => {
-                let reason = WaitReason::PluginMissing.as_str();
-                (reason, "the plugin does not exist".to_owned())
-            }
-            Err(Unusable::Malformed(message)) => ("PluginMalformed", message.clone()),
-            Ok(_) => {
-                let not_ready = self.not_ready.as_ref()?;
-                (not_ready.reason(), not_ready.to_string())
-            }
-        };
-        Some(Blocked {
-            reason: reason.to_owned(),
-            message,
-        })
+    /// Whether a session is one with the backend that a volume was made at.
+    fn is_backend_of(&self, session: &Session, made_at: Option<&Backend>) -> bool {
+        plugin::is_backend_of(&self.record, session.backend(), made_at)
     }
 
-    /// Whether one more operation may begin.
-    pub fn has_room(&self) -> bool {
-        self.running < self.concurrency + BESIDE_CALLS
+    /// Whether it may be sent secrets that can be read on their way.
+    pub fn allows_plaintext_secrets(&self) -> bool {
+        let spec = self.record.spec.as_ref();
+        spec.is_some_and(|spec| spec.allow_plaintext_secrets)
+    }
+
+    /// The part of its status that does not count anything.
+    pub fn readiness(&mut self) -> PluginStatus {
+        let session = self.session();
+        let (state, message) = match (&self.plugin, &session, &self.not_ready) {
+            (Err(Unusable::Missing), ..) => ("PluginMissing", "the plugin does not exist".to_owned()),
+            (Err(Unusable::Malformed(message)), ..) => ("PluginMalformed", message.clone()),
+            (Ok(_), Some(_), _) => (plugin::READY, String::new()),
+            (Ok(_), None, Some(not_ready)) => (not_ready.reason(), not_ready.to_string()),
+            (Ok(_), None, None) => (plugin::IDLE, "no volume needs a connection to it now".to_owned()),
+        };
+        let reported = self.reported.clone().unwrap_or_default();
+        let capabilities = reported.capabilities.iter().flat_map(Capabilities::iter);
+        PluginStatus {
+            state: state.to_owned(),
+            message,
+            version: reported.version,
+            capabilities: capabilities.map(|one| one.name().to_owned()).collect(),
+            backend: reported.backend,
+            ..PluginStatus::default()
+        }
+    }
+
+    /// Whether the plugin's list is due to be compared with the records.
+    pub fn is_comparison_due(&self) -> bool {
+        self.compare_at <= Instant::now() && !self.is_comparing
     }
 
     /// The session, if the plugin lists its volumes with the nodes that they are published to.
@@ -184,9 +217,14 @@ impl PluginState {
         self.session().filter(lists)
     }
 
+    /// Volumes that wait for a session or for room.
+    pub fn waiting(&self) -> usize {
+        self.lanes.queued() + self.parked.len()
+    }
+
     /// Whether no operation, volume or list depends on this state.
     pub fn is_idle(&self) -> bool {
-        self.running == 0 && self.queue.is_empty() && self.parked.is_empty() && !self.is_comparing
+        self.lanes.running() == 0 && self.waiting() == 0 && !self.is_comparing
     }
 }
 
@@ -206,6 +244,7 @@ mod tests {
                 endpoint: endpoint.to_owned(),
                 concurrency,
                 timeout_millis: 0,
+                ..proto::PluginSpec::default()
             }),
         })
     }
@@ -215,48 +254,30 @@ mod tests {
         let plugins = Plugins::new(Metrics::new("test"));
         let mut state = PluginState::new(Instant::now());
         state.configure(&name(), None, &plugins);
-        assert_eq!(state.observe(), plan::Plugin::Missing);
-        assert_eq!(state.blocked().unwrap().reason, "PluginMissing");
+        assert_eq!(state.observe(None), plan::Plugin::Missing);
+        assert_eq!(state.readiness().state, "PluginMissing");
         state.configure(&name(), Some(&record("nowhere", 1)), &plugins);
-        assert_eq!(state.observe(), plan::Plugin::Unknown, "the object exists");
-        assert_eq!(state.blocked().unwrap().reason, "PluginMalformed");
+        assert_eq!(state.observe(None), plan::Plugin::Unknown, "the object exists");
+        assert_eq!(state.readiness().state, "PluginMalformed");
         assert!(state.plugin().is_none());
         state.configure(&name(), Some(&record("unix:///s", 1)), &plugins);
-        assert_eq!(state.observe(), plan::Plugin::Unknown);
-        assert!(state.blocked().is_none() && state.plugin().is_some());
+        assert_eq!(state.observe(None), plan::Plugin::Unknown);
+        assert!(state.readiness().state == "Idle" && state.plugin().is_some());
         let endpoint = "unix:///s".parse().unwrap();
         state.not_ready = Some(NotReady::Starting { endpoint });
-        assert_eq!(state.blocked().unwrap().reason, "PluginStarting");
+        assert_eq!(state.readiness().state, "PluginStarting");
     }
 
-    /// INV-6: as many calls at a time as the record says, also while the record is written again.
     #[tokio::test]
-    async fn calls_in_flight_go_on_counting_when_the_record_changes_in_something_else() {
+    async fn a_changed_record_is_another_generation_for_which_nothing_waits_yet() {
         let plugins = Plugins::new(Metrics::new("test"));
         let mut state = PluginState::new(Instant::now());
         state.configure(&name(), Some(&record("unix:///s", 2)), &plugins);
-        let _in_flight = state.permits.clone().acquire_owned().await.unwrap();
+        assert!(state.is_idle());
         state.parked.insert(name());
+        assert!(!state.is_idle() && state.waiting() == 1);
         let before = state.generation;
         state.configure(&name(), Some(&record("unix:///other", 2)), &plugins);
-        assert_eq!(state.permits.available_permits(), 1);
         assert!(state.generation > before && state.parked.is_empty());
-        state.configure(&name(), Some(&record("unix:///other", 5)), &plugins);
-        assert_eq!(state.permits.available_permits(), 5);
-    }
-
-    #[tokio::test]
-    async fn there_is_room_for_the_calls_and_for_the_writes_beside_them() {
-        let plugins = Plugins::new(Metrics::new("test"));
-        let mut state = PluginState::new(Instant::now());
-        state.configure(&name(), Some(&record("unix:///s", 3)), &plugins);
-        assert!(state.is_idle());
-        state.running = 3 + BESIDE_CALLS - 1;
-        assert!(state.has_room() && !state.is_idle());
-        state.running += 1;
-        assert!(!state.has_room());
-        state.running = 0;
-        state.queue.push_back(name());
-        assert!(!state.is_idle(), "a volume waits");
     }
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::csi::ExpandedVolume;
 use crate::proto::condition::Status;
 use crate::proto::publication_status::State;
-use crate::proto::{Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
+use crate::proto::{Backend, Capacity, Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::publication::{reads_only_next, state};
 use crate::store::object::time;
-use crate::store::object::volume::required_bytes;
+use crate::store::object::volume::{NODE_EXPANSION_PENDING, format_bytes, required_bytes};
 use crate::store::object::{Object, condition};
 
 /// The condition of volumes and publications that something wanted cannot be done.
@@ -19,6 +20,9 @@ pub const BLOCKED: &str = "Blocked";
 
 /// The condition of a volume that its plugin has published otherwise than the records say.
 pub const DRIFTED: &str = "Drifted";
+
+/// The condition of a volume whose capacity is outside the range that was asked for.
+const CAPACITY_MISMATCH: &str = "CapacityMismatch";
 
 /// The condition of a volume that its plugin did not create.
 const STATIC: &str = "Static";
@@ -96,14 +100,17 @@ fn status_of(volume: &mut Volume) -> &mut VolumeStatus {
 }
 
 /// The intent to create. `None` if it stands already: the call is then repeated with the capacity of the intent.
-pub fn intend_create(volume: &Volume, term: i64, now: Timestamp) -> Option<Volume> {
+/// `backend` is the one that is asked.
+pub fn intend_create(volume: &Volume, backend: &Backend, term: i64, now: Timestamp) -> Option<Volume> {
     let stands = volume.status.as_ref().and_then(|status| status.create.as_ref());
     if stands.is_some_and(|create| !create.refused) {
         return None;
     }
     let mut volume = volume.clone();
     let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity);
-    status_of(&mut volume).create = Some(CreateIntent {
+    let status = status_of(&mut volume);
+    status.backend = Some(backend.clone());
+    status.create = Some(CreateIntent {
         capacity,
         term,
         at: Some(time::to_proto(now)),
@@ -113,17 +120,48 @@ pub fn intend_create(volume: &Volume, term: i64, now: Timestamp) -> Option<Volum
 }
 
 /// The volume after its creation.
-pub fn created(volume: &Volume, created: Created) -> Volume {
+pub fn created(volume: &Volume, created: Created, now: Timestamp) -> Volume {
     let mut volume = volume.clone();
+    let generation = volume.generation();
     let status = status_of(&mut volume);
     let asked = status.create.as_ref().and_then(|create| create.capacity);
-    status.fulfilled_bytes = asked.map_or(0, |capacity| capacity.required);
+    let asked = asked.unwrap_or_default();
+    // A plugin that says that it made less has not fulfilled what was asked for.
+    status.fulfilled_bytes = match created.capacity_bytes {
+        0 => asked.required,
+        made => asked.required.min(made),
+    };
     status.volume_id = created.volume_id;
     status.capacity_bytes = created.capacity_bytes;
     status.context = created.context;
     status.topology = created.topology;
     condition::clear(&mut status.conditions, BLOCKED);
+    set_capacity_condition(status, asked, generation, now);
     volume
+}
+
+/// Says whether the volume has a capacity within what was asked for, as far as its plugin says.
+fn set_capacity_condition(status: &mut VolumeStatus, asked: Capacity, generation: i64, now: Timestamp) {
+    let has = status.capacity_bytes;
+    let side = match (has, asked.required, asked.limit) {
+        (0, ..) => None,
+        (has, required, _) if has < required => {
+            Some(("TooSmall", format!("at least {}", format_bytes(required))))
+        }
+        (has, _, limit) if limit != 0 && has > limit => {
+            Some(("TooLarge", format!("at most {}", format_bytes(limit))))
+        }
+        _ => None,
+    };
+    let Some((reason, wanted)) = side else {
+        condition::clear(&mut status.conditions, CAPACITY_MISMATCH);
+        return;
+    };
+    let why = Blocked {
+        reason: reason.to_owned(),
+        message: format!("the volume has {}, and {wanted} was asked for", format_bytes(has)),
+    };
+    set_condition(&mut status.conditions, CAPACITY_MISMATCH, &why, generation, now);
 }
 
 /// The volume after the plugin refused to create it, which proves that it is not at the backend.
@@ -136,12 +174,13 @@ pub fn create_refused(volume: &Volume) -> Volume {
 }
 
 /// The volume of a plugin that creates none: its name becomes its id.
-pub fn name_taken(volume: &Volume, now: Timestamp) -> Volume {
+pub fn name_taken(volume: &Volume, backend: &Backend, now: Timestamp) -> Volume {
     let mut volume = volume.clone();
     let (name, generation) = (volume.name().to_owned(), volume.generation());
     let fulfilled = required_bytes(&volume);
     let status = status_of(&mut volume);
     status.volume_id = name;
+    status.backend = Some(backend.clone());
     status.r#static = true;
     // The capacity that it has is unknown. Nothing is expanded until more is required.
     status.fulfilled_bytes = fulfilled;
@@ -156,13 +195,50 @@ pub fn name_taken(volume: &Volume, now: Timestamp) -> Volume {
     volume
 }
 
-/// The volume after its expansion. `asked` is the capacity of the request, in bytes.
-pub fn expanded(volume: &Volume, asked: i64, capacity_bytes: i64) -> Volume {
+/// The volume that was taken in. The capacity that it has is unknown: nothing is expanded until more is required.
+pub fn taken_in(volume: &Volume, backend: &Backend) -> Volume {
     let mut volume = volume.clone();
+    let source = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.source.clone())
+        .unwrap_or_default();
+    let fulfilled = required_bytes(&volume);
     let status = status_of(&mut volume);
-    status.capacity_bytes = capacity_bytes.max(status.capacity_bytes);
-    status.fulfilled_bytes = asked.max(status.fulfilled_bytes);
+    status.volume_id = source.volume_id;
+    status.context = source.context;
+    status.backend = Some(backend.clone());
+    status.fulfilled_bytes = fulfilled;
     condition::clear(&mut status.conditions, BLOCKED);
+    volume
+}
+
+/// The volume after its expansion. `asked` is the capacity of the request.
+pub fn expanded(volume: &Volume, asked: Capacity, made: ExpandedVolume, now: Timestamp) -> Volume {
+    let mut volume = volume.clone();
+    let generation = volume.generation();
+    let status = status_of(&mut volume);
+    status.capacity_bytes = made.capacity.max(status.capacity_bytes);
+    status.fulfilled_bytes = asked.required.max(status.fulfilled_bytes);
+    condition::clear(&mut status.conditions, BLOCKED);
+    set_capacity_condition(status, asked, generation, now);
+    if made.node_must_expand {
+        status.node_expansion_bytes = status.capacity_bytes.max(asked.required);
+        let why = Blocked {
+            reason: "NodeExpandVolume".to_owned(),
+            message: format!(
+                "what is on the volume has yet to be expanded to {} on its nodes",
+                format_bytes(status.node_expansion_bytes)
+            ),
+        };
+        set_condition(
+            &mut status.conditions,
+            NODE_EXPANSION_PENDING,
+            &why,
+            generation,
+            now,
+        );
+    }
     volume
 }
 

@@ -7,11 +7,11 @@ use crate::csi::wire::volume_capability::{AccessMode, AccessType, BlockVolume, M
 use crate::csi::wire::{self, CapacityRange, TopologyRequirement, VolumeCapability};
 use crate::csi::{
     Capabilities, Capability, CreateVolume, CreatedVolume, CsiNodeId, Empty, ExpandVolume, PublishVolume,
-    VolumeId, VolumeName,
+    Session, ValidateVolume, VolumeId, VolumeName,
 };
 use crate::proto;
 use crate::proto::access_mode::{Kind, Scope, Sharing};
-use crate::proto::{Capacity, Publication, Volume, VolumeSpec};
+use crate::proto::{Backend, Capacity, Publication, Volume, VolumeSpec};
 use crate::store::object::Object;
 
 /// The capabilities that the plan depends on.
@@ -26,14 +26,26 @@ pub fn offers(capabilities: &Capabilities) -> Offers {
     }
 }
 
+/// The backend of a session, as volumes record it.
+pub fn backend(session: &Session) -> Backend {
+    Backend {
+        endpoint: session.endpoint().to_string(),
+        id: session.backend().to_owned(),
+        publishes: offers(session.capabilities()).publish,
+        exact_access_mode: session.offers(Capability::SingleNodeMultiWriter),
+    }
+}
+
 fn spec_of(volume: &Volume) -> VolumeSpec {
     volume.spec.clone().unwrap_or_default()
 }
 
 fn capability(volume: &Volume) -> VolumeCapability {
     let mode = spec_of(volume).access_mode.unwrap_or_default();
+    let backend = volume.status.as_ref().and_then(|status| status.backend.as_ref());
+    let is_exact = backend.is_some_and(|backend| backend.exact_access_mode);
     let access_mode = AccessMode {
-        mode: access_mode(mode.scope(), mode.sharing()).into(),
+        mode: access_mode(mode.scope(), mode.sharing(), is_exact).into(),
     };
     let access_type = match mode.kind {
         Some(Kind::Block(_)) => AccessType::Block(BlockVolume {}),
@@ -49,9 +61,13 @@ fn capability(volume: &Volume) -> VolumeCapability {
     }
 }
 
-/// Scope and sharing as an access mode of CSI.
-fn access_mode(scope: Scope, sharing: Sharing) -> Mode {
+/// Scope and sharing as an access mode of CSI; `is_exact` where the plugin tells one writer on a node from several.
+fn access_mode(scope: Scope, sharing: Sharing, is_exact: bool) -> Mode {
     match (scope, sharing) {
+        (Scope::SingleNode | Scope::Unspecified, Sharing::All) if is_exact => Mode::SingleNodeMultiWriter,
+        (Scope::SingleNode | Scope::Unspecified, Sharing::None | Sharing::OneWriter) if is_exact => {
+            Mode::SingleNodeSingleWriter
+        }
         (Scope::MultiNode, Sharing::ReadOnly) => Mode::MultiNodeReaderOnly,
         (Scope::MultiNode, Sharing::OneWriter) => Mode::MultiNodeSingleWriter,
         // `apply` refuses several nodes without sharing.
@@ -113,6 +129,19 @@ pub fn created(answer: CreatedVolume) -> Created {
         context: answer.context,
         topology: places.map(|segments| proto::Topology { segments }).collect(),
     }
+}
+
+/// ValidateVolumeCapabilities, for a volume that is taken in.
+///
+/// # Errors
+/// [`Empty`] for a record that names no volume, for which no step is planned.
+pub fn validate(volume: &Volume) -> Result<ValidateVolume, Empty> {
+    let source = spec_of(volume).source.unwrap_or_default();
+    Ok(ValidateVolume {
+        volume: VolumeId::new(source.volume_id)?,
+        capability: capability(volume),
+        context: source.context,
+    })
 }
 
 /// The plugin's id of the volume.
@@ -188,12 +217,26 @@ mod tests {
             ),
             (Scope::MultiNode, Sharing::All, Mode::MultiNodeMultiWriter, 5),
         ] {
-            let mode = access_mode(scope, sharing);
+            let mode = access_mode(scope, sharing, false);
             assert_eq!(
                 (mode, i32::from(mode)),
                 (expected, number),
                 "{scope:?} {sharing:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_plugin_that_tells_one_writer_on_a_node_from_several_gets_the_exact_mode() {
+        for (scope, sharing, expected) in [
+            (Scope::SingleNode, Sharing::None, 6),
+            (Scope::SingleNode, Sharing::OneWriter, 6),
+            (Scope::SingleNode, Sharing::All, 7),
+            (Scope::SingleNode, Sharing::ReadOnly, 2),
+            (Scope::MultiNode, Sharing::OneWriter, 4),
+        ] {
+            let mode = i32::from(access_mode(scope, sharing, true));
+            assert_eq!(mode, expected, "{scope:?} {sharing:?}");
         }
     }
 

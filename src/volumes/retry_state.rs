@@ -132,6 +132,19 @@ impl RetryState {
         (!failure.is_quiet).then_some(&failure.why)
     }
 
+    /// Whether a target waits for something else to leave this node, or for another publication of the volume.
+    fn waits_for_other(&self, node: Option<&Name>) -> bool {
+        let mut failures = self.tried.iter().chain(&self.finals);
+        failures.any(|(target, failure)| {
+            let is_there = match (node, target) {
+                (Some(node), Target::Node(target)) => node == target,
+                (Some(_), _) => false,
+                (None, _) => true,
+            };
+            failure.waits_for_other && is_there
+        })
+    }
+
     /// Whether the failure of this target leaves the condition as it is.
     pub fn is_quiet(&self, target: &Target) -> bool {
         self.tried.get(target).is_some_and(|failure| failure.is_quiet)
@@ -184,6 +197,8 @@ impl RetryState {
 pub struct Unsettled {
     states: HashMap<Name, RetryState>,
     backoff: Backoff<Name>,
+    /// Volumes that waited for others when they last failed.
+    waiting_for_others: BTreeSet<Name>,
 }
 
 impl Unsettled {
@@ -246,11 +261,26 @@ impl Unsettled {
 
     /// A target failed. True if it had not failed before, so that the failure is worth a warning.
     pub fn fail(&mut self, name: &Name, target: Target, failure: Failure) -> bool {
+        if failure.waits_for_other {
+            self.waiting_for_others.insert(name.clone());
+        }
         let failures = self.backoff.failures(name);
         let state = self.state(name);
         let is_first = failures == 0 && !state.finals.contains_key(&target);
         state.tried.insert(target, failure);
         is_first
+    }
+
+    /// The volume has left this node. Returns the volumes that waited for that: those that want to the node, and the volume
+    /// itself.
+    pub fn left(&mut self, volume: &Name, node: Option<&Name>) -> Vec<Name> {
+        let states = &self.states;
+        let waits = |name: &Name, node| states.get(name).is_some_and(|state| state.waits_for_other(node));
+        self.waiting_for_others.retain(|name| waits(name, None));
+        let waiting = self.waiting_for_others.iter();
+        let concerned =
+            waiting.filter(|name| *name == volume || node.is_some_and(|node| waits(name, Some(node))));
+        concerned.cloned().collect()
     }
 
     /// The snapshot of an operation was stale: the volume is planned again, unless that happens too often.

@@ -121,6 +121,7 @@ fn every_family() -> String {
         method_name: "",
         grpc_status_code: "",
     };
+    handles.set_csi_plugin("", false, 0, 0);
     drop(handles.csi_operations_seconds.get_or_create(&call));
     handles.encode()
 }

@@ -10,7 +10,7 @@ use super::floors::is_controller;
 use super::source::{Files, Token};
 
 /// The methods of `Keys` that build one key, and the keys as the table names them.
-const KEYS: [(&str, &str); 18] = [
+const KEYS: [(&str, &str); 19] = [
     ("alive", "/alive/<name>"),
     ("election", "/kubernetes/reconciler/leader/<lease id>"),
     (
@@ -22,6 +22,7 @@ const KEYS: [(&str, &str); 18] = [
     ("network", "/networks/<name>"),
     ("node", "/nodes/<name>"),
     ("plugin", "/plugins/<name>"),
+    ("plugin_status", "/plugins/<name>/status"),
     ("publication", "/publications/<volume>/<node>"),
     ("registration", "/nodes/<name>/release"),
     ("removed", "/removed/<uid>"),

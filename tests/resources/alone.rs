@@ -67,6 +67,30 @@ async fn an_object_whose_writes_hang_delays_the_mending_of_no_other() {
 }
 
 #[tokio::test]
+async fn a_kind_whose_list_hangs_delays_the_mending_of_no_other_kind() {
+    let secret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: bad, namespace: default}\n";
+    let manifests = secret.to_owned() + &config_map("good", "ours");
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&manifests)).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("GET", "secrets?labelSelector=", usize::MAX, Fault::Hang);
+    let mut reconciler = site
+        .patient_reconciler_as(proxy.kubeconfig(), bundle(&manifests))
+        .await;
+    tokio::select! {
+        () = keep_reconciled(&mut reconciler, site.fence()) => {}
+        () = expect_mends_at_once(&site) => {}
+    }
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "failed"), ["Secret default/bad"]);
+    assert!(
+        report.summary().contains("has not answered"),
+        "{}",
+        report.summary()
+    );
+}
+
+#[tokio::test]
 async fn an_object_that_is_recreated_and_hangs_on_a_finalizer_delays_the_mending_of_no_other() {
     let frozen = |value: &str| {
         format!(

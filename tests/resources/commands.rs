@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::site::{Site, bundle, bundle_directory, config_map, config_map_path, ended, expect_success};
+use super::site::{
+    BALLS, Site, bundle, bundle_directory, config_map, config_map_path, ended, expect_success,
+};
 use crate::support::quorate::quorate;
 
 #[tokio::test]
@@ -118,9 +120,27 @@ async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
     finished.expect_code(4);
 }
 
+#[tokio::test]
+async fn diff_shows_the_warnings_of_the_server() {
+    let site = Site::start().await;
+    let role = "apiVersion: rbac.authorization.k8s.io/v1beta1\nkind: ClusterRole\nmetadata: {name: old}\n";
+    let directory = bundle_directory("1.0.0", role);
+    let finished = quorate(&diff(&site, directory.path())).await;
+    let said = &finished.stderr;
+    assert!(
+        said.contains("ClusterRole old: ") && said.contains("is deprecated in v1.17+"),
+        "{said}"
+    );
+    assert!(finished.expect_done().contains("+ ClusterRole old"));
+}
+
 /// Objects that need every sort of permission: a role that grants more than its writer holds, a binding to cluster-admin,
 /// a namespace and an object in it, a definition and an object of its kind.
-const DEMANDING: &str = "
+fn demanding() -> String {
+    ROLES.to_owned() + BALLS + "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n"
+}
+
+const ROLES: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: mighty}
@@ -141,20 +161,7 @@ kind: RoleBinding
 metadata: {name: viewers, namespace: team}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
 subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: blue}]
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: balls.toys.example.com}
-spec:
-  group: toys.example.com
-  scope: Cluster
-  names: {kind: Ball, plural: balls, singular: ball, listKind: BallList}
-  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
----
-apiVersion: toys.example.com/v1
-kind: Ball
-metadata: {name: red}
-";
+---";
 
 #[tokio::test]
 async fn the_printed_permissions_suffice_and_name_every_object_that_may_be_written() {
@@ -164,10 +171,11 @@ async fn the_printed_permissions_suffice_and_name_every_object_that_may_be_writt
     kubernetes
         .send("POST", "/api/v1/namespaces/kube-system/serviceaccounts", &account)
         .await;
-    let manifests = config_map("goes", "v") + "---" + DEMANDING;
+    let demanding = demanding();
+    let manifests = config_map("goes", "v") + "---" + &demanding;
     let (old, new) = (
         bundle_directory("1.0.0", &manifests),
-        bundle_directory("1.1.0", DEMANDING),
+        bundle_directory("1.1.0", &demanding),
     );
     let (old_path, new_path) = (old.path().display().to_string(), new.path().display().to_string());
     let printed = quorate([
@@ -198,13 +206,13 @@ async fn the_printed_permissions_suffice_and_name_every_object_that_may_be_writt
     expect_success(&reconciler.pass(site.fence()).await);
 
     apply(&site, &printed).await;
-    let mut reconciler = site.reconciler_as(kubeconfig.clone(), bundle(DEMANDING)).await;
+    let mut reconciler = site.reconciler_as(kubeconfig.clone(), bundle(&demanding)).await;
     let report = reconciler.pass(site.fence()).await;
     expect_success(&report);
     assert_eq!(ended(&report, "pruned"), ["ConfigMap default/goes"]);
 
     // No other object may be written, not even one of a kind that the bundle holds.
-    let other = DEMANDING.replace("name: mighty}\nrules", "name: mightier}\nrules");
+    let other = demanding.replace("name: mighty}\nrules", "name: mightier}\nrules");
     let mut reconciler = site.reconciler_as(kubeconfig, bundle(&other)).await;
     let report = reconciler.pass(site.fence()).await;
     let said = report.summary();

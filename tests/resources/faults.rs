@@ -163,7 +163,12 @@ impl FaultProxy {
 
     /// The same, and clears the record.
     pub fn take_noted(&self) -> Vec<Noted> {
-        of_passes(std::mem::take(&mut *self.shared.noted.lock().unwrap()))
+        of_passes(self.take_all())
+    }
+
+    /// The requests since the last call, watches included; clears the record.
+    pub fn take_all(&self) -> Vec<Noted> {
+        std::mem::take(&mut *self.shared.noted.lock().unwrap())
     }
 }
 

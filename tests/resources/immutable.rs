@@ -3,7 +3,8 @@
 use quorate::resources::Bundle;
 use quorate::resources::upgrade::{Change, Upgrade};
 
-use super::site::{Site, bundle, ended, expect_success};
+use super::faults::{Fault, FaultProxy};
+use super::site::{Site, bundle, config_map, ended, expect_success};
 
 /// Objects with `OLD` in one immutable field each: every field of `kinds::immutable_fields` once. `ALLOWED` stands where an
 /// object has state or dependants, so that its manifest has to allow that it is recreated.
@@ -92,4 +93,38 @@ async fn every_object_that_check_says_would_be_recreated_is_recreated() {
     expect_success(&report);
     let forecast: Vec<String> = forecast.keys().map(ToString::to_string).collect();
     assert_eq!(ended(&report, "recreated"), forecast, "{:#?}", report.objects());
+}
+
+#[tokio::test]
+async fn an_object_that_was_recreated_without_a_reply_is_pruned_with_its_bundle() {
+    let binding = |role: &str| {
+        format!(
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: bound}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}\n"
+        )
+    };
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/bound";
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&binding("view"))).await);
+    let before = site.uid(path).await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    // The update that is refused; then the creation, and what is tried because of its lost reply.
+    proxy.fail("PATCH", "clusterrolebindings/bound", 1, Fault::Nothing);
+    proxy.fail(
+        "PATCH",
+        "clusterrolebindings/bound",
+        usize::MAX,
+        Fault::LoseReply(400),
+    );
+    let mut reconciler = site
+        .reconciler_as(proxy.kubeconfig(), bundle(&binding("edit")))
+        .await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.count("failed"), 1, "{}", report.summary());
+    assert_ne!(site.uid(path).await, before);
+
+    // The next leader has a bundle that does not hold it any more.
+    let report = site.pass(bundle(&config_map("a", "v"))).await;
+    expect_success(&report);
+    assert_eq!(site.get(path).await, None, "{:#?}", report.objects());
 }

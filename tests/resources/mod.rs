@@ -2,9 +2,11 @@
 
 mod alone;
 mod commands;
+mod cost;
 mod deletions;
 mod faults;
 mod immutable;
+mod inventory;
 mod lists;
 mod ownership;
 mod passes;
@@ -12,4 +14,5 @@ mod paused;
 mod process;
 mod site;
 mod trouble;
+mod unseen;
 mod versions;

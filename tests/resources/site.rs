@@ -99,6 +99,32 @@ impl Site {
         reconciler.pass(self.fence()).await
     }
 
+    /// Makes a pass after each change that the reconciler notices, until one is as it should be.
+    pub async fn reconcile_until(&self, reconciler: &mut Reconciler, is_done: impl Fn(&Report) -> bool) {
+        let mut last = None;
+        let passes = async {
+            loop {
+                reconciler.changed().await;
+                let report = reconciler.pass(self.fence()).await;
+                if is_done(&report) {
+                    return;
+                }
+                last = Some(report);
+            }
+        };
+        if tokio::time::timeout(SOON, passes).await.is_err() {
+            panic!("not within {SOON:?}; the last pass: {last:#?}");
+        }
+    }
+
+    /// Makes passes until nothing that the reconciler noticed asks for another one.
+    pub async fn settle(&self, reconciler: &mut Reconciler) {
+        let quiet = Duration::from_millis(500);
+        while tokio::time::timeout(quiet, reconciler.changed()).await.is_ok() {
+            expect_success(&reconciler.pass(self.fence()).await);
+        }
+    }
+
     /// The keys of the inventory without their common prefix.
     pub fn inventory(&self) -> Vec<String> {
         let prefix = "/q/kubernetes/reconciler/inventory/";

@@ -1,22 +1,31 @@
 //! Volumes on a real etcd, through a real CSI plugin: with the real program, and leader by leader with the library.
 
+mod backends;
 mod codes;
 mod commands;
 mod crashes;
 mod delays;
 mod deletion;
 mod events;
+mod forced;
 mod history;
+mod imports;
+mod lanes;
 mod leaders;
 mod leftovers;
 mod life;
 mod lost_answers;
 mod lost_nodes;
+mod plugin_status;
 mod plugins;
+mod promises;
 mod random;
+mod refusals;
 mod secrets;
 mod stale;
 mod tls;
+mod unreadable;
+mod wakes;
 mod world;
 
 use std::time::Duration;

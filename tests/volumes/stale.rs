@@ -40,6 +40,7 @@ fn operation(name: &str, snapshot: &VolumeSnapshot, step: Step, session: &Arc<Se
         snapshot: snapshot.clone(),
         action: Action::Step(step),
         session: Some(session.clone()),
+        plaintext_secrets: false,
         permits: Arc::new(Semaphore::new(1)),
     }
 }

@@ -18,10 +18,10 @@ async fn expect_refused(world: &World, trusted: &Authority, why: &str) {
     replica.wait_leading().await;
     let what = format!("it is blocked by {why:?}");
     eventually(SOON, &what, async || {
-        let blocked = world.expect_blocked("data", None, "PluginUnreachable").await;
-        match blocked.message.contains("https://127.0.0.1") && blocked.message.contains(why) {
+        let described = world.expect_plugin("PluginUnreachable").await;
+        match described.contains("https://127.0.0.1") && described.contains(why) {
             true => Ok(()),
-            false => Err(blocked.message),
+            false => Err(described),
         }
     })
     .await;

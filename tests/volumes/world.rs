@@ -209,6 +209,23 @@ impl World {
         .await
     }
 
+    /// Waits until the plugin is in this state, by the status that the leader writes: `Ready`, or why it is not. Returns the
+    /// line of `get plugins`.
+    pub async fn expect_plugin(&self, state: &str) -> String {
+        eventually(SOON, &format!("the plugin is {state}"), async || {
+            let described = self.done(&["describe", "plugin", DRIVER]).await;
+            let is_so = described.lines().any(|line| {
+                let mut words = line.split_whitespace();
+                words.next() == Some("State:") && words.next() == Some(state)
+            });
+            match is_so {
+                true => Ok(described),
+                false => Err(described),
+            }
+        })
+        .await
+    }
+
     /// Waits until the plugin was called this many times.
     pub async fn expect_calls(&self, method: &str, times: usize) {
         eventually(SOON, &format!("{method} was called"), async || {

@@ -60,6 +60,10 @@ pub struct CsiPluginArgs {
     #[arg(long)]
     without_publish: bool,
 
+    /// Offer SINGLE_NODE_MULTI_WRITER
+    #[arg(long)]
+    exact_access_modes: bool,
+
     /// Offer EXPAND_VOLUME
     #[arg(long)]
     expand: bool,
@@ -91,6 +95,14 @@ pub struct CsiPluginArgs {
     /// Answer Probe with "not ready" until an order changes that
     #[arg(long)]
     not_ready: bool,
+
+    /// The identity of its backend, which GetPluginInfo tells
+    #[arg(long, value_name = "ID")]
+    backend_id: Option<String>,
+
+    /// The capacity of every new volume in bytes, whatever is asked for
+    #[arg(long, value_name = "BYTES")]
+    capacity: Option<u64>,
 }
 
 fn place(text: &str) -> Result<BTreeMap<String, String>, String> {
@@ -121,6 +133,7 @@ pub async fn run(args: CsiPluginArgs) -> Result<(), Failure> {
             controller: !args.without_controller,
             create: !args.without_create,
             publish: !args.without_publish,
+            exact_access_modes: args.exact_access_modes,
             expand: args.expand,
             expand_offline: args.expand_offline,
             list: args.list,
@@ -130,6 +143,8 @@ pub async fn run(args: CsiPluginArgs) -> Result<(), Failure> {
         places: args.place,
         latency: Duration::from_millis(args.latency_ms),
         not_ready: args.not_ready,
+        backend_id: args.backend_id,
+        capacity: args.capacity,
     };
     tokio::select! {
         ended = serve(options) => {

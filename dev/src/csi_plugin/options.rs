@@ -34,6 +34,10 @@ pub struct Options {
     pub latency: Duration,
     /// Probe answers "not ready" until an order changes that.
     pub not_ready: bool,
+    /// The identity of its backend, which GetPluginInfo tells; none: it tells none.
+    pub backend_id: Option<String>,
+    /// The capacity of every new volume in bytes, whatever is asked for.
+    pub capacity: Option<u64>,
 }
 
 /// Capabilities that a plugin reports and has.
@@ -45,6 +49,8 @@ pub struct Offers {
     pub create: bool,
     /// PUBLISH_UNPUBLISH_VOLUME and PUBLISH_READONLY
     pub publish: bool,
+    /// SINGLE_NODE_MULTI_WRITER
+    pub exact_access_modes: bool,
     /// EXPAND_VOLUME
     pub expand: bool,
     /// Expands a volume only while it is published nowhere.
@@ -62,6 +68,7 @@ impl Default for Offers {
             controller: true,
             create: true,
             publish: true,
+            exact_access_modes: false,
             expand: false,
             expand_offline: false,
             list: false,
@@ -86,6 +93,8 @@ impl Options {
             places: Vec::new(),
             latency: Duration::ZERO,
             not_ready: false,
+            backend_id: None,
+            capacity: None,
         }
     }
 }

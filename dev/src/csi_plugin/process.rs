@@ -53,6 +53,12 @@ impl Options {
         if let Some(control) = &self.control {
             args.push(file("--control=", control));
         }
+        if let Some(id) = &self.backend_id {
+            args.push(format!("--backend-id={id}").into());
+        }
+        if let Some(capacity) = self.capacity {
+            args.push(format!("--capacity={capacity}").into());
+        }
         if let Some(tls) = &self.tls {
             args.extend([file("--tls-cert=", &tls.cert), file("--tls-key=", &tls.key)]);
         }
@@ -68,6 +74,7 @@ impl Options {
             (!offers.controller, "--without-controller"),
             (!offers.create, "--without-create"),
             (!offers.publish, "--without-publish"),
+            (offers.exact_access_modes, "--exact-access-modes"),
             (offers.expand, "--expand"),
             (offers.expand_offline, "--expand-offline"),
             (offers.list, "--list"),

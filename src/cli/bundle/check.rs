@@ -10,6 +10,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{print, warn};
 use crate::resources::Bundle;
 use crate::resources::bundle::{BUILTIN, PRUNE, RECREATE};
+use crate::resources::kinds;
 use crate::resources::upgrade::{Change, Upgrade};
 
 /// Arguments of `quorate bundle check`.
@@ -33,6 +34,14 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     print(&describe(&bundle))?;
     for file in &bundle.ignored {
         warn(&format!("ignoring {file}: not a manifest (.yaml, .yml, .json)"));
+    }
+    for manifest in &bundle.manifests {
+        let object = &manifest.object;
+        if kinds::is_newer(&object.group, &object.kind) {
+            warn(&format!(
+                "{object}: this release does not know the kind, so only the API server can say whether it is namespaced"
+            ));
+        }
     }
     let Some(from) = &args.from else { return Ok(()) };
     let old = load(from)?;

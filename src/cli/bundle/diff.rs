@@ -8,7 +8,7 @@ use clap::Args;
 use super::load;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::print;
+use crate::cli::output::{print, warn};
 use crate::kube::{KubeClient, ObjectRef};
 use crate::resources::Inventory;
 use crate::resources::bundle::BUILTIN;
@@ -50,6 +50,10 @@ pub async fn run(args: &DiffArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         .await
         .map_err(Failure::failed)?;
 
+    for (object, warning) in &previews.warnings {
+        warn(&format!("{object}: {warning}"));
+    }
+    let previews = previews.objects;
     let mut text = String::new();
     for (object, preview) in &previews {
         show(&mut text, object, preview);

@@ -31,6 +31,7 @@ Examples:
   quorate get nodes -l 'zone=a,!retired' -o name
   quorate get replicas --watch
   quorate get members -o wide           # etcd's own, asked one by one
+  quorate get resources                 # the Kubernetes objects of the bundle, each with its outcome
 
 A stored value that cannot be read is listed as <malformed>, with a warning on standard error. If the object was named, \
 the exit code is 1.")]
@@ -58,6 +59,20 @@ pub struct GetArgs {
     /// Keep printing objects that are added, modified and deleted, until interrupted
     #[arg(short, long)]
     watch: bool,
+}
+
+impl GetArgs {
+    /// All objects of a kind.
+    pub fn all(kind: &'static Kind, output: Format) -> Self {
+        Self {
+            target: Target::all(kind),
+            names: Vec::new(),
+            output,
+            selector: None,
+            no_headers: false,
+            watch: false,
+        }
+    }
 }
 
 /// Runs the command.
@@ -259,7 +274,7 @@ impl Printer {
     }
 
     fn id(&self, name: &str) -> String {
-        format!("{}/{}", self.kind.words.singular, one_line(name))
+        self.kind.full_name(name)
     }
 
     /// A table of these rows, below the titles unless those are printed already. `first` is the title of a column before

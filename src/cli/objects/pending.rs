@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use prost::Message;
+
 use super::view::View;
 use crate::cli::output::{NONE, one_line, or_none};
 use crate::proto::publication_status::State;
-use crate::proto::{Node, Publication, Service, Task, Volume};
+use crate::proto::{self, Node, PluginStatus, Publication, Service, Task, Volume};
 use crate::store::Name;
 use crate::store::keys::NodeKey;
 use crate::store::object::publication::{node_uid, state, state_word};
 use crate::store::object::volume::driver;
-use crate::store::object::{Object, decode, service, task};
+use crate::store::object::{Object, decode, plugin, service, task};
 use crate::volumes::plan::{self, Decision, Observed, Offers, Plugin, Step, Target, WaitReason};
 use crate::volumes::record::blocked;
 
@@ -130,12 +132,40 @@ pub fn publications(view: &View, volume: &str) -> (BTreeMap<Name, Publication>, 
     (readable, malformed)
 }
 
+/// The status of a plugin, if the leader has written one that can be read.
+pub fn plugin_status(view: &View, plugin: &str) -> Option<PluginStatus> {
+    let kv = view.get(&view.keys.plugin_status(&plugin.parse().ok()?))?;
+    PluginStatus::decode(kv.value.as_slice()).ok()
+}
+
+/// Why the plugin of a volume cannot be called, as `PluginUnreachable: cannot connect to …`, where the volume waits for it: the
+/// reason, and the sentence.
+pub fn waits_for_plugin(
+    view: &View,
+    volume: &Volume,
+    publications: &BTreeMap<Name, Publication>,
+) -> Option<(String, String)> {
+    let step = decide(view, volume, publications).step;
+    if step != Some(Step::Connect) {
+        return None;
+    }
+    let driver = driver(volume);
+    let status = plugin_status(view, driver)?;
+    let (reason, message) = plugin::not_ready(&status)?;
+    Some((
+        reason.to_owned(),
+        format!("plugin {driver}: {reason}: {}", one_line(message)),
+    ))
+}
+
 /// What a volume waits for, one sentence each; empty if it is as desired. The view holds its publications, and
 /// all nodes, removed nodes and plugins.
 pub fn of_volume(view: &View, name: &str, volume: &Volume) -> Vec<String> {
     let (publications, mut sentences) = publications(view, name);
     let Decision { step, waits } = decide(view, volume, &publications);
-    sentences.extend(step.as_ref().map(|step| format!("the leader has to {step}")));
+    let unready = waits_for_plugin(view, volume, &publications).map(|(_, sentence)| sentence);
+    let next = step.as_ref().map(|step| format!("the leader has to {step}"));
+    sentences.extend(unready.or(next));
     let target = step.as_ref().map(Step::target);
     for (node, publication) in &publications {
         let state = state(publication);
@@ -173,22 +203,38 @@ fn decide(view: &View, volume: &Volume, publications: &BTreeMap<Name, Publicatio
         let record = view.get(&view.keys.removed(node_uid(publication)))?;
         Some((node.clone(), record.mod_revision))
     });
-    let plugin = driver.parse::<Name>().ok();
-    let plugin = plugin.and_then(|name| view.get(&view.keys.plugin(&name)));
     plan::plan(&Observed {
         volume,
         publications,
         // `publications` has a sentence about each.
         unreadable: &BTreeSet::new(),
+        // The leader knows, and says so in a condition.
+        shared_with: None,
         nodes: &nodes,
         removed: &removed.collect(),
-        plugin: match plugin {
-            Some(_) => Plugin::Offers(EVERYTHING),
-            None => Plugin::Missing,
-        },
+        plugin: observe_plugin(view, volume),
         resting: &BTreeSet::new(),
         lost: &BTreeSet::new(),
     })
+}
+
+/// The plugin of a volume, by its record and its status.
+fn observe_plugin(view: &View, volume: &Volume) -> Plugin {
+    let driver = driver(volume);
+    let name = driver.parse::<Name>().ok();
+    let Some(kv) = name.and_then(|name| view.get(&view.keys.plugin(&name))) else {
+        return Plugin::Missing;
+    };
+    let status = plugin_status(view, driver).unwrap_or_default();
+    if plugin::not_ready(&status).is_some() {
+        return Plugin::Unknown;
+    }
+    let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
+    let reported = status.backend.unwrap_or_default().id;
+    match decode::<proto::Plugin>(driver, &kv.value) {
+        Ok(record) if !plugin::is_backend_of(&record, &reported, made_at) => Plugin::OtherBackend,
+        _ => Plugin::Offers(EVERYTHING),
+    }
 }
 
 fn node(view: &View, name: &Name, driver: &str) -> Option<plan::Node> {
@@ -199,11 +245,13 @@ fn node(view: &View, name: &Name, driver: &str) -> Option<plan::Node> {
     let stored = decode::<Node>(text, &kv.value).ok()?;
     let csi = stored.status.unwrap_or_default().csi;
     let csi = csi.into_iter().find(|csi| csi.plugin == driver);
+    let csi = csi.unwrap_or_default();
     Some(plan::Node {
         uid: stored.metadata.unwrap_or_default().uid,
         mod_revision: kv.mod_revision,
         out_of_service: stored.spec.unwrap_or_default().out_of_service,
-        csi_node_id: csi.map(|csi| csi.node_id).filter(|id| !id.is_empty()),
+        csi_node_id: Some(csi.node_id).filter(|id| !id.is_empty()),
+        topology: csi.topology,
     })
 }
 

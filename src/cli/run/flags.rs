@@ -28,6 +28,9 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// The TTL of a lease, in seconds: long enough for a renewal to reach etcd, short enough to wait for a successor.
 const LEASE_TTL: RangeInclusive<u64> = 2..=3600;
 
+/// An API server takes 400 requests that are not about reading at a time, from all its clients.
+const MOST_IN_FLIGHT: usize = 200;
+
 /// How long a member may take to start, in seconds: up to a week.
 const LEARNER_TIMEOUT: RangeInclusive<u64> = 1..=604_800;
 
@@ -56,13 +59,18 @@ pub struct RunArgs {
     pub(super) bundle: Option<PathBuf>,
 
     /// Objects that may be pruned at once; needed for many, and for those of a bundle with another name
-    #[arg(long, env = "QUORATE_ALLOW_PRUNE", value_name = "COUNT", default_value_t = 0)]
+    #[arg(long, env = "QUORATE_ALLOW_PRUNE", value_name = "COUNT", default_value_t = 0, value_parser = count)]
     allow_prune: usize,
 
     /// TTL of the leases of the election and of the registration: whole seconds, 2s to 1h
     #[arg(long, env = "QUORATE_LEASE_TTL", value_name = "DURATION", default_value = "10s",
           value_parser = whole_seconds(LEASE_TTL))]
     lease_ttl: Duration,
+
+    /// Requests about objects to the API server at a time; more where each takes long, on a server that takes more
+    #[arg(long, env = "QUORATE_KUBE_IN_FLIGHT", value_name = "COUNT",
+          default_value_t = resources::Settings::default().in_flight, value_parser = requests)]
+    kube_in_flight: usize,
 
     /// Address for health and metrics
     #[arg(
@@ -109,10 +117,6 @@ pub struct RunArgs {
     /// Limit on a request to the API server, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Limits::default().request))]
     kube_request_timeout_ms: u64,
-
-    /// Requests to the API server at a time
-    #[arg(long, hide = true, default_value_t = resources::Settings::default().in_flight)]
-    kube_in_flight: usize,
 
     /// For an object that is replaced to be gone, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().gone_within))]
@@ -175,7 +179,7 @@ impl RunArgs {
     /// The settings of the passes over the resources.
     pub(super) fn reconciling(&self) -> resources::Settings {
         resources::Settings {
-            in_flight: self.kube_in_flight.max(1),
+            in_flight: self.kube_in_flight,
             gone_within: Duration::from_millis(self.gone_within_ms),
             established_within: Duration::from_millis(self.established_within_ms),
             allow_prune: self.allow_prune,
@@ -285,6 +289,19 @@ pub enum LogFormat {
     Json,
 }
 
+fn count(text: &str) -> Result<usize, String> {
+    text.parse()
+        .map_err(|_| "expected a number of objects, such as 12".to_owned())
+}
+
+fn requests(text: &str) -> Result<usize, String> {
+    let parsed = text
+        .parse()
+        .ok()
+        .filter(|count| (1..=MOST_IN_FLIGHT).contains(count));
+    parsed.ok_or_else(|| format!("expected a number of requests, 1 to {MOST_IN_FLIGHT}"))
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -313,6 +330,13 @@ mod tests {
         assert_eq!(args.lease_ttl, Duration::from_secs(10));
         let limits = roles::Settings::default().limits;
         assert_eq!(args.learner_timeout, limits.learner_timeout);
+    }
+
+    #[test]
+    fn a_flag_that_takes_a_number_says_so() {
+        let error = parsed(&["--allow-prune=many"]).err().unwrap();
+        assert!(error.contains("expected a number of objects"), "{error}");
+        assert!(parsed(&["--allow-prune=12"]).is_ok());
     }
 
     #[test]

@@ -1,21 +1,26 @@
-//! Commands about volumes: `publish`, `unpublish`, `retry`, and `drain` of a node.
+//! Commands about volumes: `publish`, `unpublish`, `retry`, `tombstone`, `expanded`, and `drain` of a node.
 
 use std::time::Duration;
 
 use super::exit::Failure;
+use super::objects::pending::plugin_status;
 use super::wait::{Progress, until};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::publication_status::State;
 use crate::proto::{Publication, Volume};
-use crate::store::object::decode;
 use crate::store::object::publication::{state, state_word};
+use crate::store::object::volume::driver;
+use crate::store::object::{decode, plugin};
 use crate::store::{Name, Store};
 use crate::volumes::record::blocked;
 
 pub mod drain;
+pub mod expanded;
+mod force;
 pub mod publish;
 pub mod retry;
 mod stray;
+pub mod tombstone;
 pub mod unpublish;
 
 /// What may have happened to a request whose transaction got no answer.
@@ -31,7 +36,11 @@ async fn wait_for(
 ) -> Result<(), Failure> {
     let hint = format!("the request stands; quorate describe volume {volume} says what it waits for");
     let (key, of_volume) = (store.keys.publication(volume, node), store.keys.volume(volume));
-    let ranges = vec![KeyRange::key(key.clone()), KeyRange::key(of_volume.clone())];
+    let ranges = vec![
+        KeyRange::key(key.clone()),
+        KeyRange::key(of_volume.clone()),
+        store.keys.plugins(),
+    ];
     until(store, ranges, limit, &hint, |view| {
         let stored = view.get(&key);
         if is_done(stored)? {
@@ -41,11 +50,17 @@ async fn wait_for(
         let publication = stored.and_then(|kv| decode::<Publication>(&id, &kv.value).ok());
         let stored = view.get(&of_volume);
         let volume = stored.and_then(|kv| decode::<Volume>(volume.as_str(), &kv.value).ok());
-        Ok(Progress::Waiting(waits(
-            &id,
-            publication.as_ref(),
-            volume.as_ref(),
-        )))
+        let mut lines = waits(&id, publication.as_ref(), volume.as_ref());
+        if let Some(volume) = &volume
+            && let Some(status) = plugin_status(view, driver(volume))
+            && let Some((reason, message)) = plugin::not_ready(&status)
+        {
+            lines.push(format!(
+                "plugin/{} is not ready: {reason}: {message}",
+                driver(volume)
+            ));
+        }
+        Ok(Progress::Waiting(lines))
     })
     .await
 }

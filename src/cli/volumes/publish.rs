@@ -9,10 +9,11 @@ use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::stored::{Versioned, malformed};
-use crate::cli::output::print;
+use crate::cli::output::{pairs, print};
 use crate::cli::wait::WaitArgs;
 use crate::etcd::{KeyValue, Txn};
 use crate::proto::access_mode::{Scope, Sharing};
+use crate::proto::node_spec::Availability as NodeAvailability;
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::Availability;
 use crate::proto::{Metadata, Node, Publication, PublicationSpec, PublicationStatus, Volume};
@@ -24,8 +25,9 @@ use crate::store::{Name, Store};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The leader publishes the volume through its plugin, once the volume is created and the node reports a node id for the \
-plugin. The command refuses a volume that is paused, drained or marked for deletion, a node that is out of service, and a \
-publication beyond the volume's access mode: one node at a time, one writer at a time. A volume that is being unpublished \
+plugin. The command refuses a volume that is paused, drained or marked for deletion, a node that is paused, drained or out of service, and a \
+publication beyond the volume's access mode: one node at a time, one writer at a time. A node whose topology cannot reach the \
+volume is refused as well. Of a volume that is shared readOnly, every node only reads. A volume that is being unpublished \
 from that node is published again after that.
 
 Examples:
@@ -122,12 +124,48 @@ async fn decide(store: &Store, args: &PublishArgs) -> Result<Decision<String>, F
             let txn = txn.when_absent(&key).put(&key, wanted.encode_to_vec());
             Ok(Decision::Write(txn, "requested".to_owned()))
         }
-        Some(Ok(publication)) => again(args, publication, txn, &key),
+        Some(Ok(publication)) => again(reads_only(args, &volume.object), publication, txn, &key),
         Some(Err(why)) => {
             let id = format!("{}/{}", args.volume, args.node);
             Err(malformed::<Publication>(&id, &why))
         }
     }
+}
+
+/// The rules that refuse the node.
+fn refusals_of_node(volume: &Volume, node: &Node, args: &PublishArgs) -> Vec<(&'static str, String)> {
+    let mut refusals = Vec::new();
+    let mut refuse = |rule: &'static str, why: String| refusals.push((rule, why));
+    let of_node = node.spec.unwrap_or_default();
+    let why = match of_node.availability() {
+        NodeAvailability::Drain => Some("drained"),
+        NodeAvailability::Pause => Some("paused"),
+        NodeAvailability::Active | NodeAvailability::Unspecified => None,
+    };
+    if let Some(why) = why.filter(|_| !of_node.out_of_service) {
+        refuse(
+            "NodeAvailability",
+            format!("node {} is {why}: nothing new goes to it", args.node),
+        );
+    }
+    if of_node.out_of_service {
+        refuse("OutOfService", format!("node {} is out of service", args.node));
+    }
+    let csi = node.status.as_ref().map_or(&[][..], |status| &status.csi);
+    let csi = csi.iter().find(|csi| csi.plugin == volume::driver(volume));
+    if let Some(csi) = csi
+        && !volume::is_reachable_from(volume, &csi.topology)
+    {
+        let (place, places) = (pairs(&csi.topology), volume::places_text(volume));
+        refuse(
+            "Topology",
+            format!(
+                "volume {} can be reached from {places}, and node {} is in {place}",
+                args.volume, args.node
+            ),
+        );
+    }
+    refusals
 }
 
 /// Every rule that refuses the publication.
@@ -151,9 +189,8 @@ fn refusals(
             format!("volume {name} is set to {word}: new publications are refused"),
         );
     }
-    if node.spec.unwrap_or_default().out_of_service {
-        refuse("OutOfService", format!("node {} is out of service", args.node));
-    }
+    let of_node = refusals_of_node(volume, node, args).into_iter();
+    of_node.for_each(|(rule, why)| refuse(rule, why));
     let mode = spec.access_mode.unwrap_or_default();
     let shown = |publication: &Result<Publication, _>| match publication {
         Ok(publication) => state_word(state(publication)),
@@ -190,6 +227,12 @@ fn refusals(
     refusals
 }
 
+/// Whether the node only reads: it was asked for, or the volume is only read wherever it is.
+fn reads_only(args: &PublishArgs, volume: &Volume) -> bool {
+    let mode = volume.spec.as_ref().and_then(|spec| spec.access_mode.as_ref());
+    args.read_only || mode.is_some_and(|mode| mode.sharing() == Sharing::ReadOnly)
+}
+
 fn new_publication(args: &PublishArgs, volume: &Volume, node: &Node) -> Publication {
     Publication {
         metadata: Some(Metadata::new(&args.node, uuid::Uuid::new_v4(), Timestamp::now())),
@@ -197,7 +240,7 @@ fn new_publication(args: &PublishArgs, volume: &Volume, node: &Node) -> Publicat
             volume: args.volume.to_string(),
             volume_uid: volume.uid().to_owned(),
             node_uid: node.uid().to_owned(),
-            read_only: args.read_only,
+            read_only: reads_only(args, volume),
             again: false,
             again_read_only: None,
         }),
@@ -210,14 +253,14 @@ fn new_publication(args: &PublishArgs, volume: &Volume, node: &Node) -> Publicat
 
 /// The decision about a publication that exists.
 fn again(
-    args: &PublishArgs,
+    read_only: bool,
     mut publication: Publication,
     txn: Txn,
     key: &[u8],
 ) -> Result<Decision<String>, Failure> {
     let spec = publication.spec.get_or_insert_default();
-    let is_same = spec.read_only == args.read_only;
-    let is_requested = spec.again && reads_only_next(spec) == args.read_only;
+    let is_same = spec.read_only == read_only;
+    let is_requested = spec.again && reads_only_next(spec) == read_only;
     match state(&publication) {
         State::Published | State::PendingPublish if !is_same => {
             let how = |read_only: bool| {
@@ -231,8 +274,8 @@ fn again(
                 Exit::Refused,
                 format!(
                     "refused by rule ReadOnly: the volume is published there {}, not {}; unpublish it first",
-                    how(!args.read_only),
-                    how(args.read_only)
+                    how(!read_only),
+                    how(read_only)
                 ),
             ))
         }
@@ -245,7 +288,7 @@ fn again(
             }
             let spec = publication.spec.get_or_insert_default();
             spec.again = true;
-            spec.again_read_only = Some(args.read_only);
+            spec.again_read_only = Some(read_only);
             publication.next_generation();
             Ok(Decision::Write(
                 txn.put(key, publication.encode_to_vec()),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{REQUESTED, stray, wait_for};
+use super::{REQUESTED, force, stray, wait_for};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
@@ -26,10 +26,14 @@ true. A node that was deleted, or declared out of service (quorate drain NODE --
 --node-id unpublishes the volume from a node id that no publication stores: quorate describe volume names it where the plugin \
 lists one. Data may be lost if a node uses the volume under that id.
 
+--force deletes the record of a publication that the plugin will never confirm to have ended, or that cannot be read. Nothing \
+is done at the backend; a tombstone keeps what may be left there.
+
 Examples:
   quorate unpublish data n1
   quorate unpublish data n1 --confirm --wait
-  quorate unpublish data --node-id csi-n9 --wait")]
+  quorate unpublish data --node-id csi-n9 --wait
+  quorate unpublish data n1 --force")]
 pub struct UnpublishArgs {
     /// The volume
     #[arg(value_name = "VOLUME")]
@@ -47,6 +51,14 @@ pub struct UnpublishArgs {
     #[arg(long)]
     confirm: bool,
 
+    /// Delete the record alone, and leave a tombstone
+    #[arg(long, conflicts_with_all = ["node_id", "confirm", "wait"])]
+    force: bool,
+
+    /// Do not ask for confirmation
+    #[arg(short, long, requires = "force")]
+    yes: bool,
+
     #[command(flatten)]
     wait: WaitArgs,
 }
@@ -59,6 +71,7 @@ pub struct UnpublishArgs {
 pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     match (&args.node, &args.node_id) {
+        (Some(node), _) if args.force => force::unpublish(&store, &args.volume, node, args.yes).await,
         (Some(node), _) => unpublish(&store, &args, node).await,
         (None, Some(node_id)) => stray::unpublish(&store, &args.volume, node_id, &args.wait).await,
         (None, None) => Err(Failure::usage("no node is given")),

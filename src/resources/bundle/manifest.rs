@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
+use super::super::digest::digest;
 use super::super::kinds;
 use super::fault::{Fault, Place};
 use crate::kube::{Dependants, ObjectRef};
@@ -43,6 +44,8 @@ pub struct Manifest {
     pub version: String,
     /// The body of the apply: the document with the bundle's label and without the fields that only a server sets.
     pub body: Value,
+    /// The digest of the body.
+    pub digest: u64,
     /// Whether to take over an existing object that is not ours.
     pub adopt: bool,
     /// Whether to delete and recreate the object if an immutable field has to change.
@@ -113,6 +116,7 @@ pub(super) fn read(
         adopt: annotation(ADOPT) == Some("true"),
         object,
         version,
+        digest: digest(&body.to_string()),
         body,
         place: place.clone(),
     };

@@ -42,6 +42,7 @@ fn entry(uid: &str, bundle: &str) -> Entry {
         version: "v1".to_owned(),
         uid: uid.to_owned(),
         bundle: bundle.to_owned(),
+        ..Entry::default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The keys of the reconciler: status, election, inventory.
 
-use super::Keys;
+use super::{KeySpace, Keys};
 use crate::etcd::KeyRange;
 
 /// Stands for the core group, whose name is empty. No API group has this name, as their names contain a dot.
@@ -8,6 +8,29 @@ const CORE_GROUP: &str = "core";
 
 /// Stands for the namespace of a cluster-scoped object. It is no valid name of a namespace.
 const NO_NAMESPACE: &str = "_";
+
+impl KeySpace {
+    /// The keys of the inventory.
+    pub const INVENTORY: Self = Self {
+        folder: "/kubernetes/reconciler/inventory/",
+        suffix: "",
+        takes: |id| parse_object(id).is_some(),
+    };
+}
+
+/// Group, kind, namespace and name in what follows the folder in an inventory key.
+pub fn parse_object(id: &str) -> Option<(&str, &str, Option<&str>, &str)> {
+    let mut parts = id.splitn(4, '/');
+    let (group, kind) = (parts.next()?, parts.next()?);
+    let (namespace, name) = (parts.next()?, parts.next()?);
+    let group = if group == CORE_GROUP { "" } else { group };
+    Some((
+        group,
+        kind,
+        (namespace != NO_NAMESPACE).then_some(namespace),
+        name,
+    ))
+}
 
 impl Keys {
     /// `/kubernetes/reconciler/status`: a `KubernetesReconcilerStatus`.
@@ -47,23 +70,12 @@ impl Keys {
 
     /// The range of the whole inventory.
     pub fn all_inventory(&self) -> KeyRange {
-        KeyRange::prefix(self.below(format_args!("/kubernetes/reconciler/inventory/")))
+        KeySpace::INVENTORY.all(self)
     }
 
     /// Group, kind, namespace and name of an inventory key.
     pub fn parse_inventory<'a>(&self, key: &'a [u8]) -> Option<(&'a str, &'a str, Option<&'a str>, &'a str)> {
-        let mut parts = self
-            .parse_below(key, "/kubernetes/reconciler/inventory/")?
-            .splitn(4, '/');
-        let (group, kind) = (parts.next()?, parts.next()?);
-        let (namespace, name) = (parts.next()?, parts.next()?);
-        let group = if group == CORE_GROUP { "" } else { group };
-        Some((
-            group,
-            kind,
-            (namespace != NO_NAMESPACE).then_some(namespace),
-            name,
-        ))
+        parse_object(KeySpace::INVENTORY.name(self, key)?)
     }
 }
 

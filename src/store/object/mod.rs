@@ -155,7 +155,7 @@ pub enum Malformed {
 }
 
 /// Reads the protobuf message of a kind.
-fn message<M: prost::Message + Default>(kind: &'static str, value: &[u8]) -> Result<M, Malformed> {
+pub fn message<M: prost::Message + Default>(kind: &'static str, value: &[u8]) -> Result<M, Malformed> {
     M::decode(value).map_err(|error| Malformed::Encoding {
         kind,
         message: error.to_string(),

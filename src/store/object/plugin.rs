@@ -1,18 +1,19 @@
 //! The Plugin kind: the endpoint of a CSI controller plugin, and the limits of its calls.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Object;
 use super::change::{Appliable, Rejection};
-use super::document::document;
+use super::document::{document, given, present};
 use super::fields::{Fault, Fields};
-use crate::csi::Endpoint;
+use super::{Object, time};
+use crate::csi::{Endpoint, Limits, Method};
 use crate::etcd::Revision;
-use crate::proto::{Plugin, PluginSpec};
+use crate::proto::{Backend, Plugin, PluginSpec, PluginStatus, Timeouts};
 
-/// How many calls may be in flight, if the plugin's spec does not say.
+/// How many calls may be in flight in each lane, if the plugin's spec does not say.
 pub const DEFAULT_CONCURRENCY: u32 = 16;
 
 /// The most calls in flight: they share one channel, whose peer may allow no more streams.
@@ -30,9 +31,46 @@ pub struct Manifest {
     endpoint: String,
     concurrency: Option<u32>,
     timeout: Option<Duration>,
+    same_backend_as: Vec<String>,
+    per_node: Option<u32>,
+    timeouts: Timeouts,
+    allow_plaintext_secrets: bool,
 }
 
-/// How many calls may be in flight.
+/// The calls that may have a limit of their own.
+const TIMEOUTS: [(&str, Method, Of); 6] = [
+    ("create", Method::CreateVolume, |of| &mut of.create),
+    ("delete", Method::DeleteVolume, |of| &mut of.delete),
+    ("publish", Method::ControllerPublishVolume, |of| &mut of.publish),
+    ("unpublish", Method::ControllerUnpublishVolume, |of| {
+        &mut of.unpublish
+    }),
+    ("expand", Method::ControllerExpandVolume, |of| &mut of.expand),
+    ("list", Method::ListVolumes, |of| &mut of.list),
+];
+
+/// The field of a limit.
+type Of = fn(&mut Timeouts) -> &mut u64;
+
+/// The state of a plugin that can be called.
+pub const READY: &str = "Ready";
+
+/// The state of a plugin to which no connection is needed now.
+pub const IDLE: &str = "Idle";
+
+/// Why the plugin cannot be called, by its status: the state and its message.
+pub fn not_ready(status: &PluginStatus) -> Option<(&str, &str)> {
+    let is_usable = matches!(status.state.as_str(), "" | READY | IDLE);
+    (!is_usable).then_some((&status.state, &status.message))
+}
+
+/// How many attachments and detachments of one node may be in flight; `None` for no limit.
+pub fn per_node(plugin: &Plugin) -> Option<usize> {
+    let limit = plugin.spec.as_ref().map_or(0, |spec| spec.per_node);
+    usize::try_from(limit).ok().filter(|limit| *limit > 0)
+}
+
+/// How many calls may be in flight in each lane.
 pub fn concurrency(plugin: &Plugin) -> u32 {
     match plugin.spec.as_ref().map_or(0, |spec| spec.concurrency) {
         0 => DEFAULT_CONCURRENCY,
@@ -40,17 +78,48 @@ pub fn concurrency(plugin: &Plugin) -> u32 {
     }
 }
 
-/// The limit of one call.
+/// The limit of a call that has none of its own.
 pub fn timeout(plugin: &Plugin) -> Duration {
-    match plugin.spec.as_ref().map_or(0, |spec| spec.timeout_millis) {
-        0 => DEFAULT_TIMEOUT,
-        millis => Duration::from_millis(millis).min(MOST_TIMEOUT),
-    }
+    let millis = plugin.spec.as_ref().map_or(0, |spec| spec.timeout_millis);
+    limit_of(millis).unwrap_or(DEFAULT_TIMEOUT)
+}
+
+fn limit_of(millis: u64) -> Option<Duration> {
+    (millis > 0).then(|| Duration::from_millis(millis).min(MOST_TIMEOUT))
+}
+
+/// The limits of the calls to the plugin.
+pub fn limits(plugin: &Plugin) -> Limits {
+    let own = own_timeouts(plugin).into_iter();
+    own.fold(Limits::all(timeout(plugin)), |limits, (_, method, limit)| {
+        limits.with(method, limit)
+    })
+}
+
+/// The limits that single calls have of their own.
+fn own_timeouts(plugin: &Plugin) -> Vec<(&'static str, Method, Duration)> {
+    let spec = plugin.spec.as_ref();
+    let mut timeouts = spec.and_then(|spec| spec.timeouts).unwrap_or_default();
+    let own = TIMEOUTS.into_iter();
+    own.filter_map(|(word, method, of)| Some((word, method, limit_of(*of(&mut timeouts))?)))
+        .collect()
 }
 
 /// The address that it listens on.
 pub fn endpoint(plugin: &Plugin) -> &str {
     plugin.spec.as_ref().map_or("", |spec| spec.endpoint.as_str())
+}
+
+/// Whether the plugin's backend is the one that a volume was made at. `reported` is the identity that the plugin reports now;
+/// empty if it reports none. A volume whose record names no backend was made by an earlier release: it is taken for one of this
+/// backend.
+pub fn is_backend_of(plugin: &Plugin, reported: &str, made_at: Option<&Backend>) -> bool {
+    let Some(made_at) = made_at else { return true };
+    if !reported.is_empty() && !made_at.id.is_empty() {
+        return reported == made_at.id;
+    }
+    let mut before = plugin.spec.iter().flat_map(|spec| &spec.same_backend_as);
+    endpoint(plugin) == made_at.endpoint || before.any(|before| *before == made_at.endpoint)
 }
 
 fn check_endpoint(text: &str) -> Result<(), String> {
@@ -75,17 +144,30 @@ impl Appliable for Plugin {
         let spec = document.required("spec", |spec| {
             let endpoint = spec.parsed("endpoint", |text| check_endpoint(text).map(|()| text.to_owned()));
             spec.require("endpoint");
-            let concurrency = spec.integer("concurrency");
-            let allowed = |given: &i64| (1..=i64::from(MOST_CONCURRENCY)).contains(given);
-            if concurrency.is_some_and(|given| !allowed(&given)) {
-                spec.fault("concurrency", format!("expected 1 to {MOST_CONCURRENCY}"));
-            }
+            let concurrency = read_count(spec, "concurrency");
             Manifest {
                 endpoint: endpoint.unwrap_or_default(),
-                concurrency: concurrency
-                    .filter(allowed)
-                    .and_then(|given| u32::try_from(given).ok()),
+                concurrency,
                 timeout: spec.parsed("timeout", read_timeout),
+                per_node: read_count(spec, "perNode"),
+                timeouts: spec.object("timeouts", read_timeouts).unwrap_or_default(),
+                allow_plaintext_secrets: spec.boolean("allowPlaintextSecrets").unwrap_or_default(),
+                same_backend_as: spec
+                    .distinct("sameBackendAs", |text| {
+                        check_endpoint(text).map(|()| text.to_owned())
+                    })
+                    .unwrap_or_default(),
+            }
+        });
+        // Accepted because `get -o yaml` prints it. A document cannot change it.
+        document.object("status", |status| {
+            for text in ["state", "message", "version", "backendID"] {
+                status.string(text);
+            }
+            status.parsed("since", str::parse::<jiff::Timestamp>);
+            status.distinct("capabilities", |text| Ok::<_, String>(text.to_owned()));
+            for count in ["volumes", "waiting", "inFlight"] {
+                status.integer(count);
             }
         });
         spec.unwrap_or_default()
@@ -108,6 +190,28 @@ impl Appliable for Plugin {
     }
 }
 
+fn read_count(spec: &mut Fields<'_, '_>, name: &'static str) -> Option<u32> {
+    let given = spec.integer(name)?;
+    if !(1..=i64::from(MOST_CONCURRENCY)).contains(&given) {
+        spec.fault(name, format!("expected 1 to {MOST_CONCURRENCY}"));
+    }
+    u32::try_from(given).ok()
+}
+
+fn read_timeouts(fields: &mut Fields<'_, '_>) -> Timeouts {
+    let mut timeouts = Timeouts::default();
+    for (word, _, of) in TIMEOUTS {
+        if let Some(limit) = fields.parsed(word, read_timeout) {
+            *of(&mut timeouts) = millis(limit);
+        }
+    }
+    timeouts
+}
+
+fn millis(limit: Duration) -> u64 {
+    u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn read_timeout(text: &str) -> Result<Duration, String> {
     let expected = || {
         format!(
@@ -127,29 +231,62 @@ fn read_timeout(text: &str) -> Result<Duration, String> {
 fn spec_of(manifest: &Manifest) -> PluginSpec {
     let concurrency = manifest.concurrency.filter(|given| *given != DEFAULT_CONCURRENCY);
     let timeout = manifest.timeout.filter(|given| *given != DEFAULT_TIMEOUT);
-    let millis = timeout.unwrap_or_default().as_millis();
     PluginSpec {
         endpoint: manifest.endpoint.clone(),
         concurrency: concurrency.unwrap_or_default(),
-        timeout_millis: u64::try_from(millis).unwrap_or(u64::MAX),
+        timeout_millis: millis(timeout.unwrap_or_default()),
+        same_backend_as: manifest.same_backend_as.clone(),
+        allow_plaintext_secrets: manifest.allow_plaintext_secrets,
+        per_node: manifest.per_node.unwrap_or_default(),
+        timeouts: Some(manifest.timeouts).filter(|timeouts| *timeouts != Timeouts::default()),
     }
 }
 
-/// `15s`, or with milliseconds where it has any.
+/// The limit of a call that has none of its own, in words.
 pub fn timeout_text(plugin: &Plugin) -> String {
-    let timeout = timeout(plugin);
+    duration_text(timeout(plugin))
+}
+
+/// The limits that single calls have of their own, in words.
+pub fn own_timeout_texts(plugin: &Plugin) -> Vec<(&'static str, String)> {
+    let own = own_timeouts(plugin).into_iter();
+    own.map(|(word, _, limit)| (word, duration_text(limit))).collect()
+}
+
+/// `15s`, or with milliseconds where it has any.
+fn duration_text(timeout: Duration) -> String {
     match timeout.subsec_millis() {
         0 => format!("{}s", timeout.as_secs()),
         _ => format!("{}ms", timeout.as_millis()),
     }
 }
 
-/// The document of a plugin, defaults included.
-pub fn to_document(plugin: &Plugin, mod_revision: Revision) -> Value {
+/// The document of a plugin, defaults included, and of its status if there is one.
+pub fn to_document(plugin: &Plugin, status: Option<&PluginStatus>, mod_revision: Revision) -> Value {
+    let stored = plugin.spec.clone().unwrap_or_default();
     let spec = json!({
         "endpoint": endpoint(plugin), "concurrency": concurrency(plugin), "timeout": timeout_text(plugin),
+        "sameBackendAs": given(&stored.same_backend_as),
+        "allowPlaintextSecrets": given(&stored.allow_plaintext_secrets),
+        "perNode": given(&stored.per_node),
+        "timeouts": stored.timeouts.map(|_| {
+            own_timeout_texts(plugin).into_iter().collect::<BTreeMap<_, _>>()
+        }),
     });
-    let parts = json!({"spec": spec});
+    let status = status.map(|status| {
+        present(json!({
+            "state": status.state,
+            "message": given(&status.message),
+            "since": time::document(status.since.as_ref()),
+            "version": given(&status.version),
+            "capabilities": given(&status.capabilities),
+            "backendID": status.backend.as_ref().and_then(|backend| given(&backend.id)),
+            "volumes": status.volumes,
+            "waiting": status.waiting,
+            "inFlight": status.in_flight,
+        }))
+    });
+    let parts = present(json!({"spec": present(spec), "status": status}));
     document(Plugin::KIND, plugin.metadata.as_ref(), mod_revision, parts)
 }
 
@@ -177,6 +314,38 @@ mod tests {
         ] {
             assert!(check_endpoint(bad).is_err(), "{bad}");
         }
+    }
+
+    /// INV-6
+    #[test]
+    fn a_backend_is_known_by_what_the_plugin_tells_or_else_by_its_endpoints() {
+        let plugin = Plugin {
+            metadata: None,
+            spec: Some(PluginSpec {
+                endpoint: "unix:///new".to_owned(),
+                same_backend_as: vec!["unix:///old".to_owned()],
+                ..PluginSpec::default()
+            }),
+        };
+        for (reported, endpoint, id, expected) in [
+            ("", "unix:///new", "", true),
+            ("", "unix:///old", "", true),
+            ("", "unix:///other", "", false),
+            ("pool-1", "unix:///other", "pool-1", true),
+            ("pool-1", "unix:///new", "pool-2", false),
+            // One of them tells nothing.
+            ("pool-1", "unix:///new", "", true),
+            ("", "unix:///other", "pool-1", false),
+        ] {
+            let made_at = Backend {
+                endpoint: endpoint.to_owned(),
+                id: id.to_owned(),
+                ..Backend::default()
+            };
+            let is_same = is_backend_of(&plugin, reported, Some(&made_at));
+            assert_eq!(is_same, expected, "{reported:?} {endpoint} {id:?}");
+        }
+        assert!(is_backend_of(&plugin, "", None), "made by an earlier release");
     }
 
     #[test]
@@ -215,7 +384,7 @@ mod tests {
             ..Manifest::default()
         };
         let plugin = Plugin::create("p", &manifest).unwrap();
-        let shown = to_document(&plugin, Revision(3));
+        let shown = to_document(&plugin, None, Revision(3));
         assert_eq!(
             shown["spec"],
             json!({"endpoint": "unix:///s", "concurrency": 16, "timeout": "15s"})

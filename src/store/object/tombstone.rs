@@ -29,7 +29,7 @@ pub fn left_published(tombstone: &Tombstone) -> Vec<(String, String)> {
 
 /// Whether nothing but the volume itself may be left: by all stored records it is published nowhere.
 pub fn is_volume_alone(tombstone: &Tombstone) -> bool {
-    tombstone.unreadable.is_empty() && left_published(tombstone).is_empty()
+    !tombstone.keeps_volume && tombstone.unreadable.is_empty() && left_published(tombstone).is_empty()
 }
 
 /// What may be left of the volume at the backend, in words, with the names that the backend knows.
@@ -38,6 +38,9 @@ pub fn left_behind(tombstone: &Tombstone) -> String {
     let (status, uid) = (volume.status.clone().unwrap_or_default(), volume.uid());
     if !tombstone.unreadable.is_empty() {
         return "unknown: a stored value could not be read".to_owned();
+    }
+    if tombstone.keeps_volume {
+        return "nothing but what it may still be published to".to_owned();
     }
     match (status.r#static, status.volume_id.as_str(), status.create) {
         (true, ..) => "nothing that Quorate created".to_owned(),

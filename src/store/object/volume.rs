@@ -1,5 +1,7 @@
 //! The Volume kind: its documents, and which of its fields may change.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::change::{Appliable, Reference, Rejection};
@@ -8,7 +10,7 @@ use super::mark::Marked;
 use super::words::word;
 use super::{Object, condition};
 use crate::proto::access_mode::{Block, Kind, Mount, Scope, Sharing};
-use crate::proto::volume_spec::{Availability, Driver};
+use crate::proto::volume_spec::{Availability, Driver, ReclaimPolicy, Source};
 use crate::proto::{
     AccessMode, Capacity, Secret, Topology, TopologyRequirement, Volume, VolumeSecret, VolumeSpec,
     VolumeStatus,
@@ -26,6 +28,11 @@ const AVAILABILITIES: &[(&str, Availability)] = &[
     ("active", Availability::Active),
     ("pause", Availability::Pause),
     ("drain", Availability::Drain),
+];
+
+const RECLAIM_POLICIES: &[(&str, ReclaimPolicy)] = &[
+    ("delete", ReclaimPolicy::Delete),
+    ("retain", ReclaimPolicy::Retain),
 ];
 
 const SCOPES: &[(&str, Scope)] = &[("singleNode", Scope::SingleNode), ("multiNode", Scope::MultiNode)];
@@ -61,9 +68,54 @@ pub fn driver(volume: &Volume) -> &str {
 }
 
 /// The capacity asked for.
+pub fn capacity(volume: &Volume) -> Capacity {
+    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity);
+    capacity.unwrap_or_default()
+}
+
+/// The least capacity asked for.
 pub fn required_bytes(volume: &Volume) -> i64 {
-    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
-    capacity.map_or(0, |capacity| capacity.required)
+    capacity(volume).required
+}
+
+/// Whether a node in this place can reach the volume. A node that reports no place, and a volume whose plugin names none, say
+/// nothing against it.
+pub fn is_reachable_from(volume: &Volume, place: &BTreeMap<String, String>) -> bool {
+    let places = volume.status.as_ref().map_or(&[][..], |status| &status.topology);
+    let contains = |wanted: &Topology| {
+        let mut segments = wanted.segments.iter();
+        segments.all(|(key, value)| place.get(key) == Some(value))
+    };
+    place.is_empty() || places.is_empty() || places.iter().any(contains)
+}
+
+/// The places that can reach the volume, as `zone=a or zone=b`.
+pub fn places_text(volume: &Volume) -> String {
+    let places = volume.status.as_ref().map_or(&[][..], |status| &status.topology);
+    let text = |place: &Topology| {
+        let segments = place.segments.iter().map(|(key, value)| format!("{key}={value}"));
+        segments.collect::<Vec<_>>().join(",")
+    };
+    places.iter().map(text).collect::<Vec<_>>().join(" or ")
+}
+
+/// The condition of a volume that is larger than what its nodes see of it.
+pub const NODE_EXPANSION_PENDING: &str = "NodeExpansionPending";
+
+/// Whether the volume exists at the backend and is taken in instead of created.
+pub fn is_taken_in(volume: &Volume) -> bool {
+    let source = volume.spec.as_ref().and_then(|spec| spec.source.as_ref());
+    source.is_some_and(|source| !source.volume_id.is_empty())
+}
+
+/// Whether the volume stays at the backend once its record is deleted.
+pub fn is_retained(volume: &Volume) -> bool {
+    let policy = volume.spec.as_ref().map(VolumeSpec::reclaim_policy);
+    match policy.unwrap_or(ReclaimPolicy::Unspecified) {
+        ReclaimPolicy::Delete => false,
+        ReclaimPolicy::Retain => true,
+        ReclaimPolicy::Unspecified => is_taken_in(volume),
+    }
 }
 
 impl Object for Volume {
@@ -98,6 +150,8 @@ pub struct Manifest {
     topology: Option<TopologyRequirement>,
     group: Option<String>,
     availability: Option<Availability>,
+    source: Option<Source>,
+    reclaim_policy: Option<ReclaimPolicy>,
 }
 
 impl Appliable for Volume {
@@ -129,12 +183,19 @@ impl Appliable for Volume {
             }),
             group: spec.string("group").map(str::to_owned),
             availability: spec.one_of("availability", AVAILABILITIES),
+            source: spec.object("source", read_source),
+            reclaim_policy: spec.one_of("reclaimPolicy", RECLAIM_POLICIES),
         });
         // Accepted because `get -o yaml` prints it. A document cannot change it.
         document.object("status", |status| {
             status.string("volumeID");
             status.strings("context");
+            status.object("backend", |backend| {
+                backend.string("endpoint");
+                backend.string("id");
+            });
             status.integer("capacityBytes");
+            status.integer("nodeExpansionBytes");
             for flag in ["createAttempted", "deleteAttempted", "static", "deleting"] {
                 status.boolean(flag);
             }
@@ -178,6 +239,18 @@ impl Appliable for Volume {
 
     fn same_spec(&self, other: &Self) -> bool {
         self.spec == other.spec
+    }
+}
+
+fn read_source(source: &mut Fields<'_, '_>) -> Source {
+    let volume_id = source.string("volumeID").unwrap_or_default().to_owned();
+    source.require("volumeID");
+    if volume_id.is_empty() && source.value("volumeID").is_some_and(Value::is_string) {
+        source.fault("volumeID", "must not be empty");
+    }
+    Source {
+        volume_id,
+        context: source.strings("context").unwrap_or_default(),
     }
 }
 
@@ -292,6 +365,11 @@ fn spec_of(manifest: &Manifest) -> VolumeSpec {
             .filter(|topology| *topology != TopologyRequirement::default()),
         group: manifest.group.clone().unwrap_or_default(),
         availability: manifest.availability.unwrap_or(Availability::Active).into(),
+        source: manifest.source.clone(),
+        reclaim_policy: manifest
+            .reclaim_policy
+            .unwrap_or(ReclaimPolicy::Unspecified)
+            .into(),
     }
 }
 

@@ -4,13 +4,14 @@ use futures::FutureExt;
 use tracing::{debug, info};
 
 use super::Controller;
+use crate::proto::Volume;
 use crate::store::Name;
 use crate::store::object::volume;
 use crate::volumes::conditions::condition_changes;
 use crate::volumes::index::VolumeSnapshot;
-use crate::volumes::operation::{Action, Operation};
+use crate::volumes::lanes::Lane;
+use crate::volumes::operation::{Action, Compensation, Held, Operation};
 use crate::volumes::plan::{Decision, Observed, Plugin, Step, Target, plan};
-use crate::volumes::plugin_state::PluginState;
 use crate::volumes::record::Conditions;
 use crate::volumes::retry_state::RetryState;
 
@@ -43,7 +44,7 @@ impl Controller {
     }
 
     fn decide(&mut self, name: &Name, driver: &Name, snapshot: &VolumeSnapshot) -> Decision {
-        let plugin = self.observe_plugin(driver);
+        let plugin = self.observe_plugin(driver, &snapshot.volume);
         let state = self.unsettled.get(name);
         let resting = state.map(RetryState::resting).unwrap_or_default();
         let lost = state.map(RetryState::to_mend).unwrap_or_default();
@@ -51,6 +52,7 @@ impl Controller {
             volume: &snapshot.volume,
             publications: &snapshot.publications,
             unreadable: &snapshot.unreadable,
+            shared_with: snapshot.shared_with.as_ref(),
             nodes: &snapshot.nodes,
             removed: &snapshot.removed,
             plugin,
@@ -59,21 +61,36 @@ impl Controller {
         })
     }
 
-    fn observe_plugin(&mut self, driver: &Name) -> Plugin {
+    pub(super) fn observe_plugin(&mut self, driver: &Name, volume: &Volume) -> Plugin {
         if !self.plugins.contains_key(driver) {
             self.configure(driver);
         }
+        let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
         let plugin = self.plugins.get_mut(driver);
-        plugin.map_or(Plugin::Missing, PluginState::observe)
+        plugin.map_or(Plugin::Missing, |plugin| plugin.observe(made_at))
+    }
+
+    /// The first result of a call that no record holds. Results that a record holds by now are forgotten, and those whose
+    /// record cannot be read stay (INV-12).
+    fn next_compensation(&mut self, name: &Name) -> Option<Compensation> {
+        let has_any = |state: &RetryState| !state.compensations.is_empty();
+        self.unsettled.get(name).filter(|state| has_any(state))?;
+        let compensations = &mut self.unsettled.state(name).compensations;
+        compensations.retain(|one| one.held(&self.index, name) != Held::Recorded);
+        let next = compensations
+            .iter()
+            .position(|one| one.held(&self.index, name) == Held::Gone)?;
+        compensations.swap(0, next);
+        compensations.first().cloned()
     }
 
     /// Begins to undo what the volume left at the backend without a record. False if there is nothing, or it cannot be done
     /// now.
     fn begin_compensation(&mut self, name: &Name) -> bool {
-        let Some(state) = self.unsettled.get(name) else {
+        let Some(compensation) = self.next_compensation(name) else {
             return false;
         };
-        let Some(compensation) = state.compensations.first().cloned() else {
+        let Some(state) = self.unsettled.get(name) else {
             return false;
         };
         if state.resting().contains(&Target::Orphaned) {
@@ -82,9 +99,14 @@ impl Controller {
         let Ok(driver) = volume::driver(&compensation.volume).parse::<Name>() else {
             return false;
         };
-        if !matches!(self.observe_plugin(&driver), Plugin::Offers(_)) {
-            self.park(name, &driver);
-            return false;
+        match self.observe_plugin(&driver, &compensation.volume) {
+            Plugin::Offers(_) => {}
+            // What was made at one backend is not undone at another.
+            Plugin::OtherBackend => return false,
+            Plugin::Missing | Plugin::Unknown => {
+                self.park(name, &driver);
+                return false;
+            }
         }
         let snapshot = VolumeSnapshot {
             volume: compensation.volume.clone(),
@@ -111,14 +133,13 @@ impl Controller {
             return false;
         };
         let state = self.unsettled.state(name);
-        // First come, first served; but a volume whose operation has just ended goes on before those that wait, so that
-        // what was begun is completed.
-        if !plugin.has_room() {
+        // First come, first served in each lane; but a volume whose operation has just ended goes on before those that wait, so
+        // that what was begun is completed.
+        let (lane, node) = Lane::of(&action);
+        if !plugin.lanes.begin_or_queue(name, lane, node) {
             state.queue();
-            plugin.queue.push_back(name.clone());
             return false;
         }
-        plugin.running += 1;
         state.begin();
         match &action {
             Action::Step(step) => debug!(volume = %name, "next step: {step}"),
@@ -131,17 +152,17 @@ impl Controller {
             snapshot,
             action,
             session: plugin.session(),
-            permits: plugin.permits.clone(),
+            plaintext_secrets: plugin.allows_plaintext_secrets(),
+            permits: plugin.lanes.permits(lane),
         };
         self.operations.push(operation.run(self.env.clone()).boxed());
         true
     }
 
-    /// Plans queued volumes while their plugin has room.
-    pub(super) fn serve_queue(&mut self, driver: &Name) {
+    /// Plans queued volumes while their plugin has room. `node` is the node id of the operation that has just ended.
+    pub(super) fn serve_queue(&mut self, driver: &Name, node: Option<&str>) {
         while let Some(plugin) = self.plugins.get_mut(driver)
-            && plugin.has_room()
-            && let Some(name) = plugin.queue.pop_front()
+            && let Some(name) = plugin.lanes.next(node)
         {
             if self.unsettled.get(&name).is_some() {
                 self.unsettled.state(&name).unqueue();
@@ -160,16 +181,13 @@ impl Controller {
 
     /// No step can be taken now: writes the conditions, then ends the pass.
     fn end_pass(&mut self, name: &Name, driver: &Name, snapshot: VolumeSnapshot, decision: &Decision) {
-        let unready = self.plugins.get(driver).and_then(PluginState::blocked);
         let state = self.unsettled.get(name);
-        let changes = condition_changes(state, &snapshot, decision, unready.as_ref());
+        let changes = condition_changes(state, &snapshot, decision);
         let are_written = state.is_some_and(|state| state.conditions_written);
         if changes != Conditions::default() && !are_written {
-            // A volume that is queued writes them when its turn comes; but not that its plugin is not ready. That changes often,
-            // and would be written to every volume each time.
-            let is_unready = decision.step == Some(Step::Connect);
+            // A volume that is queued writes them when its turn comes.
             let has_begun = self.begin_or_queue(name, driver, snapshot, Action::SetConditions(changes));
-            self.unsettled.state(name).conditions_written = has_begun || is_unready;
+            self.unsettled.state(name).conditions_written = has_begun;
             return;
         }
         let waits_for_offer = decision.waits.iter().any(|wait| wait.reason.is_fault());

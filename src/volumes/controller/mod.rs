@@ -14,11 +14,12 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::index::{Change, Index, Part, State};
-use super::operation::{Action, Completion, Env, Failure, Interrupted};
+use super::lanes::Lane;
+use super::operation::{Action, Completion, Env, Failure, Held, Interrupted};
 use super::plan::{Step, Target};
 use super::plugin_state::PluginState;
 use super::retry_state::Unsettled;
-use crate::csi::Plugins;
+use crate::csi::{Code, Plugins};
 use crate::etcd::{Fence, Revision};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
@@ -29,6 +30,7 @@ use crate::term::{Notices, TermGauges};
 
 mod advance;
 mod plugins;
+mod status;
 
 use plugins::PluginEvent;
 
@@ -177,10 +179,8 @@ impl Controller {
     /// Every range was listed. Plans every volume, and those whose records an interrupted list left out.
     fn wake_all(&mut self) {
         let mut names = self.index.names();
-        let drivers: BTreeSet<Name> = names
-            .iter()
-            .filter_map(|name| self.index.driver(name).cloned())
-            .collect();
+        let used = names.iter().filter_map(|name| self.index.driver(name));
+        let drivers: BTreeSet<Name> = used.chain(self.index.plugins()).cloned().collect();
         for driver in drivers {
             self.configure(&driver);
         }
@@ -257,10 +257,18 @@ impl Controller {
             Action::SetConditions(_) => Target::Volume,
             Action::Compensate(_) => Target::Orphaned,
         };
+        let timed_out = match &result {
+            Ok(()) => (Lane::of(&action).0 != Lane::Record).then_some(false),
+            Err(Interrupted::Failed(failure)) => failure.code.map(|code| code == Code::DeadlineExceeded),
+            Err(_) => None,
+        };
         match result {
             Ok(()) => self.on_success(&name, &action, &target),
             Err(Interrupted::Stale) => self.unsettled.observed_stale(&name, target),
             Err(Interrupted::Orphaned(compensation)) => {
+                if compensation.held(&self.index, &name) == Held::Unreadable {
+                    self.on_failure(&name, target, Failure::unreadable_record());
+                }
                 self.unsettled.state(&name).compensations.push(*compensation);
             }
             Err(Interrupted::Failed(failure)) => self.on_failure(&name, target, failure),
@@ -269,11 +277,13 @@ impl Controller {
         if is_news {
             self.unsettled.wake(&name, None);
         }
+        let (lane, node) = Lane::of(&action);
+        self.on_called(&driver, timed_out);
         if let Some(plugin) = self.plugins.get_mut(&driver) {
-            plugin.running = plugin.running.saturating_sub(1);
+            plugin.lanes.end(lane, node);
         }
         self.advance(&name);
-        self.serve_queue(&driver);
+        self.serve_queue(&driver, node);
         true
     }
 
@@ -285,12 +295,20 @@ impl Controller {
                 state.compensations.remove(0);
             }
             Action::Step(step) => {
+                let mut freed = Vec::new();
                 match step {
                     Step::Publish { node, .. } => state.mended(node),
-                    Step::UnpublishStray { csi_node_id } => state.unpublished(csi_node_id),
+                    Step::UnpublishStray { csi_node_id } => {
+                        state.unpublished(csi_node_id);
+                        freed = self.unsettled.left(name, None);
+                    }
+                    Step::Unpublish { node, .. } => freed = self.unsettled.left(name, Some(node)),
                     _ => {}
                 }
                 self.unsettled.succeed(name, target);
+                for freed in freed {
+                    self.wake(freed, None);
+                }
                 info!(volume = %name, "{}", step.done_text());
             }
         }
@@ -341,9 +359,18 @@ impl Gauges {
     }
 
     fn set_depth(&self, plugins: &HashMap<Name, PluginState>) {
-        let depth: usize = plugins.values().map(|plugin| plugin.queue.len()).sum();
+        let depth: usize = plugins.values().map(|plugin| plugin.lanes.queued()).sum();
         let depth = i64::try_from(depth).unwrap_or(i64::MAX);
         self.metrics.volume_queue_depth.set(depth);
+    }
+
+    fn set_plugins(&self, plugins: &mut HashMap<Name, PluginState>) {
+        for (name, plugin) in plugins {
+            let is_ready = plugin.session().is_some();
+            let (waiting, running) = (plugin.waiting(), plugin.lanes.running());
+            self.metrics
+                .set_csi_plugin(name.as_str(), is_ready, waiting, running);
+        }
     }
 
     fn set_states(&self, index: &Index) {
@@ -351,5 +378,12 @@ impl Gauges {
             let label = crate::metrics::State { state: word };
             self.metrics.volumes.get_or_create(&label).set(index.count(state));
         }
+    }
+}
+
+/// Nothing of the term's plugins is reported after it.
+impl Drop for Gauges {
+    fn drop(&mut self) {
+        self.metrics.forget_csi_plugins();
     }
 }

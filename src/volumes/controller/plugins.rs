@@ -12,6 +12,7 @@ use crate::csi::{CallError, ListedVolume, NotReady, Session};
 use crate::kube::events::{Notice, Severity};
 use crate::store::Name;
 use crate::volumes::drift::{self, Drift};
+use crate::volumes::plan::Plugin;
 use crate::volumes::plugin_state::PluginState;
 use crate::volumes::record::{self, Blocked};
 use crate::volumes::retry_state::RetryState;
@@ -20,15 +21,22 @@ use crate::volumes::retry_state::RetryState;
 /// a handshake; the others are answered from memory (INV-9).
 const CONNECT_AGAIN: Duration = Duration::from_millis(200);
 
-/// An answer of a plugin.
-pub(super) struct PluginEvent {
-    driver: Name,
-    /// The generation of the plugin's state when the plugin was asked.
-    generation: u64,
-    answer: Answer,
+/// What was begun for a plugin has ended.
+pub(super) enum PluginEvent {
+    /// The plugin was asked something.
+    Answered {
+        driver: Name,
+        /// The generation of the plugin's state when the plugin was asked.
+        generation: u64,
+        answer: Answer,
+    },
+    /// The status of a plugin was written, or that of one that is gone (`None`) deleted.
+    StatusWritten(Option<Name>),
+    /// A plugin that seemed to answer nothing any more was asked whether it does.
+    Probed,
 }
 
-enum Answer {
+pub(super) enum Answer {
     Connected(Result<Arc<Session>, NotReady>),
     Listed {
         /// How many changes the index had taken in when the list was asked for.
@@ -39,11 +47,21 @@ enum Answer {
 
 impl Controller {
     pub(super) fn on_plugin_event(&mut self, event: PluginEvent) {
-        let PluginEvent {
-            driver,
-            generation,
-            answer,
-        } = event;
+        let (driver, generation, answer) = match event {
+            PluginEvent::Answered {
+                driver,
+                generation,
+                answer,
+            } => (driver, generation, answer),
+            PluginEvent::Probed => return,
+            PluginEvent::StatusWritten(plugin) => {
+                let plugin = plugin.and_then(|name| self.plugins.get_mut(&name));
+                if let Some(plugin) = plugin {
+                    plugin.is_writing_status = false;
+                }
+                return;
+            }
+        };
         let Some(plugin) = self
             .plugins
             .get_mut(&driver)
@@ -76,6 +94,7 @@ impl Controller {
             return;
         };
         let is_changed = plugin.connected(session);
+        let is_due = plugin.is_comparison_due();
         let mut waiting = std::mem::take(&mut plugin.parked);
         let concerns = |name: &Name, state: &RetryState| {
             self.index.driver(name) == Some(driver) || !state.compensations.is_empty()
@@ -94,26 +113,36 @@ impl Controller {
                 self.woken.push_back(name);
             }
         }
+        if is_due {
+            self.list(driver);
+        }
     }
 
     fn on_not_ready(&mut self, driver: &Name, not_ready: NotReady) {
         let Some(plugin) = self.plugins.get_mut(driver) else {
             return;
         };
-        if plugin.not_ready.as_ref() != Some(&not_ready) {
+        // Once a change, not once an attempt.
+        if plugin.not_ready.as_ref().map(NotReady::reason) != Some(not_ready.reason()) {
             warn!(plugin = %driver, "{not_ready}");
-            plugin.not_ready = Some(not_ready);
-            // The conditions of the volumes that wait say why.
-            for name in &plugin.parked {
-                if self.unsettled.get(name).is_some() {
-                    self.unsettled.state(name).conditions_written = false;
-                }
-                self.woken.push_back(name.clone());
-            }
         }
+        plugin.not_ready = Some(not_ready);
         if !plugin.parked.is_empty() {
             self.connect(driver);
         }
+    }
+
+    /// An operation on a volume of the plugin has ended; `timed_out` says whether its call got no answer, if it made one.
+    pub(super) fn on_called(&mut self, driver: &Name, timed_out: Option<bool>) {
+        let plugin = timed_out.and_then(|_| self.plugins.get_mut(driver));
+        let Some(session) = plugin.and_then(|plugin| plugin.called(timed_out == Some(true))) else {
+            return;
+        };
+        let probing = async move {
+            session.probe().await;
+            PluginEvent::Probed
+        };
+        self.plugin_events.push(probing.boxed());
     }
 
     /// Begins to connect to the plugin, unless an attempt is under way.
@@ -131,7 +160,7 @@ impl Controller {
             if is_again {
                 tokio::time::sleep(CONNECT_AGAIN).await;
             }
-            PluginEvent {
+            PluginEvent::Answered {
                 driver,
                 generation,
                 answer: Answer::Connected(plugin.session().await),
@@ -144,6 +173,8 @@ impl Controller {
     /// forgets plugins that nothing uses.
     pub(super) fn tick(&mut self) {
         self.gauges.set_states(&self.index);
+        self.gauges.set_plugins(&mut self.plugins);
+        self.report_plugins();
         let drivers: Vec<Name> = self.plugins.keys().cloned().collect();
         for driver in drivers {
             self.tick_plugin(&driver);
@@ -155,16 +186,17 @@ impl Controller {
             return;
         };
         let has_ended = plugin.session().is_none();
-        let is_due = plugin.compare_at <= Instant::now() && !plugin.is_comparing;
+        let is_due = plugin.is_comparison_due() && self.index.is_used(driver);
         if has_ended && (is_due || !plugin.parked.is_empty() || self.is_waited_for(driver)) {
             self.connect(driver);
         }
-        if is_due {
+        if is_due && !has_ended {
             self.list(driver);
         }
         let is_unused = !self.index.is_used(driver) && self.index.plugin(driver).is_none();
         if is_unused && self.plugins.get(driver).is_some_and(PluginState::is_idle) {
             self.plugins.remove(driver);
+            self.gauges.metrics.forget_csi_plugin(driver.as_str());
             self.csi_plugins.retain(|name| name != driver.as_str());
         }
     }
@@ -183,19 +215,16 @@ impl Controller {
         };
         plugin.compare_at = Instant::now() + self.times.compare_every;
         let Some(session) = plugin.listing_session() else {
-            if plugin.session().is_some() {
-                // It lists no nodes, or no longer.
-                self.compare(driver, since, Vec::new());
-            }
+            // It lists no nodes, or no longer.
+            self.compare(driver, since, Vec::new());
             return;
         };
         plugin.is_comparing = true;
-        let (driver, generation, permits) = (driver.clone(), plugin.generation, plugin.permits.clone());
+        // One list at a time: it needs no permit, and no other call waits for it.
+        let (driver, generation) = (driver.clone(), plugin.generation);
         let listing = async move {
-            // The semaphore is never closed.
-            let _permit = permits.acquire().await;
             let volumes = session.list_volumes().await;
-            PluginEvent {
+            PluginEvent::Answered {
                 driver,
                 generation,
                 answer: Answer::Listed { since, volumes },
@@ -222,6 +251,10 @@ impl Controller {
             let Some(snapshot) = self.index.observe(&name) else {
                 continue;
             };
+            // Another backend's list says nothing of the volume.
+            if self.observe_plugin(driver, &snapshot.volume) == Plugin::OtherBackend {
+                continue;
+            }
             let is_stored = record::is_drifted(&snapshot.volume);
             match drift::compare(&snapshot, &listed) {
                 Some(found) => {

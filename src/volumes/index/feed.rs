@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::{Change, Index, Part, SeenNode};
 use crate::etcd::{KeyValue, Revision};
-use crate::proto::{Node, Plugin, RemovedNode};
+use crate::proto::{Node, Plugin, PluginStatus, RemovedNode};
 use crate::store::Name;
 use crate::store::index::Indexed;
 use crate::store::keys::{NodeKey, RoleKey};
@@ -29,6 +29,7 @@ enum Key {
     /// The uid of a removed node.
     Removed(Box<str>),
     Plugin(Name),
+    PluginStatus(Name),
     Secret(Name),
 }
 
@@ -58,7 +59,10 @@ impl<'i> Feed<'i> {
                 RoleKey::Removed(uid) => Key::Removed(uid.into()),
                 _ => return None,
             },
-            Part::Plugins => Key::Plugin(name(keys.parse_plugin(key)?)?),
+            Part::Plugins => match keys.parse_plugin_status(key) {
+                Some(plugin) => Key::PluginStatus(name(plugin)?),
+                None => Key::Plugin(name(keys.parse_plugin(key)?)?),
+            },
             Part::Secrets => Key::Secret(name(keys.parse_secret(key)?)?),
         })
     }
@@ -66,12 +70,11 @@ impl<'i> Feed<'i> {
     fn put_node(&mut self, name: Name, kv: &KeyValue) {
         // An unreadable node exists: nothing is unpublished from it for being unreadable.
         let node = decode::<Node>(name.as_str(), &kv.value).unwrap_or_default();
-        let csi = node.status.unwrap_or_default().csi.into_iter();
         let now = SeenNode {
             mod_revision: kv.mod_revision,
             uid: node.metadata.unwrap_or_default().uid,
             out_of_service: node.spec.is_some_and(|spec| spec.out_of_service),
-            csi: csi.map(|csi| (csi.plugin, csi.node_id)).collect(),
+            csi: node.status.unwrap_or_default().csi,
         };
         // A node's reporter writes often. Only what volumes depend on counts as a change.
         let is_same = self
@@ -104,7 +107,13 @@ impl Indexed for Feed<'_> {
         let index = &mut *self.index;
         let revision = kv.mod_revision;
         match key {
-            Key::Volume(name) => self.changes.extend(index.put_volume(name, kv.into())),
+            Key::Volume(name) => {
+                let before = index.sharing(&name);
+                let change = index.put_volume(name.clone(), kv.into());
+                let around = before.into_iter().chain(index.sharing(&name));
+                self.changes.extend(change);
+                self.changes.extend(around.map(Change::Around));
+            }
             Key::Publication(volume, node) => {
                 self.changes
                     .extend(index.put_publication(volume, node, kv.into()));
@@ -125,6 +134,11 @@ impl Indexed for Feed<'_> {
                     self.changes.push(Change::Plugin(name));
                 }
             }
+            // Only the leader writes it.
+            Key::PluginStatus(name) => {
+                let status = PluginStatus::decode(&*kv.value).unwrap_or_default();
+                index.plugin_statuses.insert(name, (status, revision));
+            }
             // The values are read for each call, and kept nowhere.
             Key::Secret(name) => {
                 if index.secrets.insert(name.clone(), revision) != Some(revision) {
@@ -138,7 +152,11 @@ impl Indexed for Feed<'_> {
         let Some(key) = self.parse(key) else { return };
         let index = &mut *self.index;
         match key {
-            Key::Volume(name) => self.changes.extend(index.remove_volume(name, at)),
+            Key::Volume(name) => {
+                let sharing = index.sharing(&name);
+                self.changes.extend(index.remove_volume(name, at));
+                self.changes.extend(sharing.into_iter().map(Change::Around));
+            }
             Key::Publication(volume, node) => {
                 self.changes.extend(index.remove_publication(volume, &node, at));
             }
@@ -154,6 +172,7 @@ impl Indexed for Feed<'_> {
                     self.changes.push(Change::Plugin(name));
                 }
             }
+            Key::PluginStatus(name) => _ = index.plugin_statuses.remove(&name),
             Key::Secret(name) => {
                 if index.secrets.remove(&name).is_some() {
                     self.changes.extend(around(&index.by_secret, &name));
@@ -169,6 +188,7 @@ impl Indexed for Feed<'_> {
             nodes,
             removed,
             plugins,
+            plugin_statuses,
             secrets,
             ..
         } = &*self.index;
@@ -183,7 +203,10 @@ impl Indexed for Feed<'_> {
             })),
             Part::Nodes => Box::new(nodes.keys().map(|name| keys.node(name))),
             Part::Removed => Box::new(removed.keys().map(|uid| keys.removed(uid))),
-            Part::Plugins => Box::new(plugins.keys().map(|name| keys.plugin(name))),
+            Part::Plugins => {
+                let statuses = plugin_statuses.keys().map(|name| keys.plugin_status(name));
+                Box::new(plugins.keys().map(|name| keys.plugin(name)).chain(statuses))
+            }
             Part::Secrets => Box::new(secrets.keys().map(|name| keys.secret(name))),
         };
         all.map(Cow::Owned)

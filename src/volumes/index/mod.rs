@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::etcd::{KeyRange, KeyValue, Revision};
-use crate::proto::{Plugin, Publication, Volume};
+use crate::proto::{CsiNode, Plugin, PluginStatus, Publication, Volume};
 use crate::store::index::{Indexed, Synced};
 use crate::store::object::publication::node_uid;
 use crate::store::object::volume::driver;
@@ -94,6 +94,8 @@ struct Entry {
     volume: Option<Stored>,
     publications: BTreeMap<Name, Stored>,
     driver: Option<Name>,
+    /// The plugin and the plugin's id of the volume, once it has one.
+    volume_id: Option<Box<str>>,
     state: Option<State>,
     /// The count of changes at the last change of its records.
     touched: u64,
@@ -105,7 +107,7 @@ struct SeenNode {
     /// Empty if the record cannot be read.
     uid: String,
     out_of_service: bool,
-    csi: Vec<(String, String)>,
+    csi: Vec<CsiNode>,
 }
 
 impl SeenNode {
@@ -150,6 +152,8 @@ pub struct VolumeSnapshot {
     pub revisions: BTreeMap<Name, Revision>,
     /// The nodes of its unreadable publications.
     pub unreadable: BTreeSet<Name>,
+    /// Another volume with the same id at the same plugin.
+    pub shared_with: Option<Name>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: BTreeMap<Name, plan::Node>,
     /// The publications to nodes that were removed, each with the revision of the record that says so.
@@ -174,10 +178,13 @@ pub struct Index {
     /// The records of removed nodes, by uid.
     removed: HashMap<Box<str>, Revision>,
     plugins: HashMap<Name, (Result<Plugin, Malformed>, Revision)>,
+    plugin_statuses: HashMap<Name, (PluginStatus, Revision)>,
     secrets: HashMap<Name, Revision>,
     by_driver: HashMap<Name, HashSet<Name>>,
     by_node: HashMap<Name, BTreeSet<Name>>,
     by_secret: HashMap<Name, BTreeSet<Name>>,
+    /// By plugin and the plugin's id.
+    by_volume_id: HashMap<Box<str>, BTreeSet<Name>>,
     /// How each range is followed, in the order of [`Part::ALL`].
     followed: [Followed; 6],
     counts: HashMap<State, i64>,
@@ -206,10 +213,12 @@ impl Index {
             nodes: HashMap::new(),
             removed: HashMap::new(),
             plugins: HashMap::new(),
+            plugin_statuses: HashMap::new(),
             secrets: HashMap::new(),
             by_driver: HashMap::new(),
             by_node: HashMap::new(),
             by_secret: HashMap::new(),
+            by_volume_id: HashMap::new(),
             followed: Default::default(),
             counts: HashMap::new(),
             changes: 0,
@@ -252,6 +261,28 @@ impl Index {
         self.plugins.get(name).map(|(plugin, _)| plugin)
     }
 
+    /// The names of all Plugin objects.
+    pub fn plugins(&self) -> impl Iterator<Item = &Name> {
+        self.plugins.keys()
+    }
+
+    /// The stored status of a plugin, and its revision.
+    pub fn plugin_status(&self, name: &Name) -> Option<&(PluginStatus, Revision)> {
+        self.plugin_statuses.get(name)
+    }
+
+    /// The plugins that have a status and no object.
+    pub fn statuses_left_over(&self) -> impl Iterator<Item = (&Name, Revision)> {
+        let left = self.plugin_statuses.iter();
+        let left = left.filter(|(name, _)| !self.plugins.contains_key(*name));
+        left.map(|(name, (_, revision))| (name, *revision))
+    }
+
+    /// How many volumes name this plugin.
+    pub fn count_of_plugin(&self, plugin: &Name) -> usize {
+        self.by_driver.get(plugin).map_or(0, HashSet::len)
+    }
+
     /// How many volumes are in a state.
     pub fn count(&self, state: State) -> i64 {
         self.counts.get(&state).copied().unwrap_or(0)
@@ -269,15 +300,36 @@ impl Index {
             .is_none_or(|entry| entry.touched > changes)
     }
 
+    /// The record of a volume; `None` if there is none.
+    pub fn volume(&self, name: &Name) -> Option<Result<Volume, Malformed>> {
+        let stored = self.volumes.get(name)?.volume.as_ref()?;
+        Some(decode(name.as_str(), &stored.value))
+    }
+
+    /// The record of a publication; `None` if there is none.
+    pub fn publication(&self, volume: &Name, node: &Name) -> Option<Result<Publication, Malformed>> {
+        let stored = self.volumes.get(volume)?.publications.get(node)?;
+        Some(decode(&format!("{volume}/{node}"), &stored.value))
+    }
+
+    /// The other volumes with the same id at the same plugin.
+    fn sharing(&self, name: &Name) -> Vec<Name> {
+        let id = self.volumes.get(name).and_then(|entry| entry.volume_id.as_ref());
+        let names = id.and_then(|id| self.by_volume_id.get(id)).into_iter().flatten();
+        names.filter(|other| *other != name).cloned().collect()
+    }
+
     /// The records of one volume. `None` if the volume's own record is missing or cannot be read.
     pub fn observe(&self, name: &Name) -> Option<VolumeSnapshot> {
         let entry = self.volumes.get(name)?;
         let stored = entry.volume.as_ref()?;
         let volume = decode::<Volume>(name.as_str(), &stored.value).ok()?;
         let plugin = driver(&volume).to_owned();
+        let shared_with = self.sharing(name).into_iter().next();
         let mut seen = VolumeSnapshot {
             volume,
             revision: stored.mod_revision,
+            shared_with,
             ..VolumeSnapshot::default()
         };
         for (node, stored) in &entry.publications {
@@ -294,12 +346,13 @@ impl Index {
                 }
             }
             if let Some(known) = self.nodes.get(node) {
-                let csi = known.csi.iter().find(|(of, _)| *of == plugin);
+                let csi = known.csi.iter().find(|csi| csi.plugin == plugin);
                 let node_seen = plan::Node {
                     uid: known.uid.clone(),
                     mod_revision: known.mod_revision,
                     out_of_service: known.out_of_service,
-                    csi_node_id: csi.map(|(_, id)| id.clone()).filter(|id| !id.is_empty()),
+                    csi_node_id: csi.map(|csi| csi.node_id.clone()).filter(|id| !id.is_empty()),
+                    topology: csi.map(|csi| csi.topology.clone()).unwrap_or_default(),
                 };
                 seen.nodes.insert(node.clone(), node_seen);
             }

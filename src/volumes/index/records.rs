@@ -52,6 +52,16 @@ impl Index {
             let names = self.by_driver.entry(driver.clone()).or_default();
             names.insert(name.clone());
         }
+        let id = after.and_then(volume_id);
+        if entry.volume_id != id {
+            let before = std::mem::replace(&mut entry.volume_id, id.clone());
+            if let Some(before) = before {
+                take(&mut self.by_volume_id, &before, name);
+            }
+            if let Some(id) = id {
+                add(&mut self.by_volume_id, id, name);
+            }
+        }
         let state = exists.then(|| state_of(after));
         if let Some(before) = std::mem::replace(&mut entry.state, state) {
             *self.counts.entry(before).or_default() -= 1;
@@ -109,6 +119,13 @@ impl Index {
             self.volumes.remove(name);
         }
     }
+}
+
+/// The plugin and its id of the volume, once it has one.
+fn volume_id(volume: &Volume) -> Option<Box<str>> {
+    let id = volume.status.as_ref().map(|status| status.volume_id.as_str());
+    let id = id.filter(|id| !id.is_empty())?;
+    Some(format!("{}\n{id}", driver(volume)).into())
 }
 
 fn secrets_of(volume: Option<&Volume>) -> BTreeSet<Name> {

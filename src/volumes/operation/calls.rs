@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Compensation, Failure, Interrupted, Run};
-use crate::csi::{CallError, Class, CsiNodeId, Effect, Session};
+use super::records::{Settled, Versioned};
+use super::{Compensation, Failure, Interrupted, PublishedTo, Run};
+use crate::csi::{CallError, Capability, CsiNodeId, Effect, Session};
 use crate::failpoint;
 use crate::proto::Volume;
 use crate::store::Name;
-use crate::store::object::volume::required_bytes;
+use crate::store::object::Object;
+use crate::store::object::volume::capacity;
 use crate::store::writer::Proof;
 use crate::volumes::{record, request};
 
@@ -20,7 +22,12 @@ impl Run<'_> {
         // Before the intent: a volume whose secrets are missing was never attempted.
         let secrets = self.secrets(&stored.object).await?;
         failpoint::abort_at("volumes.creating");
-        let intent = record::intend_create(&stored.object, self.env.fence.term().0, Timestamp::now());
+        let intent = record::intend_create(
+            &stored.object,
+            &request::backend(&session),
+            self.env.fence.term().0,
+            Timestamp::now(),
+        );
         let is_first_attempt = intent.is_some();
         if let Some(intent) = intent {
             self.put(&mut stored, intent, None).await?;
@@ -31,28 +38,61 @@ impl Run<'_> {
         failpoint::abort_at("volumes.create-called");
         let created = match answer {
             Ok(created) => request::created(created),
-            Err(error) => {
-                let failure = Failure::of_call(&error);
-                // A refusal proves that there is no volume only at the first attempt. What an earlier attempt did is
-                // unknown, and a plugin may refuse a request before it looks for an earlier volume (INV-6).
-                let nothing_is_there = is_first_attempt && error.effect() == Effect::None;
-                if error.class() == Class::Final && nothing_is_there {
-                    let refused = record::create_refused(&stored.object);
-                    let blocked = record::volume_blocked(&refused, Some(&failure.why), Timestamp::now());
-                    self.put(&mut stored, blocked.unwrap_or(refused), None).await?;
-                }
-                return Err(failure.into());
-            }
+            Err(error) => return Err(self.refused(&mut stored, &error, is_first_attempt).await?.into()),
         };
         let mut volume = stored.object.clone();
         let status = volume.status.get_or_insert_default();
         status.volume_id.clone_from(&created.volume_id);
-        let is_there = self
-            .settle(stored, |volume| Some(record::created(volume, created.clone())))
+        let now = Timestamp::now();
+        let settled = self
+            .settle(stored, |volume| {
+                Some(record::created(volume, created.clone(), now))
+            })
             .await?;
-        or_orphaned(is_there, volume, None)?;
+        or_orphaned(settled, volume, None)?;
         failpoint::abort_at("volumes.create-recorded");
         Ok(())
+    }
+
+    /// Takes in a volume that exists at the backend.
+    pub(super) async fn take_in(&mut self) -> Result<(), Interrupted> {
+        let session = self.session()?;
+        let mut stored = self.stored_volume();
+        let secrets = self.secrets(&stored.object).await?;
+        let taken_in = record::taken_in(&stored.object, &request::backend(&session));
+        if session.offers(Capability::ControllerService) {
+            // As it will be used: the access mode depends on what the plugin tells.
+            let wanted = request::validate(&taken_in)?;
+            self.call(session.validate_volume(&wanted, &secrets)).await?;
+        }
+        self.put(&mut stored, taken_in, None).await
+    }
+
+    /// The plugin did not create the volume. Records that nothing is there, if that is so.
+    async fn refused(
+        &mut self,
+        stored: &mut Versioned<Volume>,
+        error: &CallError,
+        is_first_attempt: bool,
+    ) -> Result<Failure, Interrupted> {
+        let mut failure = Failure::of_call(error);
+        if error.effect() != Effect::None {
+            return Ok(failure);
+        }
+        if is_first_attempt {
+            let refused = record::create_refused(&stored.object);
+            let blocked = record::volume_blocked(&refused, Some(&failure.why), Timestamp::now());
+            self.put(stored, blocked.unwrap_or(refused), None).await?;
+        } else if stored.object.is_marked() {
+            // What an earlier attempt did is unknown, and a plugin may refuse a request before it looks for an earlier volume
+            // (INV-6).
+            failure.why.message += &format!(
+                "; an earlier call may have created the volume, so that this one is repeated before it is deleted; quorate \
+                 delete volume {} --force deletes its record alone, and leaves a tombstone",
+                self.operation.volume
+            );
+        }
+        Ok(failure)
     }
 
     pub(super) async fn expand(&mut self) -> Result<(), Interrupted> {
@@ -63,14 +103,15 @@ impl Run<'_> {
         failpoint::abort_at("volumes.expanding");
         let expanded = self.call(session.expand_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.expanded");
-        let asked = required_bytes(&stored.object);
-        let is_there = self
+        let asked = capacity(&stored.object);
+        let now = Timestamp::now();
+        let settled = self
             .settle(stored, |volume| {
-                Some(record::expanded(volume, asked, expanded.capacity))
+                Some(record::expanded(volume, asked, expanded, now))
             })
             .await?;
         // Nothing to undo: what is left of the volume is deleted whatever its size.
-        is_there.then_some(()).ok_or(Interrupted::Stale)
+        settled.is_written()?.then_some(()).ok_or(Interrupted::Stale)
     }
 
     pub(super) async fn publish(&mut self, node: &Name, csi_node_id: &str) -> Result<(), Interrupted> {
@@ -86,12 +127,17 @@ impl Run<'_> {
         let wanted = request::publish(&volume, &stored.object, csi_node_id)?;
         let context = self.call(session.publish_volume(&wanted, &secrets)).await?;
         failpoint::abort_at("volumes.publish-called");
-        let is_there = self
+        let made = PublishedTo {
+            node: node.clone(),
+            uid: stored.object.uid().to_owned(),
+            csi_node_id: csi_node_id.to_owned(),
+        };
+        let settled = self
             .settle(stored, |publication| {
                 Some(record::published(publication, context.clone()))
             })
             .await?;
-        or_orphaned(is_there, volume, Some(csi_node_id))?;
+        or_orphaned(settled, volume, Some(made))?;
         failpoint::abort_at("volumes.publish-recorded");
         Ok(())
     }
@@ -110,7 +156,7 @@ impl Run<'_> {
         self.call(session.delete_volume(&id, &secrets)).await?;
         failpoint::abort_at("volumes.delete-called");
         let volume = stored.object.clone();
-        if !self.settle(stored, |_| None).await? {
+        if !self.settle(stored, |_| None).await?.is_written()? {
             // It was forgotten by force meanwhile, which left a tombstone for what is gone now.
             self.remove_tombstone(&volume).await?;
         }
@@ -134,7 +180,7 @@ impl Run<'_> {
         self.call(session.unpublish_volume(&id, &node, &secrets)).await
     }
 
-    fn session(&self) -> Result<Arc<Session>, Interrupted> {
+    pub(super) fn session(&self) -> Result<Arc<Session>, Interrupted> {
         self.operation.session.clone().ok_or(Interrupted::Stale)
     }
 
@@ -159,12 +205,16 @@ impl Run<'_> {
     }
 }
 
-fn or_orphaned(is_there: bool, volume: Volume, csi_node_id: Option<&str>) -> Result<(), Interrupted> {
-    if is_there {
-        return Ok(());
+fn or_orphaned(
+    settled: Settled,
+    volume: Volume,
+    publication: Option<PublishedTo>,
+) -> Result<(), Interrupted> {
+    match settled {
+        Settled::Written => Ok(()),
+        Settled::Gone | Settled::Unreadable => Err(Interrupted::Orphaned(Box::new(Compensation {
+            volume,
+            publication,
+        }))),
     }
-    Err(Interrupted::Orphaned(Box::new(Compensation {
-        volume,
-        csi_node_id: csi_node_id.map(str::to_owned),
-    })))
 }

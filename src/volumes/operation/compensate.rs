@@ -1,17 +1,75 @@
 //! Undoing what is at the backend and in no record.
 
-use super::{Compensation, Interrupted, Run};
+use super::{Interrupted, Run};
 use crate::etcd::Stop;
 use crate::proto::{Tombstone, Volume};
 use crate::store::Name;
+use crate::store::object::publication::stored_node_id;
 use crate::store::object::{Object, decode, tombstone};
 use crate::store::writer::Unit;
+use crate::volumes::index::Index;
+
+/// A result of a call that its record did not take. It is undone at the backend once that record is gone (INV-6: no backend
+/// volume is forgotten).
+#[derive(Clone, Debug)]
+pub struct Compensation {
+    /// The record as it would be, with the volume's id.
+    pub volume: Volume,
+    /// The publication to undo; `None` deletes the volume.
+    pub publication: Option<PublishedTo>,
+}
+
+/// A publication that a call made.
+#[derive(Clone, Debug)]
+pub struct PublishedTo {
+    /// The node of the publication's record.
+    pub node: Name,
+    /// The uid of that record.
+    pub uid: String,
+    /// The node id of the call.
+    pub csi_node_id: String,
+}
+
+/// Whether the records hold what a call made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// They do: what follows is planned from them.
+    Recorded,
+    /// The record cannot be read, and may hold it: nothing is undone (INV-12).
+    Unreadable,
+    /// They do not.
+    Gone,
+}
+
+impl Compensation {
+    /// Whether the records of the volume `name` hold the result by now.
+    pub fn held(&self, index: &Index, name: &Name) -> Held {
+        match &self.publication {
+            None => held(index.volume(name), |volume| {
+                let status = volume.status.clone().unwrap_or_default();
+                // With the intent, the same volume is found again, and is not forgotten.
+                volume.uid() == self.volume.uid() && (status.create.is_some() || !status.volume_id.is_empty())
+            }),
+            Some(made) => held(index.publication(name, &made.node), |publication| {
+                publication.uid() == made.uid && stored_node_id(publication) == made.csi_node_id
+            }),
+        }
+    }
+}
+
+fn held<O, E>(record: Option<Result<O, E>>, has: impl Fn(&O) -> bool) -> Held {
+    match record {
+        Some(Err(_)) => Held::Unreadable,
+        Some(Ok(object)) if has(&object) => Held::Recorded,
+        Some(Ok(_)) | None => Held::Gone,
+    }
+}
 
 impl Run<'_> {
     pub(super) async fn compensate(&mut self, compensation: &Compensation) -> Result<(), Interrupted> {
         let volume = &compensation.volume;
-        match &compensation.csi_node_id {
-            Some(csi_node_id) => self.call_unpublish(volume, csi_node_id).await,
+        match &compensation.publication {
+            Some(made) => self.call_unpublish(volume, &made.csi_node_id).await,
             None => {
                 self.call_delete(volume).await?;
                 self.remove_tombstone(volume).await

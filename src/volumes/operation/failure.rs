@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::csi::{CallError, Class, Empty};
+use crate::csi::{CallError, Class, Code, Empty, Endpoint};
+use crate::etcd;
 use crate::retry::Policy;
 use crate::volumes::record::Blocked;
 
@@ -24,6 +25,10 @@ pub struct Failure {
     pub retry: Option<Policy>,
     /// Without a condition: it could not be written to etcd either.
     pub is_quiet: bool,
+    /// The gRPC code of the call that failed, if one did.
+    pub code: Option<Code>,
+    /// Another volume on the node, or another publication of the volume, is in the way.
+    pub waits_for_other: bool,
 }
 
 impl Failure {
@@ -35,6 +40,8 @@ impl Failure {
             },
             retry,
             is_quiet: false,
+            code: None,
+            waits_for_other: false,
         }
     }
 
@@ -44,8 +51,12 @@ impl Failure {
     }
 
     /// A read or a write of etcd failed.
-    pub fn etcd(error: &crate::etcd::Error) -> Self {
-        Self::new("EtcdFailed", error.to_string(), Some(QUICK)).quiet()
+    pub fn etcd(error: &etcd::Error) -> Self {
+        match error.class {
+            // What a plugin answered does not fit into a record: without the answer, the record does.
+            etcd::Class::TooLarge => Self::new("RecordTooLarge", error.to_string(), Some(SLOW)),
+            _ => Self::new("EtcdFailed", error.to_string(), Some(QUICK)).quiet(),
+        }
     }
 
     /// The volume's records change faster than operations can be decided from them.
@@ -59,9 +70,25 @@ impl Failure {
         Self::new("RecordIncomplete", empty.to_string(), None)
     }
 
+    /// The record of a result can no longer be read. A change of the record ends the wait.
+    pub fn unreadable_record() -> Self {
+        let message = "its record can no longer be read, so that the result of a call is not in it; nothing is undone at \
+                       the backend";
+        Self::new("RecordMalformed", message.to_owned(), None)
+    }
+
     /// Secrets or keys of them are missing. A change of a secret ends the wait.
     pub fn missing_secrets(faults: &[String]) -> Self {
         Self::new("SecretMissing", faults.join("; "), None)
+    }
+
+    /// The volume has secrets, and its plugin would get them in clear text. A change of the plugin ends the wait.
+    pub fn plaintext_secrets(endpoint: &Endpoint) -> Self {
+        let message = format!(
+            "the volume has secrets, which could be read on the way to {endpoint}: use https or a unix socket, or set \
+             allowPlaintextSecrets: true in the plugin"
+        );
+        Self::new("PlaintextSecrets", message, None)
     }
 
     /// A call failed: the table of gRPC codes ([`crate::csi::class`]) says what follows.
@@ -72,7 +99,11 @@ impl Failure {
             Class::RetrySlowly | Class::WaitForOther => Some(SLOW),
             Class::Final => None,
         };
-        Self::new(error.code_name(), error.to_string(), retry)
+        Self {
+            code: Some(error.code),
+            waits_for_other: error.class() == Class::WaitForOther,
+            ..Self::new(error.code_name(), error.to_string(), retry)
+        }
     }
 }
 
@@ -80,7 +111,7 @@ impl Failure {
 mod tests {
     use super::*;
     use crate::csi::class::{Effect, effect};
-    use crate::csi::{Code, Method, class::classify};
+    use crate::csi::{Method, class::classify};
 
     /// INV-6, INV-9: each code of each call has its policy, and a refusal to create proves what the table says.
     #[test]

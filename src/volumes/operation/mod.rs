@@ -9,10 +9,10 @@ use tokio::sync::Semaphore;
 use super::index::VolumeSnapshot;
 use super::plan::{Lost, Step};
 use super::record::{self, Conditions};
+use super::request;
 use crate::csi::Session;
 use crate::etcd::{Fence, KeyValue, Revision, Stop};
 use crate::failpoint;
-use crate::proto::Volume;
 use crate::store::writer::{Proof, Writer};
 use crate::store::{Name, Store};
 
@@ -22,6 +22,7 @@ mod failure;
 mod records;
 mod secrets;
 
+pub use compensate::{Compensation, Held, PublishedTo};
 pub use failure::{Failure, QUICK, SLOW};
 
 /// What every operation of a term shares.
@@ -48,6 +49,8 @@ pub struct Operation {
     pub action: Action,
     /// The plugin's session, if there was one when the operation was decided on.
     pub session: Option<Arc<Session>>,
+    /// Whether secrets may be sent where they can be read on their way.
+    pub plaintext_secrets: bool,
     /// One permit a call: the plugin's concurrency.
     pub permits: Arc<Semaphore>,
 }
@@ -61,15 +64,6 @@ pub enum Action {
     SetConditions(Conditions),
     /// Undoes a result whose record is gone.
     Compensate(Box<Compensation>),
-}
-
-/// Undoes what a call made at the backend and no record holds (INV-6: no backend volume is forgotten).
-#[derive(Clone, Debug)]
-pub struct Compensation {
-    /// The record as it would be, with the volume's id.
-    pub volume: Volume,
-    /// The node id to unpublish from; `None` deletes the volume.
-    pub csi_node_id: Option<String>,
 }
 
 /// A record as this leader last wrote or read it.
@@ -99,7 +93,7 @@ pub enum Interrupted {
     Stale,
     /// A call, a read or a write failed, or the operation lacks something.
     Failed(Failure),
-    /// The call succeeded, and its record is gone.
+    /// The call succeeded, and its result is in no record: the record is gone, or cannot be read.
     Orphaned(Box<Compensation>),
     /// The term is over.
     LostLeadership,
@@ -186,9 +180,11 @@ impl Run<'_> {
             // Never reached: the controller connects instead of starting an operation.
             Step::Connect => Err(Interrupted::Stale),
             Step::Create => self.create().await,
+            Step::TakeIn => self.take_in().await,
             Step::TakeName => {
+                let backend = request::backend(&*self.session()?);
                 let stored = &mut self.stored_volume();
-                let named = record::name_taken(&stored.object, Timestamp::now());
+                let named = record::name_taken(&stored.object, &backend, Timestamp::now());
                 self.put(stored, named, None).await
             }
             Step::Expand => self.expand().await,
@@ -231,9 +227,8 @@ impl Run<'_> {
     async fn drop_stray(&mut self, csi_node_id: &str) -> Result<(), Interrupted> {
         let stored = self.stored_volume();
         // Where the record is gone, so is what asked for it.
-        self.settle(stored, |volume| Some(record::without_stray(volume, csi_node_id)))
-            .await
-            .map(drop)
+        let settled = self.settle(stored, |volume| Some(record::without_stray(volume, csi_node_id)));
+        settled.await?.is_written().map(drop)
     }
 
     async fn detach(&mut self, node: &Name, lost: Option<&Lost>, again: bool) -> Result<(), Interrupted> {
@@ -251,9 +246,8 @@ impl Run<'_> {
     async fn end_publication(&mut self, node: &Name, restart: Option<&str>) -> Result<(), Interrupted> {
         let stored = self.stored_publication(node)?;
         // Where the record is gone, someone else has ended it.
-        self.settle(stored, |publication| record::ended(publication, restart))
-            .await
-            .map(drop)
+        let settled = self.settle(stored, |publication| record::ended(publication, restart));
+        settled.await?.is_written().map(drop)
     }
 
     async fn set_conditions(&mut self, changes: &Conditions) -> Result<(), Interrupted> {

@@ -1,6 +1,6 @@
 //! Reading and writing the records of an operation.
 
-use super::{Interrupted, RecordSnapshot, Run};
+use super::{Failure, Interrupted, RecordSnapshot, Run};
 use crate::etcd::{KeyValue, Revision, Stop};
 use crate::proto::{Publication, Volume};
 use crate::store::Name;
@@ -23,6 +23,38 @@ pub(super) struct Versioned<O> {
     record: Record,
     pub(super) object: O,
     revision: Revision,
+}
+
+/// What has become of the record that a result was to be written into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// The result is written.
+    Written,
+    /// The record is gone, or is another object's of the same name.
+    Gone,
+    /// There is a record, and it cannot be read. It may be the same one (INV-12).
+    Unreadable,
+}
+
+impl Settled {
+    /// Whether the result is written; false if its record is gone. For results that nothing has to undo.
+    ///
+    /// # Errors
+    /// The failure of a record that cannot be read.
+    pub(super) fn is_written(self) -> Result<bool, Interrupted> {
+        match self {
+            Self::Written => Ok(true),
+            Self::Gone => Ok(false),
+            Self::Unreadable => Err(Failure::unreadable_record().into()),
+        }
+    }
+}
+
+/// A record as it is now.
+enum Now<O> {
+    Same(Versioned<O>),
+    Gone,
+    Unreadable,
 }
 
 impl Run<'_> {
@@ -79,42 +111,41 @@ impl Run<'_> {
     }
 
     /// Writes the result of a call into its record, as the record is by then: `result` is applied to it again whenever
-    /// someone else has changed it. A `result` of `None` deletes the record. False if the record is gone, or is another
-    /// object's of the same name.
+    /// someone else has changed it. A `result` of `None` deletes the record.
     pub(super) async fn settle<O: Object>(
         &mut self,
         mut stored: Versioned<O>,
         result: impl Fn(&O) -> Option<O>,
-    ) -> Result<bool, Interrupted> {
+    ) -> Result<Settled, Interrupted> {
         for _ in 0..RESULT_ATTEMPTS {
             let value = result(&stored.object).map(|after| after.encode_to_vec());
             match self.write(&stored, value, None).await {
                 Err(Interrupted::Stale) => {}
-                other => return other.map(|_| true),
+                other => return other.map(|_| Settled::Written),
             }
             match self.read_again(&stored).await? {
-                Some(now) => stored = now,
-                None => return Ok(false),
+                Now::Same(now) => stored = now,
+                Now::Gone => return Ok(Settled::Gone),
+                Now::Unreadable => return Ok(Settled::Unreadable),
             }
         }
         Err(Interrupted::Stale)
     }
 
-    /// The record as it is now. `None` if it is gone, cannot be read, or is another object's of the same name.
-    async fn read_again<O: Object>(
-        &mut self,
-        before: &Versioned<O>,
-    ) -> Result<Option<Versioned<O>>, Interrupted> {
+    async fn read_again<O: Object>(&mut self, before: &Versioned<O>) -> Result<Now<O>, Interrupted> {
         let id = self.id(&before.record);
-        let now = self.read(self.key(&before.record)).await?.and_then(|kv| {
-            let object = decode::<O>(&id, &kv.value).ok()?;
-            (object.uid() == before.object.uid()).then(|| Versioned {
+        let Some(kv) = self.read(self.key(&before.record)).await? else {
+            return Ok(Now::Gone);
+        };
+        Ok(match decode::<O>(&id, &kv.value) {
+            Err(_) => Now::Unreadable,
+            Ok(object) if object.uid() != before.object.uid() => Now::Gone,
+            Ok(object) => Now::Same(Versioned {
                 record: before.record.clone(),
                 object,
                 revision: kv.mod_revision,
-            })
-        });
-        Ok(now)
+            }),
+        })
     }
 
     /// Writes or deletes (`None`) a record that still has its revision.

@@ -26,6 +26,10 @@ impl Run<'_> {
                 Err(fault) => faults.push(fault),
             }
         }
+        let session = self.session()?;
+        if !values.is_empty() && session.endpoint().is_plaintext() && !self.operation.plaintext_secrets {
+            return Err(Failure::plaintext_secrets(session.endpoint()).into());
+        }
         match faults.is_empty() {
             true => Ok(values.into_iter().collect()),
             false => Err(Failure::missing_secrets(&faults).into()),

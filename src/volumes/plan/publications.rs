@@ -1,7 +1,7 @@
 //! Publications: which end, and which begin.
 
 use super::{
-    Decision, Lost, Node, Observed, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
+    Decision, Lost, Node, Observed, Plugin, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
 };
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Scope, Sharing};
@@ -10,7 +10,7 @@ use crate::proto::{AccessMode, Publication, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
-use crate::store::object::volume::driver;
+use crate::store::object::volume::{driver, is_reachable_from, places_text};
 
 /// One publication of the volume, with its node.
 struct Ending<'a> {
@@ -188,7 +188,10 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
         let stored = stored_node_id(publication);
         let is_wanted = match state(publication) {
             State::PendingPublish => true,
-            State::Published => observed.lost.contains(node) && !stored.is_empty(),
+            // One without a node id was published while the plugin published nothing.
+            State::Published => {
+                observed.lost.contains(node) || (stored.is_empty() && publishes_now(observed))
+            }
             State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => false,
         };
         if !is_wanted || observed.resting.contains(&target) || !belongs(publication, observed) {
@@ -200,6 +203,17 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             if state(publication) == State::PendingPublish {
                 decision.wait(&target, WaitReason::NodeMissing, message);
             }
+            continue;
+        }
+        let place = now.map(|node| &node.topology);
+        if let Some(place) =
+            place.filter(|place| stored.is_empty() && !is_reachable_from(observed.volume, place))
+        {
+            let message = format!(
+                "the volume can be reached from {}, and node {node} is in {place:?}",
+                places_text(observed.volume)
+            );
+            decision.wait(&target, WaitReason::TopologyMismatch, message);
             continue;
         }
         if let Some(holder) = excluding_holder(node, publication, observed) {
@@ -222,6 +236,11 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             .flatten()
             .find(|id| !id.is_empty());
         match csi_node_id {
+            _ if !offers.publish && was_publishing(observed) => decision.wait(
+                &target,
+                WaitReason::PublishUnsupported,
+                "the plugin published volumes when this one was made, and no longer does",
+            ),
             _ if !offers.publish => decision.choose(Step::PublishNothing { node: node.clone() }),
             Some(csi_node_id) => decision.choose(Step::Publish {
                 node: node.clone(),
@@ -234,6 +253,17 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             }
         }
     }
+}
+
+fn publishes_now(observed: &Observed<'_>) -> bool {
+    matches!(observed.plugin, Plugin::Offers(offers) if offers.publish)
+}
+
+/// Whether the plugin published volumes when this one was made.
+fn was_publishing(observed: &Observed<'_>) -> bool {
+    let status = observed.volume.status.as_ref();
+    let backend = status.and_then(|status| status.backend.as_ref());
+    backend.is_some_and(|backend| backend.publishes)
 }
 
 /// Another node that may have the volume, and whose publication the access mode does not allow beside this one. Commands

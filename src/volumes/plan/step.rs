@@ -28,6 +28,8 @@ pub enum Step {
     Connect,
     /// CreateVolume, under the volume's uid. Its intent is committed first, unless it stands.
     Create,
+    /// ValidateVolumeCapabilities of a volume that exists at the backend; then its record has its id.
+    TakeIn,
     /// The plugin creates no volumes: the volume's name becomes its id.
     TakeName,
     /// ControllerExpandVolume.
@@ -93,6 +95,7 @@ impl fmt::Display for Step {
         match self {
             Self::Connect => write!(f, "connect to the plugin"),
             Self::Create => write!(f, "create the volume"),
+            Self::TakeIn => write!(f, "take in the volume that exists at the backend"),
             Self::TakeName => write!(
                 f,
                 "take the volume's name as its id (the plugin creates no volumes)"
@@ -141,6 +144,7 @@ impl Step {
         match self {
             Self::Connect => "connected to the plugin".to_owned(),
             Self::Create => "volume created".to_owned(),
+            Self::TakeIn => "volume taken in from the backend".to_owned(),
             Self::TakeName => "volume took its name as its id (the plugin creates no volumes)".to_owned(),
             Self::Expand => "volume expanded".to_owned(),
             Self::Publish { node, csi_node_id } => {
@@ -172,6 +176,7 @@ impl Step {
         match self {
             Self::Connect
             | Self::Create
+            | Self::TakeIn
             | Self::TakeName
             | Self::Expand
             | Self::Delete

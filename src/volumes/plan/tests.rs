@@ -82,6 +82,7 @@ fn node(csi_node_id: &str) -> Node {
         mod_revision: Revision(7),
         out_of_service: false,
         csi_node_id: (!csi_node_id.is_empty()).then(|| csi_node_id.to_owned()),
+        topology: BTreeMap::new(),
     }
 }
 
@@ -135,6 +136,7 @@ impl Scene {
             volume: &self.volume,
             publications: &self.publications,
             unreadable: &self.unreadable,
+            shared_with: None,
             nodes: &self.nodes,
             removed: &self.removed,
             plugin: self.plugin,

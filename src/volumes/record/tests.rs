@@ -32,10 +32,14 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 #[test]
 fn a_create_is_repeated_with_the_capacity_of_its_first_call_until_that_is_refused() {
-    let intended = intend_create(&volume(5), 9, NOW).unwrap();
+    let intended = intend_create(&volume(5), &Backend::default(), 9, NOW).unwrap();
     let mut grown = intended.clone();
     grown.spec = volume(7).spec;
-    assert_eq!(intend_create(&grown, 10, NOW), None, "it stands");
+    assert_eq!(
+        intend_create(&grown, &Backend::default(), 10, NOW),
+        None,
+        "it stands"
+    );
     let capacity = |volume: &Volume| {
         volume
             .status
@@ -48,16 +52,16 @@ fn a_create_is_repeated_with_the_capacity_of_its_first_call_until_that_is_refuse
             .required
     };
     assert_eq!(capacity(&grown), 5);
-    let again = intend_create(&create_refused(&grown), 10, NOW).unwrap();
+    let again = intend_create(&create_refused(&grown), &Backend::default(), 10, NOW).unwrap();
     assert_eq!(capacity(&again), 7);
     assert!(!again.status.unwrap().create.unwrap().refused);
 }
 
 #[test]
 fn what_creation_fulfilled_is_what_it_was_asked_for_not_what_is_wanted_since() {
-    let mut intended = intend_create(&volume(5), 9, NOW).unwrap();
+    let mut intended = intend_create(&volume(5), &Backend::default(), 9, NOW).unwrap();
     intended.spec = volume(7).spec;
-    let created = created(&intended, Created::default()).status.unwrap();
+    let created = created(&intended, Created::default(), NOW).status.unwrap();
     assert_eq!(created.fulfilled_bytes, 5, "so that the rest is an expansion");
 }
 
@@ -129,7 +133,7 @@ fn a_condition_changes_only_with_its_words_and_keeps_the_time_at_which_it_came()
 
 #[test]
 fn a_volume_that_its_plugin_does_not_create_has_its_name_as_id_and_says_so() {
-    let taken = name_taken(&volume(5), NOW).status.unwrap();
+    let taken = name_taken(&volume(5), &Backend::default(), NOW).status.unwrap();
     assert_eq!(taken.volume_id, "data");
     assert!(taken.r#static && taken.create.is_none());
     assert_eq!(taken.conditions[0].reason, "NotCreatedByPlugin");

@@ -24,6 +24,8 @@ fn failure(retry: Option<Policy>) -> Failure {
         },
         retry,
         is_quiet: false,
+        code: None,
+        waits_for_other: false,
     }
 }
 

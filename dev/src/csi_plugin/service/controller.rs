@@ -61,6 +61,18 @@ impl Controller for Plugin {
         .await
     }
 
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<wire::ValidateVolumeCapabilitiesRequest>,
+    ) -> Result<Response<wire::ValidateVolumeCapabilitiesResponse>, Status> {
+        let request = request.into_inner();
+        let method = Method::ValidateVolumeCapabilities;
+        self.serve(method, &request.volume_id, None, Some(&request.secrets), || {
+            self.validate(&request)
+        })
+        .await
+    }
+
     async fn list_volumes(
         &self,
         request: Request<wire::ListVolumesRequest>,
@@ -102,6 +114,7 @@ impl Plugin {
             (offers.create, RpcType::CreateDeleteVolume),
             (offers.publish, RpcType::PublishUnpublishVolume),
             (offers.publish, RpcType::PublishReadonly),
+            (offers.exact_access_modes, RpcType::SingleNodeMultiWriter),
             (offers.expand, RpcType::ExpandVolume),
             (offers.list || offers.list_nodes, RpcType::ListVolumes),
             (offers.list_nodes, RpcType::ListVolumesPublishedNodes),

@@ -13,6 +13,9 @@ use crate::csi_plugin::wire::plugin_capability::{Service, Type as PluginType, Vo
 use crate::csi_plugin::wire::{self, PluginCapability};
 use quorate::csi::Method;
 
+/// The entry of the manifest that tells the identity of the backend.
+const BACKEND_KEY: &str = "quorate.dev/backend";
+
 #[tonic::async_trait]
 impl Identity for Plugin {
     async fn get_plugin_info(
@@ -23,7 +26,7 @@ impl Identity for Plugin {
             Ok(wire::GetPluginInfoResponse {
                 name: self.options.driver.clone(),
                 vendor_version: self.options.version.clone(),
-                manifest: BTreeMap::new(),
+                manifest: self.manifest(),
             })
         })
         .await
@@ -52,6 +55,11 @@ impl Identity for Plugin {
 }
 
 impl Plugin {
+    fn manifest(&self) -> BTreeMap<String, String> {
+        let id = self.options.backend_id.iter();
+        id.map(|id| (BACKEND_KEY.to_owned(), id.clone())).collect()
+    }
+
     fn plugin_capabilities(&self) -> Vec<PluginCapability> {
         let offers = &self.options.offers;
         let service = |r#type: ServiceType| {

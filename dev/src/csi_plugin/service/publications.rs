@@ -34,7 +34,13 @@ impl Plugin {
             }
             Some(_) => {}
             None => {
-                let single = [Mode::SingleNodeWriter, Mode::SingleNodeReaderOnly].map(i32::from);
+                let single = [
+                    Mode::SingleNodeWriter,
+                    Mode::SingleNodeReaderOnly,
+                    Mode::SingleNodeSingleWriter,
+                    Mode::SingleNodeMultiWriter,
+                ]
+                .map(i32::from);
                 let single = self.options.single_node || single.contains(&mode);
                 if let Some(other) = nodes.keys().next().filter(|_| single) {
                     return Err(Status::failed_precondition(format!(

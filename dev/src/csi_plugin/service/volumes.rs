@@ -28,18 +28,20 @@ impl Plugin {
         let (least, most) = ends(request.capacity_range.as_ref())?;
         if let Some(found) = self.backend.volume(&id).map_err(broken)? {
             let same = found.parameters == request.parameters && found.block == block && found.mode == mode;
-            if !same || found.capacity < least || found.capacity > most {
+            let fits = self.options.capacity.is_some() || (least..=most).contains(&found.capacity);
+            if !same || !fits {
                 return Err(Status::already_exists(format!(
                     "{id} exists with other properties"
                 )));
             }
             return Ok(self.created(&id, found));
         }
-        let capacity = if least == 0 {
+        let usual = if least == 0 {
             USUAL_CAPACITY.min(most)
         } else {
             least
         };
+        let capacity = self.options.capacity.unwrap_or(usual);
         let volume = Volume {
             name: request.name.clone(),
             capacity,
@@ -82,6 +84,27 @@ impl Plugin {
                 "this plugin serves no requested topology",
             )),
         }
+    }
+
+    /// A volume can be used in the way that it was created for.
+    pub(super) fn validate(
+        &self,
+        request: &wire::ValidateVolumeCapabilitiesRequest,
+    ) -> Result<wire::ValidateVolumeCapabilitiesResponse, Status> {
+        let id = &request.volume_id;
+        let (block, mode) = capability(request.volume_capabilities.first())?;
+        let volume = self.backend.volume(id).map_err(broken)?;
+        let volume = volume.ok_or_else(|| Status::not_found(format!("there is no volume {id}")))?;
+        let mut answer = wire::ValidateVolumeCapabilitiesResponse::default();
+        if (volume.block, volume.mode) == (block, mode) {
+            answer.confirmed = Some(wire::validate_volume_capabilities_response::Confirmed {
+                volume_capabilities: request.volume_capabilities.clone(),
+                ..Default::default()
+            });
+        } else {
+            answer.message = format!("{id} was created for another use");
+        }
+        Ok(answer)
     }
 
     pub(super) fn delete(&self, id: &str) -> Result<wire::DeleteVolumeResponse, Status> {

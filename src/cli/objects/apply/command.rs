@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
 use super::input::{self, Manifest};
-use super::{references, roles};
+use super::{backends, references, roles};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
@@ -88,6 +88,9 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                         "{id} is marked for deletion: the leader deletes it once nothing holds it back; apply it again after that"
                     ));
                 }
+                if let Some(warning) = planned.left_behind(&store).await? {
+                    warn(&warning);
+                }
             }
             Err(failure) => failures.push(failure.on(id)),
         }
@@ -109,6 +112,11 @@ impl Planned {
         let id = self.manifest.name.to_string();
         let marked = |kv: &KeyValue| self.manifest.codec.is_marked(&id, &kv.value);
         self.stored.as_ref().is_some_and(|kv| marked(kv) == Ok(true))
+    }
+
+    /// See [`backends::left_behind`].
+    async fn left_behind(&self, store: &Store) -> Result<Option<String>, Failure> {
+        backends::left_behind(store, &self.manifest, self.stored.as_ref(), &self.step).await
     }
 
     /// The revision that the transaction compares.

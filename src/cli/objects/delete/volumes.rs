@@ -98,7 +98,13 @@ fn forget(request: &Request<'_>, publications: &[KeyValue], read_at: Revision) -
     for kv in publications {
         let id = keys.parse_publication(&kv.key).unwrap_or_default();
         match decode::<Publication>(id, &kv.value) {
-            Ok(publication) => left.publications.push(publication),
+            Ok(mut publication) => {
+                // To unpublish the volume, a plugin needs none of it; with it, many publications are too large for one record.
+                let status = publication.status.get_or_insert_default();
+                status.publish_context.clear();
+                status.conditions.clear();
+                left.publications.push(publication);
+            }
             Err(_) => {
                 left.unreadable.insert(text(&kv.key), kv.value.clone());
             }

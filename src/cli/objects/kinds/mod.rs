@@ -27,6 +27,7 @@ mod plugins;
 mod publications;
 pub mod registry;
 mod replicas;
+pub mod resources;
 mod secrets;
 mod services;
 pub mod target;
@@ -83,6 +84,8 @@ pub struct Kind {
     pub applied: Option<&'static dyn Codec>,
     /// The form of ids that contain an owner, such as `SERVICE/NAME`.
     pub owned: Option<&'static str>,
+    /// What an object is called that its key names otherwise. Such a kind is only listed as a whole.
+    pub title: Option<fn(&str) -> String>,
     /// Whether its objects are shown with what etcd reports of its members: see [`View::membership`].
     pub shows_members: bool,
     /// The ranges that showing one object, or all, needs besides the objects themselves.
@@ -133,6 +136,7 @@ impl Kind {
             deleted,
             applied: None,
             owned: None,
+            title: None,
             shows_members: false,
             beside: |_, _| Vec::new(),
             affected: |_, _| Affected::Nothing,
@@ -228,7 +232,7 @@ impl Kind {
 
     /// An object as it is listed. A malformed value is shown with the reason (INV-8).
     pub fn show(&self, item: &Item<'_>) -> Shown {
-        let name = one_line(item.name);
+        let name = one_line(&self.title(item.name));
         match (self.show)(item) {
             Ok(mut shown) => {
                 let cells = shown.cells.iter().map(|cell| one_line(or_none(cell)));
@@ -253,11 +257,23 @@ impl Kind {
         }
     }
 
+    fn title(&self, name: &str) -> String {
+        self.title.map_or_else(|| name.to_owned(), |title| title(name))
+    }
+
+    /// How an object is named outside the list of its kind: `node/n1`.
+    pub fn full_name(&self, name: &str) -> String {
+        match self.title {
+            Some(_) => one_line(&self.title(name)),
+            None => format!("{}/{}", self.words.singular, one_line(name)),
+        }
+    }
+
     /// An object in full and in words.
     pub fn describe(&self, item: &Item<'_>) -> String {
         let mut description = Description::default();
         description
-            .field("Name", item.name)
+            .field("Name", self.title(item.name))
             .field("Kind", self.words.kind);
         (self.describe)(item, &mut description);
         description.render()

@@ -1,8 +1,8 @@
 //! All kinds, and the words that a person may use for them.
 
 use super::{
-    Kind, Words, members, networks, nodes, plugins, publications, replicas, secrets, services, tasks,
-    tombstones, volumes,
+    Kind, Words, members, networks, nodes, plugins, publications, replicas, resources, secrets, services,
+    tasks, tombstones, volumes,
 };
 use crate::store::object::words::did_you_mean;
 
@@ -19,6 +19,7 @@ pub static KINDS: &[&Kind] = &[
     &plugins::PLUGINS,
     &secrets::SECRETS,
     &tombstones::TOMBSTONES,
+    &resources::RESOURCES,
 ];
 
 /// The kind that a person calls so: `node`, `nodes`, `Node`, `no`.
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(
             error,
             "\"noeds\" is not a kind of object (did you mean nodes?); the kinds are nodes, members, replicas, services, networks, tasks, \
-             volumes, publications, plugins, secrets, tombstones"
+             volumes, publications, plugins, secrets, tombstones, resources"
         );
     }
 

@@ -14,6 +14,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// All objects of a kind.
+    pub fn all(kind: &'static Kind) -> Self {
+        Self { kind, id: None }
+    }
+
     /// The kind, and the ids in this argument and the others, each of which may be `KIND/NAME` again.
     ///
     /// # Errors
@@ -55,6 +60,12 @@ fn parse(text: &str) -> Result<Target, String> {
 
 fn parse_id(kind: &Kind, text: &str) -> Result<Id, String> {
     let name = |text: &str| text.parse::<Name>().map_err(|error| error.to_string());
+    if kind.title.is_some() {
+        let plural = kind.words.plural;
+        return Err(format!(
+            "{plural} are only listed all together: quorate get {plural}"
+        ));
+    }
     match (kind.owned, text.split_once('/')) {
         (Some(_), Some((owner, own))) => Ok(Id {
             owner: Some(name(owner)?),

@@ -1,11 +1,14 @@
 //! The Volume kind for commands.
 
+use std::collections::BTreeMap;
+
 use super::{Affected, Kind, Shown, Words, age, identity};
 use crate::cli::objects::delete::volumes;
 use crate::cli::objects::pending;
-use crate::cli::objects::view::Item;
+use crate::cli::objects::view::{Item, View};
 use crate::cli::output::{Description, NONE, or_none};
 use crate::proto::{Publication, Volume};
+use crate::store::Name;
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
 use crate::store::object::mark::Marked;
@@ -57,14 +60,17 @@ fn capacity(volume: &Volume) -> String {
 }
 
 /// The reasons why it or its publications are blocked: the first, and how many more there are.
-fn blocked_cell<'a>(volume: &Volume, publications: impl Iterator<Item = &'a Publication>) -> String {
+fn blocked_cell(view: &View, volume: &Volume, publications: &BTreeMap<Name, Publication>) -> String {
     let status = volume.status.as_ref();
     let own = status.and_then(|status| blocked(&status.conditions));
-    let theirs = publications.filter_map(|publication| blocked(&publication.status.as_ref()?.conditions));
-    let reasons: Vec<String> = own
+    let theirs = publications.values();
+    let theirs = theirs.filter_map(|publication| blocked(&publication.status.as_ref()?.conditions));
+    let conditions = own.into_iter().chain(theirs);
+    let unready = pending::waits_for_plugin(view, volume, publications);
+    let reasons: Vec<String> = unready
+        .map(|(reason, _)| reason)
         .into_iter()
-        .chain(theirs)
-        .map(|condition| condition.reason.clone())
+        .chain(conditions.map(|condition| condition.reason.clone()))
         .collect();
     pending::cell(&reasons)
 }
@@ -80,7 +86,7 @@ fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
         phase(&volume).to_owned(),
         capacity(&volume),
         publications.len().to_string(),
-        blocked_cell(&volume, publications.values()),
+        blocked_cell(item.view, &volume, &publications),
         age(metadata.creation_time.as_ref(), item.now),
         format!("{scope}/{sharing}"),
         volume::availability_word(&volume).to_owned(),
@@ -110,6 +116,13 @@ fn describe(item: &Item<'_>, description: &mut Description) {
         .field("Secrets", or_none(&secrets.join(", ")))
         .field("State", phase(&volume))
         .field("Volume ID", or_none(&status.volume_id));
+    if let Some(backend) = &status.backend {
+        let identity = match backend.id.as_str() {
+            "" => String::new(),
+            id => format!(" ({id})"),
+        };
+        description.field("Backend", format!("{}{identity}", backend.endpoint));
+    }
     description.mark(volume.mark(), item.now);
     let (publications, _) = pending::publications(item.view, item.name);
     description.field("Published", if publications.is_empty() { NONE } else { "" });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{AVAILABILITIES, SCOPES, SHARINGS, format_bytes};
+use super::{AVAILABILITIES, RECLAIM_POLICIES, SCOPES, SHARINGS, format_bytes};
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Block, Kind};
 use crate::proto::{AccessMode, Topology, Volume};
@@ -32,6 +32,10 @@ pub fn to_document(volume: &Volume, mod_revision: Revision) -> Value {
             present(json!({"requisite": topologies(requisite), "preferred": topologies(preferred)}))
         }),
         "group": given(&spec.group),
+        "source": spec.source.as_ref().map(|source| {
+            present(json!({"volumeID": source.volume_id, "context": given(&source.context)}))
+        }),
+        "reclaimPolicy": given(&word(RECLAIM_POLICIES, &spec.reclaim_policy())),
         "availability": given(&word(AVAILABILITIES, &spec.availability())),
     });
     let parts = json!({"spec": present(shown), "status": status_document(volume)});
@@ -60,11 +64,15 @@ fn status_document(volume: &Volume) -> Value {
     let status = volume.status.clone().unwrap_or_default();
     present(json!({
         "volumeID": status.volume_id,
+        "backend": status.backend.map(|backend| {
+            present(json!({"endpoint": backend.endpoint, "id": given(&backend.id)}))
+        }),
         "capacityBytes": status.capacity_bytes,
         "createAttempted": status.create.is_some(),
         "static": given(&status.r#static),
         "context": given(&status.context),
         "topology": topologies(&status.topology),
+        "nodeExpansionBytes": given(&status.node_expansion_bytes),
         "deleting": volume.is_marked(),
         "deletingSince": time::document(volume.mark()),
         "deleteAttempted": given(&status.delete_attempted),

@@ -1,8 +1,8 @@
 //! Which fields of a volume may change, and which a document must not leave out.
 
-use super::{AVAILABILITIES, Manifest, format_bytes, word};
+use super::{AVAILABILITIES, Manifest, RECLAIM_POLICIES, format_bytes, word};
 use crate::proto::access_mode::Kind;
-use crate::proto::volume_spec::Availability;
+use crate::proto::volume_spec::{Availability, ReclaimPolicy};
 use crate::proto::{Capacity, VolumeSpec};
 use crate::store::object::fields::Fault;
 
@@ -29,6 +29,7 @@ pub(super) fn changed_for_good(stored: &VolumeSpec, given: &VolumeSpec) -> Vec<F
     compare(kind, before.kind == after.kind);
     compare("spec.secrets", stored.secrets == given.secrets);
     compare("spec.topology", stored.topology == given.topology);
+    compare("spec.source", stored.source == given.source);
     compare("spec.group", stored.group == given.group);
     let capacity = |spec: &VolumeSpec| spec.capacity.unwrap_or_default();
     let (before, after) = (capacity(stored), capacity(given));
@@ -70,6 +71,12 @@ pub(super) fn left_out(name: &str, stored: &VolumeSpec, manifest: &Manifest) -> 
             "missing: volume {name} is set to {word}, and leaving the availability out would set it to active"
         );
         faults.push(Fault::new("spec.availability", message));
+    }
+    if manifest.reclaim_policy.is_none() && stored.reclaim_policy() != ReclaimPolicy::Unspecified {
+        let word = word(RECLAIM_POLICIES, &stored.reclaim_policy());
+        let message =
+            format!("missing: volume {name} is set to {word}, and leaving it out would change that");
+        faults.push(Fault::new("spec.reclaimPolicy", message));
     }
     if manifest.capacity.is_none() && stored.capacity.is_some() {
         let message = format!("missing: volume {name} has one, and it cannot be taken back");

@@ -1,6 +1,7 @@
 //! Publications: which begin, which end, and what of drift is mended.
 
 use super::*;
+use crate::proto::Backend;
 
 #[test]
 fn a_volume_with_a_publication_is_never_deleted() {
@@ -192,10 +193,27 @@ fn a_publication_that_was_published_under_an_id_is_repaired_under_that_id() {
     let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-then");
     scene.lost = [name("n1")].into();
     assert_eq!(scene.step(), publish("n1", "csi-then"));
-    // Of a plugin that published nothing then, there is nothing to repair.
-    let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "");
-    scene.lost = [name("n1")].into();
+    // A plugin that published nothing then, and publishes now, is called for the first time.
+    let scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "");
+    assert_eq!(scene.step(), publish("n1", "csi-n1"));
+    let nothing = Offers {
+        publish: false,
+        ..ALL
+    };
+    let mut scene = scene.offering(Plugin::Offers(nothing));
     assert_eq!(scene.step(), None);
+    // What was to be published with a call is not taken for published without one.
+    let mut backend = Backend {
+        publishes: true,
+        ..Backend::default()
+    };
+    for (publishes, expected) in [(true, vec!["PublishUnsupported"]), (false, vec![])] {
+        backend.publishes = publishes;
+        scene.volume.status.as_mut().unwrap().backend = Some(backend.clone());
+        let pending = scene.publications.get_mut(&name("n1")).unwrap();
+        pending.status.as_mut().unwrap().set_state(State::PendingPublish);
+        assert_eq!((scene.step().is_none(), scene.reasons()), (publishes, expected));
+    }
 }
 
 #[test]
@@ -216,7 +234,11 @@ fn one_node_after_the_other_gets_a_volume_for_one_and_all_get_one_for_many() {
     for state in [State::Published, State::PendingNodeUnpublish] {
         let scene = Scene::of(created(volume(Scope::SingleNode)))
             .with("n1", state, "")
-            .with("n2", State::PendingPublish, "");
+            .with("n2", State::PendingPublish, "")
+            .offering(Plugin::Offers(Offers {
+                publish: false,
+                ..ALL
+            }));
         assert_eq!(scene.step(), None, "{state:?}");
     }
 }
@@ -270,7 +292,8 @@ fn a_publication_that_cannot_be_read_keeps_the_volume_and_its_one_place() {
     );
     let mut scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::PendingPublish, "");
     scene.unreadable = [name("n9")].into();
-    assert_eq!((scene.step(), scene.reasons()), (None, vec!["OtherNode"]));
+    let reasons = vec!["OtherNode", "PublicationMalformed"];
+    assert_eq!((scene.step(), scene.reasons()), (None, reasons));
 }
 
 fn spec_of<'s>(scene: &'s mut Scene, node: &str) -> &'s mut PublicationSpec {

@@ -4,7 +4,10 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
+use crate::csi::ExpandedVolume;
+use crate::proto::Backend;
 use crate::store::object::publication::node_uid;
+use crate::store::object::volume::capacity;
 use crate::volumes::record;
 
 /// What happens to a step.
@@ -243,7 +246,8 @@ impl World {
                 }
                 return tried || happens;
             }
-            Step::TakeName => *volume = record::name_taken(volume, now),
+            Step::TakeIn => *volume = record::taken_in(volume, &Backend::default()),
+            Step::TakeName => *volume = record::name_taken(volume, &Backend::default(), now),
             Step::PublishNothing { node } => {
                 let there = publications.get_mut(&node).unwrap();
                 *there = record::published(there, BTreeMap::new());
@@ -258,7 +262,7 @@ impl World {
                 self.recorded = false;
             }
             Step::Create => {
-                if let Some(intended) = record::intend_create(volume, 1, now) {
+                if let Some(intended) = record::intend_create(volume, &Backend::default(), 1, now) {
                     *volume = intended;
                 }
                 let stands = volume.status.as_ref().unwrap().create.is_some();
@@ -269,14 +273,14 @@ impl World {
                         volume_id: "vol-1".to_owned(),
                         ..record::Created::default()
                     };
-                    *volume = record::created(volume, answer);
+                    *volume = record::created(volume, answer, now);
                 }
                 return tried;
             }
             Step::Expand => {
                 assert!(self.exists);
                 if heard {
-                    *volume = record::expanded(volume, required_bytes(volume), 0);
+                    *volume = record::expanded(volume, capacity(volume), ExpandedVolume::default(), now);
                 }
                 return tried;
             }

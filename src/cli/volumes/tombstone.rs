@@ -1,0 +1,155 @@
+//! `quorate tombstone`: takes back what a forced deletion left at the backend, or has it removed there.
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use prost::Message;
+
+use super::REQUESTED;
+use crate::cli::commit::{self, Decision};
+use crate::cli::confirm;
+use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::exit::Failure;
+use crate::cli::objects::stored::Versioned;
+use crate::cli::output::print;
+use crate::etcd::Txn;
+use crate::proto::publication_status::State;
+use crate::proto::{Tombstone, Volume};
+use crate::store::object::publication::stored_node_id;
+use crate::store::object::{Object, time};
+use crate::store::{Name, Store};
+
+/// Arguments of `quorate tombstone`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A tombstone is what a forced deletion leaves: the records as they were. adopt puts them back, and the volume goes on where it \
+was. clean puts them back marked for deletion: the leader unpublishes the volume from the nodes that the records name, \
+deletes it at the backend, and then the records are gone.
+
+Examples:
+  quorate tombstone adopt 5f0c…
+  quorate tombstone clean 5f0c… --as data-old --yes")]
+pub struct TombstoneArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Put the volume's records back as they were
+    Adopt(Which),
+    /// Have what is left of the volume removed at the backend
+    Clean(Which),
+}
+
+#[derive(Args, Debug)]
+struct Which {
+    /// The tombstone
+    #[arg(value_name = "NAME")]
+    name: Name,
+
+    /// The name of the volume, where another volume has its name by now
+    #[arg(long = "as", value_name = "VOLUME")]
+    new_name: Option<Name>,
+
+    /// Do not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// 3 for a tombstone that does not exist, 4 for one whose records cannot be put back, 64 without a terminal to ask for
+/// confirmation.
+pub async fn run(args: TombstoneArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let (which, cleans) = match &args.what {
+        What::Adopt(which) => (which, false),
+        What::Clean(which) => (which, true),
+    };
+    let name = &which.name;
+    confirm::require(
+        which.yes || !cleans,
+        &format!("remove what tombstone {name} names"),
+    )?;
+    let store = connect(etcd).await?;
+    decide(&store, which, cleans).await?;
+    if cleans && !which.yes {
+        let statement =
+            format!("tombstone/{name}: what is left at the backend is deleted there, with its data");
+        confirm::ask(&[&statement], "nothing was changed")?;
+    }
+    let said = commit::settle(&store, REQUESTED, async || decide(&store, which, cleans).await).await?;
+    print(&format!("tombstone/{name} {said}\n")).map(drop)
+}
+
+/// Puts the records back in the transaction that deletes the tombstone.
+async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<String>, Failure> {
+    let Which { name, new_name, .. } = which;
+    let key = store.keys.tombstone(name);
+    let stored: Versioned<Tombstone> = Versioned::read(store, name.as_str(), key).await?;
+    let left = &stored.object;
+    if !left.unreadable.is_empty() {
+        let why = format!("tombstone/{name} has records that cannot be read");
+        return Err(Failure::refused("Malformed", why));
+    }
+    let Some(mut volume) = left.volume.clone().filter(|_| !left.keeps_volume) else {
+        let why = format!("tombstone/{name} is that of a publication");
+        let hint =
+            "quorate unpublish VOLUME --node-id ID unpublishes the volume from the node id that it names";
+        return Err(Failure::refused("NoVolume", why).hint(hint));
+    };
+    let volume_name = match new_name {
+        Some(new_name) => new_name.clone(),
+        None => volume
+            .name()
+            .parse::<Name>()
+            .map_err(|bad| Failure::failed(bad.to_string()))?,
+    };
+    let of_volume = store.keys.volume(&volume_name);
+    if store.etcd.get(&of_volume).await?.0.is_some() {
+        let why = format!("a volume has the name {volume_name}");
+        return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
+    }
+    put_back(&mut volume, &volume_name, cleans);
+    let mut txn = Txn::new()
+        .when_unchanged(&stored.key, stored.revision)
+        .when_absent(&of_volume)
+        .delete(&stored.key)
+        .put(&of_volume, volume.encode_to_vec());
+    for publication in &left.publications {
+        // Of one without a node id no call was made.
+        let node = publication.name().parse::<Name>().ok();
+        let Some(node) = node.filter(|_| !cleans || !stored_node_id(publication).is_empty()) else {
+            continue;
+        };
+        let mut publication = publication.clone();
+        volume_name
+            .as_str()
+            .clone_into(&mut publication.spec.get_or_insert_default().volume);
+        if cleans {
+            publication
+                .status
+                .get_or_insert_default()
+                .set_state(State::PendingUnpublish);
+        }
+        let key = store.keys.publication(&volume_name, &node);
+        txn = txn.when_absent(&key).put(&key, publication.encode_to_vec());
+    }
+    let said = match cleans {
+        true => format!("is removed at the backend: volume/{volume_name} is marked for deletion until then"),
+        false => format!("is adopted as volume/{volume_name}"),
+    };
+    Ok(Decision::Write(txn, said))
+}
+
+fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {
+    name.as_str().clone_into(&mut volume.metadata_mut().name);
+    let status = volume.status.get_or_insert_default();
+    status.delete_attempted = false;
+    status.delete_requested = cleans.then(|| time::to_proto(Timestamp::now()));
+    if cleans {
+        // What the tombstone names is removed, whatever was to become of the volume before.
+        volume.spec.get_or_insert_default().reclaim_policy = 0;
+    }
+    volume.next_generation();
+}

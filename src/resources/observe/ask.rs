@@ -1,0 +1,154 @@
+//! What the API server is asked about kinds, and its answers. Each question is a job of its own: one that hangs delays
+//! only what needs its answer (INV-8).
+use std::time::Instant;
+
+use super::super::bundle::LABEL;
+use super::super::jobs::{Ended, Subject};
+use super::known::Known;
+use super::{Cluster, GroupKind, KindState};
+use crate::kube::{Error as ApiError, KubeClient, Meta, ObjectList, ObjectRef, Resource};
+
+/// A question. The same one is never asked twice at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Question {
+    /// Which kinds this version of a group serves.
+    Served(String, String),
+    /// Which versions a group has.
+    Versions(String),
+    /// The objects of a kind that have the bundle label.
+    List(GroupKind),
+    /// One object.
+    Object(ObjectRef),
+}
+
+impl Subject for Question {
+    /// Group and kind. A group that hangs is asked for one thing at a time.
+    type Kind = GroupKind;
+
+    fn kind(&self) -> GroupKind {
+        match self {
+            Self::Served(group, version) => (group.clone(), version.clone()),
+            Self::Versions(group) => (group.clone(), String::new()),
+            Self::List(kind) => kind.clone(),
+            Self::Object(object) => (object.group.clone(), object.kind.clone()),
+        }
+    }
+}
+
+/// The answer to a question.
+pub(super) enum Answer {
+    Served(Result<Vec<Resource>, ApiError>),
+    Versions(Result<Vec<String>, ApiError>),
+    List {
+        resource: Resource,
+        /// The namespace that was listed; `None` for all.
+        namespace: Option<String>,
+        listed: Result<ObjectList, ApiError>,
+    },
+    Object(Result<Option<Meta>, ApiError>),
+}
+
+impl Answer {
+    /// Why there is no answer.
+    pub(super) fn error(&self) -> Option<&ApiError> {
+        match self {
+            Self::Served(result) => result.as_ref().err(),
+            Self::Versions(result) => result.as_ref().err(),
+            Self::List { listed, .. } => listed.as_ref().err(),
+            Self::Object(result) => result.as_ref().err(),
+        }
+    }
+}
+
+pub(super) async fn served(kube: KubeClient, group: String, version: String) -> Answer {
+    Answer::Served(kube.served(&group, &version).await)
+}
+
+pub(super) async fn versions(kube: KubeClient, group: String) -> Answer {
+    Answer::Versions(kube.versions(&group).await)
+}
+
+pub(super) async fn list(kube: KubeClient, resource: Resource, namespace: Option<String>) -> Answer {
+    let listed = kube.list(&resource, namespace.as_deref(), LABEL).await;
+    Answer::List {
+        resource,
+        namespace,
+        listed,
+    }
+}
+
+pub(super) async fn object(kube: KubeClient, resource: Resource, object: ObjectRef) -> Answer {
+    Answer::Object(kube.meta(&resource, &object).await)
+}
+
+impl Cluster {
+    /// Asks, unless the same question is asked already.
+    pub(super) fn ask(&mut self, question: Question, answer: impl Future<Output = Answer> + Send + 'static) {
+        if !self.questions.is_busy(&question) {
+            self.questions.add(question, answer);
+        }
+    }
+
+    /// Takes in the answers that come in time.
+    pub(super) async fn answers(&mut self) -> Result<(), ApiError> {
+        while let Some(ended) = self.questions.next(self.in_flight).await {
+            self.take(ended)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in an answer.
+    ///
+    /// # Errors
+    /// One that says that the server as a whole is unusable. All questions are dropped then.
+    pub(super) fn take(&mut self, ended: Ended<Question, Answer>) -> Result<(), ApiError> {
+        let Ended { subject, result } = ended;
+        if let Some(error) = result.error().filter(|error| error.cause.is_the_server()) {
+            self.questions.clear();
+            return Err(error.clone());
+        }
+        match (subject, result) {
+            (Question::Served(group, version), Answer::Served(Ok(served))) => {
+                self.discovery.learn(&group, &version, served);
+            }
+            (Question::Served(group, version), Answer::Served(Err(error))) => {
+                self.undiscovered.insert((group, version), error);
+            }
+            (Question::Versions(group), Answer::Versions(versions)) => {
+                self.versions.insert(group, versions);
+            }
+            (Question::Object(object), Answer::Object(read)) => {
+                self.read.insert(object, (Instant::now(), read));
+            }
+            (
+                Question::List(kind),
+                Answer::List {
+                    resource,
+                    namespace,
+                    listed,
+                },
+            ) => {
+                let state = match listed {
+                    Ok(list) => {
+                        let before = match self.kinds.remove(&kind) {
+                            Some(KindState::Listed(known)) => Some(known),
+                            _ => None,
+                        };
+                        KindState::Listed(Known::of_list(resource, namespace, list, before))
+                    }
+                    Err(error) => {
+                        // The kind may be gone. The next pass reads the group again.
+                        if !error.cause.may_be_the_server() {
+                            self.discovery.doubt(&kind.0);
+                        }
+                        KindState::Unknown(error)
+                    }
+                };
+                self.kinds.insert(kind, state);
+            }
+            // A question has an answer of its own sort.
+            _ => {}
+        }
+        Ok(())
+    }
+}

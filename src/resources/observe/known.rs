@@ -1,0 +1,166 @@
+//! What is known of one kind's objects: a list, and the changes since then.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::RELIST;
+use crate::kube::{Meta, ObjectList, ObjectRef, Resource};
+
+/// The objects of a kind that have the bundle label.
+#[derive(Debug)]
+pub(in crate::resources) struct Known {
+    pub(in crate::resources) resource: Resource,
+    /// The namespace that was listed; `None` for all.
+    pub(in crate::resources) namespace: Option<String>,
+    /// By namespace and name.
+    objects: HashMap<(Option<String>, String), Meta>,
+    listed: Instant,
+    /// The version of the list, until a watch continues from there.
+    pub(in crate::resources) watch_from: Option<String>,
+    /// Whether the watch failed or missed changes, so that only a list shows the objects.
+    pub(in crate::resources) is_doubtful: bool,
+}
+
+impl Known {
+    /// The list of a kind that began at `asked`. What `before` holds of later versions stays: those are our own writes.
+    pub(in crate::resources) fn of_list(
+        resource: Resource,
+        namespace: Option<String>,
+        list: ObjectList,
+        before: Option<Self>,
+    ) -> Self {
+        let ObjectList {
+            items,
+            resource_version,
+        } = list;
+        let mut objects: HashMap<_, Meta> = items.into_iter().map(|meta| (key(&meta), meta)).collect();
+        let written = before.into_iter().flat_map(|before| before.objects);
+        for (key, meta) in written.filter(|(_, meta)| is_newer(&meta.resource_version, &resource_version)) {
+            objects.insert(key, meta);
+        }
+        Self {
+            resource,
+            namespace,
+            objects,
+            listed: Instant::now(),
+            watch_from: Some(resource_version),
+            is_doubtful: false,
+        }
+    }
+
+    /// Whether what is known is of this resource and namespace, and recent.
+    pub(in crate::resources) fn is_current(&self, resource: &Resource, namespace: Option<&String>) -> bool {
+        self.resource == *resource
+            && self.namespace.as_ref() == namespace
+            && !self.is_doubtful
+            && self.listed.elapsed() < RELIST
+    }
+
+    /// Whether the list covers this object.
+    pub(in crate::resources) fn covers(&self, object: &ObjectRef) -> bool {
+        self.namespace.is_none() || self.namespace == object.namespace
+    }
+
+    pub(in crate::resources) fn get(&self, object: &ObjectRef) -> Option<&Meta> {
+        self.objects.get(&(object.namespace.clone(), object.name.clone()))
+    }
+
+    /// Whether this version of an object is later than the one that is known.
+    pub(in crate::resources) fn is_news(&self, meta: &Meta) -> bool {
+        let known = self.objects.get(&key(meta));
+        known.is_none_or(|known| {
+            known.resource_version != meta.resource_version
+                && !is_newer(&known.resource_version, &meta.resource_version)
+        })
+    }
+
+    /// Notes a change, if it is news. Returns whether it is.
+    pub(in crate::resources) fn note(&mut self, meta: &Meta, deleted: bool) -> bool {
+        let news = self.is_news(meta);
+        match deleted {
+            _ if !news => {}
+            true => drop(self.objects.remove(&key(meta))),
+            false => drop(self.objects.insert(key(meta), meta.clone())),
+        }
+        news
+    }
+
+    /// Notes that an object was deleted.
+    pub(in crate::resources) fn remove(&mut self, object: &ObjectRef) {
+        self.objects
+            .remove(&(object.namespace.clone(), object.name.clone()));
+    }
+}
+
+fn key(meta: &Meta) -> (Option<String>, String) {
+    (meta.namespace.clone(), meta.name.clone())
+}
+
+/// Whether one version is later than another. Versions are etcd's revisions; of a server that has others nothing is known,
+/// and what comes last counts.
+pub(in crate::resources) fn is_newer(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version > than,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(name: &str, version: &str) -> Meta {
+        Meta {
+            name: name.to_owned(),
+            resource_version: version.to_owned(),
+            ..Meta::default()
+        }
+    }
+
+    fn known(items: Vec<Meta>, version: &str, before: Option<Known>) -> Known {
+        let resource = Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Namespace".to_owned(),
+            plural: "namespaces".to_owned(),
+            namespaced: false,
+        };
+        let list = ObjectList {
+            items,
+            resource_version: version.to_owned(),
+        };
+        Known::of_list(resource, None, list, before)
+    }
+
+    fn versions(known: &Known) -> Vec<String> {
+        let mut versions: Vec<String> = known
+            .objects
+            .values()
+            .map(|meta| format!("{}@{}", meta.name, meta.resource_version))
+            .collect();
+        versions.sort();
+        versions
+    }
+
+    #[test]
+    fn an_event_of_an_earlier_version_changes_nothing() {
+        let mut known = known(vec![meta("a", "5")], "9", None);
+        // Our own write is known before its event and those before it come.
+        assert!(known.note(&meta("a", "12"), false));
+        assert!(!known.note(&meta("a", "11"), false));
+        assert!(!known.note(&meta("a", "12"), false), "our own write comes back");
+        assert!(!known.note(&meta("a", "11"), true));
+        assert_eq!(versions(&known), ["a@12"]);
+        assert!(known.note(&meta("a", "13"), true));
+        assert_eq!(versions(&known), [""; 0]);
+    }
+
+    #[test]
+    fn a_list_replaces_all_but_what_was_written_after_it() {
+        let mut before = known(vec![meta("gone", "3"), meta("kept", "4")], "9", None);
+        before.note(&meta("written", "12"), false);
+        let after = known(vec![meta("kept", "4"), meta("written", "8")], "10", Some(before));
+        assert_eq!(versions(&after), ["kept@4", "written@12"]);
+        assert_eq!(after.watch_from.as_deref(), Some("10"));
+    }
+}

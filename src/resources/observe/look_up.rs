@@ -1,0 +1,120 @@
+//! What the term knows of an object, and what changes it between two lists.
+
+use super::{Cluster, GroupKind, KindState};
+use crate::kube::{Error as ApiError, Meta, ObjectRef, Resource};
+
+/// Why the state of an object is unknown.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(in crate::resources) enum LookupError {
+    #[error("no matches for kind \"{kind}\" in version \"{api_version}\"")]
+    NotServed { kind: String, api_version: String },
+    #[error("the API server has not answered what objects of kind {0} there are yet")]
+    Unanswered(String),
+    #[error(transparent)]
+    Unknown(ApiError),
+    #[error("metadata.namespace is required: {0} is namespaced")]
+    NeedsNamespace(String),
+    #[error("metadata.namespace must be omitted: {0} is cluster-scoped")]
+    TakesNoNamespace(String),
+}
+
+impl Cluster {
+    /// The resource to write an object through, and the object as it is known.
+    pub(in crate::resources) fn look_up(
+        &self,
+        object: &ObjectRef,
+        version: &str,
+    ) -> Result<(&Resource, Option<&Meta>), LookupError> {
+        let ObjectRef {
+            group,
+            kind,
+            namespace,
+            ..
+        } = object;
+        let not_served = || LookupError::NotServed {
+            kind: kind.clone(),
+            api_version: match group.as_str() {
+                "" => version.to_owned(),
+                group => format!("{group}/{version}"),
+            },
+        };
+        let state = self.kinds.get(&(group.clone(), kind.clone()));
+        let observed = match (state, self.read.get(object)) {
+            (None | Some(KindState::NotServed), _) => return Err(not_served()),
+            (Some(KindState::Unanswered), _) => return Err(LookupError::Unanswered(kind.clone())),
+            (Some(KindState::Unlisted), _) => None,
+            (Some(KindState::Listed(known)), _) if known.covers(object) => known.get(object),
+            (_, Some((_, Ok(read)))) => read.as_ref(),
+            (_, Some((_, Err(error)))) => return Err(LookupError::Unknown(error.clone())),
+            (Some(KindState::Unknown(error)), None) => return Err(LookupError::Unknown(error.clone())),
+            (Some(KindState::Listed(_)), None) => return Err(LookupError::Unanswered(kind.clone())),
+        };
+        let resource = self
+            .discovery
+            .known(group, version, kind)
+            .flatten()
+            .ok_or_else(not_served)?;
+        match (resource.namespaced, namespace) {
+            (true, None) => Err(LookupError::NeedsNamespace(kind.clone())),
+            (false, Some(_)) => Err(LookupError::TakesNoNamespace(kind.clone())),
+            _ => Ok((resource, observed)),
+        }
+    }
+
+    /// Notes a change that a watch delivered. Returns whether it is later than what is known.
+    pub(in crate::resources) fn note(&mut self, object: &ObjectRef, meta: &Meta, deleted: bool) -> bool {
+        match self.kinds.get_mut(&kind_of(object)) {
+            Some(KindState::Listed(known)) => known.note(meta, deleted),
+            _ => false,
+        }
+    }
+
+    /// Whether this version of an object is later than what is known.
+    pub(in crate::resources) fn is_news(&self, object: &ObjectRef, meta: &Meta) -> bool {
+        match self.kinds.get(&kind_of(object)) {
+            Some(KindState::Listed(known)) => known.is_news(meta),
+            _ => false,
+        }
+    }
+
+    /// Notes that an object was deleted.
+    pub(in crate::resources) fn remove(&mut self, object: &ObjectRef) {
+        self.read.remove(object);
+        if let Some(KindState::Listed(known)) = self.kinds.get_mut(&kind_of(object)) {
+            known.remove(object);
+        }
+    }
+
+    /// Has the next pass list a kind.
+    pub(in crate::resources) fn doubt(&mut self, kind: &GroupKind) {
+        if let Some(KindState::Listed(known)) = self.kinds.get_mut(kind) {
+            known.is_doubtful = true;
+        }
+    }
+
+    /// Whether there are kinds that the next pass lists for the first time.
+    pub(in crate::resources) fn has_unlisted(&self) -> bool {
+        let mut states = self.kinds.values();
+        states.any(|state| matches!(state, KindState::Unlisted))
+    }
+
+    /// Whether the server serves a kind under this plural, in a version that the bundle uses.
+    pub(in crate::resources) fn serves(&self, group: &str, kind: &str, plural: &str) -> bool {
+        self.discovery.serves(group, kind, plural)
+    }
+
+    /// Stores which kinds a version of a group serves.
+    pub(in crate::resources) fn learn(&mut self, group: &str, version: &str, served: Vec<Resource>) {
+        self.discovery.learn(group, version, served);
+    }
+
+    /// All kinds that are served, or may be.
+    pub(in crate::resources) fn kinds(&mut self) -> impl Iterator<Item = (&GroupKind, &mut KindState)> {
+        let kinds = self.kinds.iter_mut();
+        kinds.filter(|(_, state)| !matches!(state, KindState::NotServed))
+    }
+}
+
+fn kind_of(object: &ObjectRef) -> GroupKind {
+    (object.group.clone(), object.kind.clone())
+}

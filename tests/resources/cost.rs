@@ -1,0 +1,94 @@
+//! What passes cost: requests to the API server, whatever else the server holds.
+
+use serde_json::json;
+
+use super::faults::FaultProxy;
+use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
+use crate::support::wait::SOON;
+
+/// The requests since the last call, watches included, as `METHOD path`.
+fn requests(proxy: &FaultProxy) -> Vec<String> {
+    let noted = proxy.take_all();
+    noted
+        .iter()
+        .map(|noted| format!("{} {}", noted.method, noted.uri.split('?').next().unwrap()))
+        .collect()
+}
+
+/// Objects of the bundle's kind that are none of its business.
+async fn add_others(site: &Site, count: usize) {
+    for number in 0..count {
+        let other =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("other-{number}")}});
+        let collection = "/api/v1/namespaces/default/configmaps";
+        site.kubernetes.send("POST", collection, &other).await;
+    }
+}
+
+#[tokio::test]
+async fn a_steady_pass_sends_nothing_and_a_mend_one_request_however_many_other_objects_there_are() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let manifests = config_map("a", "ours") + &config_map("b", "ours");
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    site.settle(&mut reconciler).await;
+    add_others(&site, 50).await;
+    requests(&proxy);
+
+    let steady = reconciler.pass(site.fence()).await;
+    expect_success(&steady);
+    assert_eq!(requests(&proxy), [""; 0], "a steady pass");
+
+    site.patch(&config_map_path("a"), json!({"data": {"key": "theirs"}}))
+        .await;
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    let mended = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&mended, "applied"), ["ConfigMap default/a"]);
+    assert_eq!(
+        requests(&proxy),
+        [format!("PATCH {}", config_map_path("a"))],
+        "a mend"
+    );
+}
+
+#[tokio::test]
+async fn a_new_leader_that_finds_everything_in_place_lists_and_writes_nothing() {
+    let site = Site::start().await;
+    let manifests = config_map("a", "v")
+        + &config_map("b", "v")
+        + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: default}\n";
+    expect_success(&site.pass(bundle(&manifests)).await);
+    let revision = site.kubernetes.etcd.revision();
+
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(report.count("unchanged"), 3, "{:#?}", report.objects());
+    let mut sent = proxy
+        .take_noted()
+        .iter()
+        .map(|noted| format!("{} {}", noted.method, noted.uri.split('?').next().unwrap()))
+        .collect::<Vec<_>>();
+    sent.sort();
+    assert_eq!(
+        sent,
+        [
+            "GET /api/v1",
+            "GET /api/v1/namespaces/default/configmaps",
+            "GET /api/v1/namespaces/default/secrets",
+        ]
+    );
+    assert_eq!(site.kubernetes.etcd.revision(), revision, "nothing is written");
+
+    // What its predecessor did not leave in place is drift.
+    site.patch(&config_map_path("a"), json!({"data": {"key": "theirs"}}))
+        .await;
+    let report = site.pass(bundle(&manifests)).await;
+    assert_eq!(ended(&report, "applied"), ["ConfigMap default/a"]);
+    // Another manifest is applied, though the object is as it was left.
+    let other = manifests.replace("key: v", "key: w");
+    let report = site.pass(bundle(&other)).await;
+    assert_eq!(report.count("applied"), 2, "{:#?}", report.objects());
+}

@@ -1,0 +1,154 @@
+//! What the leader records of each object, and the commands that show and correct it.
+
+use serde_json::{Value, json};
+
+use super::faults::{Fault, FaultProxy};
+use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
+use crate::support::quorate::{Finished, quorate};
+
+async fn run(site: &Site, args: &[&str]) -> Finished {
+    let endpoints = format!("--etcd-endpoints={}", site.kubernetes.etcd.endpoints().join(","));
+    let all = args.iter().copied().chain(["--prefix=/q", &endpoints]);
+    quorate(all).await
+}
+
+/// The cells of a table, line by line, without the titles.
+async fn resources(site: &Site) -> Vec<String> {
+    let table = run(site, &["get", "resources", "--no-headers"])
+        .await
+        .expect_done();
+    table.lines().map(str::to_owned).collect()
+}
+
+/// Makes an object of the same name that is not ours.
+async fn add_foreign(site: &Site, name: &str) {
+    let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let collection = "/api/v1/namespaces/default/configmaps";
+    site.kubernetes.send("POST", collection, &foreign).await;
+}
+
+const TEAM: &str = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
+
+#[tokio::test]
+async fn each_object_is_shown_with_its_outcome_and_nothing_is_written_where_nothing_changed() {
+    let site = Site::start().await;
+    let before = config_map("good", "v") + TEAM;
+    expect_success(&site.pass(bundle(&before)).await);
+    add_foreign(&site, "foreign").await;
+    let after = config_map("good", "v") + &config_map("foreign", "v");
+    let mut reconciler = site.reconciler(bundle(&after)).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "failed"), ["ConfigMap default/foreign"]);
+
+    let shown = resources(&site).await;
+    assert_eq!(shown.len(), 3, "{shown:#?}");
+    assert!(shown[0].starts_with("ConfigMap default/foreign"), "{shown:#?}");
+    assert!(
+        shown[0].contains(" failed ") && shown[0].contains(" soon "),
+        "{shown:#?}"
+    );
+    assert!(
+        shown[0].contains("already exists and is not managed by this bundle"),
+        "{shown:#?}"
+    );
+    assert!(
+        shown[1].starts_with("ConfigMap default/good") && shown[1].contains(" in place "),
+        "{shown:#?}"
+    );
+    assert!(
+        shown[2].starts_with("Namespace team") && shown[2].contains(" kept "),
+        "{shown:#?}"
+    );
+    let json = run(&site, &["get", "resources", "-o", "json"])
+        .await
+        .expect_done();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["items"][0]["kind"], "Resource");
+    assert_eq!(json["items"][0]["status"]["inBundle"], true);
+    assert_eq!(json["items"][2]["status"]["inBundle"], false);
+    assert_eq!(json["items"][2]["spec"]["name"], "team");
+    let names = run(&site, &["get", "res", "-o", "name"]).await.expect_done();
+    assert_eq!(
+        names,
+        "ConfigMap default/foreign\nConfigMap default/good\nNamespace team\n"
+    );
+    run(&site, &["get", "resources", "good"]).await.expect_code(64);
+
+    let revision = site.kubernetes.etcd.revision();
+    reconciler.pass(site.fence()).await;
+    assert_eq!(
+        site.kubernetes.etcd.revision(),
+        revision,
+        "the outcomes are the same"
+    );
+
+    // An object that was never written is never pruned, and leaves the inventory with the bundle.
+    expect_success(&site.pass(bundle(&config_map("good", "v"))).await);
+    assert!(site.get(&config_map_path("foreign")).await.is_some());
+    assert_eq!(
+        site.inventory(),
+        ["core/ConfigMap/default/good", "core/Namespace/_/team"]
+    );
+}
+
+#[tokio::test]
+async fn an_object_that_waits_long_says_until_when() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("PATCH", "configmaps/a", 1, Fault::Status(429, Some(600)));
+    let mut reconciler = site
+        .reconciler_as(proxy.kubeconfig(), bundle(&config_map("a", "v")))
+        .await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.count("failed"), 1, "{}", report.summary());
+    let shown = resources(&site).await;
+    assert!(
+        shown[0].contains(" in 9m") || shown[0].contains(" in 10m"),
+        "{shown:#?}"
+    );
+    let revision = site.kubernetes.etcd.revision();
+    reconciler.pass(site.fence()).await;
+    assert_eq!(
+        site.kubernetes.etcd.revision(),
+        revision,
+        "it waits for the same time"
+    );
+}
+
+#[tokio::test]
+async fn an_object_that_the_bundle_dropped_can_be_forgotten_and_one_that_it_holds_can_not() {
+    let site = Site::start().await;
+    let before = config_map("stays", "v") + TEAM;
+    expect_success(&site.pass(bundle(&before)).await);
+    let mut reconciler = site.reconciler(bundle(&config_map("stays", "v"))).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+
+    let refused = run(&site, &["inventory", "forget", "ConfigMap", "default/stays"]).await;
+    let said = refused.expect_code(4);
+    assert!(said.contains("refused by rule BundleHolds"), "{said}");
+    run(&site, &["inventory", "forget", "ConfigMap", "default/nope"])
+        .await
+        .expect_code(3);
+    let said = run(&site, &["inventory", "forget", "namespace", "team"])
+        .await
+        .expect_done();
+    assert_eq!(
+        said,
+        "forgot Namespace team: it stays in the cluster and is not pruned\n"
+    );
+    let listed = run(&site, &["inventory", "list"]).await.expect_done();
+    assert!(listed.contains("stays") && !listed.contains("team"), "{listed}");
+
+    // The leader that had it in its memory reads the inventory again.
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(report.objects().len(), 1, "{:#?}", report.objects());
+    assert!(site.get("/api/v1/namespaces/team").await.is_some());
+    // A bundle that holds it again finds it by its label.
+    expect_success(&site.pass(bundle(&before)).await);
+    assert_eq!(
+        site.inventory(),
+        ["core/ConfigMap/default/stays", "core/Namespace/_/team"]
+    );
+}

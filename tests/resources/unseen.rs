@@ -1,0 +1,129 @@
+//! What cannot be looked at: it may exist (INV-12), and delays only what has to wait for it (INV-8).
+
+use quorate::kube::ObjectRef;
+use serde_json::json;
+
+use super::deletions::upgrading;
+use super::faults::Fault;
+use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
+
+fn object(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> ObjectRef {
+    ObjectRef {
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        namespace: namespace.map(str::to_owned),
+        name: name.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_look_that_fails_holds_the_later_stages_and_counts_as_a_deletion() {
+    let balls = |count: usize| -> String {
+        let ball =
+            |n| format!("---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {{name: b{n}}}\n");
+        (0..count).map(ball).collect()
+    };
+    let before = |count: usize| BALLS.to_owned() + &balls(count) + &config_map("operator", "v");
+    let (site, proxy, mut reconciler) = upgrading(&before(1), BALLS).await;
+    proxy.fail("GET", "/balls?", usize::MAX, Fault::Status(403, None));
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "failed"), ["Ball.toys.example.com b0"]);
+    assert_eq!(ended(&report, "kept"), ["ConfigMap default/operator"]);
+    assert!(site.get(&config_map_path("operator")).await.is_some());
+    let why = &report.objects()[&object("", "ConfigMap", Some("default"), "operator")];
+    assert!(
+        format!("{why:?}").contains("Ball.toys.example.com b0, which may exist"),
+        "{why:?}"
+    );
+
+    expect_success(&site.pass(bundle(&before(5))).await);
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(BALLS)).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.count("failed"), 5, "{:#?}", report.objects());
+    assert_eq!(ended(&report, "held"), ["ConfigMap default/operator"]);
+}
+
+#[tokio::test]
+async fn an_object_whose_kind_is_not_served_stays_in_the_inventory() {
+    let ball = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n";
+    let (site, proxy, mut reconciler) = upgrading(&(BALLS.to_owned() + ball), &config_map("a", "v")).await;
+    let entry = "toys.example.com/Ball/_/red";
+    proxy.fail("GET", "/apis/toys.example.com", 8, Fault::Status(404, None));
+    let report = reconciler.pass(site.fence()).await;
+    assert!(
+        site.inventory().contains(&entry.to_owned()),
+        "{:?}: {}",
+        site.inventory(),
+        report.summary()
+    );
+    expect_success(&report);
+    expect_success(&site.pass(bundle(&config_map("a", "v"))).await);
+    assert!(site.get("/apis/toys.example.com/v1/balls/red").await.is_none());
+    assert!(!site.inventory().contains(&entry.to_owned()));
+}
+
+#[tokio::test]
+async fn a_kept_namespace_that_may_not_be_read_any_more_holds_nothing_up() {
+    let team = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
+    let before = config_map("a", "v") + team;
+    let (site, proxy, mut reconciler) = upgrading(&before, &config_map("a", "v")).await;
+    let forbidden = json!({
+        "message": "namespaces is forbidden: User \"quorate\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope",
+    });
+    proxy.fail("GET", "/namespaces?", 100, Fault::Refuse(403, forbidden));
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(ended(&report, "kept"), ["Namespace team"]);
+    assert_eq!(site.inventory().len(), 2);
+}
+
+fn claim(namespace: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: {namespace}}}\n\
+         spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}\n"
+    )
+}
+
+#[tokio::test]
+async fn an_object_that_an_earlier_bundle_left_in_another_namespace_takes_no_permission_for_the_whole_kind() {
+    let before = claim("default") + &claim("kube-system");
+    let (site, proxy, mut reconciler) = upgrading(&before, &claim("default")).await;
+    let forbidden = json!({
+        "message": "persistentvolumeclaims is forbidden: User \"quorate\" cannot list resource \
+                    \"persistentvolumeclaims\" in API group \"\" at the cluster scope",
+    });
+    let cluster_wide = "/api/v1/persistentvolumeclaims?";
+    proxy.fail("GET", cluster_wide, usize::MAX, Fault::Refuse(403, forbidden));
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert_eq!(
+        ended(&report, "unchanged"),
+        ["PersistentVolumeClaim default/data"]
+    );
+    assert_eq!(ended(&report, "kept"), ["PersistentVolumeClaim kube-system/data"]);
+}
+
+#[tokio::test]
+async fn an_object_whose_kind_changed_its_scope_says_how_it_is_forgotten() {
+    let ball = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n";
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&(BALLS.to_owned() + ball))).await);
+    let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/balls.toys.example.com";
+    site.delete(definition).await;
+    let namespaced = BALLS.replace("scope: Cluster", "scope: Namespaced");
+    let mut report = site.pass(bundle(&namespaced)).await;
+    // The server removes the old definition in its own time.
+    for _ in 0..100 {
+        if report.summary().contains("Ball.toys.example.com red") {
+            break;
+        }
+        report = site.pass(bundle(&namespaced)).await;
+    }
+    assert!(
+        report
+            .summary()
+            .contains("quorate inventory forget Ball.toys.example.com red"),
+        "{}",
+        report.summary()
+    );
+}

@@ -1,0 +1,113 @@
+//! The backend of a volume: a Plugin whose endpoint answers for another backend gets no call for the volumes of the first.
+
+use super::world::leader_with;
+use super::*;
+use quorate::volumes::controller::Times;
+
+/// The document of the plugin at the endpoint of this one, with `more` in its spec.
+fn plugin_at(plugin: &TestPlugin, more: &str) -> String {
+    let spec = format!("{{endpoint: \"{}\"{more}}}", plugin.endpoint());
+    document("Plugin", DRIVER, &spec)
+}
+
+/// The methods of the calls about these backend ids.
+fn methods_about(plugin: &TestPlugin, ids: &[&String]) -> Vec<String> {
+    let calls = plugin.calls().unwrap().into_iter();
+    let about = calls.filter(|call| ids.contains(&&call.begun.volume));
+    about.map(|call| call.begun.method).collect()
+}
+
+/// INV-6: no backend volume is forgotten.
+#[tokio::test]
+async fn no_call_for_a_volume_goes_to_another_backend_than_its_own() {
+    let world = World::start().await;
+    let other = TestPlugin::start().await;
+    let leader = leader_with(&world.store, Times::default()).await;
+    let names = ["used", "unused"];
+    for name in names {
+        world.apply(&volume(name, "")).await;
+        world.expect_created(name).await;
+    }
+    world.publish("used", "n1").await;
+    let ids = [world.backend_id("used").await, world.backend_id("unused").await];
+    let args = ["apply", "-f", "-"];
+    let applied = world.run_with(&args, &plugin_at(&other, "")).await;
+    let warning = applied.stderr;
+    assert!(
+        warning.contains("2 volumes") && warning.contains("sameBackendAs"),
+        "{warning}"
+    );
+    world.done(&["delete", "volume", "unused", "--yes"]).await;
+    world.done(&["unpublish", "used", "n1", "--confirm"]).await;
+    let blocked = world.expect_blocked("unused", None, "OtherBackend").await;
+    assert!(blocked.message.contains("sameBackendAs"), "{blocked:?}");
+    world.expect_blocked("used", Some("n1"), "OtherBackend").await;
+    // New volumes are made at the new backend.
+    world.apply(&volume("new", "")).await;
+    world.expect_created("new").await;
+    assert_eq!(methods_about(&other, &ids.each_ref()), [""; 0]);
+    assert_eq!(world.attached(&ids[0]), ["csi-n1"]);
+    // Back at its own backend, everything that was asked for is done.
+    world.apply(&plugin_at(&world.plugin, "")).await;
+    world.expect_gone("unused").await;
+    world.expect_state("used", "n1", "").await;
+    world.expect_blocked("used", None, "").await;
+    world.delete("used").await;
+    world.expect_empty_backend().await;
+    world.apply(&plugin_at(&other, "")).await;
+    world.delete("new").await;
+    leader.resign().await;
+}
+
+/// The answer to the creation was lost, and so is the way back to it: the same name would be another volume elsewhere.
+#[tokio::test]
+async fn a_creation_without_an_answer_is_not_repeated_at_another_backend() {
+    let world = World::start().await;
+    let other = TestPlugin::start().await;
+    let fails = Happening::FailsAfter(answer("Unavailable", "lost"));
+    world.plugin.fault("CreateVolume", u32::MAX, fails).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_blocked("data", None, "Unavailable").await;
+    world.apply(&plugin_at(&other, "")).await;
+    world.expect_blocked("data", None, "OtherBackend").await;
+    assert_eq!(other.calls_of("CreateVolume"), []);
+    world.plugin.clear_faults().await;
+    world.apply(&plugin_at(&world.plugin, "")).await;
+    world.expect_created("data").await;
+    world.delete("data").await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_tells_its_backend_may_move_and_another_one_at_its_endpoint_is_noticed() {
+    let tells = |id: &'static str| {
+        move |options: &mut quorate_dev::csi_plugin::options::Options| {
+            options.backend_id = Some(id.to_owned());
+        }
+    };
+    let mut world = World::with(TestPlugin::start_with(tells("pool-1")).await).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    let created = world.expect_created("data").await.status.unwrap();
+    assert_eq!(created.backend.unwrap().id, "pool-1");
+    // Another backend at the same endpoint.
+    world.plugin.stop().await.unwrap();
+    world.plugin.options_mut().backend_id = Some("pool-2".to_owned());
+    world.plugin.launch().await.unwrap();
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    let blocked = world.expect_blocked("data", None, "OtherBackend").await;
+    assert!(blocked.message.contains("pool-1"), "{blocked:?}");
+    assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
+    // Its own one at another endpoint.
+    world.plugin.stop().await.unwrap();
+    let moved = world.plugin.directory().join("moved.sock");
+    world.plugin.options_mut().backend_id = Some("pool-1".to_owned());
+    world.plugin.options_mut().listen = format!("unix://{}", moved.display()).parse().unwrap();
+    world.plugin.launch().await.unwrap();
+    world.apply(&world.plugin_document("{}")).await;
+    world.expect_gone("data").await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}

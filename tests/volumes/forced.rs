@@ -1,0 +1,125 @@
+//! What is forgotten by force: publications, and volumes that are taken back or removed.
+
+use quorate_dev::csi_plugin::order::Order;
+
+use super::*;
+
+/// The name of the only tombstone.
+async fn tombstone(world: &World) -> String {
+    let listed = world.done(&["get", "tombstones", "-o", "name"]).await;
+    let name = listed.trim().strip_prefix("tombstone/");
+    name.unwrap_or_else(|| panic!("{listed:?}")).to_owned()
+}
+
+#[tokio::test]
+async fn a_publication_that_the_plugin_never_ends_is_forgotten_with_a_tombstone() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    let fails = Happening::Fails(answer("NotFound", "no such node"));
+    world.plugin.fault("ControllerUnpublishVolume", None, fails).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    world.expect_blocked("data", Some("n1"), "NotFound").await;
+    let asked = world
+        .run(&["unpublish", "data", "n1", "--force"])
+        .await
+        .expect_code(64);
+    assert!(asked.contains("--yes"), "{asked}");
+    world.done(&["unpublish", "data", "n1", "--force", "--yes"]).await;
+    world.expect_state("data", "n1", "").await;
+    let described = world
+        .done(&["describe", "tombstone", &tombstone(&world).await])
+        .await;
+    assert!(
+        described.contains("csi-n1") && described.contains("nothing but"),
+        "{described}"
+    );
+    // An operator has detached it at the storage console.
+    let (volume, node) = (world.backend_id("data").await, "csi-n1".to_owned());
+    world.plugin.order(Order::Detach { volume, node }).await;
+    world.publish("data", "n2").await;
+    let adopted = ["tombstone", "adopt", &tombstone(&world).await];
+    let refused = world.run(&adopted).await.expect_code(4);
+    assert!(refused.contains("--node-id"), "{refused}");
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_publication_that_cannot_be_read_is_forgotten_and_holds_its_volume_no_more() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let key = world.store.keys.publication(&parsed("data"), &parsed("n1"));
+    world.put(&key, [0xff, 0xff]).await;
+    let blocked = world.expect_blocked("data", None, "PublicationMalformed").await;
+    let way_out = "quorate unpublish data n1 --force";
+    assert!(blocked.message.contains(way_out), "{blocked:?}");
+    world.done(&["unpublish", "data", "n1", "--force", "--yes"]).await;
+    world.expect_blocked("data", None, "").await;
+    world.delete("data").await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_was_forgotten_by_force_is_taken_back_as_it_was_or_removed() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    let id = world.backend_id("data").await;
+    let forget = ["delete", "volume", "data", "--yes", "--force"];
+    world.done(&forget).await;
+    world
+        .done(&["tombstone", "adopt", &tombstone(&world).await])
+        .await;
+    world.expect_state("data", "n1", "published").await;
+    assert_eq!(world.backend_id("data").await, id);
+    assert_eq!(world.done(&["get", "tombstones", "-o", "name"]).await, "");
+    world.unpublish("data", "n1").await;
+    world.publish("data", "n2").await;
+
+    world.done(&forget).await;
+    // Another volume has its name by now.
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let name = tombstone(&world).await;
+    let clean = ["tombstone", "clean", &name, "--yes"];
+    let refused = world.run(&clean).await.expect_code(4);
+    assert!(refused.contains("--as"), "{refused}");
+    world.done(&[&clean[..], &["--as", "old"]].concat()).await;
+    world.expect_gone("old").await;
+    let left = world.plugin.backend().ids().unwrap();
+    assert_eq!(left, [world.backend_id("data").await].into());
+    assert_eq!(world.attached(&id), [""; 0]);
+    world.check_calls();
+    leader.resign().await;
+}
+
+/// The tombstone of a volume fits into a record, however many publications it has.
+#[tokio::test]
+async fn a_volume_with_many_large_publications_is_forgotten_by_force() {
+    let world = World::start().await;
+    world.apply(&shared_volume("data", "")).await;
+    world.done(&["publish", "data", "n1"]).await;
+    let publication = world.publication("data", "n1").await.unwrap();
+    for number in 0..300 {
+        let node = parsed(&format!("m{number}"));
+        let mut publication = publication.clone();
+        publication.metadata.as_mut().unwrap().name = node.to_string();
+        let status = publication.status.as_mut().unwrap();
+        status.csi_node_id = format!("csi-{node}");
+        status.publish_context = [("key".to_owned(), "x".repeat(8_000))].into();
+        let key = world.store.keys.publication(&parsed("data"), &node);
+        world.put(&key, publication.encode_to_vec()).await;
+    }
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    let described = world
+        .done(&["describe", "tombstone", &tombstone(&world).await])
+        .await;
+    assert!(described.contains("csi-m299"), "{described}");
+}

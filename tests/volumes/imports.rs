@@ -1,0 +1,149 @@
+//! Volumes that exist at the backend: taken in, used, and left there again.
+
+use super::*;
+use crate::support::base::Base;
+use crate::support::leader::Leader;
+
+const MODE: &str = "{scope: singleNode, sharing: none, mount: {fsType: ext4}}";
+
+/// The document of a volume that exists at the backend under this id, with `more` in its spec.
+fn taken_in(name: &str, id: &str, more: &str) -> String {
+    let source = format!("source: {{volumeID: {id}, context: {{path: /there}}}}");
+    let spec = format!("{{{more} {source}, driver: {{name: {DRIVER}}}, accessMode: {MODE}}}");
+    document("Volume", name, &spec)
+}
+
+/// Another installation of Quorate, with the same plugin and a node on which it runs.
+async fn another(world: &World) -> (Base, Leader) {
+    let base = Base::start().await;
+    base.apply(&world.plugin_document("{}")).await;
+    base.apply(&document("Node", "m1", "{desiredRole: worker}")).await;
+    let status = format!(
+        "apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: m1}}\n\
+         status: {{csi: [{{plugin: {DRIVER}, nodeID: csi-m1}}]}}\n"
+    );
+    let args = ["apply", "--subresource", "status", "-f", "-"];
+    base.run_with(&args, &status).await.expect_done();
+    let leader = world::leader_with(&base.store, Default::default()).await;
+    (base, leader)
+}
+
+async fn done(base: &Base, args: &[&str]) -> String {
+    let args = [args, &["--wait", "--timeout=60s"]].concat();
+    base.run(&args).await.expect_done()
+}
+
+#[tokio::test]
+async fn a_volume_is_taken_in_used_expanded_and_retained_by_one_installation_after_the_other() {
+    let plugin = TestPlugin::start_with(|options| options.offers.expand = true).await;
+    let world = World::with(plugin).await;
+    let leader = world.leader().await;
+    world
+        .apply(&volume(
+            "data",
+            "reclaimPolicy: retain, capacity: {required: 1Gi},",
+        ))
+        .await;
+    world.publish("data", "n1").await;
+    let id = world.backend_id("data").await;
+    world.unpublish("data", "n1").await;
+    world.delete("data").await;
+    assert_eq!(
+        world.plugin.calls_of("DeleteVolume"),
+        [],
+        "it stays at the backend"
+    );
+
+    let (base, other) = another(&world).await;
+    base.apply(&taken_in("theirs", &id, "capacity: {required: 1Gi},"))
+        .await;
+    done(&base, &["publish", "theirs", "m1"]).await;
+    assert_eq!(world.attached(&id), ["csi-m1"]);
+    assert_eq!(
+        world.plugin.calls_of("CreateVolume").len(),
+        1,
+        "it was not created again"
+    );
+    base.apply(&taken_in("theirs", &id, "capacity: {required: 2Gi},"))
+        .await;
+    eventually(SOON, "it has grown", async || {
+        same(
+            world.plugin.backend().volume(&id).unwrap().unwrap().capacity,
+            2 << 30,
+        )
+    })
+    .await;
+    // The part of the expansion that is the node's is not forgotten.
+    eventually(SOON, "the node has yet to expand it", async || {
+        let described = base.run(&["describe", "volume", "theirs"]).await.expect_done();
+        match described.contains("NodeExpansionPending") {
+            true => Ok(()),
+            false => Err(described),
+        }
+    })
+    .await;
+    base.run(&["expanded", "theirs"]).await.expect_done();
+    let described = base.run(&["describe", "volume", "theirs"]).await.expect_done();
+    assert!(!described.contains("NodeExpansionPending"), "{described}");
+    done(&base, &["unpublish", "theirs", "m1", "--confirm"]).await;
+    // What was taken in stays unless its record says otherwise.
+    done(&base, &["delete", "volume", "theirs", "--yes"]).await;
+    assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
+    other.resign().await;
+
+    world
+        .apply(&taken_in("back", &id, "reclaimPolicy: delete,"))
+        .await;
+    world.publish("back", "n2").await;
+    world.unpublish("back", "n2").await;
+    world.delete("back").await;
+    world.expect_empty_backend().await;
+    world.check_calls();
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_does_not_exist_or_has_another_use_is_not_taken_in() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&taken_in("missing", "vol-nowhere", "")).await;
+    world.expect_blocked("missing", None, "NotFound").await;
+    world.delete("missing").await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    let block = taken_in("other", &id, "").replace("mount: {fsType: ext4}", "block: {}");
+    world.apply(&block).await;
+    world.expect_blocked("other", None, "InvalidArgument").await;
+    let without_id = taken_in("faulty", "\"\"", "");
+    let args = ["apply", "-f", "-"];
+    let refused = world.run_with(&args, &without_id).await.expect_code(64);
+    assert!(refused.contains("spec.source.volumeID"), "{refused}");
+    leader.resign().await;
+}
+
+/// INV-6: deleting one would delete the other's.
+#[tokio::test]
+async fn a_volume_whose_id_another_volume_has_as_well_is_not_deleted_at_the_backend() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    world
+        .apply(&taken_in("twin", &id, "reclaimPolicy: delete,"))
+        .await;
+    world.expect_blocked("twin", None, "SharedVolumeID").await;
+    world.expect_blocked("data", None, "SharedVolumeID").await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    world
+        .done(&["delete", "volume", "twin", "--yes", "--force"])
+        .await;
+    world.expect_gone("data").await;
+    assert_eq!(
+        world.plugin.calls_of("DeleteVolume").len(),
+        1,
+        "once it was its own"
+    );
+    leader.resign().await;
+}
