@@ -191,29 +191,30 @@ async fn leave(session: Session, key: &[u8], created: Option<Revision>) {
     let deleted = async {
         let Some(created) = created else { return };
         let mut delays = Delays::new(Session::CLOSE_LIMIT / 20, Session::CLOSE_LIMIT / 5);
-        loop {
-            let ended = match etcd.get(key).await {
-                Ok((Some(found), _)) if found.create_revision == created && found.lease != Some(lease) => {
-                    let own = Txn::new().first_created_at(key, created).delete(key);
-                    match etcd.unfenced_exit(own).await {
-                        // A key that is already gone is a conflict.
-                        Ok(()) | Err(TxnError::Conflict { .. }) => return,
-                        Err(TxnError::Unknown(error) | TxnError::Failed(error)) => error,
-                    }
-                }
-                Ok(_) => return,
-                Err(error) => error,
-            };
-            // Without an answer the key stays, and `quorate status` names it.
-            if !ended.is_retryable() {
-                return;
-            }
+        // Without an answer the key stays, and `quorate status` names it.
+        while let Err(error) = delete_off_lease(&etcd, key, created, lease).await
+            && error.is_retryable()
+        {
             delays.wait().await;
         }
     };
     // Closing comes first, since it closes the window (INV-10).
     let deleted = tokio::time::timeout(Session::CLOSE_LIMIT, deleted);
     let ((), _) = tokio::join!(biased; session.close(), deleted);
+}
+
+/// Deletes the key that was created at this revision, if it is not on the lease.
+async fn delete_off_lease(etcd: &Etcd, key: &[u8], created: Revision, lease: LeaseId) -> Result<(), Error> {
+    let (found, _) = etcd.get(key).await?;
+    if found.is_none_or(|found| found.create_revision != created || found.lease == Some(lease)) {
+        return Ok(());
+    }
+    let own = Txn::new().first_created_at(key, created).delete(key);
+    match etcd.unfenced_exit(own).await {
+        // A key that is already gone is a conflict.
+        Ok(()) | Err(TxnError::Conflict { .. }) => Ok(()),
+        Err(TxnError::Unknown(error) | TxnError::Failed(error)) => Err(error),
+    }
 }
 
 /// Follows who leads below `prefix`: calls `on_leader` with the name of the leader, `None` while there is none. Reads only
