@@ -16,7 +16,8 @@ pub(super) type Refusal = Arc<watch::Sender<Option<String>>>;
 /// How often a leader asks. One that has nothing to write would not notice otherwise.
 const INTERVAL: Policy = Policy::new(Duration::from_secs(5), Duration::from_secs(5));
 
-/// After a refused write the leader asks at once, but no more often than this: of many objects each may be refused.
+/// After a refused write the leader asks at once, but no more often than this: of many objects each may be refused. As its
+/// term begins it waits as long, since its first writes would wait for the answer.
 const PAUSE: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(1));
 
 /// For how long etcd refuses a leader before that steps down: a password may change in etcd a moment before it changes on
@@ -71,11 +72,11 @@ impl Rights {
     /// Resolves once etcd has refused this leader for [`PATIENCE`].
     pub async fn revoked(&self) {
         loop {
+            tokio::time::sleep(PAUSE.delay(1)).await;
             if let Some(refused) = self.lasting_refusal().await {
                 self.note(Some(refused));
                 return;
             }
-            tokio::time::sleep(PAUSE.delay(1)).await;
             tokio::select! {
                 () = tokio::time::sleep(INTERVAL.delay(1)) => {}
                 () = self.store.etcd.write_denied() => {}
