@@ -259,7 +259,9 @@ fn a_volume_without_a_backend_takes_that_of_the_first_session() {
 #[test]
 fn deleting_a_volume_whose_create_may_have_happened_finishes_the_create_first() {
     let mut attempted = marked(volume(Scope::SingleNode));
-    attempted.status.as_mut().unwrap().create = Some(CreateIntent::default());
+    let status = attempted.status.as_mut().unwrap();
+    status.create = Some(CreateIntent::default());
+    status.backend = Some(Backend::default());
     assert_eq!(Scene::of(attempted.clone()).step(), Some(Step::Create));
     let without = Plugin::Offers(Offers::default());
     let scene = Scene::of(attempted.clone()).offering(without);
