@@ -86,7 +86,11 @@ pub enum Cause {
     /// 403 by admission: a webhook, a policy, a quota, a namespace that is being deleted. No permission is missing.
     #[error("denied by admission (HTTP 403): {0}")]
     Denied(String),
-    /// 404.
+    /// 404, and the server names the object of the request: it does not exist.
+    #[error("not found: {0}")]
+    Absent(String),
+    /// Any other 404: of the namespace, or of the path, because the server does not serve the kind in this version. It says
+    /// nothing about the object (INV-12).
     #[error("not found: {0}")]
     NotFound(String),
     /// 409, or another object has the name: the object is no longer as it was read.
@@ -132,6 +136,7 @@ impl Cause {
             Self::Unauthorized(_)
             | Self::Forbidden { .. }
             | Self::Denied(_)
+            | Self::Absent(_)
             | Self::NotFound(_)
             | Self::Immutable(_)
             | Self::Rejected { .. }
@@ -177,6 +182,7 @@ struct Status {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Details {
+    name: String,
     causes: Vec<refusal::FieldCause>,
     retry_after_seconds: Option<u64>,
 }
@@ -227,6 +233,7 @@ pub(super) fn classify(
             },
             None => Cause::Denied(message),
         },
+        404 if !operand.name.is_empty() && details.name == operand.name => Cause::Absent(message),
         404 => Cause::NotFound(message),
         409 => Cause::Conflict(message),
         410 => Cause::Gone(message),
@@ -281,6 +288,22 @@ mod tests {
         for code in [400, 401, 403, 404, 409, 410, 422] {
             assert_eq!(cause(code, "{}").attempts(), 1, "{code}");
         }
+    }
+
+    #[test]
+    fn only_a_404_that_names_the_object_proves_that_it_is_absent() {
+        let named = |name: &str| {
+            cause(
+                404,
+                &format!(r#"{{"message":"m","reason":"NotFound","details":{{"name":"{name}"}}}}"#),
+            )
+        };
+        assert!(matches!(named("a"), Cause::Absent(_)));
+        assert!(matches!(named("team"), Cause::NotFound(_)), "its namespace");
+        assert!(
+            matches!(cause(404, "404 page not found"), Cause::NotFound(_)),
+            "the path of a version that is not served"
+        );
     }
 
     #[test]

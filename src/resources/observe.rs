@@ -242,15 +242,20 @@ impl Cluster {
     /// Reads the obsolete objects that the list of their kind does not cover, or that may be read though their kind may
     /// not be listed: the permissions for a later bundle name what an earlier one left behind.
     async fn read_uncovered(&mut self, obsolete: &[Target]) -> Result<(), ApiError> {
-        for Target { object, version } in obsolete {
+        for target in obsolete {
+            let Target { object, version } = target;
             let recent = self.read.get(object).filter(|(at, _)| at.elapsed() < READ_AGAIN);
             if self.is_covered(object) || recent.is_some() {
                 continue;
             }
-            let resource = self
-                .discovery
-                .known(&object.group, version, &object.kind)
-                .flatten();
+            // The version of the last apply may not be served by now.
+            let resource = match self.kinds.get(&target.kind()) {
+                Some(KindState::Listed(known)) => Some(&known.resource),
+                _ => self
+                    .discovery
+                    .known(&object.group, version, &object.kind)
+                    .flatten(),
+            };
             let Some(resource) =
                 resource.filter(|resource| resource.namespaced == object.namespace.is_some())
             else {

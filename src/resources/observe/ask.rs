@@ -118,6 +118,9 @@ impl Cluster {
                 self.versions.insert(group, versions);
             }
             (Question::Object(object), Answer::Object(read)) => {
+                if read.as_ref().is_err_and(|error| !error.cause.may_be_the_server()) {
+                    self.discovery.doubt(&object.group);
+                }
                 self.read.insert(object, (Instant::now(), read));
             }
             (
