@@ -51,7 +51,7 @@ pub enum KeepReason {
     Protected,
     /// The bundle wants the same object under another group.
     WantedElsewhere,
-    /// It has the label of this other bundle, and the entry does not say which bundle applied it.
+    /// It has the label of this other bundle, and the entry does not say which bundle applied it, or which object.
     OtherBundle(String),
     /// The server does not serve its kind, so nothing is known about it.
     NotServed,
@@ -112,8 +112,8 @@ pub fn plan_prune(
     } else if recorded.uid != meta.uid {
         return Prune::Forget(ForgetReason::Replaced);
     }
-    if label != bundle && *label != recorded.bundle {
-        return match recorded.bundle.is_empty() {
+    if label != bundle && !recorded.is_of(&meta.uid, label) {
+        return match recorded.bundle.is_empty() || recorded.bundle == *label {
             true => Prune::Keep(KeepReason::OtherBundle(label.clone())),
             false => Prune::Forget(ForgetReason::OtherBundle),
         };

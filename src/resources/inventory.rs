@@ -33,6 +33,8 @@ pub struct Entry {
     pub fingerprint: u64,
     /// Whether the object was never written, so that the entry holds nothing but its state.
     pub unwritten: bool,
+    /// Whether the object is deleted to be created again, so that its uid is not known yet.
+    pub recreating: bool,
     /// How the last pass left the object.
     pub state: Option<State>,
 }
@@ -77,6 +79,12 @@ impl State {
 }
 
 impl Entry {
+    /// Whether an object with this uid and the label of this bundle is the one that the entry records. Without a uid it is
+    /// only while the object is recreated: a creation that failed leaves the name to others.
+    pub(super) fn is_of(&self, uid: &str, label: &str) -> bool {
+        self.bundle == label && (self.recreating || self.uid == uid)
+    }
+
     fn from_proto(stored: Applied) -> Self {
         Self {
             version: stored.version,
@@ -85,6 +93,7 @@ impl Entry {
             manifest: stored.manifest,
             fingerprint: stored.fingerprint,
             unwritten: stored.unwritten,
+            recreating: stored.recreating,
             state: stored.state.map(|state| State {
                 outcome: state.outcome,
                 message: state.message,
@@ -104,6 +113,7 @@ impl Entry {
             manifest: self.manifest,
             fingerprint: self.fingerprint,
             unwritten: self.unwritten,
+            recreating: self.recreating,
             state: state.map(|state| ResourceState {
                 outcome: state.outcome,
                 message: state.message,

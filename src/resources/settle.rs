@@ -193,10 +193,13 @@ impl Reconciler {
         }
         // A process that dies before the new uid is recorded leaves an entry that fits whatever object we made.
         let intents = recreated.iter().map(|write| {
-            // The label of the present object names the bundle that wrote it.
-            let bundle = write.recorded.bundle.clone();
-            let entry = self.entry_of(&write.manifest, None);
-            (write.manifest.object.clone(), Entry { bundle, ..entry })
+            let entry = Entry {
+                // The label of the present object names the bundle that wrote it.
+                bundle: self.inventory.entry(&write.manifest.object).bundle,
+                recreating: true,
+                ..self.entry_of(&write.manifest, None)
+            };
+            (write.manifest.object.clone(), entry)
         });
         written.extend(intents);
         self.inventory.record(fence, written).await.map_err(etcd)?;
