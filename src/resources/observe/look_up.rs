@@ -103,6 +103,7 @@ impl Cluster {
     /// Stores which kinds a version of a group serves.
     pub(in crate::resources) fn learn(&mut self, group: &str, version: &str, served: Vec<Resource>) {
         self.discovery.learn(group, version, served);
+        self.undiscovered.remove(&(group.to_owned(), version.to_owned()));
     }
 
     /// All kinds that are served, or may be.
