@@ -55,8 +55,8 @@ pub enum KeepReason {
     OtherBundle(String),
     /// The server does not serve its kind, so nothing is known about it.
     NotServed,
-    /// This many objects of the bundle are not in place yet.
-    WaitsForBundle(usize),
+    /// Objects of the bundle are not in place yet. Their number would be written to every entry whenever it changes.
+    WaitsForBundle,
     /// This object goes first.
     WaitsFor(ObjectRef),
     /// This object would go first if it exists, which cannot be seen.
@@ -74,7 +74,7 @@ impl fmt::Display for KeepReason {
             Self::WantedElsewhere => write!(f, "the bundle holds the same object under another group"),
             Self::OtherBundle(name) => write!(f, "it has the label of bundle \"{name}\""),
             Self::NotServed => write!(f, "the API server does not serve its kind"),
-            Self::WaitsForBundle(count) => write!(f, "waits for {count} objects that are not in place"),
+            Self::WaitsForBundle => write!(f, "waits for the objects of the bundle that are not in place"),
             Self::WaitsFor(object) => write!(f, "waits for the deletion of {object}"),
             Self::WaitsForLook(object) => write!(
                 f,

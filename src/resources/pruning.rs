@@ -89,7 +89,7 @@ impl Reconciler {
     fn sort_out(&mut self, obsolete: Vec<Target>, report: &mut Report) -> Obsolete {
         // What is not in place may be what replaces an obsolete object.
         let failed = |object: &&ObjectRef| matches!(report.objects().get(*object), Some(Outcome::Failed(_)));
-        let missing = self.wanted().filter(failed).count();
+        let is_missing = self.wanted().any(|object| failed(&object));
         let wanted_uids = self.wanted_uids();
         let mut sorted = Obsolete::default();
         for Target { object, version } in obsolete {
@@ -121,9 +121,8 @@ impl Reconciler {
                     sorted.forgotten.push(object);
                 }
                 Prune::Keep(why) => report.set(object, Outcome::Kept(why.to_string())),
-                Prune::Delete { .. } if missing > 0 => {
-                    let waits = KeepReason::WaitsForBundle(missing);
-                    report.set(object, Outcome::Kept(waits.to_string()));
+                Prune::Delete { .. } if is_missing => {
+                    report.set(object, Outcome::Kept(KeepReason::WaitsForBundle.to_string()));
                 }
                 Prune::AwaitDeletion => {
                     let held = being_deleted(observed.as_ref());

@@ -24,8 +24,9 @@ const BRIEF: Duration = Duration::from_secs(1);
 /// Results that are recorded together: what a transaction holds.
 const BATCH: usize = 64;
 
-/// The longest wait between attempts at an object that fails. The end of a longer wait is recorded.
-const LONG_WAIT: Duration = Duration::from_secs(10);
+/// Longer than every wait between attempts at an object that fails. The end of a wait that the server asked for, or of a
+/// contention, may be later; that one is recorded.
+pub(super) const LONG_WAIT: Duration = Duration::from_secs(15);
 
 impl Reconciler {
     /// Puts the objects of these manifests in place. Those whose requests linger are left under way.
