@@ -142,6 +142,8 @@ pub struct Inventory {
     ignored: usize,
     /// When the keys were last counted.
     counted: Option<Instant>,
+    /// Whether the last commit found an entry changed or deleted by hand.
+    conflict: bool,
 }
 
 /// The entries are counted no more often than this.
@@ -155,6 +157,7 @@ impl Inventory {
             entries: None,
             ignored: 0,
             counted: None,
+            conflict: false,
         }
     }
 
@@ -311,6 +314,11 @@ impl Inventory {
         Ok(())
     }
 
+    /// Whether the inventory was unloaded because an entry was changed or deleted by hand since it was read.
+    pub(super) fn had_conflict(&self) -> bool {
+        self.conflict
+    }
+
     /// The revision that the key of an object must have when it is written.
     fn revision(&self, object: &ObjectRef) -> Revision {
         self.recorded(object)
@@ -339,6 +347,7 @@ impl Inventory {
         if committed.is_err() {
             self.entries = None;
         }
+        self.conflict = matches!(committed, Err(FencedError::Conflict));
         committed
     }
 }

@@ -167,6 +167,11 @@ impl Report {
         &self.acts
     }
 
+    /// Drops the outcomes. What was done stays.
+    pub(super) fn begin_again(&mut self) {
+        self.objects.clear();
+    }
+
     pub(super) fn stop(&mut self, stopped: Stopped) {
         self.stopped = Some(stopped);
     }
