@@ -297,7 +297,7 @@ impl Reconciler {
         self.inventory.record(fence, states).await.map_err(etcd)
     }
 
-    fn state_of(&self, object: &ObjectRef, outcome: &Outcome, now: (Instant, Timestamp)) -> State {
+    pub(super) fn state_of(&self, object: &ObjectRef, outcome: &Outcome, now: (Instant, Timestamp)) -> State {
         let waits = matches!(outcome, Outcome::Failed(_) | Outcome::Contended(_));
         let due = self.memory.due(object).filter(|_| waits);
         let wait = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now.0));

@@ -152,3 +152,41 @@ async fn an_object_that_the_bundle_dropped_can_be_forgotten_and_one_that_it_hold
         ["core/ConfigMap/default/stays", "core/Namespace/_/team"]
     );
 }
+
+#[tokio::test]
+async fn an_object_that_was_forgotten_during_a_term_is_not_deleted_by_its_next_pass() {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&config_map("old", "v"))).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("PATCH", "configmaps/new", 1, Fault::Status(403, None));
+    let after = bundle(&config_map("new", "v"));
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), after).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "kept"), ["ConfigMap default/old"]);
+
+    run(&site, &["inventory", "forget", "ConfigMap", "default/old"])
+        .await
+        .expect_done();
+    // The leader looks for forgotten entries every few seconds. This pass comes before that.
+    let report = reconciler.pass(site.fence()).await;
+    expect_success(&report);
+    assert!(site.get(&config_map_path("old")).await.is_some(), "{report:#?}");
+    assert_eq!(site.inventory(), ["core/ConfigMap/default/new"]);
+}
+
+#[tokio::test]
+async fn forgetting_an_object_that_is_being_deleted_does_not_say_that_it_stays() {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&config_map("old", "v"))).await);
+    let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    site.patch(&config_map_path("old"), held).await;
+    let report = site.pass(bundle(&config_map("new", "v"))).await;
+    assert_eq!(ended(&report, "deleting"), ["ConfigMap default/old"]);
+    let said = run(&site, &["inventory", "forget", "ConfigMap", "default/old"])
+        .await
+        .expect_done();
+    assert_eq!(
+        said,
+        "forgot ConfigMap default/old: it is being deleted; what was begun is not taken back\n"
+    );
+}
