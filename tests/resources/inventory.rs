@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
 use crate::support::quorate::{Finished, quorate};
+use crate::support::wait::{SOON, eventually};
 
 async fn run(site: &Site, args: &[&str]) -> Finished {
     let endpoints = format!("--etcd-endpoints={}", site.kubernetes.etcd.endpoints().join(","));
@@ -167,10 +168,13 @@ async fn an_object_that_was_forgotten_during_a_term_is_not_deleted_by_its_next_p
     run(&site, &["inventory", "forget", "ConfigMap", "default/old"])
         .await
         .expect_done();
-    // The leader looks for forgotten entries every few seconds. This pass comes before that.
-    let report = reconciler.pass(site.fence()).await;
-    expect_success(&report);
-    assert!(site.get(&config_map_path("old")).await.is_some(), "{report:#?}");
+    // The leader looks for forgotten entries every few seconds. These passes come before that.
+    eventually(SOON, "the new object is in place", async || {
+        let report = reconciler.pass(site.fence()).await;
+        report.is_success().then_some(()).ok_or_else(|| report.summary())
+    })
+    .await;
+    assert!(site.get(&config_map_path("old")).await.is_some());
     assert_eq!(site.inventory(), ["core/ConfigMap/default/new"]);
 }
 
