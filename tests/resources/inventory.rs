@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
 use crate::support::quorate::{Finished, quorate};
+use crate::support::wait::{SOON, eventually};
 
 async fn run(site: &Site, args: &[&str]) -> Finished {
     let endpoints = format!("--etcd-endpoints={}", site.kubernetes.etcd.endpoints().join(","));
@@ -140,10 +141,15 @@ async fn an_object_that_the_bundle_dropped_can_be_forgotten_and_one_that_it_hold
     assert!(listed.contains("stays") && !listed.contains("team"), "{listed}");
 
     // The leader that had it in its memory reads the inventory again.
-    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
-    let report = reconciler.pass(site.fence()).await;
-    expect_success(&report);
-    assert_eq!(report.objects().len(), 1, "{:#?}", report.objects());
+    eventually(SOON, "the forgotten object is not reported", async || {
+        let report = reconciler.pass(site.fence()).await;
+        expect_success(&report);
+        match report.objects().len() {
+            1 => Ok(()),
+            _ => Err(format!("{:#?}", report.objects())),
+        }
+    })
+    .await;
     assert!(site.get("/api/v1/namespaces/team").await.is_some());
     // A bundle that holds it again finds it by its label.
     expect_success(&site.pass(bundle(&before)).await);
