@@ -192,8 +192,11 @@ const SHOWN: usize = 1_000;
 
 /// A message in one line, for logs and conditions: a refusal may quote a whole object over many lines.
 fn one_line(message: &str) -> String {
-    let words: Vec<&str> = message.split_whitespace().collect();
-    let mut line = words.join(" ");
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The part of a message that is shown.
+fn cut(mut line: String) -> String {
     if let Some((end, _)) = line.char_indices().nth(SHOWN) {
         line.truncate(end);
         line.push('…');
@@ -215,18 +218,20 @@ pub(super) fn classify(
         ..Status::default()
     });
     let Status {
-        mut message,
+        message,
         reason,
         details,
     } = status;
-    message = one_line(&message);
-    if message.is_empty() {
-        message = code.canonical_reason().unwrap_or("no reason given").to_owned();
+    // What the server says counts to its end: it may quote a long name before it says what is missing.
+    let mut whole = one_line(&message);
+    if whole.is_empty() {
+        whole = code.canonical_reason().unwrap_or("no reason given").to_owned();
     }
+    let message = cut(whole.clone());
     let after = retry_after.or(details.retry_after_seconds.map(Duration::from_secs));
     match code.as_u16() {
         401 => Cause::Unauthorized(message),
-        403 => match refusal::missing_permission(action, operand, &message) {
+        403 => match refusal::missing_permission(action, operand, &whole) {
             Some(permission) => Cause::Forbidden {
                 permission: Box::new(permission),
                 message,
@@ -242,8 +247,8 @@ pub(super) fn classify(
         429 => Cause::Throttled { message, after },
         // Current servers report an expired continue token as 410, older ones with this reason.
         400 if reason == "Expired" => Cause::Gone(message),
-        500 if refusal::is_creation_with_version(&message) => Cause::NoPrecondition(message),
-        500 if refusal::is_bad_manifest(&message) => Cause::Rejected { code: 500, message },
+        500 if refusal::is_creation_with_version(&whole) => Cause::NoPrecondition(message),
+        500 if refusal::is_bad_manifest(&whole) => Cause::Rejected { code: 500, message },
         code @ 500..=599 => Cause::Server { code, message, after },
         code => Cause::Rejected { code, message },
     }
@@ -338,6 +343,17 @@ mod tests {
         );
         let long = cause(422, &"long ".repeat(10_000)).to_string();
         assert!(long.chars().count() < 1_100 && long.ends_with('…'), "{long}");
+    }
+
+    #[test]
+    fn a_permission_that_is_named_behind_a_long_quotation_is_missing_all_the_same() {
+        let rules = "{APIGroups:[apps], Resources:[deployments]} ".repeat(100);
+        let message = format!(
+            "clusterroles is forbidden: {rules} user is attempting to grant RBAC permissions not currently held"
+        );
+        assert!(
+            matches!(cause(403, &message), Cause::Forbidden { permission, .. } if permission.verb == "escalate")
+        );
     }
 
     #[test]
