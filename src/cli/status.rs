@@ -10,6 +10,7 @@ use super::exit::Failure;
 use super::outage;
 use super::output::{Description, NONE, Reader, print};
 use crate::etcd::Watcher;
+use crate::etcd::members::Alarm;
 use crate::gate::overview::Overview;
 use crate::release::Release;
 use crate::store::Store;
@@ -124,7 +125,10 @@ fn text(overview: &Overview) -> String {
             ),
         );
     }
-    for alarm in &overview.alarms {
+    if overview.alarms.is_none() {
+        lines.field("Alarm", "unknown: etcd did not list its alarms");
+    }
+    for alarm in overview.alarms.iter().flatten() {
         let meaning = match alarm.kind.as_str() {
             "NOSPACE" => {
                 "etcd refuses every write until there is space again (compact, defragment, or raise \
@@ -231,11 +235,10 @@ fn document(overview: &Overview) -> Value {
             .map(|candidate| String::from_utf8_lossy(&candidate.key))
             .collect::<Vec<_>>(),
         "status": status,
-        "alarms": overview
-            .alarms
-            .iter()
-            .map(|alarm| json!({ "alarm": alarm.kind, "member": alarm.member.to_string() }))
-            .collect::<Vec<_>>(),
+        "alarms": overview.alarms.as_ref().map(|alarms| {
+            let alarm = |alarm: &Alarm| json!({ "alarm": alarm.kind, "member": alarm.member.to_string() });
+            alarms.iter().map(alarm).collect::<Vec<_>>()
+        }),
         "degraded": overview.degraded,
         "resources": { "applied": overview.applied, "inventory": overview.inventory },
         "replicas": replicas,

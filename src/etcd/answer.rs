@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use etcd_client::{
-    GetResponse, LeaseGrantResponse, LeaseRevokeResponse, MemberListResponse, ResponseHeader, TxnResponse,
-    WatchStream,
+    AlarmResponse, GetResponse, LeaseGrantResponse, LeaseRevokeResponse, MemberListResponse, ResponseHeader,
+    TxnResponse, WatchStream,
 };
 use tokio::sync::watch;
 use tracing::error;
@@ -44,9 +44,10 @@ macro_rules! linearizable {
     )*};
 }
 
-// The list of members is not read linearizably, and has no revision that could be compared. Requests for a lease go
-// through the log of raft.
+// The list of members is not read linearizably, and has no revision that could be compared. Requests for a lease and for
+// the alarms go through the log of raft.
 linearizable!(
+    AlarmResponse,
     GetResponse,
     TxnResponse,
     LeaseGrantResponse,

@@ -126,6 +126,7 @@ impl Etcd {
             &credentials,
             &BTreeMap::new(),
             &candidates,
+            Revision::ABSENT,
             Pending::default(),
         );
         probe.collect(STRAGGLERS, probe::is_decided).await;
@@ -138,7 +139,7 @@ impl Etcd {
         if live.is_empty() {
             let failed: Vec<_> = answers
                 .into_iter()
-                .filter_map(|(endpoint, answer)| answer.err().map(|error| (endpoint, error)))
+                .filter_map(|probed| Some((probed.endpoint, probed.answer.err()?)))
                 .collect();
             return Err(
                 match failed.iter().find(|(_, error)| error.class == Class::Settings) {
@@ -168,7 +169,7 @@ impl Etcd {
             contacts: Contacts::default(),
             background: OnceLock::new(),
         }));
-        let (_, refused) = etcd.of_this_store(&answers, Revision::ABSENT);
+        let (_, refused) = etcd.of_this_store(&answers);
         etcd.note_refused(refused);
         Ok(etcd)
     }

@@ -22,8 +22,7 @@ use super::answer::Answer;
 use super::connect::{Etcd, Shared};
 use super::connection::Connection;
 use super::error::{Class, Error};
-use super::kv::Revision;
-use super::probe::{Pending, Probe, Probed, clusters, configured, headers};
+use super::probe::{Pending, Probe, Probed, clusters, configured};
 use super::store_identity::StoreLost;
 use crate::causes;
 use crate::retry::Policy;
@@ -99,7 +98,7 @@ impl Etcd {
         }
         let excluded = self.0.contacts.excluded_urls();
         candidates.retain(|endpoint| !excluded.contains(endpoint));
-        let Ok(highest) = self.before_request("range") else {
+        let Ok(floor) = self.before_request("range") else {
             return;
         };
         let known = match renewed {
@@ -112,33 +111,38 @@ impl Etcd {
             true => Pending::default(),
         };
         let late = earlier.endpoints().clone();
-        let mut probe = Probe::begin(config, &credentials, &known, &candidates, earlier);
+        let mut probe = Probe::begin(config, &credentials, &known, &candidates, floor, earlier);
         probe
             .collect(LATE, |answers, _| {
-                answers.iter().any(|(_, answer)| answer.is_ok())
+                answers.iter().any(|probed| probed.answer.is_ok())
             })
             .await;
-        let mut in_time = self.of_this_store(&probe.answers, highest).0;
+        let mut in_time = self.of_this_store(&probe.answers).0;
         in_time.retain(|endpoint| !late.contains(endpoint));
-        if renewed || in_time.is_empty() {
+        if in_time.is_empty() {
             probe.collect(Duration::MAX, |_, _| false).await;
         }
         let (answers, clients, awaited) = probe.end();
         *self.endpoint_clients() = clients;
         *pending = awaited;
-        let (mut live, refused) = self.of_this_store(&answers, highest);
+        let (live, refused) = self.of_this_store(&answers);
         self.note_refused(refused);
         let clusters = clusters(&answers).into_iter().map(|(_, cluster)| cluster);
         self.judge_clusters(candidates.len(), clusters);
+        let mut live = if in_time.is_empty() { live } else { in_time };
         if !renewed {
-            let live = if in_time.is_empty() { live } else { in_time };
             self.use_serving(live).await;
             return;
         }
         let _changing = self.0.changing.lock().await;
         self.leave_out_excluded(&mut live);
         if live.is_empty() {
-            if let Some((endpoint, Err(error))) = answers.first() {
+            if let Some(Probed {
+                endpoint,
+                answer: Err(error),
+                ..
+            }) = answers.first()
+            {
                 warn!(
                     "keeping the etcd credentials in use: they changed on disk, but no endpoint answers with them \
                      ({endpoint}: {})",
@@ -158,21 +162,17 @@ impl Etcd {
     }
 
     /// The endpoints that serve the store of this process, and those that serve another.
-    pub(super) fn of_this_store(
-        &self,
-        answers: &[Probed],
-        floor: Revision,
-    ) -> (Vec<String>, BTreeMap<String, Error>) {
-        let mut refused = BTreeMap::new();
-        for (endpoint, header) in headers(answers) {
-            if let Err(error) = self.check_probe("range", header, Some(floor)) {
-                refused.insert(endpoint, error);
+    pub(super) fn of_this_store(&self, answers: &[Probed]) -> (Vec<String>, BTreeMap<String, Error>) {
+        let (mut serving, mut refused) = (Vec::new(), BTreeMap::new());
+        for probed in answers.iter().filter(|probed| probed.answer.is_ok()) {
+            let endpoint = probed.endpoint.clone();
+            let check = |header| self.check_probe("range", header, Some(probed.floor));
+            match probed.header().map_or(Ok(()), check) {
+                Ok(()) => serving.push(endpoint),
+                Err(error) => drop(refused.insert(endpoint, error)),
             }
         }
-        let answering = answers.iter().filter(|(_, answer)| answer.is_ok());
-        let serving = answering.map(|(endpoint, _)| endpoint);
-        let serving = serving.filter(|endpoint| !refused.contains_key(*endpoint));
-        (serving.cloned().collect(), refused)
+        (serving, refused)
     }
 
     /// Counts the endpoints that serve another store, and names each of them once.
@@ -324,7 +324,7 @@ async fn follow(connection: Weak<Shared>, interval: Duration, recheck: Arc<Notif
     }
 }
 
-/// Keeps the clients of the endpoints that answer too late, for the next check, until it is time for something else.
+/// Keeps the answers that come too late, and their clients, for the next check, until it is time for something else.
 async fn take_late_answers(
     connection: &Weak<Shared>,
     pending: &mut Pending,
@@ -334,8 +334,8 @@ async fn take_late_answers(
     loop {
         tokio::select! {
             () = &mut until => return,
-            Some((endpoint, served)) = pending.next() => {
-                if let (Ok((client, _)), Some(shared)) = (served, connection.upgrade()) {
+            Some((endpoint, client)) = pending.keep_next() => {
+                if let (Some(client), Some(shared)) = (client, connection.upgrade()) {
                     Etcd(shared).endpoint_clients().insert(endpoint, client);
                 }
             }

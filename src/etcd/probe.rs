@@ -11,6 +11,7 @@ use futures::{FutureExt, StreamExt};
 use super::alert;
 use super::config::{Config, Credentials};
 use super::error::Error;
+use super::kv::Revision;
 use super::store_identity::{ClusterId, Header, count};
 use crate::retry::sleep_until;
 
@@ -23,10 +24,18 @@ pub(super) fn denies_the_key(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == tonic::Code::PermissionDenied)
 }
 
-/// An endpoint, and whether the member behind it can serve, with what it says about its store, if it says that.
-pub(super) type Probed = (String, Result<Option<Header>, Error>);
+/// The answer of one endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Probed {
+    pub endpoint: String,
+    /// The highest revision that was seen before this endpoint was asked. Its answer is not below that (INV-11), and may be
+    /// below what others have shown since.
+    pub floor: Revision,
+    /// Whether the member behind it can serve, with what it says about its store, if it says that.
+    pub answer: Result<Option<Header>, Error>,
+}
 
-/// What a probe of one endpoint brings: its client, and what it says about its store.
+/// What a read through one endpoint brings: its client, and what it says about its store.
 type Served = Result<(Client, Option<Header>), Error>;
 
 /// The configured endpoints, as URLs with a scheme.
@@ -38,16 +47,10 @@ pub(super) fn configured(config: &Config) -> BTreeSet<String> {
         .collect()
 }
 
-/// The endpoints that say what store they serve.
-pub(super) fn headers(answers: &[Probed]) -> Vec<(String, Header)> {
-    let said = |(endpoint, answer): &Probed| Some((endpoint.clone(), (*answer.as_ref().ok()?)?));
-    answers.iter().filter_map(said).collect()
-}
-
 /// The cluster of each endpoint that names it.
 pub(super) fn clusters(answers: &[Probed]) -> Vec<(String, ClusterId)> {
-    let named = |(endpoint, header): (String, Header)| Some((endpoint, header.cluster?));
-    headers(answers).into_iter().filter_map(named).collect()
+    let named = |probed: &Probed| Some((probed.endpoint.clone(), probed.header()?.cluster?));
+    answers.iter().filter_map(named).collect()
 }
 
 /// The endpoints that can serve this cluster. Those that do not name their cluster are among them.
@@ -58,23 +61,41 @@ pub(super) fn answering(answers: &[Probed], cluster: Option<ClusterId>) -> Vec<S
     };
     let serving = answers
         .iter()
-        .filter(|(_, answer)| answer.as_ref().is_ok_and(serves));
-    serving.map(|(endpoint, _)| endpoint.clone()).collect()
+        .filter(|probed| probed.answer.as_ref().is_ok_and(serves));
+    serving.map(|probed| probed.endpoint.clone()).collect()
+}
+
+impl Probed {
+    /// What the endpoint says about its store.
+    pub fn header(&self) -> Option<Header> {
+        *self.answer.as_ref().ok()?
+    }
 }
 
 /// What endpoints are still asked. It may outlast the probe that began it.
 #[derive(Default)]
 pub(super) struct Pending {
     endpoints: BTreeSet<String>,
-    answers: FuturesUnordered<BoxFuture<'static, (String, Served)>>,
+    answers: FuturesUnordered<BoxFuture<'static, (Probed, Option<Client>)>>,
+    /// The answers that came after the probe.
+    late: Vec<Probed>,
 }
 
 impl Pending {
     /// The next answer; `None` if no endpoint is asked. Safe to cancel.
-    pub async fn next(&mut self) -> Option<(String, Served)> {
+    async fn next(&mut self) -> Option<(Probed, Option<Client>)> {
         let next = self.answers.next().await?;
-        self.endpoints.remove(&next.0);
+        self.endpoints.remove(&next.0.endpoint);
         Some(next)
+    }
+
+    /// Keeps the next answer for the next probe, and returns its endpoint with the client if that answered well. `None` if no
+    /// endpoint is asked. Safe to cancel.
+    pub async fn keep_next(&mut self) -> Option<(String, Option<Client>)> {
+        let (probed, client) = self.next().await?;
+        let endpoint = probed.endpoint.clone();
+        self.late.push(probed);
+        Some((endpoint, client))
     }
 
     /// The endpoints that have yet to answer.
@@ -90,18 +111,20 @@ impl Pending {
 pub(super) struct Probe {
     /// The answers so far, in the order of the endpoints.
     pub answers: Vec<Probed>,
+    candidates: BTreeSet<String>,
     clients: BTreeMap<String, Client>,
     pending: Pending,
 }
 
 impl Probe {
     /// Asks every candidate that an earlier probe does not ask still. `known` holds the client of each endpoint that
-    /// answered the probe before.
+    /// answered the probe before. `floor` is the highest revision seen so far.
     pub fn begin(
         config: &Config,
         credentials: &Credentials,
         known: &BTreeMap<String, Client>,
         candidates: &BTreeSet<String>,
+        floor: Revision,
         earlier: Pending,
     ) -> Self {
         let options = config.connect_options(credentials);
@@ -110,12 +133,25 @@ impl Probe {
         for endpoint in candidates {
             if pending.endpoints.insert(endpoint.clone()) {
                 let (known, endpoint) = (known.get(endpoint).cloned(), endpoint.clone());
-                let asked = ask(endpoint, options.clone(), credentials.clone(), known, limit);
+                let (options, credentials) = (options.clone(), credentials.clone());
+                let asked = async move {
+                    let (client, answer) = match ask(&endpoint, options, credentials, known, limit).await {
+                        Ok((client, header)) => (Some(client), Ok(header)),
+                        Err(error) => (None, Err(error)),
+                    };
+                    let probed = Probed {
+                        endpoint,
+                        floor,
+                        answer,
+                    };
+                    (probed, client)
+                };
                 pending.answers.push(asked.boxed());
             }
         }
         Self {
             answers: Vec::new(),
+            candidates: candidates.clone(),
             clients: BTreeMap::new(),
             pending,
         }
@@ -132,7 +168,7 @@ impl Probe {
             tokio::select! {
                 biased;
                 next = self.pending.next() => match next {
-                    Some((endpoint, answer)) => self.take_in(endpoint, answer),
+                    Some((probed, client)) => self.take_in(probed, client),
                     None => return,
                 },
                 () = sleep_until(until) => return,
@@ -141,50 +177,63 @@ impl Probe {
     }
 
     /// The answers; the clients of the endpoints that answered, for the next probe; and what is still asked. An endpoint
-    /// that did not answer is asked over a fresh connection the next time, since the old one may be black-holed.
-    pub fn end(self) -> (Vec<Probed>, BTreeMap<String, Client>, Pending) {
+    /// that did not answer is asked over a fresh connection the next time, since the old one may be black-holed. The answer
+    /// that it gave after the probe before stands for it.
+    pub fn end(mut self) -> (Vec<Probed>, BTreeMap<String, Client>, Pending) {
+        for probed in std::mem::take(&mut self.pending.late) {
+            if self.place_of(&probed.endpoint).is_err() {
+                self.take_in(probed, None);
+            }
+        }
         (self.answers, self.clients, self.pending)
     }
 
-    fn take_in(&mut self, endpoint: String, answer: Served) {
-        let answer = answer.map(|(client, header)| {
-            self.clients.insert(endpoint.clone(), client);
-            header
-        });
-        let at = self.answers.partition_point(|(before, _)| *before < endpoint);
-        self.answers.insert(at, (endpoint, answer));
+    /// An endpoint that an earlier probe asked may be no candidate any more.
+    fn take_in(&mut self, probed: Probed, client: Option<Client>) {
+        if !self.candidates.contains(&probed.endpoint) {
+            return;
+        }
+        if let Some(client) = client {
+            self.clients.insert(probed.endpoint.clone(), client);
+        }
+        let (Ok(at) | Err(at)) = self.place_of(&probed.endpoint);
+        self.answers.insert(at, probed);
+    }
+
+    fn place_of(&self, endpoint: &str) -> Result<usize, usize> {
+        self.answers
+            .binary_search_by(|probed| probed.endpoint.as_str().cmp(endpoint))
     }
 }
 
 async fn ask(
-    endpoint: String,
+    endpoint: &str,
     options: ConnectOptions,
     credentials: Credentials,
     known: Option<Client>,
     limit: Duration,
-) -> (String, Served) {
+) -> Served {
     let read = async {
         let reused = known.is_some();
-        match read_through(&endpoint, &options, known).await {
+        match read_through(endpoint, &options, known).await {
             // The member may have restarted since the last probe.
-            Err(error) if reused && error.is_hangup() => read_through(&endpoint, &options, None).await,
+            Err(error) if reused && error.is_hangup() => read_through(endpoint, &options, None).await,
             answer => answer,
         }
     };
-    let answer = match tokio::time::timeout(limit, read).await {
+    match tokio::time::timeout(limit, read).await {
         Ok(Err(error)) if error.is_hangup() => {
-            Err(alert::read(&endpoint, &credentials, limit).await.unwrap_or(error))
+            Err(alert::read(endpoint, &credentials, limit).await.unwrap_or(error))
         }
         Ok(answer) => answer,
         Err(_) => Err(Error::timed_out("range", limit)),
-    };
-    (endpoint, answer)
+    }
 }
 
 /// Whether the answers that are pending cannot change which cluster most endpoints belong to: even together they would not
 /// raise another one as high. Then a connection need not wait for an endpoint that hangs.
 pub(super) fn is_decided(answers: &[Probed], pending: usize) -> bool {
-    let serving = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    let serving = answers.iter().filter_map(|probed| probed.answer.as_ref().ok());
     let votes = count(serving.map(|header| header.and_then(|header| header.cluster)));
     let mut votes: Vec<usize> = votes.into_values().collect();
     votes.sort_unstable();
@@ -219,7 +268,7 @@ async fn read_through(endpoint: &str, options: &ConnectOptions, known: Option<Cl
 mod tests {
     use super::*;
     use crate::etcd::error::Class;
-    use crate::etcd::kv::{MemberId, Revision};
+    use crate::etcd::kv::MemberId;
 
     fn answer(cluster: Option<u64>) -> Probed {
         let header = Header {
@@ -228,7 +277,15 @@ mod tests {
             revision: Revision(1),
             raft_term: 1,
         };
-        ("endpoint".to_owned(), Ok(Some(header)))
+        probed(Ok(Some(header)))
+    }
+
+    fn probed(answer: Result<Option<Header>, Error>) -> Probed {
+        Probed {
+            endpoint: "endpoint".to_owned(),
+            floor: Revision::ABSENT,
+            answer,
+        }
     }
 
     #[test]
@@ -236,7 +293,7 @@ mod tests {
         let (ours, other, unnamed) = (|| answer(Some(1)), || answer(Some(2)), || answer(None));
         let failed = || {
             let error = Error::new("range", "Unavailable", Class::Unavailable, String::new());
-            ("endpoint".to_owned(), Err(error))
+            probed(Err(error))
         };
         for (answers, pending, decided) in [
             (vec![], 3, false),

@@ -25,8 +25,8 @@ pub struct Overview {
     pub applied: usize,
     /// How many objects the inventory holds.
     pub inventory: usize,
-    /// The alarms that etcd has raised. Empty also if no member tells them in time.
-    pub alarms: Vec<Alarm>,
+    /// The alarms that etcd has raised; `None` if it did not list them.
+    pub alarms: Option<Vec<Alarm>>,
     /// The registered replicas by name, each with its version; `None` if its record cannot be parsed.
     pub replicas: Vec<(String, Option<Version>)>,
 }
@@ -68,7 +68,7 @@ impl Overview {
             }));
         }
         Ok(Self {
-            alarms: etcd.alarms().await.unwrap_or_default(),
+            alarms: etcd.alarms().await.ok(),
             candidates,
             status: status.map(|status| Status::decode(&status.value)),
             degraded,

@@ -12,7 +12,9 @@ use tokio::time::timeout_at;
 use super::following;
 use super::outages::wait_for_endpoints;
 use crate::gate::term::status;
-use crate::support::client::{LONG_TTL, commit, config, connect, connect_to, connect_with, pulse};
+use crate::support::client::{
+    LONG_TTL, commit, config, connect, connect_to, connect_with, metric, pulse, put,
+};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::quorate;
@@ -121,6 +123,56 @@ async fn an_endpoint_that_is_late_at_every_check_stays_out_until_it_answers_in_t
     }
     slow.set(Network::Passes);
     wait_for_endpoints(&client, &all).await;
+}
+
+/// A check may get the answer to a question of the check before. The store has gone on since.
+#[tokio::test]
+async fn an_answer_that_comes_during_a_later_check_is_no_restore() {
+    let etcd = TestEtcd::start().await;
+    let slow = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let mut config = config(vec![etcd.endpoints()[0].clone(), slow.url()]);
+    config.sync_endpoints = false;
+    // The probe waits for the answer.
+    config.request_timeout = Duration::from_secs(10);
+    let client = connected_to_all(config).await;
+    let _following = following(&client);
+    let writer = connect(&etcd).await;
+    // A check with a late endpoint takes 1 s, and the next one begins 1.3 s later.
+    for held_up in (1500..=3000).step_by(300).map(Duration::from_millis) {
+        slow.set(Network::LosesReplies);
+        let begun = Instant::now();
+        while begun.elapsed() < held_up {
+            put(&writer, "/e", "1").await;
+            // The client sees how far the store is, unless the slow endpoint gets the read.
+            let _ = tokio::time::timeout(Duration::from_millis(50), client.get(b"/e")).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        slow.set(Network::Passes);
+        let lost = tokio::time::timeout(Duration::from_millis(500), client.store_lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+    }
+}
+
+/// Each of its answers comes after its check and before the next one.
+#[tokio::test]
+async fn an_endpoint_of_another_cluster_that_is_late_at_every_check_is_refused() {
+    let (etcd, another) = (TestEtcd::start().await, TestEtcd::start().await);
+    let moved = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let mut config = config(vec![etcd.endpoints()[0].clone(), moved.url()]);
+    config.sync_endpoints = false;
+    // The probe waits for the answer.
+    config.request_timeout = Duration::from_secs(10);
+    let client = connected_to_all(config).await;
+    let _following = following(&client);
+    moved.lead_to(&another.endpoints()[0]);
+    moved.set(Network::Resets);
+    wait_for_endpoints(&client, &etcd.endpoints()).await;
+    moved.set(Network::Delays(Duration::from_millis(700)));
+    eventually(SOON, "the moved endpoint is refused", async || {
+        same(metric(&client, "quorate_etcd_endpoints_refused"), 1.0)
+    })
+    .await;
+    assert_eq!(client.live_endpoints(), etcd.endpoints());
 }
 
 /// A request without an answer may take 5 s. One hanging endpoint of three must not cost as much.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, GetOptions, StatusResponse};
+use etcd_client::{AlarmAction, AlarmMember, AlarmType, Client, GetOptions, StatusResponse};
 use futures::future::{join, join_all};
 
 use super::evidence::{Alarm, Evidence, Inquiry, Status};
@@ -59,17 +59,23 @@ async fn status(mut client: Client) -> Result<(Option<Header>, Status), etcd_cli
     Ok((status.header().map(Header::from), Status::from_client(&status)))
 }
 
-/// How long [`Etcd::alarms`] waits for the first member that answers.
-const ALARMS_LIMIT: Duration = Duration::from_secs(1);
-
 impl Etcd {
-    /// The alarms that the first member to answer knows. It may lag behind the others.
+    /// The alarms of the cluster. Unlike a status, which names them as well, this may be asked of a member that is being
+    /// removed: see [`Etcd::remove_member`].
     ///
     /// # Errors
-    /// [`Error`] if no member answers within a second.
+    /// [`Error`] if etcd did not answer.
     pub async fn alarms(&self) -> Result<Vec<Alarm>, Error> {
-        let (_, status) = self.through_any("status", ALARMS_LIMIT, status).await?;
-        Ok(status.alarms)
+        let listed = self.call("alarm", |connection| async move {
+            let mut client = connection.client.maintenance_client();
+            client.alarm(AlarmAction::Get, AlarmType::None, None).await
+        });
+        let raised = listed.await?;
+        let alarm = |raised: &AlarmMember| Alarm {
+            member: MemberId(raised.member_id()),
+            kind: raised.alarm().as_str_name().to_owned(),
+        };
+        Ok(raised.alarms().iter().map(alarm).collect())
     }
 
     /// Asks all these members at once, each as [`Etcd::survey_one`] does. A member that does not answer delays no other.
