@@ -132,8 +132,15 @@ pub fn is_backend_of(plugin: &Plugin, reported: &str, made_at: Option<&Backend>)
     if !reported.is_empty() && !made_at.id.is_empty() {
         return reported == made_at.id;
     }
-    let mut before = plugin.spec.iter().flat_map(|spec| &spec.same_backend_as);
-    endpoint(plugin) == made_at.endpoint || before.any(|before| *before == made_at.endpoint)
+    let before = plugin.spec.iter().flat_map(|spec| &spec.same_backend_as);
+    let mut listed = before.map(String::as_str).chain([endpoint(plugin)]);
+    listed.any(|listed| is_same_endpoint(listed, &made_at.endpoint))
+}
+
+/// Whether two texts are one endpoint: a document may end one in a slash, and records do not.
+fn is_same_endpoint(one: &str, other: &str) -> bool {
+    let parsed = |text: &str| text.parse::<Endpoint>().ok();
+    one == other || parsed(one).is_some_and(|one| parsed(other) == Some(one))
 }
 
 fn check_endpoint(text: &str) -> Result<(), String> {
@@ -385,6 +392,22 @@ mod tests {
             assert_eq!(is_same, expected, "{reported:?} {endpoint} {id:?}");
         }
         assert!(is_backend_of(&plugin, "", None), "made by an earlier release");
+        let with_slash = |endpoint: &str, before: &str| Plugin {
+            metadata: None,
+            spec: Some(PluginSpec {
+                endpoint: endpoint.to_owned(),
+                same_backend_as: vec![before.to_owned()],
+                ..PluginSpec::default()
+            }),
+        };
+        let made_at = Backend {
+            endpoint: "http://h:1".to_owned(),
+            ..Backend::default()
+        };
+        for (endpoint, before) in [("http://h:1/", "http://h:2"), ("http://h:2", "http://h:1/")] {
+            let plugin = with_slash(endpoint, before);
+            assert!(is_backend_of(&plugin, "", Some(&made_at)), "{endpoint} {before}");
+        }
     }
 
     #[test]
