@@ -109,9 +109,10 @@ async fn a_volume_that_does_not_exist_or_has_another_use_is_not_taken_in() {
     world.apply(&taken_in("missing", "vol-nowhere", "")).await;
     world.expect_blocked("missing", None, "NotFound").await;
     world.delete("missing").await;
-    world.apply(&volume("data", "")).await;
+    world.apply(&volume("data", "reclaimPolicy: retain,")).await;
     world.expect_created("data").await;
     let id = world.backend_id("data").await;
+    world.delete("data").await;
     let block = taken_in("other", &id, "").replace("mount: {fsType: ext4}", "block: {}");
     world.apply(&block).await;
     world.expect_blocked("other", None, "InvalidArgument").await;
