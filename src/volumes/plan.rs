@@ -241,12 +241,9 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
     }
     match offers(observed, &target, decision) {
         None => {}
-        Some(_) if volume::is_taken_in(observed.volume) => {
-            // One would be detached and deleted under the other (INV-6).
-            if observed.twin.is_none() {
-                decision.choose(Step::TakeIn);
-            }
-        }
+        // One would be detached and deleted under the other (INV-6).
+        Some(_) if volume::is_taken_in(observed.volume) && observed.twin.is_some() => {}
+        Some(_) if volume::is_taken_in(observed.volume) => decision.choose(Step::TakeIn),
         // Also for a volume that is marked for deletion: it cannot be deleted without its id, and repeating the call
         // finds it (INV-6).
         Some(offers) if offers.create => decision.choose(Step::Create),
