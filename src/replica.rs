@@ -248,10 +248,7 @@ where
                 // First, so that no candidacy begins after the stop (INV-10).
                 biased;
                 () = self.stop.cancelled() => return,
-                () = async {
-                    eligibility.granted().await;
-                    rights.granted().await;
-                } => {}
+                () = may_stand(&mut eligibility, &rights) => {}
             }
             let began = Instant::now();
             // Ends the candidacy, and the term.
@@ -340,6 +337,18 @@ where
         // Ends the term, as the end of any of its tasks does.
         let rights = self.rights();
         tasks.spawn(async move { rights.revoked().await });
+    }
+}
+
+/// Resolves once this replica is eligible and etcd accepts its writes. The one may be lost while the other is awaited.
+async fn may_stand(eligibility: &mut Eligibility, rights: &Rights) {
+    loop {
+        // What is shown of the rights stays current while a newer replica stands.
+        tokio::join!(eligibility.granted(), rights.restored());
+        rights.granted().await;
+        if eligibility.is_granted() {
+            return;
+        }
     }
 }
 

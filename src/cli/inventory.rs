@@ -11,6 +11,7 @@ use super::output::{Format, print};
 use crate::etcd::{KeyValue, Txn};
 use crate::kube::ObjectRef;
 use crate::proto::Applied;
+use crate::resources::DELETING;
 use crate::store::Store;
 use crate::store::object::message;
 
@@ -45,8 +46,9 @@ Example:
   quorate inventory forget Ball.toys.example.com red
 
 Quorate never prunes a forgotten object. It stays in the cluster with its label; delete it there if it is not wanted.
+A deletion that has begun is not taken back.
 
-Exit codes: 0 done, 3 not in the inventory, 4 the bundle holds the object.")]
+Exit codes: 0 done, 3 not in the inventory, 4 the bundle holds the object, or no leader has looked at it yet.")]
 struct ForgetArgs {
     /// Kind of the objects, with the group if kinds of two groups have the name: Ball.toys.example.com
     #[arg(value_name = "KIND[.GROUP]")]
@@ -76,9 +78,16 @@ async fn forget(args: &ForgetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             decide(&store, &args.kind, name).await
         });
         match forgotten.await {
-            Ok(object) => drop(print(&format!(
-                "forgot {object}: it stays in the cluster and is not pruned\n"
-            ))?),
+            Ok(Forgotten {
+                object,
+                is_being_deleted,
+            }) => {
+                let so = match is_being_deleted {
+                    true => "it is being deleted; what was begun is not taken back",
+                    false => "it stays in the cluster and is not pruned",
+                };
+                print(&format!("forgot {object}: {so}\n"))?;
+            }
             Err(failure) => failures.push(failure),
         }
     }
@@ -88,12 +97,20 @@ async fn forget(args: &ForgetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     }
 }
 
-async fn decide(store: &Store, kind: &str, name: &str) -> Result<Decision<ObjectRef>, Failure> {
+/// An object that was taken out of the inventory.
+struct Forgotten {
+    object: ObjectRef,
+    /// Whether the leader has begun to delete it.
+    is_being_deleted: bool,
+}
+
+async fn decide(store: &Store, kind: &str, name: &str) -> Result<Decision<Forgotten>, Failure> {
     let (entry, object) = find(store, kind, name).await?;
+    let mut is_being_deleted = false;
     // An entry that cannot be read says nothing that could be lost.
     if let Ok(applied) = message::<Applied>("Applied", &entry.value) {
         match applied.state {
-            Some(state) if state.dropped => {}
+            Some(state) if state.dropped => is_being_deleted = state.outcome == DELETING,
             Some(_) => {
                 let why = format!("the bundle holds {object}");
                 return Err(Failure::refused("BundleHolds", why).hint(
@@ -109,7 +126,11 @@ async fn decide(store: &Store, kind: &str, name: &str) -> Result<Decision<Object
     let txn = Txn::new()
         .when_unchanged(&entry.key, entry.mod_revision)
         .delete(&entry.key);
-    Ok(Decision::Write(txn, object))
+    let forgotten = Forgotten {
+        object,
+        is_being_deleted,
+    };
+    Ok(Decision::Write(txn, forgotten))
 }
 
 /// The one entry of an object that is called so.

@@ -11,6 +11,7 @@ use super::class::Method;
 use super::endpoint::Endpoint;
 use super::error::CallError;
 use super::secret::Secrets;
+use super::tls::Tls;
 use crate::grpc_code;
 use crate::metrics::{CsiOperation, Metrics};
 
@@ -50,9 +51,21 @@ impl Limits {
     }
 }
 
-impl From<Duration> for Limits {
+/// How a plugin is connected to and called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The limits of its calls.
+    pub limits: Limits,
+    /// TLS, for an `https://` endpoint.
+    pub tls: Tls,
+}
+
+impl From<Duration> for Settings {
     fn from(usual: Duration) -> Self {
-        Self::all(usual)
+        Self {
+            limits: Limits::all(usual),
+            tls: Tls::default(),
+        }
     }
 }
 
@@ -62,7 +75,7 @@ pub(super) struct Caller {
     /// The name that the plugin must have, and the label of the metrics.
     pub driver: Arc<str>,
     pub endpoint: Endpoint,
-    pub limits: Limits,
+    pub settings: Settings,
     pub metrics: Metrics,
 }
 
@@ -70,7 +83,7 @@ impl Caller {
     /// A request with the limit in its header, so that the plugin can give up in time as well.
     pub fn request<M>(&self, method: Method, message: M) -> Request<M> {
         let mut request = Request::new(message);
-        request.set_timeout(self.limits.of(method));
+        request.set_timeout(self.settings.limits.of(method));
         request
     }
 
@@ -83,7 +96,7 @@ impl Caller {
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, CallError> {
         let started = Instant::now();
-        let limit = self.limits.of(method);
+        let limit = self.settings.limits.of(method);
         let result = match tokio::time::timeout(limit, answer).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             // The limit is in the request, too: the transport or the plugin may be the first to cancel.
@@ -114,7 +127,7 @@ impl Caller {
         CallError::new(
             method,
             Code::DeadlineExceeded,
-            format!("no answer within {:?}", self.limits.of(method)),
+            format!("no answer within {:?}", self.settings.limits.of(method)),
         )
     }
 }

@@ -17,9 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::codegen::Service;
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
+use tonic::transport::{Channel, Endpoint as Target};
 
 use super::endpoint::Endpoint;
+use super::tls::Tls;
 use crate::causes;
 
 /// The limit from the first packet to the end of the TLS handshake. A plugin is on this machine or in this cluster.
@@ -45,15 +46,15 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects. The error is a sentence for people.
-    pub async fn open(endpoint: &Endpoint) -> Result<Self, String> {
-        match tokio::time::timeout(CONNECT_LIMIT, connect(endpoint)).await {
+    pub async fn open(endpoint: &Endpoint, tls: &Tls) -> Result<Self, String> {
+        match tokio::time::timeout(CONNECT_LIMIT, connect(endpoint, tls)).await {
             Ok(result) => result,
             Err(_) => Err(format!("no connection within {CONNECT_LIMIT:?}")),
         }
     }
 }
 
-async fn connect(endpoint: &Endpoint) -> Result<Connection, String> {
+async fn connect(endpoint: &Endpoint, tls: &Tls) -> Result<Connection, String> {
     match endpoint {
         Endpoint::Unix(path) => {
             let stream = UnixStream::connect(path)
@@ -65,8 +66,9 @@ async fn connect(endpoint: &Endpoint) -> Result<Connection, String> {
             let stream = dial(uri).await.map_err(|error| error.to_string())?;
             let target = Target::from(uri.clone());
             let target = if uri.scheme_str() == Some("https") {
-                let tls = ClientTlsConfig::new().with_native_roots();
-                target.tls_config(tls).map_err(|error| causes::chain(&error))?
+                target
+                    .tls_config(tls.config()?)
+                    .map_err(|error| causes::chain(&error))?
             } else {
                 target
             };

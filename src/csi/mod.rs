@@ -25,8 +25,9 @@ mod plugin;
 mod request;
 mod secret;
 mod session;
+mod tls;
 
-pub use caller::Limits;
+pub use caller::{Limits, Settings};
 pub use capabilities::{Capabilities, Capability};
 pub use class::{Class, Effect, Method};
 pub use endpoint::{Endpoint, EndpointError};
@@ -39,6 +40,7 @@ pub use request::{
 };
 pub use secret::{SecretValue, Secrets};
 pub use session::Session;
+pub use tls::Tls;
 pub use tonic::Code;
 
 /// The messages of `proto/csi/v1`, as they travel.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::caller::{Caller, Limits};
+use super::caller::{Caller, Settings};
 use super::endpoint::Endpoint;
 use super::error::NotReady;
 use super::session::Session;
@@ -47,13 +47,13 @@ struct State {
 }
 
 impl Plugin {
-    /// A plugin without a connection. `limits` bound its calls.
-    pub fn new(driver: &str, endpoint: Endpoint, limits: impl Into<Limits>, metrics: Metrics) -> Self {
+    /// A plugin without a connection.
+    pub fn new(driver: &str, endpoint: Endpoint, settings: impl Into<Settings>, metrics: Metrics) -> Self {
         Self(Arc::new(Shared {
             caller: Caller {
                 driver: driver.into(),
                 endpoint,
-                limits: limits.into(),
+                settings: settings.into(),
                 metrics,
             },
             state: tokio::sync::Mutex::new(State {
@@ -148,19 +148,19 @@ impl Plugins {
         }
     }
 
-    /// The plugin with this name at this endpoint. If the name had another endpoint or other limits before, calls on the old
+    /// The plugin with this name at this endpoint. If the name had another endpoint or other settings before, calls on the old
     /// session finish, and new ones go to the new endpoint after a handshake.
-    pub fn plugin(&self, driver: &str, endpoint: &Endpoint, limits: impl Into<Limits>) -> Plugin {
-        let limits = limits.into();
+    pub fn plugin(&self, driver: &str, endpoint: &Endpoint, settings: impl Into<Settings>) -> Plugin {
+        let settings = settings.into();
         // A panic while the lock was held left the map whole: every change of it is one call.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugin) = known.get(driver)
             && plugin.0.caller.endpoint == *endpoint
-            && plugin.0.caller.limits == limits
+            && plugin.0.caller.settings == settings
         {
             return plugin.clone();
         }
-        let plugin = Plugin::new(driver, endpoint.clone(), limits, self.metrics.clone());
+        let plugin = Plugin::new(driver, endpoint.clone(), settings, self.metrics.clone());
         known.insert(driver.to_owned(), plugin.clone());
         plugin
     }

@@ -54,13 +54,12 @@ impl Session {
     /// Connects, and makes the handshake: the plugin is ready, it is the right driver, and its capabilities are known.
     /// Dropping the future leaves nothing behind.
     pub(super) async fn open(caller: Caller) -> Result<Self, NotReady> {
-        let connection =
-            Connection::open(&caller.endpoint)
-                .await
-                .map_err(|message| NotReady::Unreachable {
-                    endpoint: caller.endpoint.clone(),
-                    message,
-                })?;
+        let connection = Connection::open(&caller.endpoint, &caller.settings.tls)
+            .await
+            .map_err(|message| NotReady::Unreachable {
+                endpoint: caller.endpoint.clone(),
+                message,
+            })?;
         let mut handshake = Handshake {
             identity: IdentityClient::new(connection.channel.clone()),
             controller: ControllerClient::new(connection.channel.clone()),

@@ -184,23 +184,37 @@ pub async fn campaign(
 }
 
 /// Gives the lease back, and deletes the key that was created at this revision if a put has taken it off the lease, whose end
-/// does not delete it then. That is read first: a second write would have the successor wait for it.
+/// does not delete it then. That is read first: a second write would have the successor wait for it. What fails is repeated
+/// within [`Session::CLOSE_LIMIT`]: such a key blocks the election.
 async fn leave(session: Session, key: &[u8], created: Option<Revision>) {
     let (etcd, lease) = (session.etcd().clone(), session.lease());
     let deleted = async {
         let Some(created) = created else { return };
-        match etcd.get(key).await {
-            Ok((Some(found), _)) if found.create_revision == created && found.lease != Some(lease) => {
-                let own = Txn::new().first_created_at(key, created).delete(key);
-                // A key that is already gone is a conflict. Without an answer the key stays, and `quorate status` names it.
-                let _ = etcd.unfenced_exit(own).await;
-            }
-            _ => {}
+        let mut delays = Delays::new(Session::CLOSE_LIMIT / 20, Session::CLOSE_LIMIT / 5);
+        // Without an answer the key stays, and `quorate status` names it.
+        while let Err(error) = delete_off_lease(&etcd, key, created, lease).await
+            && error.is_retryable()
+        {
+            delays.wait().await;
         }
     };
     // Closing comes first, since it closes the window (INV-10).
     let deleted = tokio::time::timeout(Session::CLOSE_LIMIT, deleted);
     let ((), _) = tokio::join!(biased; session.close(), deleted);
+}
+
+/// Deletes the key that was created at this revision, if it is not on the lease.
+async fn delete_off_lease(etcd: &Etcd, key: &[u8], created: Revision, lease: LeaseId) -> Result<(), Error> {
+    let (found, _) = etcd.get(key).await?;
+    if found.is_none_or(|found| found.create_revision != created || found.lease == Some(lease)) {
+        return Ok(());
+    }
+    let own = Txn::new().first_created_at(key, created).delete(key);
+    match etcd.unfenced_exit(own).await {
+        // A key that is already gone is a conflict.
+        Ok(()) | Err(TxnError::Conflict { .. }) => Ok(()),
+        Err(TxnError::Unknown(error) | TxnError::Failed(error)) => Err(error),
+    }
 }
 
 /// Follows who leads below `prefix`: calls `on_leader` with the name of the leader, `None` while there is none. Reads only
@@ -250,7 +264,7 @@ pub async fn observe_any(
         delays.reset();
         if let Some(found) = keys.iter().find(|kv| wanted(&name(kv))) {
             on_change(Some(&name(found)));
-            let stands = |kv: &KeyValue| kv.create_revision == found.create_revision;
+            let stands = |kv: &KeyValue| kv.create_revision == found.create_revision && wanted(&name(kv));
             etcd.while_key(&found.key, stands).await;
             continue;
         }

@@ -119,18 +119,18 @@ impl Etcd {
             .await;
         let mut in_time = self.of_this_store(&probe.answers).0;
         in_time.retain(|endpoint| !late.contains(endpoint));
-        if renewed || in_time.is_empty() {
+        if in_time.is_empty() {
             probe.collect(Duration::MAX, |_, _| false).await;
         }
         let (answers, clients, awaited) = probe.end();
         *self.endpoint_clients() = clients;
         *pending = awaited;
-        let (mut live, refused) = self.of_this_store(&answers);
+        let (live, refused) = self.of_this_store(&answers);
         self.note_refused(refused);
         let clusters = clusters(&answers).into_iter().map(|(_, cluster)| cluster);
         self.judge_clusters(candidates.len(), clusters);
+        let mut live = if in_time.is_empty() { live } else { in_time };
         if !renewed {
-            let live = if in_time.is_empty() { live } else { in_time };
             self.use_serving(live).await;
             return;
         }

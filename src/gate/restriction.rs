@@ -15,8 +15,9 @@ use crate::metrics::Metrics;
 use crate::retry::Delays;
 use crate::term::TermGauges;
 
-/// The longest time between two attempts. A transaction can be refused for a change that the watches brought before it
-/// was sent: then no news follows, and only the next attempt shows that nothing is in the way any more.
+/// The longest wait for news, and about the longest delay after an attempt that was refused. A transaction can be refused for a
+/// change that the watches brought before it was sent: then no news follows, and only the next attempt shows that nothing is
+/// in the way any more.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The first delay after an attempt that was refused. Each attempt has etcd read all nodes, so the delays double up to

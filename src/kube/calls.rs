@@ -103,7 +103,7 @@ impl KubeClient {
         let call = get(resource, object, Representation::Metadata);
         match self.call(&call).await {
             Ok(body) => parse(&call, &body).map(|read: PartialObject| Some(read.metadata)),
-            Err(error) if matches!(error.cause, Cause::NotFound(_)) => Ok(None),
+            Err(error) if matches!(error.cause, Cause::Absent(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -116,7 +116,7 @@ impl KubeClient {
         let call = get(resource, object, Representation::Full);
         match self.call(&call).await {
             Ok(body) => parse(&call, &body).map(Some),
-            Err(error) if matches!(error.cause, Cause::NotFound(_)) => Ok(None),
+            Err(error) if matches!(error.cause, Cause::Absent(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -157,7 +157,7 @@ impl KubeClient {
                 let held = answer.metadata.deletion_timestamp.is_some();
                 Ok(if held { Deleted::Pending } else { Deleted::Gone })
             }
-            Err(error) if matches!(error.cause, Cause::NotFound(_)) => Ok(Deleted::Gone),
+            Err(error) if matches!(error.cause, Cause::Absent(_)) => Ok(Deleted::Gone),
             Err(error) => Err(error),
         }
     }

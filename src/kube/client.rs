@@ -235,15 +235,34 @@ impl KubeClient {
 /// The wait between the first attempt and the second.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
-/// The texts of the `Warning` headers: `299 - "text"`.
+/// The texts of the `Warning` headers. One header may hold several: `299 - "text", 299 - "other"`.
 fn warnings(headers: &HeaderMap) -> Vec<String> {
-    let values = headers.get_all(header::WARNING).iter();
-    let texts = values.filter_map(|value| {
-        let (_, quoted) = value.to_str().ok()?.split_once('"')?;
-        let text = quoted.rsplit_once('"').map_or(quoted, |(text, _)| text);
-        Some(text.replace("\\\"", "\""))
-    });
-    texts.collect()
+    let mut texts = Vec::new();
+    for value in headers.get_all(header::WARNING) {
+        let mut characters = value.to_str().unwrap_or_default().chars();
+        while characters.any(|character| character == '"') {
+            texts.push(quoted(&mut characters));
+            // A date may follow, quoted as well.
+            while let Some(character) = characters.next().filter(|character| *character != ',') {
+                if character == '"' {
+                    quoted(&mut characters);
+                }
+            }
+        }
+    }
+    texts
+}
+
+/// The quoted string that has begun, up to its end (RFC 9110 section 5.6.4).
+fn quoted(characters: &mut std::str::Chars<'_>) -> String {
+    let mut text = String::new();
+    while let Some(character) = characters.next().filter(|character| *character != '"') {
+        match character {
+            '\\' => text.extend(characters.next()),
+            character => text.push(character),
+        }
+    }
+    text
 }
 
 fn refused(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Cause {
@@ -299,9 +318,10 @@ mod tests {
     fn a_warning_is_the_quoted_text() {
         let mut headers = HeaderMap::new();
         headers.append(header::WARNING, r#"299 - "a is \"old\"""#.parse().unwrap());
-        headers.append(header::WARNING, r#"299 - "b" "today""#.parse().unwrap());
+        let two = r#"299 - "b, \\ and c" "Wed, 21 Oct 2015 07:28:00 GMT", 299 - "d""#;
+        headers.append(header::WARNING, two.parse().unwrap());
         headers.append(header::WARNING, "nothing".parse().unwrap());
-        assert_eq!(warnings(&headers), ["a is \"old\"", "b\" \"today"]);
+        assert_eq!(warnings(&headers), ["a is \"old\"", "b, \\ and c", "d"]);
     }
 
     #[test]

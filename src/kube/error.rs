@@ -86,7 +86,11 @@ pub enum Cause {
     /// 403 by admission: a webhook, a policy, a quota, a namespace that is being deleted. No permission is missing.
     #[error("denied by admission (HTTP 403): {0}")]
     Denied(String),
-    /// 404.
+    /// 404, and the server names the object of the request: it does not exist.
+    #[error("not found: {0}")]
+    Absent(String),
+    /// Any other 404: of the namespace, or of the path, because the server does not serve the kind in this version. It says
+    /// nothing about the object (INV-12).
     #[error("not found: {0}")]
     NotFound(String),
     /// 409, or another object has the name: the object is no longer as it was read.
@@ -132,6 +136,7 @@ impl Cause {
             Self::Unauthorized(_)
             | Self::Forbidden { .. }
             | Self::Denied(_)
+            | Self::Absent(_)
             | Self::NotFound(_)
             | Self::Immutable(_)
             | Self::Rejected { .. }
@@ -177,6 +182,7 @@ struct Status {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Details {
+    name: String,
     causes: Vec<refusal::FieldCause>,
     retry_after_seconds: Option<u64>,
 }
@@ -186,8 +192,11 @@ const SHOWN: usize = 1_000;
 
 /// A message in one line, for logs and conditions: a refusal may quote a whole object over many lines.
 fn one_line(message: &str) -> String {
-    let words: Vec<&str> = message.split_whitespace().collect();
-    let mut line = words.join(" ");
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The part of a message that is shown.
+fn cut(mut line: String) -> String {
     if let Some((end, _)) = line.char_indices().nth(SHOWN) {
         line.truncate(end);
         line.push('…');
@@ -209,24 +218,27 @@ pub(super) fn classify(
         ..Status::default()
     });
     let Status {
-        mut message,
+        message,
         reason,
         details,
     } = status;
-    message = one_line(&message);
-    if message.is_empty() {
-        message = code.canonical_reason().unwrap_or("no reason given").to_owned();
+    // What the server says counts to its end: it may quote a long name before it says what is missing.
+    let mut whole = one_line(&message);
+    if whole.is_empty() {
+        whole = code.canonical_reason().unwrap_or("no reason given").to_owned();
     }
+    let message = cut(whole.clone());
     let after = retry_after.or(details.retry_after_seconds.map(Duration::from_secs));
     match code.as_u16() {
         401 => Cause::Unauthorized(message),
-        403 => match refusal::missing_permission(action, operand, &message) {
+        403 => match refusal::missing_permission(action, operand, &whole) {
             Some(permission) => Cause::Forbidden {
                 permission: Box::new(permission),
                 message,
             },
             None => Cause::Denied(message),
         },
+        404 if !operand.name.is_empty() && details.name == operand.name => Cause::Absent(message),
         404 => Cause::NotFound(message),
         409 => Cause::Conflict(message),
         410 => Cause::Gone(message),
@@ -235,8 +247,8 @@ pub(super) fn classify(
         429 => Cause::Throttled { message, after },
         // Current servers report an expired continue token as 410, older ones with this reason.
         400 if reason == "Expired" => Cause::Gone(message),
-        500 if refusal::is_creation_with_version(&message) => Cause::NoPrecondition(message),
-        500 if refusal::is_bad_manifest(&message) => Cause::Rejected { code: 500, message },
+        500 if refusal::is_creation_with_version(&whole) => Cause::NoPrecondition(message),
+        500 if refusal::is_bad_manifest(&whole) => Cause::Rejected { code: 500, message },
         code @ 500..=599 => Cause::Server { code, message, after },
         code => Cause::Rejected { code, message },
     }
@@ -284,6 +296,22 @@ mod tests {
     }
 
     #[test]
+    fn only_a_404_that_names_the_object_proves_that_it_is_absent() {
+        let named = |name: &str| {
+            cause(
+                404,
+                &format!(r#"{{"message":"m","reason":"NotFound","details":{{"name":"{name}"}}}}"#),
+            )
+        };
+        assert!(matches!(named("a"), Cause::Absent(_)));
+        assert!(matches!(named("team"), Cause::NotFound(_)), "its namespace");
+        assert!(
+            matches!(cause(404, "404 page not found"), Cause::NotFound(_)),
+            "the path of a version that is not served"
+        );
+    }
+
+    #[test]
     fn retry_after_is_read_from_the_header_and_else_from_the_body() {
         let body = r#"{"message":"later","details":{"retryAfterSeconds":7}}"#;
         assert_eq!(cause(429, body).retry_after(), Some(Duration::from_secs(7)));
@@ -315,6 +343,17 @@ mod tests {
         );
         let long = cause(422, &"long ".repeat(10_000)).to_string();
         assert!(long.chars().count() < 1_100 && long.ends_with('…'), "{long}");
+    }
+
+    #[test]
+    fn a_permission_that_is_named_behind_a_long_quotation_is_missing_all_the_same() {
+        let rules = "{APIGroups:[apps], Resources:[deployments]} ".repeat(100);
+        let message = format!(
+            "clusterroles is forbidden: {rules} user is attempting to grant RBAC permissions not currently held"
+        );
+        assert!(
+            matches!(cause(403, &message), Cause::Forbidden { permission, .. } if permission.verb == "escalate")
+        );
     }
 
     #[test]

@@ -109,7 +109,9 @@ impl Events {
         match self.count(&name, notice, count).await {
             Ok(()) => Ok(name),
             // The API server deletes Events after an hour by default.
-            Err(error) if matches!(error.cause, Cause::NotFound(_)) => self.create(notice, count).await,
+            Err(error) if matches!(error.cause, Cause::Absent(_) | Cause::NotFound(_)) => {
+                self.create(notice, count).await
+            }
             Err(error) => Err(error),
         }
     }

@@ -26,6 +26,11 @@ impl Eligibility {
         }
     }
 
+    /// Whether this replica may stand at this instant.
+    pub fn is_granted(&self) -> bool {
+        self.registered.borrow().is_some() && *self.newer.borrow() == Newer::Absent
+    }
+
     /// Resolves once a replica with a newer release stands for election. A lost registration revokes nothing: it does not
     /// touch the lease of the election, and the replica registers again.
     pub async fn revoked(&mut self) {
@@ -69,7 +74,11 @@ mod tests {
     #[test]
     fn only_a_registered_replica_of_the_highest_release_is_eligible() {
         let (mut eligibility, registering, publishing) = eligibility();
-        let mut granted = || eligibility.granted().now_or_never().is_some();
+        let mut granted = || {
+            let granted = eligibility.granted().now_or_never().is_some();
+            assert_eq!(granted, eligibility.is_granted());
+            granted
+        };
         assert!(!granted(), "neither registered, nor are the releases known");
         registering.send_replace(registration());
         assert!(!granted(), "the releases are not known");

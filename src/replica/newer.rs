@@ -34,21 +34,53 @@ pub(super) async fn follow(
     published: &watch::Sender<Newer>,
 ) {
     let prefix = store.keys.election();
+    // This function alone sets both, so that neither changes while a list or an event is judged.
+    let (registered, found) = (
+        watch::Sender::new(Registered::default()),
+        watch::Sender::new(None),
+    );
     loop {
-        let registered = registered_other_than(None, &mut releases).await;
-        let mut later = releases.clone();
-        let changed = registered_other_than(Some(&registered), &mut later);
-        if registered.is_empty() {
+        let known = registered_other_than(None, &mut releases).await;
+        found.send_replace(None);
+        if known.is_empty() {
             publish(published, Newer::Absent);
-            changed.await;
+            registered_other_than(Some(&known), &mut releases).await;
             continue;
         }
-        let wanted = |name: &str| registered.contains_key(name);
-        let on_change = |name: Option<&str>| publish(published, of(name, &registered));
+        registered.send_replace(known);
+        let wanted = |name: &str| registered.borrow().contains_key(name);
+        let on_change = |name: Option<&str>| {
+            found.send_replace(name.map(str::to_owned));
+            publish(published, of(name, &registered.borrow()));
+        };
+        let mut later = releases.clone();
+        let must_list = async {
+            loop {
+                let before = registered.borrow().clone();
+                let now = registered_other_than(Some(&before), &mut later).await;
+                registered.send_replace(now.clone());
+                let found = found.borrow().clone();
+                if must_list(found.as_deref(), &before, &now) {
+                    return;
+                }
+                if found.is_some() {
+                    publish(published, of(found.as_deref(), &now));
+                }
+            }
+        };
         tokio::select! {
-            _ = changed => {}
+            () = must_list => {}
             () = election::observe_any(&store.etcd, &prefix, wanted, on_change) => {}
         }
+    }
+}
+
+/// Whether a change of the registrations makes a new list of the candidates necessary. One that was found is followed as long
+/// as it is registered. While there is none, only a candidate that was not registered before can be among those listed.
+fn must_list(found: Option<&str>, before: &Registered, now: &Registered) -> bool {
+    match found {
+        Some(name) => !now.contains_key(name),
+        None => now.is_empty() || now.keys().any(|name| !before.contains_key(name)),
     }
 }
 
@@ -88,4 +120,31 @@ fn publish(published: &watch::Sender<Newer>, newer: Newer) {
         *before = newer;
         is_news
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registered(names: &[&str]) -> Registered {
+        let release = Release::new(999, 0, 0);
+        Arc::new(names.iter().map(|name| ((*name).to_owned(), release)).collect())
+    }
+
+    #[test]
+    fn the_candidates_are_listed_again_only_for_a_change_that_can_bring_another_one() {
+        for (found, before, now, must) in [
+            (Some("a"), &["a"][..], &["a", "b"][..], false),
+            (Some("a"), &["a", "b"], &["a"], false),
+            (Some("a"), &["a", "b"], &["b"], true),
+            (Some("a"), &["a"], &[], true),
+            (None, &["a"], &["a", "b"], true),
+            (None, &["a", "b"], &["a"], false),
+            (None, &["a", "b"], &["a", "c"], true),
+            (None, &["a"], &[], true),
+        ] {
+            let listed = must_list(found, &registered(before), &registered(now));
+            assert_eq!(listed, must, "{found:?}: {before:?}, then {now:?}");
+        }
+    }
 }

@@ -24,6 +24,15 @@ const PAUSE: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(1)
 /// disk.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// What etcd says about the rights of this replica's user.
+enum Answer {
+    Accepted,
+    /// Why, in words.
+    Refused(String),
+    /// The request failed on the way, which proves nothing.
+    Unknown,
+}
+
 /// The rights of this replica's user.
 pub(super) struct Rights {
     pub store: Store,
@@ -31,15 +40,33 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    /// Resolves once etcd does not refuse this replica. A replica that etcd refuses waits here, so that it holds no place
-    /// among the candidates. Where etcd does not answer, the candidacy shows what comes of it.
+    /// Resolves once etcd accepts this replica. A replica that etcd refuses waits here, so that it holds no place among the
+    /// candidates. Where etcd does not answer and has not refused before, the candidacy shows what comes of it.
     pub async fn granted(&self) {
         let mut delays = Delays::etcd();
-        while let Some(refused) = self.ask().await {
-            self.note(Some(refused));
+        loop {
+            match self.ask().await {
+                Answer::Accepted => {
+                    self.note(None);
+                    return;
+                }
+                Answer::Refused(refused) => self.note(Some(refused)),
+                Answer::Unknown if !self.are_refused() => return,
+                Answer::Unknown => {}
+            }
             delays.wait().await;
         }
-        self.note(None);
+    }
+
+    /// Resolves once no refusal is noted.
+    pub async fn restored(&self) {
+        if self.are_refused() {
+            self.granted().await;
+        }
+    }
+
+    fn are_refused(&self) -> bool {
+        self.refusal.borrow().is_some()
     }
 
     /// Resolves once etcd has refused this leader for [`PATIENCE`].
@@ -57,26 +84,32 @@ impl Rights {
         }
     }
 
+    /// Why etcd refuses this leader, once [`PATIENCE`] has passed since the first refusal; `None` if there is none. A request
+    /// that fails on the way neither begins that time nor ends it.
     async fn lasting_refusal(&self) -> Option<String> {
-        let began = Instant::now();
+        let mut first = None;
         let mut delays = Delays::new(PATIENCE / 10, PATIENCE / 3);
         loop {
-            let refused = self.ask().await?;
-            if began.elapsed() >= PATIENCE {
-                return Some(refused);
+            match (self.ask().await, first) {
+                (Answer::Accepted, _) | (Answer::Unknown, None) => return None,
+                (Answer::Refused(refused), Some(first)) if Instant::elapsed(&first) >= PATIENCE => {
+                    return Some(refused);
+                }
+                (Answer::Refused(_), None) => first = Some(Instant::now()),
+                (Answer::Refused(_) | Answer::Unknown, Some(_)) => {}
             }
             delays.wait().await;
         }
     }
 
-    /// Why etcd refuses this replica. A request that fails on the way proves nothing.
-    async fn ask(&self) -> Option<String> {
+    async fn ask(&self) -> Answer {
         let Store { etcd, keys } = &self.store;
         match election::may_stand(etcd, &keys.election()).await {
+            Ok(()) => Answer::Accepted,
             Err(error) if error.class == Class::Denied => {
-                Some(format!("etcd refuses the writes of this replica: {error}"))
+                Answer::Refused(format!("etcd refuses the writes of this replica: {error}"))
             }
-            _ => None,
+            Err(_) => Answer::Unknown,
         }
     }
 

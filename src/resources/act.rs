@@ -238,7 +238,7 @@ impl Actor {
                 Err(error) => error,
             };
             match (next_after(&error.cause, &step, manifest.recreate), &observed) {
-                (Next::Recreate { why, dependants }, Some(seen)) if !write.recorded.uid.is_empty() => {
+                (Next::Recreate { why, dependants }, Some(seen)) if !write.recorded.recreating => {
                     let seen = seen.clone();
                     return Ok(WriteResult::recreates(Recreation {
                         why,

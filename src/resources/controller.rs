@@ -126,7 +126,7 @@ impl Reconciler {
             // Polled first, before every step: a call must not start at the moment at which the window closes.
             biased;
             () = window.closed() => Err(Stopped::LostLeadership),
-            result = self.look_and_act(fence, &mut report) => result,
+            result = self.try_pass(fence, &mut report) => result,
         };
         if let Err(stopped) = stopped {
             if stopped == Stopped::LostLeadership {
@@ -224,6 +224,17 @@ impl Reconciler {
         match latest.deleted {
             true => self.memory.was_in_place(object, &latest.meta.uid),
             false => !self.memory.is_in_sync(object, &Fingerprint::of(&latest.meta)),
+        }
+    }
+
+    /// Begins again, once, if an entry was forgotten by hand since the inventory was read: that is no fault of etcd.
+    async fn try_pass(&mut self, fence: &Fence, report: &mut Report) -> Result<(), Stopped> {
+        match self.look_and_act(fence, report).await {
+            Err(Stopped::Etcd(_)) if self.inventory.had_conflict() => {
+                report.begin_again();
+                self.look_and_act(fence, report).await
+            }
+            result => result,
         }
     }
 

@@ -51,12 +51,12 @@ pub enum KeepReason {
     Protected,
     /// The bundle wants the same object under another group.
     WantedElsewhere,
-    /// It has the label of this other bundle, and the entry does not say which bundle applied it.
+    /// It has the label of this other bundle, and the entry does not say which bundle applied it, or which object.
     OtherBundle(String),
     /// The server does not serve its kind, so nothing is known about it.
     NotServed,
-    /// This many objects of the bundle are not in place yet.
-    WaitsForBundle(usize),
+    /// Objects of the bundle are not in place yet. Their number would be written to every entry whenever it changes.
+    WaitsForBundle,
     /// This object goes first.
     WaitsFor(ObjectRef),
     /// This object would go first if it exists, which cannot be seen.
@@ -74,7 +74,7 @@ impl fmt::Display for KeepReason {
             Self::WantedElsewhere => write!(f, "the bundle holds the same object under another group"),
             Self::OtherBundle(name) => write!(f, "it has the label of bundle \"{name}\""),
             Self::NotServed => write!(f, "the API server does not serve its kind"),
-            Self::WaitsForBundle(count) => write!(f, "waits for {count} objects that are not in place"),
+            Self::WaitsForBundle => write!(f, "waits for the objects of the bundle that are not in place"),
             Self::WaitsFor(object) => write!(f, "waits for the deletion of {object}"),
             Self::WaitsForLook(object) => write!(
                 f,
@@ -112,8 +112,8 @@ pub fn plan_prune(
     } else if recorded.uid != meta.uid {
         return Prune::Forget(ForgetReason::Replaced);
     }
-    if label != bundle && *label != recorded.bundle {
-        return match recorded.bundle.is_empty() {
+    if label != bundle && !recorded.is_of(&meta.uid, label) {
+        return match recorded.bundle.is_empty() || recorded.bundle == *label {
             true => Prune::Keep(KeepReason::OtherBundle(label.clone())),
             false => Prune::Forget(ForgetReason::OtherBundle),
         };

@@ -33,6 +33,8 @@ pub struct Entry {
     pub fingerprint: u64,
     /// Whether the object was never written, so that the entry holds nothing but its state.
     pub unwritten: bool,
+    /// Whether the object is deleted to be created again, so that its uid is not known yet.
+    pub recreating: bool,
     /// How the last pass left the object.
     pub state: Option<State>,
 }
@@ -77,6 +79,12 @@ impl State {
 }
 
 impl Entry {
+    /// Whether an object with this uid and the label of this bundle is the one that the entry records. Without a uid it is
+    /// only while the object is recreated: a creation that failed leaves the name to others.
+    pub(super) fn is_of(&self, uid: &str, label: &str) -> bool {
+        self.bundle == label && (self.recreating || self.uid == uid)
+    }
+
     fn from_proto(stored: Applied) -> Self {
         Self {
             version: stored.version,
@@ -85,6 +93,7 @@ impl Entry {
             manifest: stored.manifest,
             fingerprint: stored.fingerprint,
             unwritten: stored.unwritten,
+            recreating: stored.recreating,
             state: stored.state.map(|state| State {
                 outcome: state.outcome,
                 message: state.message,
@@ -104,6 +113,7 @@ impl Entry {
             manifest: self.manifest,
             fingerprint: self.fingerprint,
             unwritten: self.unwritten,
+            recreating: self.recreating,
             state: state.map(|state| ResourceState {
                 outcome: state.outcome,
                 message: state.message,
@@ -132,6 +142,8 @@ pub struct Inventory {
     ignored: usize,
     /// When the keys were last counted.
     counted: Option<Instant>,
+    /// Whether the last commit found an entry changed or deleted by hand.
+    conflict: bool,
 }
 
 /// The entries are counted no more often than this.
@@ -145,6 +157,7 @@ impl Inventory {
             entries: None,
             ignored: 0,
             counted: None,
+            conflict: false,
         }
     }
 
@@ -301,6 +314,11 @@ impl Inventory {
         Ok(())
     }
 
+    /// Whether the inventory was unloaded because an entry was changed or deleted by hand since it was read.
+    pub(super) fn had_conflict(&self) -> bool {
+        self.conflict
+    }
+
     /// The revision that the key of an object must have when it is written.
     fn revision(&self, object: &ObjectRef) -> Revision {
         self.recorded(object)
@@ -329,6 +347,7 @@ impl Inventory {
         if committed.is_err() {
             self.entries = None;
         }
+        self.conflict = matches!(committed, Err(FencedError::Conflict));
         committed
     }
 }

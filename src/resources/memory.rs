@@ -214,6 +214,7 @@ fn of_policy(meta: &Meta) -> Meta {
 
 #[cfg(test)]
 mod tests {
+    use super::super::settle::LONG_WAIT;
     use super::*;
 
     fn fingerprint(version: &str) -> Fingerprint {
@@ -294,6 +295,14 @@ mod tests {
         assert_eq!(memory.failure(&object()), Some("slow down"));
         let appeared = Meta::default();
         assert_eq!(memory.of(&object(), Some(&appeared)).retry_after, None);
+    }
+
+    #[test]
+    fn no_wait_between_attempts_is_long_enough_to_be_recorded() {
+        for attempt in 0..10_000 {
+            let wait = RETRY.delay(1 + attempt % 20);
+            assert!(wait < LONG_WAIT, "{wait:?}");
+        }
     }
 
     #[test]

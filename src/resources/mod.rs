@@ -32,5 +32,5 @@ mod watches;
 pub use bundle::{BadBundle, Bundle};
 pub use controller::{Reconciler, Settings};
 pub use inventory::Inventory;
-pub use report::{Outcome, Report};
+pub use report::{DELETING, Outcome, Report};
 pub use term_reconciler::{Config, TermReconciler};

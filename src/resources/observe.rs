@@ -4,7 +4,7 @@
 //! whose watch failed or missed changes, and each kind again after [`RELIST`]. What the server has not answered in time is
 //! unknown, and delays only the objects of that kind (INV-8).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 mod ask;
@@ -88,11 +88,13 @@ pub(super) struct Cluster {
     kinds: BTreeMap<GroupKind, KindState>,
     /// Obsolete objects that no list covers: when each was read, and what came of it.
     read: HashMap<ObjectRef, (Instant, Result<Option<Meta>, ApiError>)>,
-    /// Why the server did not say in this pass which kinds a version of a group serves.
+    /// Why the server did not say which kinds a version of a group serves. Stays until it does.
     undiscovered: HashMap<(String, String), ApiError>,
-    /// The versions of groups, as far as this pass asked for them.
+    /// The versions of groups, as far as this pass asked for them. An error stays until the next answer.
     versions: HashMap<String, Result<Vec<String>, ApiError>>,
     questions: Jobs<Question, Answer>,
+    /// The questions whose answer was an error in this pass, which does not ask them again (INV-9).
+    failed: HashSet<Question>,
     /// Answers that came between two passes.
     early: Vec<Ended<Question, Answer>>,
     /// Questions at a time.
@@ -111,6 +113,7 @@ impl Cluster {
             undiscovered: HashMap::new(),
             versions: HashMap::new(),
             questions: Jobs::new(lingers_after),
+            failed: HashSet::new(),
             early: Vec::new(),
             in_flight,
             lingers_after,
@@ -129,9 +132,12 @@ impl Cluster {
         has: impl Fn(&GroupKind) -> bool,
     ) -> Result<(), ApiError> {
         self.discovery.forget_doubted();
-        self.undiscovered.clear();
-        self.versions.clear();
+        self.failed.clear();
         let kinds: BTreeSet<GroupKind> = targets.all().map(Target::kind).collect();
+        let is_needed = |group: &String| kinds.iter().any(|(needed, _)| needed == group);
+        self.undiscovered.retain(|(group, _), _| is_needed(group));
+        self.versions
+            .retain(|group, versions| versions.is_err() && is_needed(group));
         self.kinds.retain(|kind, _| kinds.contains(kind));
         let obsolete: BTreeSet<&ObjectRef> = targets.obsolete.iter().map(|target| &target.object).collect();
         self.read.retain(|object, _| obsolete.contains(object));
@@ -186,7 +192,12 @@ impl Cluster {
         self.answers().await?;
         for kind in asked {
             let unanswered = self.questions.is_busy(&Question::List(kind.clone()));
-            if unanswered && !matches!(self.kinds.get(&kind), Some(KindState::Listed(_))) {
+            // The error of the list before says more than that this one takes long.
+            let known = matches!(
+                self.kinds.get(&kind),
+                Some(KindState::Listed(_) | KindState::Unknown(_))
+            );
+            if unanswered && !known {
                 self.kinds.insert(kind, KindState::Unanswered);
             }
         }
@@ -202,7 +213,6 @@ impl Cluster {
                 self.discovery.known(group, &target.version, kind).is_none()
             })
             .map(|target| (target.object.group.clone(), target.version.clone()))
-            .filter(|version| !self.undiscovered.contains_key(version))
             .collect();
         for (group, version) in unknown {
             let served = ask::served(self.kube.clone(), group.clone(), version.clone());
@@ -242,15 +252,20 @@ impl Cluster {
     /// Reads the obsolete objects that the list of their kind does not cover, or that may be read though their kind may
     /// not be listed: the permissions for a later bundle name what an earlier one left behind.
     async fn read_uncovered(&mut self, obsolete: &[Target]) -> Result<(), ApiError> {
-        for Target { object, version } in obsolete {
+        for target in obsolete {
+            let Target { object, version } = target;
             let recent = self.read.get(object).filter(|(at, _)| at.elapsed() < READ_AGAIN);
             if self.is_covered(object) || recent.is_some() {
                 continue;
             }
-            let resource = self
-                .discovery
-                .known(&object.group, version, &object.kind)
-                .flatten();
+            // The version of the last apply may not be served by now.
+            let resource = match self.kinds.get(&target.kind()) {
+                Some(KindState::Listed(known)) => Some(&known.resource),
+                _ => self
+                    .discovery
+                    .known(&object.group, version, &object.kind)
+                    .flatten(),
+            };
             let Some(resource) =
                 resource.filter(|resource| resource.namespaced == object.namespace.is_some())
             else {
@@ -287,7 +302,7 @@ impl Cluster {
             .collect();
         for target in &not_served {
             let group = &target.object.group;
-            if !self.versions.contains_key(group) {
+            if !matches!(self.versions.get(group), Some(Ok(_))) {
                 let versions = ask::versions(self.kube.clone(), group.clone());
                 self.ask(Question::Versions(group.clone()), versions);
             }

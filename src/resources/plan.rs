@@ -195,7 +195,7 @@ pub fn plan(
 
 /// Why an object is not ours; `None` if it is. Our objects have the bundle's label *and* fields that our manager owns. If
 /// the bundle was renamed, the name that it had when it applied the object counts too, provided that the inventory has the
-/// object's uid, or none while the object is recreated.
+/// object's uid, or says that the object is recreated.
 fn foreign(bundle: &str, meta: &Meta, recorded: &Entry) -> Option<Foreign> {
     let Some(label) = meta.labels.get(LABEL) else {
         return Some(Foreign::NoLabel);
@@ -203,8 +203,7 @@ fn foreign(bundle: &str, meta: &Meta, recorded: &Entry) -> Option<Foreign> {
     if !meta.is_managed_by(FIELD_MANAGER) {
         return Some(Foreign::NeverOurs);
     }
-    let recorded_uid = recorded.uid.is_empty() || recorded.uid == meta.uid;
-    if label == bundle || (*label == recorded.bundle && recorded_uid) {
+    if label == bundle || recorded.is_of(&meta.uid, label) {
         None
     } else {
         Some(Foreign::OtherBundle(label.clone()))

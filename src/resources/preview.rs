@@ -173,7 +173,7 @@ impl<'a> DryRunner<'a> {
             Next::Recreate { why, .. } => Preview::Recreate(why),
             Next::Fail(why) => Preview::Refused(why),
             // A pass creates the namespace first; a dry run does not.
-            _ if matches!(error.cause, Cause::NotFound(_))
+            _ if matches!(error.cause, Cause::Absent(_) | Cause::NotFound(_))
                 && live.is_none()
                 && self.makes_namespace_of(object) =>
             {

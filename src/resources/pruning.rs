@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
+use jiff::Timestamp;
+
 use super::act::{ATTEMPTS, Actor, Job, PruneResult, being_deleted};
 use super::controller::{Reconciler, api_server, etcd};
 use super::deletion::{Deletions, KeepReason, Prune, how_to_forget, plan_prune, stage};
@@ -89,7 +91,7 @@ impl Reconciler {
     fn sort_out(&mut self, obsolete: Vec<Target>, report: &mut Report) -> Obsolete {
         // What is not in place may be what replaces an obsolete object.
         let failed = |object: &&ObjectRef| matches!(report.objects().get(*object), Some(Outcome::Failed(_)));
-        let missing = self.wanted().filter(failed).count();
+        let is_missing = self.wanted().any(|object| failed(&object));
         let wanted_uids = self.wanted_uids();
         let mut sorted = Obsolete::default();
         for Target { object, version } in obsolete {
@@ -121,9 +123,8 @@ impl Reconciler {
                     sorted.forgotten.push(object);
                 }
                 Prune::Keep(why) => report.set(object, Outcome::Kept(why.to_string())),
-                Prune::Delete { .. } if missing > 0 => {
-                    let waits = KeepReason::WaitsForBundle(missing);
-                    report.set(object, Outcome::Kept(waits.to_string()));
+                Prune::Delete { .. } if is_missing => {
+                    report.set(object, Outcome::Kept(KeepReason::WaitsForBundle.to_string()));
                 }
                 Prune::AwaitDeletion => {
                     let held = being_deleted(observed.as_ref());
@@ -175,14 +176,15 @@ impl Reconciler {
         let objects: Vec<ObjectRef> = deletions.iter().map(|deletion| deletion.object.clone()).collect();
         let wanted_uids = self.wanted_uids();
         let now = Instant::now();
-        for deletion in deletions {
-            if self.memory.is_waiting(&deletion.object, now) {
-                report.set(deletion.object.clone(), self.failed_before(&deletion.object));
-                continue;
-            }
-            if self.jobs.is_busy(&deletion.object) {
-                continue;
-            }
+        let (waiting, due): (Vec<Deletion>, Vec<Deletion>) = deletions
+            .into_iter()
+            .filter(|deletion| !self.jobs.is_busy(&deletion.object))
+            .partition(|deletion| self.memory.is_waiting(&deletion.object, now));
+        for deletion in waiting {
+            report.set(deletion.object.clone(), self.failed_before(&deletion.object));
+        }
+        self.record_deletions(fence, &due).await?;
+        for deletion in due {
             let (actor, wanted_uids) = (self.actor(), wanted_uids.clone());
             let object = deletion.object.clone();
             self.jobs.add(object, async move {
@@ -196,6 +198,22 @@ impl Reconciler {
         }
         let gone = |object: &ObjectRef| report.objects().get(object) == Some(&Outcome::Pruned);
         Ok(objects.into_iter().find(|object| !gone(object)))
+    }
+
+    /// Records that these deletions begin. Fails before anything is sent if an entry was forgotten by hand since the
+    /// inventory was read: a forgotten object is never deleted (INV-12).
+    async fn record_deletions(&mut self, fence: &Fence, deletions: &[Deletion]) -> Result<(), Stopped> {
+        let now = (Instant::now(), Timestamp::now());
+        let begin = |Deletion { object, .. }: &Deletion| {
+            let begins = Outcome::Deleting(being_deleted(None));
+            let entry = Entry {
+                state: Some(self.state_of(object, &begins, now)),
+                ..self.inventory.entry(object)
+            };
+            (object.clone(), entry)
+        };
+        let entries = deletions.iter().map(begin).collect();
+        self.inventory.record(fence, entries).await.map_err(etcd)
     }
 
     /// Removes objects that are gone from the inventory.

@@ -32,6 +32,9 @@ pub enum Outcome {
     Failed(String),
 }
 
+/// The word of [`Outcome::Deleting`].
+pub const DELETING: &str = "deleting";
+
 /// All values of [`Outcome::word`].
 const WORDS: [&str; 10] = [
     "unchanged",
@@ -40,7 +43,7 @@ const WORDS: [&str; 10] = [
     "recreated",
     "pruned",
     "kept",
-    "deleting",
+    DELETING,
     "held",
     "fighting",
     "failed",
@@ -56,7 +59,7 @@ impl Outcome {
             Self::Recreated => "recreated",
             Self::Pruned => "pruned",
             Self::Kept(_) => "kept",
-            Self::Deleting(_) => "deleting",
+            Self::Deleting(_) => DELETING,
             Self::Held(_) => "held",
             Self::Contended(_) => "fighting",
             Self::Failed(_) => "failed",
@@ -165,6 +168,11 @@ impl Report {
     /// What was deleted, in this order.
     pub fn acts(&self) -> &[Act] {
         &self.acts
+    }
+
+    /// Drops the outcomes. What was done stays.
+    pub(super) fn begin_again(&mut self) {
+        self.objects.clear();
     }
 
     pub(super) fn stop(&mut self, stopped: Stopped) {

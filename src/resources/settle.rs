@@ -24,8 +24,9 @@ const BRIEF: Duration = Duration::from_secs(1);
 /// Results that are recorded together: what a transaction holds.
 const BATCH: usize = 64;
 
-/// The longest wait between attempts at an object that fails. The end of a longer wait is recorded.
-const LONG_WAIT: Duration = Duration::from_secs(10);
+/// Longer than every wait between attempts at an object that fails. The end of a wait that the server asked for, or of a
+/// contention, may be later; that one is recorded.
+pub(super) const LONG_WAIT: Duration = Duration::from_secs(15);
 
 impl Reconciler {
     /// Puts the objects of these manifests in place. Those whose requests linger are left under way.
@@ -193,10 +194,13 @@ impl Reconciler {
         }
         // A process that dies before the new uid is recorded leaves an entry that fits whatever object we made.
         let intents = recreated.iter().map(|write| {
-            // The label of the present object names the bundle that wrote it.
-            let bundle = write.recorded.bundle.clone();
-            let entry = self.entry_of(&write.manifest, None);
-            (write.manifest.object.clone(), Entry { bundle, ..entry })
+            let entry = Entry {
+                // The label of the present object names the bundle that wrote it.
+                bundle: self.inventory.entry(&write.manifest.object).bundle,
+                recreating: true,
+                ..self.entry_of(&write.manifest, None)
+            };
+            (write.manifest.object.clone(), entry)
         });
         written.extend(intents);
         self.inventory.record(fence, written).await.map_err(etcd)?;
@@ -293,7 +297,7 @@ impl Reconciler {
         self.inventory.record(fence, states).await.map_err(etcd)
     }
 
-    fn state_of(&self, object: &ObjectRef, outcome: &Outcome, now: (Instant, Timestamp)) -> State {
+    pub(super) fn state_of(&self, object: &ObjectRef, outcome: &Outcome, now: (Instant, Timestamp)) -> State {
         let waits = matches!(outcome, Outcome::Failed(_) | Outcome::Contended(_));
         let due = self.memory.due(object).filter(|_| waits);
         let wait = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now.0));

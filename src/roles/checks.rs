@@ -38,6 +38,12 @@ impl Refusal {
         Self::new(Reason::NotAMember, message)
     }
 
+    /// The refusal to replace a member that answers.
+    pub fn member_healthy(id: MemberId) -> Self {
+        let message = format_args!("member {id} answers; only a member that has lost its data is replaced");
+        Self::new(Reason::MemberHealthy, message)
+    }
+
     /// The refusal of a node that was removed.
     pub fn node_removed(name: &str) -> Self {
         let message = format_args!("node {name} was removed; a removed uid is never admitted again");
@@ -159,9 +165,7 @@ impl Membership {
             return Err(Refusal::new(Reason::LastVoter, message));
         }
         if member.is_healthy() && !forced {
-            let message =
-                format_args!("member {id} answers; only a member that has lost its data is replaced");
-            return Err(Refusal::new(Reason::MemberHealthy, message));
+            return Err(Refusal::member_healthy(id));
         }
         let left = Quorum::without(&self.votes(), &[id]);
         match left.holds() {

@@ -47,6 +47,8 @@ pub struct Index {
     joins: BTreeMap<Box<str>, Entry<Join>>,
     /// Whether roles are paused.
     paused: bool,
+    /// How often roles were resumed.
+    resumptions: u64,
     /// By uid; when they expire.
     removed: HashMap<Box<str>, Entry<Option<Timestamp>>>,
     expiring: BTreeSet<(Timestamp, Box<str>)>,
@@ -65,6 +67,7 @@ impl Index {
             members: BTreeMap::new(),
             joins: BTreeMap::new(),
             paused: false,
+            resumptions: 0,
             removed: HashMap::new(),
             expiring: BTreeSet::new(),
             role_mismatches: BTreeSet::new(),
@@ -75,6 +78,11 @@ impl Index {
     /// Whether a whole list has been read. Without one, nothing is known to be absent and nothing is decided.
     pub fn is_complete(&self) -> bool {
         self.synced.is_complete()
+    }
+
+    /// How often roles were resumed. It grows also where a pause and its end arrive at once.
+    pub fn resumptions(&self) -> u64 {
+        self.resumptions
     }
 
     /// Whether an operator has paused roles: then nothing about them changes.

@@ -248,6 +248,12 @@ impl Membership {
         most_committed(self.members.iter().map(|member| &member.evidence))
     }
 
+    /// The size of etcd's data in bytes: the largest that a voter reports; `None` if none does.
+    pub fn db_size(&self) -> Option<u64> {
+        let statuses = self.voters().filter_map(|member| member.evidence.status.answer());
+        statuses.map(|status| status.db_size).max()
+    }
+
     /// The listed members, as a quorum counts them.
     pub fn votes(&self) -> Vec<Vote> {
         self.members.iter().filter_map(Member::vote).collect()

@@ -3,6 +3,7 @@
 
 use super::index::Index;
 use super::node_update;
+use crate::etcd::Revision;
 use crate::proto::Role;
 use crate::store::writer::{Proof, Unit};
 use crate::store::{Keys, Name};
@@ -35,7 +36,8 @@ pub fn transitions(
             return None;
         }
         let value = node_update::with_role(&facts.value, roles.desired);
-        let unit = Unit::new().put(key, roles.revision, value);
+        let unpaused = Proof::Unchanged(keys.roles_pause(), Revision::ABSENT);
+        let unit = Unit::new().put(key, roles.revision, value).proving(unpaused);
         let unit = match to_worker {
             // So that no add can be decided meanwhile.
             true => unit.proving(Proof::Unchanged(keys.join(&node), index.join(name).1)),

@@ -141,7 +141,7 @@ mod tests {
             revision: Revision(1),
             publications: publications.collect(),
             revisions: Default::default(),
-            shared_with: None,
+            twin: None,
             unreadable: Default::default(),
             nodes: Default::default(),
             removed: Default::default(),

@@ -55,6 +55,7 @@ impl Lane {
                     (Self::Detach, Some(csi_node_id))
                 }
                 Step::Connect
+                | Step::TakeBackend
                 | Step::TakeName
                 | Step::PublishNothing { .. }
                 | Step::Detach { .. }
@@ -80,8 +81,21 @@ struct OneLane {
 /// The attachments and detachments of one node.
 #[derive(Debug, Default)]
 struct OneNode {
-    queue: VecDeque<Name>,
+    /// Volumes that wait to be detached. They go before those that wait to be attached.
+    detaching: VecDeque<Name>,
+    attaching: VecDeque<Name>,
     running: usize,
+}
+
+impl OneNode {
+    fn pop(&mut self) -> Option<Name> {
+        let first = self.detaching.pop_front();
+        first.or_else(|| self.attaching.pop_front())
+    }
+
+    fn queued(&self) -> usize {
+        self.detaching.len() + self.attaching.len()
+    }
 }
 
 /// The lanes of a plugin.
@@ -96,8 +110,8 @@ pub struct Lanes {
     nodes: HashMap<String, OneNode>,
 }
 
-/// Lanes without room: the plugin's record was not read yet.
 impl Default for Lanes {
+    /// Lanes without room: the plugin's record was not read yet.
     fn default() -> Self {
         Self {
             concurrency: 0,
@@ -139,7 +153,12 @@ impl Lanes {
             let per_node = self.per_node.unwrap_or(usize::MAX);
             let of_node = self.nodes.entry(node.to_owned()).or_default();
             if of_node.running >= per_node {
-                of_node.queue.push_back(name.clone());
+                let queue = if lane == Lane::Detach {
+                    &mut of_node.detaching
+                } else {
+                    &mut of_node.attaching
+                };
+                queue.push_back(name.clone());
                 return false;
             }
             of_node.running += 1;
@@ -156,7 +175,7 @@ impl Lanes {
             return;
         };
         of_node.running = of_node.running.saturating_sub(1);
-        if of_node.running == 0 && of_node.queue.is_empty() {
+        if of_node.running == 0 && of_node.queued() == 0 {
             self.nodes.remove(id);
         }
     }
@@ -167,7 +186,7 @@ impl Lanes {
         let per_node = self.per_node.unwrap_or(usize::MAX);
         let of_node = node.and_then(|node| self.nodes.get_mut(node));
         if let Some(of_node) = of_node.filter(|of_node| of_node.running < per_node)
-            && let Some(name) = of_node.queue.pop_front()
+            && let Some(name) = of_node.pop()
         {
             return Some(name);
         }
@@ -189,7 +208,7 @@ impl Lanes {
     /// Volumes that wait for room.
     pub fn queued(&self) -> usize {
         let for_lanes: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
-        let for_nodes: usize = self.nodes.values().map(|node| node.queue.len()).sum();
+        let for_nodes: usize = self.nodes.values().map(OneNode::queued).sum();
         for_lanes + for_nodes
     }
 
@@ -251,5 +270,16 @@ mod tests {
         assert_eq!(lanes.next(Some("n1")), Some(name("b")));
         lanes.end(Lane::Attach, Some("n2"));
         assert_eq!(lanes.running(), 0);
+    }
+
+    #[test]
+    fn a_node_is_detached_from_before_it_gets_what_it_waits_for() {
+        let mut lanes = lanes(9, Some(1));
+        assert!(lanes.begin_or_queue(&name("a"), Lane::Attach, Some("n1")));
+        assert!(!lanes.begin_or_queue(&name("b"), Lane::Attach, Some("n1")));
+        assert!(!lanes.begin_or_queue(&name("c"), Lane::Detach, Some("n1")));
+        lanes.end(Lane::Attach, Some("n1"));
+        assert_eq!(lanes.next(Some("n1")), Some(name("c")));
+        assert_eq!(lanes.next(Some("n1")), Some(name("b")));
     }
 }

@@ -17,8 +17,10 @@ use crate::store::object::volume::{self, driver, required_bytes};
 
 mod publications;
 mod step;
+mod wait;
 
 pub use step::{Lost, Step};
+pub use wait::{Wait, WaitReason};
 
 /// What a plugin offers, by its own answer in the current session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +63,17 @@ pub struct Node {
     pub topology: BTreeMap<String, String>,
 }
 
+/// What other volumes with the same id at the same plugin have of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Twin {
+    /// One of them.
+    pub name: Name,
+    /// Whether one of them has the id, and is not only to take it in.
+    pub has_id: bool,
+    /// The node ids that their publications store.
+    pub node_ids: BTreeSet<String>,
+}
+
 /// The part of a volume that a step or a failure is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
@@ -83,8 +96,8 @@ pub struct Observed<'a> {
     pub publications: &'a BTreeMap<Name, Publication>,
     /// The nodes of publications that exist and cannot be read: what they say is unknown.
     pub unreadable: &'a BTreeSet<Name>,
-    /// Another volume with the same id at the same plugin.
-    pub shared_with: Option<&'a Name>,
+    /// Other volumes with the same id at the same plugin.
+    pub twin: Option<&'a Twin>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: &'a BTreeMap<Name, Node>,
     /// Its publications to nodes that were removed, each with the revision of the record that says so.
@@ -95,101 +108,6 @@ pub struct Observed<'a> {
     pub resting: &'a BTreeSet<Target>,
     /// Nodes that the volume is published to again: the plugin has lost it there.
     pub lost: &'a BTreeSet<Name>,
-}
-
-/// Why a requested change cannot be made now: a stable word of conditions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitReason {
-    /// The plugin may have created the volume, and no longer creates volumes.
-    CreateUnsupported,
-    /// The plugin created the volume and no longer deletes volumes.
-    DeleteUnsupported,
-    /// The volume can be expanded only while it is published nowhere.
-    ExpandOffline,
-    /// The plugin does not expand volumes, or did not create this one.
-    ExpandUnsupported,
-    /// The node reports no node id for the plugin.
-    NodeIDMissing,
-    /// The node does not exist, or another one has its name, and nothing records that it was removed.
-    NodeMissing,
-    /// The node has not confirmed that it no longer uses the volume.
-    NodeUnpublish,
-    /// The plugin answers for another backend than the one that the volume was made at.
-    OtherBackend,
-    /// Another node has a volume that only one node may have, or writes one that only one node may write.
-    OtherNode,
-    /// The publication was made for an earlier volume of the same name.
-    OtherVolume,
-    /// The Plugin object does not exist.
-    PluginMissing,
-    /// A publication cannot be read, so that the volume may still be published.
-    PublicationMalformed,
-    /// Another volume has the same id at the plugin.
-    SharedVolumeID,
-    /// The node is in a place that cannot reach the volume.
-    TopologyMismatch,
-    /// The plugin published volumes when this one was made, and no longer does.
-    PublishUnsupported,
-    /// The volume is still published.
-    Published,
-    /// The plugin published the volume and no longer unpublishes volumes.
-    UnpublishUnsupported,
-}
-
-impl WaitReason {
-    /// The reason of a condition.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::CreateUnsupported => "CreateUnsupported",
-            Self::DeleteUnsupported => "DeleteUnsupported",
-            Self::ExpandOffline => "ExpandOffline",
-            Self::ExpandUnsupported => "ExpandUnsupported",
-            Self::NodeIDMissing => "NodeIDMissing",
-            Self::NodeMissing => "NodeMissing",
-            Self::NodeUnpublish => "NodeUnpublish",
-            Self::OtherBackend => "OtherBackend",
-            Self::OtherNode => "OtherNode",
-            Self::OtherVolume => "OtherVolume",
-            Self::PluginMissing => "PluginMissing",
-            Self::PublicationMalformed => "PublicationMalformed",
-            Self::PublishUnsupported => "PublishUnsupported",
-            Self::Published => "Published",
-            Self::SharedVolumeID => "SharedVolumeID",
-            Self::TopologyMismatch => "TopologyMismatch",
-            Self::UnpublishUnsupported => "UnpublishUnsupported",
-        }
-    }
-
-    /// Whether a person has to act, so that it becomes a condition. The others end with requests that were made already.
-    pub fn is_fault(self) -> bool {
-        match self {
-            Self::CreateUnsupported
-            | Self::DeleteUnsupported
-            | Self::ExpandUnsupported
-            | Self::NodeIDMissing
-            | Self::NodeMissing
-            | Self::OtherBackend
-            | Self::OtherVolume
-            | Self::PluginMissing
-            | Self::PublicationMalformed
-            | Self::PublishUnsupported
-            | Self::SharedVolumeID
-            | Self::TopologyMismatch
-            | Self::UnpublishUnsupported => true,
-            Self::ExpandOffline | Self::NodeUnpublish | Self::OtherNode | Self::Published => false,
-        }
-    }
-}
-
-/// A requested change that cannot be made now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// The part of the volume that waits.
-    pub target: Target,
-    /// Why.
-    pub reason: WaitReason,
-    /// Why, as a sentence with the names in it.
-    pub message: String,
 }
 
 /// What the plan decides about one volume.
@@ -229,6 +147,7 @@ impl Observed<'_> {
 pub fn plan(observed: &Observed<'_>) -> Decision {
     let mut decision = Decision::default();
     let status = observed.status();
+    plan_backend(observed, &status, &mut decision);
     publications::plan_ends(observed, &status, &mut decision);
     if status.volume_id.is_empty() {
         plan_creation(observed, &status, &mut decision);
@@ -241,11 +160,16 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
             plan_expansion(observed, &status, &mut decision);
         }
     }
-    if let Some(other) = observed.shared_with {
+    if let Some(twin) = observed.twin {
+        let what = match (status.volume_id.as_str(), twin.has_id) {
+            ("", _) => "it is not taken in",
+            (_, true) => "neither is published or deleted there",
+            (_, false) => "it is not deleted there",
+        };
         let message = format!(
-            "volume {other} has the same id at the plugin, {}: neither is deleted there; quorate delete volume NAME --force \
-             forgets one of them",
-            status.volume_id
+            "volume {} has the same id at the plugin, {}: {what}; quorate delete volume NAME --force forgets one of them",
+            twin.name,
+            volume::backend_id(observed.volume)
         );
         decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
     }
@@ -291,6 +215,17 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
     }
 }
 
+/// Has a record without a backend name it, before the plugin leads to another one (INV-6).
+fn plan_backend(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    let is_attempted = status.create.as_ref().is_some_and(|create| !create.refused);
+    let is_there = !status.volume_id.is_empty() || is_attempted;
+    let is_known =
+        matches!(observed.plugin, Plugin::Offers(_)) && !observed.resting.contains(&Target::Volume);
+    if status.backend.is_none() && is_there && is_known {
+        decision.choose(Step::TakeBackend);
+    }
+}
+
 fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     let target = Target::Volume;
     // While the intent stands, the backend may hold a volume.
@@ -306,6 +241,8 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
     }
     match offers(observed, &target, decision) {
         None => {}
+        // One would be detached and deleted under the other (INV-6).
+        Some(_) if volume::is_taken_in(observed.volume) && observed.twin.is_some() => {}
         Some(_) if volume::is_taken_in(observed.volume) => decision.choose(Step::TakeIn),
         // Also for a volume that is marked for deletion: it cannot be deleted without its id, and repeating the call
         // finds it (INV-6).
@@ -332,7 +269,8 @@ fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut De
             continue;
         }
         // An unreadable publication may be the one that stores it.
-        if observed.resting.contains(&target) || !observed.unreadable.is_empty() {
+        let is_held_back = !observed.unreadable.is_empty() || is_twins(observed, csi_node_id);
+        if observed.resting.contains(&target) || is_held_back {
             continue;
         }
         match offers(observed, &target, decision) {
@@ -366,7 +304,7 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
         return;
     }
     // What is deleted at the backend would be the other volume's, too.
-    if observed.shared_with.is_some() {
+    if observed.twin.is_some() {
         return;
     }
     match offers(observed, &target, decision) {
@@ -403,6 +341,12 @@ fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut
     } else {
         decision.choose(Step::Expand);
     }
+}
+
+/// Whether another volume with the same id is published to this node id.
+fn is_twins(observed: &Observed<'_>, csi_node_id: &str) -> bool {
+    let twin = observed.twin;
+    twin.is_some_and(|twin| twin.node_ids.contains(csi_node_id))
 }
 
 fn access_mode(volume: &Volume) -> Option<&AccessMode> {

@@ -111,7 +111,7 @@ impl PluginState {
                 Err(Unusable::Malformed(message))
             }
             Some(Ok(record)) => match plugin::endpoint(record).parse::<Endpoint>() {
-                Ok(endpoint) => Ok(plugins.plugin(name.as_str(), &endpoint, plugin::limits(record))),
+                Ok(endpoint) => Ok(plugins.plugin(name.as_str(), &endpoint, plugin::settings(record))),
                 Err(error) => {
                     let message = format!("the endpoint of plugin {name} cannot be read: {error}");
                     Err(Unusable::Malformed(message))

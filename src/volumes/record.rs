@@ -167,7 +167,10 @@ fn set_capacity_condition(status: &mut VolumeStatus, asked: Capacity, generation
 /// The volume after the plugin refused to create it, which proves that it is not at the backend.
 pub fn create_refused(volume: &Volume) -> Volume {
     let mut volume = volume.clone();
-    if let Some(create) = &mut status_of(&mut volume).create {
+    let status = status_of(&mut volume);
+    // The next attempt may be at another backend.
+    status.backend = None;
+    if let Some(create) = &mut status.create {
         create.refused = true;
     }
     volume
@@ -210,6 +213,16 @@ pub fn taken_in(volume: &Volume, backend: &Backend) -> Volume {
     status.backend = Some(backend.clone());
     status.fulfilled_bytes = fulfilled;
     condition::clear(&mut status.conditions, BLOCKED);
+    volume
+}
+
+/// The volume with the backend that it was made at. The calls about it keep their access modes.
+pub fn with_backend(volume: &Volume, backend: Backend) -> Volume {
+    let mut volume = volume.clone();
+    status_of(&mut volume).backend = Some(Backend {
+        exact_access_mode: false,
+        ..backend
+    });
     volume
 }
 
@@ -295,7 +308,10 @@ pub fn intend_publish(publication: &Publication, csi_node_id: &str) -> Option<Pu
         return None;
     }
     let mut publication = publication.clone();
-    csi_node_id.clone_into(&mut publication.status.get_or_insert_default().csi_node_id);
+    let is_published = state(&publication) == State::Published;
+    let status = publication.status.get_or_insert_default();
+    csi_node_id.clone_into(&mut status.csi_node_id);
+    status.unrecorded = is_published;
     Some(publication)
 }
 
@@ -305,6 +321,7 @@ pub fn published(publication: &Publication, context: BTreeMap<String, String>) -
     let is_wanted = state(&publication) == State::PendingPublish;
     let status = publication.status.get_or_insert_default();
     status.publish_context = context;
+    status.unrecorded = false;
     if is_wanted {
         status.set_state(State::Published);
     }
@@ -340,6 +357,7 @@ pub fn ended(publication: &Publication, restart: Option<&str>) -> Option<Publica
     status.set_state(State::PendingPublish);
     status.csi_node_id.clear();
     status.publish_context.clear();
+    status.unrecorded = false;
     condition::clear(&mut status.conditions, BLOCKED);
     Some(publication)
 }

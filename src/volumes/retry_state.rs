@@ -79,6 +79,11 @@ impl RetryState {
         self.activity != Activity::Idle
     }
 
+    /// Whether an operation runs.
+    pub fn is_running(&self) -> bool {
+        matches!(self.activity, Activity::Running { .. })
+    }
+
     /// Its operation waits for its turn.
     pub fn queue(&mut self) {
         self.activity = Activity::Queued;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quorate::etcd::{LeaseId, Txn};
+use quorate::grpc_code::Code;
 use quorate::proto::{Metadata, Node, NodeStatus, Registration};
 use quorate::release::{Release, Version};
 use quorate_dev::http;
@@ -10,25 +11,45 @@ use quorate_dev::http;
 use super::{ELECTION, launch, store_of_replicas, three, wait_for_candidates};
 use crate::support::client::{commit, connect};
 use crate::support::etcd::TestEtcd;
-use crate::support::quorate::quorate_on;
+use crate::support::metrics;
+use crate::support::quorate::{Replicas, quorate_on};
+use crate::support::wait::{SOON, eventually};
 
 fn granted_lease(etcd: &TestEtcd) -> LeaseId {
-    let granted = etcd.etcdctl(&["lease", "grant", "60"]);
+    let granted = etcd.etcdctl(&["lease", "grant", "600"]);
     let id = granted.split_whitespace().nth(1).unwrap();
     LeaseId(i64::from_str_radix(id, 16).unwrap())
 }
 
-/// Registers a controller of this release, on a lease of a minute.
+/// Registers a controller of this release, on a lease that outlasts the test.
 async fn register(etcd: &TestEtcd, node: &str, release: Release) {
+    commit(&connect(etcd).await, registering(etcd, node, release))
+        .await
+        .unwrap();
+}
+
+fn registering(etcd: &TestEtcd, node: &str, release: Release) -> Txn {
     let record = Registration {
         version: Some(Version::from(release).to_proto()),
         process: "another".to_owned(),
         registered_at: None,
     };
-    let key = format!("/quorate/nodes/{node}/release");
     let value = prost::Message::encode_to_vec(&record);
-    let txn = Txn::new().put_leased(key.as_bytes(), value, granted_lease(etcd));
-    commit(&connect(etcd).await, txn).await.unwrap();
+    Txn::new().put_leased(registration(node).as_bytes(), value, granted_lease(etcd))
+}
+
+fn registration(node: &str) -> String {
+    format!("/quorate/nodes/{node}/release")
+}
+
+/// How often each replica has read a range.
+async fn reads(replicas: &Replicas) -> Vec<f64> {
+    let mut reads = Vec::new();
+    for replica in &replicas.0 {
+        let page = http::get(replica.port, "/metrics").await.unwrap();
+        reads.push(metrics::requests(&page.body, "range", Code::Ok));
+    }
+    reads
 }
 
 /// Stands for election under this name, as the replica of that name would. Returns the key.
@@ -46,12 +67,21 @@ async fn a_newer_release_that_registers_and_does_not_stand_for_election_takes_th
     let etcd = TestEtcd::start().await;
     let (mut replicas, leader) = three(&etcd).await;
     let before = etcd.keys(ELECTION);
-    for _ in 0..3 {
-        register(&etcd, "newer", Release::new(999, 0, 0)).await;
+    for node in ["newer", "newer2", "newer3"] {
+        let earlier = reads(&replicas).await;
+        register(&etcd, node, Release::new(999, 0, 0)).await;
+        eventually(SOON, "each replica reads the candidates", async || {
+            let now = reads(&replicas).await;
+            match now.iter().zip(&earlier).all(|(now, earlier)| now > earlier) {
+                true => Ok(()),
+                false => Err(format!("{now:?} reads after {earlier:?}")),
+            }
+        })
+        .await;
         // The measured time, in which nothing may happen.
         tokio::time::sleep(Duration::from_millis(700)).await;
         assert!(replicas.0[leader].leads().await);
-        etcd.etcdctl(&["del", "/quorate/nodes/newer/release"]);
+        etcd.etcdctl(&["del", &registration(node)]);
     }
     assert_eq!(etcd.keys(ELECTION), before);
     let log = replicas.0[leader].log();
@@ -94,8 +124,38 @@ async fn while_a_replica_of_a_newer_release_stands_for_election_older_ones_neith
     replicas.leader().await;
     stand(&etcd, "newer").await;
     wait_for_candidates(&etcd, 1).await;
-    etcd.etcdctl(&["del", "/quorate/nodes/newer/release"]);
+    etcd.etcdctl(&["del", &registration("newer")]);
     wait_for_candidates(&etcd, 4).await;
+}
+
+/// With a thousand replicas each list costs a thousand keys, so that a thousand lists for each change would be a million.
+#[tokio::test]
+async fn while_a_newer_candidate_stands_changes_of_the_registrations_have_nothing_listed() {
+    let etcd = TestEtcd::start().await;
+    let (mut replicas, _) = three(&etcd).await;
+    register(&etcd, "newer", Release::new(999, 0, 0)).await;
+    stand(&etcd, "newer").await;
+    wait_for_candidates(&etcd, 1).await;
+    for replica in &mut replicas.0 {
+        replica.wait_for_log("replica newer runs release 999.0.0").await;
+    }
+    let client = connect(&etcd).await;
+    let another = registering(&etcd, "another", Release::new(999, 0, 0));
+    let before = reads(&replicas).await;
+    for _ in 0..20 {
+        commit(&client, another.clone()).await.unwrap();
+        // Time for the replicas to see each change by itself.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let gone = Txn::new().delete(registration("another").as_bytes());
+        commit(&client, gone).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Once they stand again, they have seen all of it.
+    etcd.etcdctl(&["del", &registration("newer")]);
+    wait_for_candidates(&etcd, 4).await;
+    for (now, before) in reads(&replicas).await.iter().zip(before) {
+        assert!(now - before < 20.0, "{} reads for 40 changes", now - before);
+    }
 }
 
 #[tokio::test]

@@ -6,18 +6,20 @@ use std::time::Duration;
 use quorate::grpc_code::Code;
 use quorate_dev::http;
 
-use super::{SHORT_TTL, launch_for};
+use super::{ELECTION, SHORT_TTL, launch_for};
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
 use crate::support::metrics;
+use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::TestReplica;
 use crate::support::wait::{SOON, eventually, same};
 
 /// Another user with the same rights.
 const ABLE: &str = "able";
 
-/// A replica that leads as [`USER`], and one behind it as [`ABLE`].
+/// A replica that leads as [`USER`], through a proxy, and one behind it as [`ABLE`].
 struct World {
     etcd: TestEtcd,
+    proxy: Proxy,
     leader: TestReplica,
     able: TestReplica,
 }
@@ -27,13 +29,19 @@ impl World {
         let etcd = TestEtcd::with_password("/quorate", 60).await;
         etcd.etcdctl_as_root(&["user", "add", &format!("{ABLE}:{PASSWORD}")]);
         etcd.etcdctl_as_root(&["user", "grant-role", ABLE, USER]);
-        let mut leader = start(&etcd, USER);
+        let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+        let mut leader = start(&etcd, USER, proxy.url());
         leader.wait_leading().await;
         leader.wait_ready().await;
-        let mut able = start(&etcd, ABLE);
+        let mut able = start(&etcd, ABLE, etcd.endpoints()[0].clone());
         able.wait_ready().await;
         able.wait_for_log(&format!("standing by behind {USER}")).await;
-        Self { etcd, leader, able }
+        Self {
+            etcd,
+            proxy,
+            leader,
+            able,
+        }
     }
 
     /// The leader makes way, says so, and does not stand for election.
@@ -61,15 +69,17 @@ impl World {
         );
         assert_eq!(refused.metric("quorate_etcd_refuses").await, 1.0);
         assert!(refused.log().contains("etcd refuses"), "{}", refused.log());
-        // A candidacy begins with a lease.
-        let granted = async || {
-            let metrics = page("/metrics").await.body;
-            metrics::requests_so_far(&metrics, "lease_grant", Code::Ok)
-        };
-        let before = granted().await;
+        let before = self.attempts();
         // The measured time, in which no candidacy may begin.
         tokio::time::sleep(Duration::from_secs(3)).await;
-        assert_eq!(granted().await, before);
+        assert_eq!(self.attempts(), before);
+    }
+
+    /// The keys of the candidates, and how many candidacies of the replica that is refused have failed.
+    fn attempts(&mut self) -> (String, usize) {
+        let keys = ["get", "--prefix", "--keys-only", ELECTION];
+        let failed = self.leader.log().matches("standing again").count();
+        (self.etcd.etcdctl_as_root(&keys), failed)
     }
 
     /// The replica that was refused stands for election, behind the leader.
@@ -89,10 +99,12 @@ fn password_file(etcd: &TestEtcd, user: &str) -> PathBuf {
     etcd.directory().join(format!("password-of-{user}"))
 }
 
-fn start(etcd: &TestEtcd, user: &str) -> TestReplica {
+fn start(etcd: &TestEtcd, user: &str, endpoint: String) -> TestReplica {
     let file = password_file(etcd, user);
     std::fs::write(&file, PASSWORD).unwrap();
     launch_for(etcd, SHORT_TTL)
+        .endpoints(vec![endpoint])
+        .flag("--etcd-sync-endpoints=false")
         .flag(format!("--etcd-user={user}"))
         .flag(format!("--etcd-password-file={}", file.display()))
         .start(user)
@@ -114,5 +126,29 @@ async fn a_leader_whose_password_is_changed_makes_way_and_stands_again_with_the_
     world.etcd.change_password(changed);
     world.expect_refused("invalid user ID or password").await;
     std::fs::write(password_file(&world.etcd, USER), changed).unwrap();
+    world.expect_accepted().await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_refused_stays_so_while_etcd_is_out_of_reach() {
+    let mut world = World::start().await;
+    world.etcd.etcdctl_as_root(&["user", "revoke-role", USER, USER]);
+    world.expect_refused("permission denied").await;
+    let port = world.leader.port;
+    let unanswered = async || {
+        let page = http::get(port, "/metrics").await.unwrap();
+        metrics::requests_so_far(&page.body, "txn", Code::Unavailable)
+    };
+    let before = unanswered().await;
+    world.proxy.set(Network::Resets);
+    eventually(SOON, "questions go unanswered", async || {
+        same(unanswered().await >= before + 2.0, true)
+    })
+    .await;
+    world.proxy.set(Network::Passes);
+    assert_eq!(world.leader.metric("quorate_etcd_refuses").await, 1.0);
+    let log = world.leader.log();
+    assert!(!log.contains("accepts the writes"), "{log}");
+    world.etcd.etcdctl_as_root(&["user", "grant-role", USER, USER]);
     world.expect_accepted().await;
 }

@@ -12,7 +12,9 @@ use tokio::time::timeout_at;
 use super::following;
 use super::outages::wait_for_endpoints;
 use crate::gate::term::status;
-use crate::support::client::{LONG_TTL, commit, config, connect, connect_to, connect_with, pulse, put};
+use crate::support::client::{
+    LONG_TTL, commit, config, connect, connect_to, connect_with, metric, pulse, put,
+};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::quorate;
@@ -149,6 +151,28 @@ async fn an_answer_that_comes_during_a_later_check_is_no_restore() {
         let lost = tokio::time::timeout(Duration::from_millis(500), client.store_lost()).await;
         assert!(lost.is_err(), "{lost:?}");
     }
+}
+
+/// Each of its answers comes after its check and before the next one.
+#[tokio::test]
+async fn an_endpoint_of_another_cluster_that_is_late_at_every_check_is_refused() {
+    let (etcd, another) = (TestEtcd::start().await, TestEtcd::start().await);
+    let moved = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let mut config = config(vec![etcd.endpoints()[0].clone(), moved.url()]);
+    config.sync_endpoints = false;
+    // The probe waits for the answer.
+    config.request_timeout = Duration::from_secs(10);
+    let client = connected_to_all(config).await;
+    let _following = following(&client);
+    moved.lead_to(&another.endpoints()[0]);
+    moved.set(Network::Resets);
+    wait_for_endpoints(&client, &etcd.endpoints()).await;
+    moved.set(Network::Delays(Duration::from_millis(700)));
+    eventually(SOON, "the moved endpoint is refused", async || {
+        same(metric(&client, "quorate_etcd_endpoints_refused"), 1.0)
+    })
+    .await;
+    assert_eq!(client.live_endpoints(), etcd.endpoints());
 }
 
 /// A request without an answer may take 5 s. One hanging endpoint of three must not cost as much.

@@ -95,12 +95,26 @@ async fn a_voter_whose_disk_died_is_replaced_and_no_acknowledged_write_is_lost()
     assert!(environment.contains("ETCD_INITIAL_CLUSTER="), "{environment}");
     // It goes on where it was.
     assert_eq!(site.run(&replace).await.expect_done(), environment);
+    // A join at the same URL is no other request.
+    let peer_url = site.etcd.members[1].peer_url.clone();
+    let join = ["join", "etcd-2", "--peer-url", &peer_url];
+    let joined = site.run(&[&join[..], &replace[3..]].concat()).await;
+    assert_eq!(joined.expect_done(), environment);
+    assert_eq!(site.run(&replace).await.expect_done(), environment);
     let etcd = site.start_etcd("etcd-2", &environment);
     let waited = site.run(&[&replace[..], &["--wait"]].concat()).await;
     assert_eq!(waited.code, 0, "{waited:?} {}", etcd.last_lines());
     assert!(waited.stderr.contains("votes"), "{waited:?}");
     let after = site.member("etcd-2").await;
     assert_ne!(after, before);
+    // Nor does it go further: the new member is replaced only by its id.
+    let again = site.run(&[&replace[..], &["--force"]].concat()).await;
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(again.stderr.contains(&format!("--member {after}")), "{again:?}");
+    assert!(!again.stdout.contains("ETCD_INITIAL_CLUSTER="), "{again:?}");
+    let other = [&replace[..3], &["--member", "1"]].concat();
+    assert_eq!(site.member("etcd-2").await, after);
+    site.run(&other).await.expect_code(4);
     // A manager throughout.
     let now = site.read(&key).await.unwrap().mod_revision;
     for event in history(&site.store.etcd, KeyRange::key(key), since, now).await {

@@ -1,10 +1,13 @@
 //! What the leader records of each object, and the commands that show and correct it.
 
+use prost::Message as _;
+use quorate::proto::Applied;
 use serde_json::{Value, json};
 
 use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
 use crate::support::quorate::{Finished, quorate};
+use crate::support::wait::{SOON, eventually};
 
 async fn run(site: &Site, args: &[&str]) -> Finished {
     let endpoints = format!("--etcd-endpoints={}", site.kubernetes.etcd.endpoints().join(","));
@@ -140,10 +143,15 @@ async fn an_object_that_the_bundle_dropped_can_be_forgotten_and_one_that_it_hold
     assert!(listed.contains("stays") && !listed.contains("team"), "{listed}");
 
     // The leader that had it in its memory reads the inventory again.
-    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
-    let report = reconciler.pass(site.fence()).await;
-    expect_success(&report);
-    assert_eq!(report.objects().len(), 1, "{:#?}", report.objects());
+    eventually(SOON, "the forgotten object is not reported", async || {
+        let report = reconciler.pass(site.fence()).await;
+        expect_success(&report);
+        match report.objects().len() {
+            1 => Ok(()),
+            _ => Err(format!("{:#?}", report.objects())),
+        }
+    })
+    .await;
     assert!(site.get("/api/v1/namespaces/team").await.is_some());
     // A bundle that holds it again finds it by its label.
     expect_success(&site.pass(bundle(&before)).await);
@@ -151,4 +159,101 @@ async fn an_object_that_the_bundle_dropped_can_be_forgotten_and_one_that_it_hold
         site.inventory(),
         ["core/ConfigMap/default/stays", "core/Namespace/_/team"]
     );
+}
+
+#[tokio::test]
+async fn an_object_that_was_forgotten_during_a_term_is_not_deleted_by_its_next_pass() {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&config_map("old", "v"))).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("PATCH", "configmaps/new", 1, Fault::Status(403, None));
+    let after = bundle(&config_map("new", "v"));
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), after).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "kept"), ["ConfigMap default/old"]);
+
+    run(&site, &["inventory", "forget", "ConfigMap", "default/old"])
+        .await
+        .expect_done();
+    // The leader looks for forgotten entries every few seconds. These passes come before that.
+    eventually(SOON, "the new object is in place", async || {
+        let report = reconciler.pass(site.fence()).await;
+        report.is_success().then_some(()).ok_or_else(|| report.summary())
+    })
+    .await;
+    assert!(site.get(&config_map_path("old")).await.is_some());
+    assert_eq!(site.inventory(), ["core/ConfigMap/default/new"]);
+}
+
+#[tokio::test]
+async fn forgetting_an_object_that_is_being_deleted_does_not_say_that_it_stays() {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&config_map("old", "v"))).await);
+    let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    site.patch(&config_map_path("old"), held).await;
+    let report = site.pass(bundle(&config_map("new", "v"))).await;
+    assert_eq!(ended(&report, "deleting"), ["ConfigMap default/old"]);
+    let said = run(&site, &["inventory", "forget", "ConfigMap", "default/old"])
+        .await
+        .expect_done();
+    assert_eq!(
+        said,
+        "forgot ConfigMap default/old: it is being deleted; what was begun is not taken back\n"
+    );
+}
+
+/// An entry of an object that was never written holds only its state: nothing is looked at or pruned for it.
+#[tokio::test]
+async fn an_object_that_was_never_written_is_never_pruned() {
+    let site = Site::start().await;
+    let entry = async |path: &str| {
+        let key = format!("/q/kubernetes/reconciler/inventory/{path}");
+        let (stored, _) = site.store.etcd.get(key.as_bytes()).await.unwrap();
+        let stored = stored.unwrap_or_else(|| panic!("{path}: {:?}", site.inventory()));
+        Applied::decode(stored.value.as_slice()).unwrap()
+    };
+    let (foreign, ball) = ("core/ConfigMap/default/foreign", "toys.example.com/Ball/_/red");
+    let good = config_map("good", "v");
+    expect_success(&site.pass(bundle(&good)).await);
+    // One that a pass finds by the label, and whose bundle the entry must not take for its own.
+    let collection = "/api/v1/namespaces/default/configmaps";
+    let labels = json!({"quorate.dev/bundle": "other"});
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "foreign", "labels": labels}});
+    site.kubernetes.send("POST", collection, &object).await;
+    let unserved = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n";
+    let all = good.clone() + &config_map("foreign", "v") + unserved;
+    let report = site.pass(bundle(&all)).await;
+    assert_eq!(
+        ended(&report, "failed"),
+        ["ConfigMap default/foreign", "Ball.toys.example.com red"]
+    );
+    for path in [foreign, ball] {
+        let applied = entry(path).await;
+        assert!(
+            applied.unwritten && applied.uid.is_empty() && applied.version.is_empty(),
+            "{path}: {applied:?}"
+        );
+    }
+
+    let report = site.pass(bundle(&good)).await;
+    expect_success(&report);
+    assert_eq!(report.objects().len(), 1, "{:#?}", report.objects());
+    assert_eq!(site.inventory(), ["core/ConfigMap/default/good"]);
+    assert!(site.get(&config_map_path("foreign")).await.is_some());
+
+    // Before the first write, an entry that something may be pruned for takes its place.
+    site.pass(bundle(&all)).await;
+    site.delete(&config_map_path("foreign")).await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail(
+        "PATCH",
+        "configmaps/foreign",
+        usize::MAX,
+        Fault::Status(400, None),
+    );
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&all)).await;
+    reconciler.pass(site.fence()).await;
+    let applied = entry(foreign).await;
+    assert!(!applied.unwritten && applied.version == "v1", "{applied:?}");
 }

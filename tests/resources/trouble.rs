@@ -30,13 +30,25 @@ async fn answered(site: &Site, reconciler: &mut Reconciler) -> Report {
     }
 }
 
+/// How often the ConfigMaps were listed.
+fn lists(proxy: &FaultProxy) -> usize {
+    let noted = proxy.noted();
+    noted
+        .iter()
+        .filter(|noted| noted.uri.contains("configmaps?"))
+        .count()
+}
+
 #[tokio::test]
 async fn a_server_that_sheds_load_gets_the_time_that_it_asks_for() {
     let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
+    // A kind is listed only where the inventory has something of it.
+    expect_success(&site.pass(bundle(&config_map("a", "before"))).await);
     proxy.fail("PATCH", "configmaps/a", 2, Fault::Status(429, Some(1)));
     proxy.fail("GET", "configmaps?", 1, Fault::Status(429, None));
     let begun = Instant::now();
     expect_success(&answered(&site, &mut reconciler).await);
+    assert_eq!(lists(&proxy), 2);
     assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
@@ -62,10 +74,12 @@ async fn a_longer_wait_is_kept_without_delaying_the_pass() {
 #[tokio::test]
 async fn a_request_that_fails_once_is_repeated() {
     let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
+    expect_success(&site.pass(bundle(&config_map("a", "before"))).await);
     proxy.fail("GET", "/api/v1", 1, Fault::Status(500, None));
     proxy.fail("GET", "configmaps?", 1, Fault::Status(503, None));
     proxy.fail("PATCH", "configmaps/a", 2, Fault::Status(500, None));
     expect_success(&reconciler.pass(site.fence()).await);
+    assert_eq!(lists(&proxy), 2);
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@ use quorate::kube::ObjectRef;
 use serde_json::json;
 
 use super::deletions::upgrading;
-use super::faults::Fault;
+use super::faults::{Fault, FaultProxy};
 use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
+use crate::support::wait::SOON;
 
 fn object(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> ObjectRef {
     ObjectRef {
@@ -110,11 +111,14 @@ async fn an_object_whose_kind_changed_its_scope_says_how_it_is_forgotten() {
     expect_success(&site.pass(bundle(&(BALLS.to_owned() + ball))).await);
     let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/balls.toys.example.com";
     site.delete(definition).await;
-    let namespaced = BALLS.replace("scope: Cluster", "scope: Namespaced");
+    // The other ball has only the namespace `default` listed, which does not cover the old one.
+    let blue =
+        "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: blue, namespace: default}\n";
+    let namespaced = BALLS.replace("scope: Cluster", "scope: Namespaced") + blue;
     let mut report = site.pass(bundle(&namespaced)).await;
     // The server removes the old definition in its own time.
     for _ in 0..100 {
-        if report.summary().contains("Ball.toys.example.com red") {
+        if report.summary().contains("quorate inventory forget") {
             break;
         }
         report = site.pass(bundle(&namespaced)).await;
@@ -126,4 +130,35 @@ async fn an_object_whose_kind_changed_its_scope_says_how_it_is_forgotten() {
         "{}",
         report.summary()
     );
+}
+
+#[tokio::test]
+async fn an_error_of_a_look_is_shown_until_the_next_look_is_answered() {
+    let site = Site::start().await;
+    let manifests = config_map("a", "v") + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
+    expect_success(&site.pass(bundle(&manifests)).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("GET", "/configmaps?", 1, Fault::Held(Some(400)));
+    proxy.fail("GET", "/configmaps?", usize::MAX, Fault::Hang);
+    let mut reconciler = site
+        .patient_reconciler_as(proxy.kubeconfig(), bundle(&manifests))
+        .await;
+    let report = reconciler.pass(site.fence()).await;
+    assert!(
+        report.summary().contains("has not answered"),
+        "{}",
+        report.summary()
+    );
+    proxy.release();
+    tokio::time::timeout(SOON, reconciler.changed())
+        .await
+        .expect("the answer of the list");
+    for pass in ["with the answer", "while it is asked again", "after that"] {
+        let report = reconciler.pass(site.fence()).await;
+        assert!(
+            report.summary().contains("HTTP 400"),
+            "{pass}: {}",
+            report.summary()
+        );
+    }
 }

@@ -125,3 +125,121 @@ async fn a_new_version_hides_no_object_of_the_others() {
     assert!(site.get(IN_DEFAULT).await.is_none());
     assert!(site.get(IN_SYSTEM).await.is_some());
 }
+
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/balls.toys.example.com";
+const BOTH: [(&str, bool); 2] = [("v1alpha1", true), ("v1beta1", true)];
+
+/// A site with a ball in either namespace, each applied through another version. The definition is of another client.
+async fn two_balls() -> Site {
+    let site = Site::start().await;
+    let collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    site.kubernetes.send("POST", collection, &balls(&BOTH)).await;
+    eventually(SOON, "both versions are served", async || {
+        for version in ["v1alpha1", "v1beta1"] {
+            let served = site.get(&format!("/apis/toys.example.com/{version}")).await;
+            if !served.is_some_and(|served| served.to_string().contains("balls")) {
+                return Err(version.to_owned());
+            }
+        }
+        Ok(())
+    })
+    .await;
+    let manifests = ball("v1beta1", "default") + &ball("v1alpha1", "kube-system");
+    expect_success(&site.pass(bundle(&manifests)).await);
+    site
+}
+
+/// Has the server serve only the later version of the balls.
+async fn serve_only_the_later_version(site: &Site) {
+    let later = balls(&[("v1alpha1", false), ("v1beta1", true)]);
+    let versions = json!({"spec": {"versions": later["spec"]["versions"]}});
+    site.patch(DEFINITION, versions).await;
+    let old = "/apis/toys.example.com/v1alpha1/namespaces/kube-system/balls/red";
+    eventually(SOON, "the old version is not served", async || {
+        let gone =
+            site.get("/apis/toys.example.com/v1alpha1").await.is_none() && site.get(old).await.is_none();
+        gone.then_some(()).ok_or_else(|| "served".to_owned())
+    })
+    .await;
+}
+
+/// The reads of the ball that no list covers.
+fn reads(proxy: &FaultProxy) -> usize {
+    let noted = proxy.noted();
+    let reads = noted.iter().filter(|noted| noted.method == "GET");
+    reads
+        .filter(|noted| noted.uri.ends_with("/kube-system/balls/red"))
+        .count()
+}
+
+const ENTRY: &str = "toys.example.com/Ball/kube-system/red";
+
+/// The version through which an object was applied may go at any time of a term. That proves nothing (INV-12).
+#[tokio::test]
+async fn an_object_outside_the_listed_namespace_outlives_the_version_that_it_was_applied_through() {
+    let site = two_balls().await;
+    let after = ball("v1beta1", "default") + &config_map("held", "v");
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("PATCH", "configmaps/held", usize::MAX, Fault::Status(403, None));
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&after)).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "kept"), ["Ball.toys.example.com kube-system/red"]);
+    serve_only_the_later_version(&site).await;
+    let before = reads(&proxy);
+    let mut report = reconciler.pass(site.fence()).await;
+    let again = std::time::Instant::now() + SOON;
+    while reads(&proxy) == before {
+        assert!(std::time::Instant::now() < again, "it is not read again");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        report = reconciler.pass(site.fence()).await;
+    }
+    assert_eq!(
+        ended(&report, "kept"),
+        ["Ball.toys.example.com kube-system/red"],
+        "{:#?}",
+        report.objects()
+    );
+    assert!(
+        site.inventory().contains(&ENTRY.to_owned()),
+        "{:?}",
+        site.inventory()
+    );
+
+    expect_success(&site.pass(bundle(&after)).await);
+    assert!(site.get(IN_SYSTEM).await.is_none());
+    assert!(!site.inventory().contains(&ENTRY.to_owned()));
+}
+
+#[tokio::test]
+async fn an_object_outside_the_listed_namespace_is_pruned_through_the_version_that_is_served() {
+    let site = two_balls().await;
+    serve_only_the_later_version(&site).await;
+    let report = site.pass(bundle(&ball("v1beta1", "default"))).await;
+    expect_success(&report);
+    assert_eq!(
+        ended(&report, "pruned"),
+        ["Ball.toys.example.com kube-system/red"]
+    );
+    assert!(site.get(IN_SYSTEM).await.is_none());
+    assert!(site.get(IN_DEFAULT).await.is_some());
+}
+
+/// A 404 of the path, as of an API server that has just started, says nothing about the object (INV-12).
+#[tokio::test]
+async fn a_404_that_does_not_name_the_object_is_no_proof_that_it_is_gone() {
+    let site = two_balls().await;
+    for method in ["GET", "DELETE"] {
+        let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+        proxy.fail(method, "/kube-system/balls/red", 1, Fault::Status(404, None));
+        let after = bundle(&ball("v1beta1", "default"));
+        let mut reconciler = site.reconciler_as(proxy.kubeconfig(), after).await;
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(
+            ended(&report, "failed"),
+            ["Ball.toys.example.com kube-system/red"],
+            "{method}"
+        );
+        assert!(site.inventory().contains(&ENTRY.to_owned()), "{method}");
+        assert!(site.get(IN_SYSTEM).await.is_some(), "{method}");
+    }
+}

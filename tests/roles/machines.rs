@@ -19,6 +19,7 @@ fn request(id: &str, uid: String, peer_urls: &[String]) -> JoinRequest {
         requested_at: Some(prost_types::Timestamp::from(std::time::SystemTime::now())),
         no_dial: false,
         replaces: 0,
+        forced: false,
     }
 }
 

@@ -64,6 +64,27 @@ async fn a_demotion_withdrawn_while_the_member_is_removed_leaves_the_node_a_mana
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_removal_was_decided_before_a_pause_is_removed_only_after_it() {
+    let world = World::start_with(3, &FLAGS).await;
+    let [leading, second, victim] = three(&world).await;
+    let (mut replica, hold) = held_at(&world, "roles.removing").await;
+    world.demote(&victim).await;
+    hold.reached().await;
+    let pause = world.store.keys.roles_pause();
+    world.commit(Txn::new().put(&pause, "")).await;
+    hold.release();
+    tokio::time::sleep(Settings::default().member_timeout).await;
+    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    assert_eq!(world.role(&victim).await, Role::Manager);
+    world.commit(Txn::new().delete(&pause)).await;
+    let mut left = [leading.as_str(), second.as_str()];
+    left.sort_unstable();
+    world.wait_voters(&left).await;
+    world.wait_role(&victim, Role::Worker).await;
+    replica.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_removed_when_a_second_member_dies_between_the_check_and_the_intent() {
     // INV-5 without etcd's own check. Neither is the raft leader: nothing but the dead one is in the way.
     let mut world = World::start_with(3, &FLAGS).await;

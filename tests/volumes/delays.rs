@@ -48,7 +48,7 @@ async fn calls_that_keep_failing_come_after_growing_delays_though_each_writes_a_
 /// A change, and the volumes whose delay it ends.
 type Change<'a> = (&'a str, Vec<String>, &'a [&'a str]);
 
-fn micros_now() -> u64 {
+pub fn micros_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     u64::try_from(since.as_micros()).unwrap()
 }

@@ -2,10 +2,11 @@
 
 use quorate_dev::csi_plugin::order::Order;
 
+use super::imports::taken_in;
 use super::*;
 
 /// The name of the only tombstone.
-async fn tombstone(world: &World) -> String {
+pub async fn tombstone(world: &World) -> String {
     let listed = world.done(&["get", "tombstones", "-o", "name"]).await;
     let name = listed.trim().strip_prefix("tombstone/");
     name.unwrap_or_else(|| panic!("{listed:?}")).to_owned()
@@ -122,4 +123,83 @@ async fn a_volume_with_many_large_publications_is_forgotten_by_force() {
         .done(&["describe", "tombstone", &tombstone(&world).await])
         .await;
     assert!(described.contains("csi-m299"), "{described}");
+    let clean = ["tombstone", "clean", &tombstone(&world).await, "--yes"];
+    let refused = world.run(&clean).await.expect_code(4);
+    assert!(refused.contains("has 300 publications"), "{refused}");
+}
+
+/// INV-6: the volume stays at the backend when its record is deleted, unless a clean is what is asked for.
+#[tokio::test]
+async fn a_volume_that_was_taken_in_is_removed_at_the_backend_from_its_tombstone() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "reclaimPolicy: retain,")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    world.delete("data").await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    world.expect_created("theirs").await;
+    let forget = ["delete", "volume", "theirs", "--yes", "--force"];
+    world.done(&forget).await;
+    let clean = ["tombstone", "clean", &tombstone(&world).await, "--yes"];
+    world.done(&clean).await;
+    world.expect_gone("theirs").await;
+    assert_eq!(world.plugin.calls_of("DeleteVolume").len(), 1);
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
+/// INV-6: a tombstone never replaces another.
+#[tokio::test]
+async fn each_record_that_cannot_be_read_has_its_own_tombstone() {
+    let world = World::start().await;
+    world.apply(&volume("data", "")).await;
+    let nodes = ["n1", "n2", "n3"];
+    for node in nodes {
+        let key = world.store.keys.publication(&parsed("data"), &parsed(node));
+        world.put(&key, [0xff, 0xff]).await;
+    }
+    for node in nodes {
+        world.done(&["unpublish", "data", node, "--force", "--yes"]).await;
+    }
+    let listed = world.done(&["get", "tombstones", "-o", "name"]).await;
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+}
+
+/// What the node needs to stage the volume is in the publish context.
+#[tokio::test]
+async fn a_volume_is_taken_back_with_its_publish_contexts_and_not_while_its_deletion_may_have_begun() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    let context = async || {
+        let publication = world.publication("data", "n1").await.unwrap();
+        publication.status.unwrap().publish_context
+    };
+    let before = context().await;
+    assert!(!before.is_empty());
+    let forget = ["delete", "volume", "data", "--yes", "--force"];
+    world.done(&forget).await;
+    let adopt = async || {
+        [
+            "tombstone".to_owned(),
+            "adopt".to_owned(),
+            tombstone(&world).await,
+        ]
+    };
+    let adopted = adopt().await;
+    world.done(&adopted.each_ref().map(String::as_str)).await;
+    assert_eq!(context().await, before);
+    world.unpublish("data", "n1").await;
+    let fails = Happening::Fails(answer("FailedPrecondition", "it has snapshots"));
+    world.plugin.fault("DeleteVolume", None, fails).await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    world.expect_calls("DeleteVolume", 1).await;
+    world.done(&forget).await;
+    let adopted = adopt().await;
+    let refused = world.run(&adopted.each_ref().map(String::as_str)).await;
+    let refused = refused.expect_code(4);
+    assert!(refused.contains("tombstone clean"), "{refused}");
+    leader.resign().await;
 }

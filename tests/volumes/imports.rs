@@ -7,7 +7,7 @@ use crate::support::leader::Leader;
 const MODE: &str = "{scope: singleNode, sharing: none, mount: {fsType: ext4}}";
 
 /// The document of a volume that exists at the backend under this id, with `more` in its spec.
-fn taken_in(name: &str, id: &str, more: &str) -> String {
+pub fn taken_in(name: &str, id: &str, more: &str) -> String {
     let source = format!("source: {{volumeID: {id}, context: {{path: /there}}}}");
     let spec = format!("{{{more} {source}, driver: {{name: {DRIVER}}}, accessMode: {MODE}}}");
     document("Volume", name, &spec)
@@ -109,9 +109,10 @@ async fn a_volume_that_does_not_exist_or_has_another_use_is_not_taken_in() {
     world.apply(&taken_in("missing", "vol-nowhere", "")).await;
     world.expect_blocked("missing", None, "NotFound").await;
     world.delete("missing").await;
-    world.apply(&volume("data", "")).await;
+    world.apply(&volume("data", "reclaimPolicy: retain,")).await;
     world.expect_created("data").await;
     let id = world.backend_id("data").await;
+    world.delete("data").await;
     let block = taken_in("other", &id, "").replace("mount: {fsType: ext4}", "block: {}");
     world.apply(&block).await;
     world.expect_blocked("other", None, "InvalidArgument").await;
@@ -130,20 +131,38 @@ async fn a_volume_whose_id_another_volume_has_as_well_is_not_deleted_at_the_back
     world.apply(&volume("data", "")).await;
     world.expect_created("data").await;
     let id = world.backend_id("data").await;
-    world
-        .apply(&taken_in("twin", &id, "reclaimPolicy: delete,"))
-        .await;
+    world.apply(&taken_in("twin", &id, "")).await;
     world.expect_blocked("twin", None, "SharedVolumeID").await;
     world.expect_blocked("data", None, "SharedVolumeID").await;
     world.done(&["delete", "volume", "data", "--yes"]).await;
-    world
-        .done(&["delete", "volume", "twin", "--yes", "--force"])
-        .await;
+    // The leader's own deletion of one record is news for the other.
+    world.delete("twin").await;
     world.expect_gone("data").await;
     assert_eq!(
         world.plugin.calls_of("DeleteVolume").len(),
         1,
         "once it was its own"
     );
+    leader.resign().await;
+}
+
+/// INV-6: one volume would be detached under the other.
+#[tokio::test]
+async fn a_volume_whose_id_another_volume_has_is_not_taken_in() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    let id = world.backend_id("data").await;
+    world.apply(&taken_in("twin", &id, "")).await;
+    let blocked = world.expect_blocked("twin", None, "SharedVolumeID").await;
+    assert!(blocked.message.contains("data"), "{blocked:?}");
+    world.done(&["publish", "twin", "n1"]).await;
+    let twin = world.volume("twin").await.unwrap().status.unwrap();
+    assert_eq!(twin.volume_id, "", "it is not taken in");
+    // The volume that has the id goes on.
+    world.unpublish("data", "n1").await;
+    world.publish("data", "n2").await;
+    assert_eq!(world.attached(&id), ["csi-n2"]);
     leader.resign().await;
 }

@@ -1,5 +1,6 @@
 //! Lanes: what is urgent does not wait for what is slow.
 
+use super::delays::micros_now;
 use super::*;
 
 /// Volumes whose creation hangs, more than the plugin takes at a time.
@@ -46,5 +47,100 @@ async fn a_detachment_does_not_wait_for_attachments_that_hang() {
     world.done(&["publish", "b", "n2"]).await;
     world.expect_calls("ControllerPublishVolume", 2).await;
     world.unpublish("a", "n1").await;
+    leader.resign().await;
+}
+
+/// However long its calls may take.
+#[tokio::test]
+async fn a_plugin_that_is_wedged_in_its_handshake_is_noticed_at_once() {
+    let world = World::start().await;
+    world.apply(&world.plugin_document("{\"timeout\": \"1h\"}")).await;
+    world.plugin.fault("Probe", None, Happening::Hangs).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    let described = world.expect_plugin("PluginHandshakeFailed").await;
+    assert!(described.contains("within 5s"), "{described}");
+    world.plugin.clear_faults().await;
+    world.expect_created("data").await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_answers_nothing_any_more_is_probed_and_its_session_ends() {
+    let world = World::start().await;
+    let limits = "{\"timeout\": \"1h\", \"timeouts\": {\"create\": \"300ms\"}}";
+    world.apply(&world.plugin_document(limits)).await;
+    let leader = world.leader().await;
+    world.apply(&volume("first", "")).await;
+    world.expect_created("first").await;
+    // A plugin that is slow at one thing, and answers, keeps its session.
+    world.plugin.fault("CreateVolume", None, Happening::Hangs).await;
+    world.apply(&volume("data", "")).await;
+    let probes = || world.plugin.calls_of("Probe").len();
+    let before = probes();
+    eventually(SOON, "it is probed", async || match probes() > before {
+        true => Ok(()),
+        false => Err("not yet"),
+    })
+    .await;
+    world.expect_plugin("Ready").await;
+    world.plugin.fault("Probe", None, Happening::Hangs).await;
+    world.expect_plugin("PluginHandshakeFailed").await;
+    world.plugin.clear_faults().await;
+    world.expect_created("data").await;
+    leader.resign().await;
+}
+
+/// Volumes whose creation is queued.
+const QUEUED: usize = 10_000;
+
+#[tokio::test]
+async fn a_detachment_begins_within_a_tenth_of_a_second_behind_ten_thousand_creations() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&shared_volume("data", "")).await;
+    world.expect_created("data").await;
+    let nodes = ["n1", "n2", "n3"];
+    for node in nodes {
+        world.publish("data", node).await;
+    }
+    world
+        .plugin
+        .fault("CreateVolume", None, Happening::DelaysMs(1000))
+        .await;
+    world.apply(&volume("v", "")).await;
+    let template = world.volume("v").await.unwrap();
+    for hundred in 0..QUEUED / 100 {
+        let mut txn = Txn::new();
+        for number in 0..100 {
+            let mut volume = template.clone();
+            let name = parsed(&format!("v{hundred}-{number}"));
+            let metadata = volume.metadata.as_mut().unwrap();
+            (metadata.name, metadata.uid) = (name.to_string(), format!("u{hundred}-{number}"));
+            volume.status = Some(Default::default());
+            txn = txn.put(&world.store.keys.volume(&name), volume.encode_to_vec());
+        }
+        world.commit(txn).await;
+    }
+    let waiting = format!("quorate_csi_plugin_waiting_volumes{{driver_name=\"{DRIVER}\"}}");
+    eventually(SOON, "they are queued", async || {
+        let queued = leader.metric(&waiting);
+        match queued > 0.95 * QUEUED as f64 {
+            true => Ok(()),
+            false => Err(queued),
+        }
+    })
+    .await;
+    let mut soonest = u64::MAX;
+    for node in nodes {
+        let before = world.plugin.calls_of("ControllerUnpublishVolume").len();
+        let confirmed = micros_now();
+        world.confirm_unpublished("data", node).await;
+        world.expect_state("data", node, "").await;
+        let calls = world.plugin.calls_of("ControllerUnpublishVolume");
+        soonest = soonest.min(calls[before].start.saturating_sub(confirmed));
+    }
+    // The best of three: other tests use the machine as well.
+    assert!(soonest < 100_000, "{soonest} µs");
     leader.resign().await;
 }

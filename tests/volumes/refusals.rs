@@ -93,9 +93,11 @@ async fn a_plugin_that_published_volumes_and_no_longer_does_fakes_no_publication
     // A volume that is made now is published without a call, until the plugin publishes.
     world.apply(&volume("later", "")).await;
     world.publish("later", "n2").await;
+    // What was published without a call stays wanted until a call succeeds.
+    let fails = Happening::Fails(answer("Unavailable", "not yet"));
+    world.plugin.fault("ControllerPublishVolume", 2, fails).await;
     offers(&mut world, |options| options.offers.publish = true).await;
     world.expect_state("data", "n1", "published").await;
-    world.done(&["retry", "volume", "later"]).await;
     let id = world.backend_id("later").await;
     eventually(SOON, "later is attached", async || {
         same(world.attached(&id), vec!["csi-n2".to_owned()])

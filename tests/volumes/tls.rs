@@ -62,3 +62,46 @@ async fn a_plugin_over_tls_is_called_if_a_trusted_authority_signed_its_certifica
     world.check_calls();
     replica.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_plugin_with_an_authority_of_its_own_gets_the_certificate_that_its_record_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = authority(directory.path(), "own");
+    let (of_plugin, of_client) = (own.server("plugin").unwrap(), own.client("client").unwrap());
+    let (ca, port) = (own.certificate_file(), free_port().unwrap());
+    let client_ca = ca.clone();
+    let plugin = TestPlugin::start_with(|options| {
+        options.listen = format!("https://127.0.0.1:{port}").parse().unwrap();
+        options.tls = Some(of_plugin);
+        options.client_ca = Some(client_ca);
+    })
+    .await;
+    let world = World::with(plugin).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_plugin("PluginUnreachable").await;
+    let spec = |more: &str| format!("{{\"tls\": {{\"caFile\": {ca:?}{more}}}}}");
+    // Without a certificate of its own, the replica is not served.
+    world.apply(&world.plugin_document(&spec(""))).await;
+    eventually(SOON, "it is not served", async || {
+        let described = world.done(&["describe", "plugin", DRIVER]).await;
+        match described.contains("UnknownIssuer") || described.contains("Ready") {
+            true => Err(described),
+            false => Ok(()),
+        }
+    })
+    .await;
+    let (cert, key) = (&of_client.cert, &of_client.key);
+    let shown = format!(", \"certFile\": {cert:?}, \"keyFile\": {key:?}");
+    world.apply(&world.plugin_document(&spec(&shown))).await;
+    world.expect_created("data").await;
+    world.delete("data").await;
+    let half = spec(&format!(", \"certFile\": {cert:?}"));
+    let args = ["apply", "-f", "-"];
+    let refused = world
+        .run_with(&args, &world.plugin_document(&half))
+        .await
+        .expect_code(64);
+    assert!(refused.contains("spec.tls.keyFile"), "{refused}");
+    leader.resign().await;
+}

@@ -28,6 +28,10 @@ pub struct CsiPluginArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
+    /// Serve only clients with a certificate of this authority (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+
     /// The unix socket for orders; without it the plugin takes none
     #[arg(long, value_name = "FILE")]
     control: Option<PathBuf>,
@@ -124,6 +128,7 @@ pub async fn run(args: CsiPluginArgs) -> Result<(), Failure> {
             .tls_cert
             .zip(args.tls_key)
             .map(|(cert, key)| CertificateFiles { cert, key }),
+        client_ca: args.tls_client_ca,
         control: args.control,
         backend: args.backend,
         log: args.log,

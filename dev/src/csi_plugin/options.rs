@@ -14,6 +14,8 @@ pub struct Options {
     pub listen: Endpoint,
     /// Its certificate, for TLS; none: clear text.
     pub tls: Option<CertificateFiles>,
+    /// The certificate authority of its clients, with TLS; none: it asks for no certificate.
+    pub client_ca: Option<PathBuf>,
     /// The unix socket for orders; none: it takes no orders.
     pub control: Option<PathBuf>,
     /// The directory of its volumes.
@@ -83,6 +85,7 @@ impl Options {
         Self {
             listen: Endpoint::Unix(directory.join("csi.sock")),
             tls: None,
+            client_ca: None,
             control: Some(directory.join("control.sock")),
             backend: directory.join("volumes"),
             log: directory.join("calls.jsonl"),

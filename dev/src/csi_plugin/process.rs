@@ -62,6 +62,9 @@ impl Options {
         if let Some(tls) = &self.tls {
             args.extend([file("--tls-cert=", &tls.cert), file("--tls-key=", &tls.key)]);
         }
+        if let Some(client_ca) = &self.client_ca {
+            args.push(file("--tls-client-ca=", client_ca));
+        }
         for place in &self.places {
             let segments: Vec<_> = place
                 .iter()

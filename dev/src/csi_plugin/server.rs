@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::stream::unfold;
 use tokio::net::{TcpListener, UnixListener};
 use tonic::transport::server::Router;
-use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use super::control;
 use super::options::Options;
@@ -32,7 +32,7 @@ pub async fn serve(options: Options) -> io::Result<()> {
     let named = |error| named(&options.backend, error);
     let plugin = Arc::new(Plugin::open(options.clone()).map_err(named)?);
     let mut server = match &options.tls {
-        Some(files) => with_tls(files)?,
+        Some(files) => with_tls(files, options.client_ca.as_deref())?,
         None => Server::builder(),
     };
     let identity = server.add_service(IdentityServer::from_arc(plugin.clone()));
@@ -53,10 +53,14 @@ pub async fn serve(options: Options) -> io::Result<()> {
     }
 }
 
-fn with_tls(files: &CertificateFiles) -> io::Result<Server> {
+fn with_tls(files: &CertificateFiles, client_ca: Option<&Path>) -> io::Result<Server> {
     let read = |path: &Path| fs::read(path).map_err(|error| named(path, error));
     let identity = Identity::from_pem(read(&files.cert)?, read(&files.key)?);
-    let server = Server::builder().tls_config(ServerTlsConfig::new().identity(identity));
+    let mut config = ServerTlsConfig::new().identity(identity);
+    if let Some(client_ca) = client_ca {
+        config = config.client_ca_root(Certificate::from_pem(read(client_ca)?));
+    }
+    let server = Server::builder().tls_config(config);
     server.map_err(|error| named(&files.cert, io::Error::other(error)))
 }
 

@@ -209,7 +209,7 @@ fn decide(view: &View, volume: &Volume, publications: &BTreeMap<Name, Publicatio
         // `publications` has a sentence about each.
         unreadable: &BTreeSet::new(),
         // The leader knows, and says so in a condition.
-        shared_with: None,
+        twin: None,
         nodes: &nodes,
         removed: &removed.collect(),
         plugin: observe_plugin(view, volume),

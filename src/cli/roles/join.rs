@@ -40,8 +40,8 @@ The data directory of a member that has never started must be empty: the data of
 that has started keeps its own, and its settings have no ETCD_INITIAL_CLUSTER: on an empty directory etcd would forget what it \
 has acknowledged. So print them again once it has started, and keep those. If its data is lost, quorate replace is the way.
 
-The same command again continues the same join. A member that joins with another peer URL gets that URL; nothing else \
-changes.
+The same command again continues the same join, or the replacement of a lost member at the same peer URL. A member that \
+joins with another peer URL gets that URL; nothing else changes.
 
 A join is refused for workers (rule NotAManager), removed nodes (NodeRemoved), peer URLs of other members \
 (PeerUrlTaken) and peer URLs that cannot be reached (PeerUnreachable).
@@ -120,30 +120,48 @@ pub fn url(text: &str) -> Result<String, String> {
 pub async fn run(args: JoinArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let id = request(&store, &args).await?;
-    follow(&store, &args.node, &id, &args.peer_urls, &args.options).await
+    let requested = Requested {
+        id,
+        peer_urls: args.peer_urls.clone(),
+        client_urls: args.options.client_urls.clone(),
+        replaces: 0,
+    };
+    follow(&store, &args.node, &requested, &args.options).await
 }
 
-/// Follows the request with this id and these peer URLs, prints the settings, and waits as the options say.
+/// A request that was made, by this command or before.
+#[derive(Clone, Debug)]
+pub struct Requested {
+    /// The id of the request.
+    pub id: String,
+    /// The peer URLs of the member that joins.
+    pub peer_urls: Vec<String>,
+    /// Its client URLs, for the settings; empty for those of the list.
+    pub client_urls: Vec<String>,
+    /// The member that is removed first; zero if there is none.
+    pub replaces: u64,
+}
+
+/// Follows the request, prints the settings, and waits as the options say.
 ///
 /// # Errors
 /// As [`run`].
 pub async fn follow(
     store: &Store,
     name: &Name,
-    id: &str,
-    peer_urls: &[String],
+    requested: &Requested,
     options: &JoinOptions,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     let joined = async |enough: &[Progress], limit| {
         let keys = [store.keys.join(name), store.keys.roles_pause()];
         let ranges = keys.map(KeyRange::key).to_vec();
-        let observe = |view: &View| observe(view, name, id, enough);
+        let observe = |view: &View| observe(view, name, requested, enough);
         until(store, ranges, limit, REQUEST_STAYS, observe).await
     };
     let member = joined(&[Progress::Learner, Progress::Voter], options.timeout).await?;
     let list = store.etcd.list_members().await?;
-    let environment = Environment::new(name, member, &list, peer_urls, &options.client_urls)?;
+    let environment = Environment::new(name, member, &list, &requested.peer_urls, &requested.client_urls)?;
     let _: Reader = print(&environment.render(options.output))?;
     if options.wait {
         let left = options.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
@@ -178,8 +196,10 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
         .map_err(|refusal| refused(&refusal))?;
     let (before, read_at) = stored_join(store, name).await?;
     let same = before.request.as_ref().filter(|request| {
-        let same = request.node_uid == uid && request.peer_urls == args.peer_urls && request.replaces == 0;
-        same && request.no_dial == args.options.no_dial && !member::is_ended(&before)
+        let same = request.node_uid == uid && request.peer_urls == args.peer_urls;
+        // A replacement under way is this join, with the lost member removed first.
+        let dialled = request.replaces != 0 || request.no_dial == args.options.no_dial;
+        same && dialled && !member::is_ended(&before)
     });
     if let Some(same) = same {
         return Ok(Decision::Nothing(same.id.clone()));
@@ -194,6 +214,7 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
             requested_at: Some(time::to_proto(Timestamp::now())),
             no_dial: args.options.no_dial,
             replaces: 0,
+            forced: false,
         }),
         ..before
     };
@@ -240,7 +261,7 @@ async fn removed(store: &Store, name: &Name, uid: Option<&str>) -> Result<Option
 fn observe(
     view: &View,
     name: &Name,
-    id: &str,
+    requested: &Requested,
     enough: &[Progress],
 ) -> Result<wait::Progress<MemberId>, Failure> {
     let lost = |why: &str| Err(Failure::conflict(format!("the join of node {name} {why}")));
@@ -250,7 +271,11 @@ fn observe(
     let Ok(join) = member::decode_join(&stored.value) else {
         return lost("was overwritten and cannot be read");
     };
-    if join.request.as_ref().is_none_or(|request| request.id != id) {
+    if join
+        .request
+        .as_ref()
+        .is_none_or(|request| request.id != requested.id)
+    {
         return lost("was replaced by another request, with other settings");
     }
     let paused = || super::wait::paused(view).map(|paused| format!("node/{name}: {paused}"));
@@ -259,6 +284,12 @@ fn observe(
     }
     let member = member::member_of(&join);
     if let Some(member) = member.filter(|_| enough.contains(&join.progress())) {
+        if member.0 == requested.replaces {
+            return Err(Failure::failed(format!(
+                "member {member} of node {name} was not replaced: the leader is of an earlier release, which cannot do that"
+            ))
+            .hint("update every replica, then repeat the command"));
+        }
         return Ok(wait::Progress::Done(member));
     }
     let why = match join.reason.as_str() {

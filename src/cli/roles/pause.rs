@@ -16,7 +16,8 @@ use crate::store::object::time;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 From then on the leader, and every later one, changes no role and adds, promotes and removes no member. A call that etcd has \
-been sent already ends within 5 s. Everything else goes on. quorate status shows the pause.
+been sent already ends within 5 s. Everything else goes on. quorate status shows the pause. A leader of a release without \
+pauses does not heed it.
 
 Examples:
   quorate pause roles --reason 'disk of n2 is being exchanged'

@@ -5,13 +5,14 @@ use jiff::Timestamp;
 use prost::Message;
 
 use super::facts::Facts;
-use super::join::{JoinOptions, follow, stored_join, url};
+use super::join::{JoinOptions, Requested, follow, stored_join, url};
 use super::refused;
 use super::request::read_node;
 use crate::cli::commit::{Proposal, settle_from};
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
+use crate::cli::output::note;
 use crate::etcd::{MemberId, Txn};
 use crate::proto::{Join, JoinRequest};
 use crate::roles::checks::{Refusal, check_manager};
@@ -27,9 +28,11 @@ For a member whose data directory is lost or damaged. The leader removes the mem
 learner, and promotes it to a voter once it has caught up. The node stays a manager. As soon as etcd can be started, the \
 command prints the settings for that; the data directory must be empty.
 
-The same command again goes on where the replacement is, also if the leader or the command ended in between.
+The same command again goes on where the replacement is, also if the leader or the command ended in between. A member that \
+came by a replacement is itself replaced only if --member names it.
 
-A replacement is refused for a member that answers (rule MemberHealthy; --force replaces it all the same), for the only voter \
+A replacement is refused for a member that answers, also when the leader comes to it (rule MemberHealthy; --force replaces \
+it all the same), for the only voter \
 (LastVoter), if it would leave etcd without a healthy quorum (QuorumRisk), and for a node without a member (NotAMember). \
 Without a quorum no member can be replaced: see quorate recover plan.
 
@@ -46,6 +49,10 @@ pub struct ReplaceArgs {
     #[arg(long = "peer-url", value_name = "URL", value_delimiter = ',', value_parser = url)]
     peer_urls: Vec<String>,
 
+    /// The member that is lost, by its id [default: the node's member, unless it came by a replacement]
+    #[arg(long, value_name = "ID", value_parser = member_id)]
+    member: Option<MemberId>,
+
     /// Replace a member that answers
     #[arg(long)]
     force: bool,
@@ -58,13 +65,10 @@ pub struct ReplaceArgs {
     options: JoinOptions,
 }
 
-/// A request under way.
-#[derive(Clone, Debug)]
-struct Requested {
-    id: String,
-    peer_urls: Vec<String>,
-    /// Those of the lost member, as long as etcd lists it.
-    client_urls: Vec<String>,
+fn member_id(text: &str) -> Result<MemberId, String> {
+    let id = u64::from_str_radix(text, 16);
+    id.map(MemberId)
+        .map_err(|_| "expected hexadecimal digits, as quorate get members shows them".to_owned())
 }
 
 /// Runs the command.
@@ -72,12 +76,14 @@ struct Requested {
 /// # Errors
 /// 3 for a node that does not exist, 4 if the command or the leader refuses it, 5 if another join of this node is requested
 /// meanwhile, 2 if the time is over, 64 if standard input is not a terminal and `--yes` is not given.
-pub async fn run(mut args: ReplaceArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+pub async fn run(args: ReplaceArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     confirm::require(args.yes, "replace")?;
     let store = connect(etcd).await?;
     let agreed = propose(&store, &args).await?;
-    if !args.yes && agreed.txn.is_some() {
-        confirm::ask(&[&agreed.statement], "nothing was changed")?;
+    match agreed.txn {
+        Some(_) if args.yes => {}
+        Some(_) => confirm::ask(&[&agreed.statement], "nothing was changed")?,
+        None => note(&agreed.statement),
     }
     let statement = agreed.statement.clone();
     let again = async || {
@@ -91,17 +97,7 @@ pub async fn run(mut args: ReplaceArgs, etcd: &EtcdArgs) -> Result<(), Failure> 
         Ok(next.into())
     };
     let requested = settle_from(&store, "requested", agreed.into(), again).await?;
-    if args.options.client_urls.is_empty() {
-        args.options.client_urls = requested.client_urls;
-    }
-    follow(
-        &store,
-        &args.node,
-        &requested.id,
-        &requested.peer_urls,
-        &args.options,
-    )
-    .await
+    follow(&store, &args.node, &requested, &args.options).await
 }
 
 /// Checks the replacement, and makes the request.
@@ -109,22 +105,34 @@ async fn propose(store: &Store, args: &ReplaceArgs) -> Result<Proposal<Requested
     let name = &args.node;
     let found = read_node(store, name).await?;
     let uid = found.object.uid();
-    let facts = Facts::with_health(store).await?;
+    // Before the members: a join that ends meanwhile is seen by the compare.
     let (before, read_at) = stored_join(store, name).await?;
     let earlier = before.request.clone().unwrap_or_default();
     let continues = earlier.replaces != 0 && earlier.node_uid == uid;
-    if continues && !member::is_ended(&before) {
+    let facts = Facts::with_health(store).await?;
+    let own = facts.membership.member_of_node(name.as_str(), uid);
+    let named = args.member.is_none_or(|member| member.0 == earlier.replaces);
+    let came = own.filter(|own| named && own.id.0 != earlier.replaces);
+    if continues && (came.is_some() || !member::is_ended(&before)) {
         return Ok(Proposal {
-            statement: format!("node/{name} is being replaced already"),
+            statement: match came {
+                Some(came) => format!(
+                    "member {} of node {name} is replaced by {}; if that one is lost as well, name it: --member {}",
+                    MemberId(earlier.replaces),
+                    came.id,
+                    came.id
+                ),
+                None => format!("node/{name} is being replaced already"),
+            },
             outcome: Requested {
                 id: earlier.id,
                 peer_urls: earlier.peer_urls,
-                client_urls: client_urls(&facts, earlier.replaces),
+                client_urls: client_urls(&facts, args, earlier.replaces),
+                replaces: earlier.replaces,
             },
             txn: None,
         });
     }
-    let own = facts.membership.member_of_node(name.as_str(), uid);
     let (replaces, known) = match own {
         Some(own) => (own.id.0, own.peer_urls()),
         // It was removed, and could not join again.
@@ -143,11 +151,13 @@ async fn propose(store: &Store, args: &ReplaceArgs) -> Result<Proposal<Requested
         requested_at: Some(time::to_proto(Timestamp::now())),
         no_dial: args.options.no_dial,
         replaces,
+        forced: args.force,
     };
     let outcome = Requested {
         id: request.id.clone(),
         peer_urls: request.peer_urls.clone(),
-        client_urls: client_urls(&facts, replaces),
+        client_urls: client_urls(&facts, args, replaces),
+        replaces,
     };
     let removed = store.keys.removed(uid);
     // The leader's part stays: it says what became of an add that is under way.
@@ -168,11 +178,14 @@ async fn propose(store: &Store, args: &ReplaceArgs) -> Result<Proposal<Requested
     })
 }
 
-/// The client URLs of the member, if etcd lists it.
-fn client_urls(facts: &Facts, member: u64) -> Vec<String> {
-    let listed = facts.membership.member(MemberId(member));
-    let listed = listed.and_then(|member| member.listed.as_ref());
-    listed.map_or_else(Vec::new, |listed| listed.client_urls.clone())
+/// The client URLs for the settings: those given, else those of the lost member, as long as etcd lists it.
+fn client_urls(facts: &Facts, args: &ReplaceArgs, lost: u64) -> Vec<String> {
+    let given = &args.options.client_urls;
+    let member = facts.membership.member(MemberId(lost));
+    match member.and_then(|member| member.listed.as_ref()) {
+        Some(listed) if given.is_empty() => listed.client_urls.clone(),
+        _ => given.clone(),
+    }
 }
 
 fn check(
@@ -185,7 +198,7 @@ fn check(
 ) -> Result<(), Refusal> {
     let (membership, name) = (&facts.membership, args.node.as_str());
     check_manager(name, Some(roles))?;
-    if replaces == 0 {
+    if replaces == 0 || args.member.is_some_and(|member| member.0 != replaces) {
         return Err(Refusal::not_a_member(name));
     }
     membership.check_join(name, Some(roles), false, peer_urls)?;

@@ -127,7 +127,8 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(resources::Settings::default().established_within))]
     established_within_ms: u64,
 
-    /// How long a learner may make no progress before it is removed again: to start, then to catch up
+    /// How long a learner may make no progress before it is removed again: to start, then to catch up; for that, 1 s more for
+    /// each 5 MB of etcd's data, since a snapshot counts only once it is complete
     #[arg(long, env = "QUORATE_LEARNER_TIMEOUT", value_name = "DURATION", default_value = "10m",
           value_parser = whole_seconds(LEARNER_TIMEOUT))]
     learner_timeout: Duration,

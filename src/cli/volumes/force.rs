@@ -11,7 +11,7 @@ use crate::cli::exit::Failure;
 use crate::cli::output::print;
 use crate::etcd::Txn;
 use crate::proto::{Metadata, Publication, Tombstone, Volume};
-use crate::store::object::{Object, decode, time};
+use crate::store::object::{Object, decode, time, tombstone};
 use crate::store::{Name, Store};
 
 /// Asks, unless `yes`, and forgets the publication.
@@ -61,14 +61,15 @@ async fn decide(store: &Store, volume: &Name, node: &Name) -> Result<Decision<St
             None
         }
     };
-    // The tombstone of a publication that cannot be read is named after the time.
-    let uid = uid.or_else(|| format!("unreadable-{}", now.as_second()).parse().ok());
-    let uid = uid.unwrap_or_else(|| volume.clone());
+    let uid = uid.unwrap_or_else(|| tombstone::unreadable_name(volume));
     left.metadata = Some(Metadata::new(&uid, uid.as_str(), now));
+    let tombstone = store.keys.tombstone(&uid);
+    // A tombstone never replaces another.
     let txn = Txn::new()
         .when_unchanged(&key, stored.mod_revision)
+        .when_absent(&tombstone)
         .delete(&key)
-        .put(&store.keys.tombstone(&uid), left.encode_to_vec());
+        .put(&tombstone, left.encode_to_vec());
     let said = format!("forgotten by force; tombstone/{uid} keeps what may be left at the backend");
     Ok(Decision::Write(txn, said))
 }

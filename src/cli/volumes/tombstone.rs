@@ -13,7 +13,8 @@ use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
 use crate::etcd::Txn;
 use crate::proto::publication_status::State;
-use crate::proto::{Tombstone, Volume};
+use crate::proto::volume_spec::ReclaimPolicy;
+use crate::proto::{Publication, Tombstone, Volume};
 use crate::store::object::publication::stored_node_id;
 use crate::store::object::{Object, time};
 use crate::store::{Name, Store};
@@ -82,6 +83,9 @@ pub async fn run(args: TombstoneArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     print(&format!("tombstone/{name} {said}\n")).map(drop)
 }
 
+/// A transaction of etcd has at most 128 operations by default. Two of them are the volume's and the tombstone's.
+const MOST_PUBLICATIONS: usize = 126;
+
 /// Puts the records back in the transaction that deletes the tombstone.
 async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<String>, Failure> {
     let Which { name, new_name, .. } = which;
@@ -98,6 +102,15 @@ async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<S
             "quorate unpublish VOLUME --node-id ID unpublishes the volume from the node id that it names";
         return Err(Failure::refused("NoVolume", why).hint(hint));
     };
+    let is_half_deleted = volume
+        .status
+        .as_ref()
+        .is_some_and(|status| status.delete_attempted);
+    if is_half_deleted && !cleans {
+        let why = format!("the deletion of the volume of tombstone/{name} at the backend may have begun");
+        let hint = format!("quorate tombstone clean {name} completes it");
+        return Err(Failure::refused("DeletionBegun", why).hint(hint));
+    }
     let volume_name = match new_name {
         Some(new_name) => new_name.clone(),
         None => volume
@@ -110,16 +123,15 @@ async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<S
         let why = format!("a volume has the name {volume_name}");
         return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
     }
+    let publications = publications_of(name, left, cleans)?;
     put_back(&mut volume, &volume_name, cleans);
     let mut txn = Txn::new()
         .when_unchanged(&stored.key, stored.revision)
         .when_absent(&of_volume)
         .delete(&stored.key)
         .put(&of_volume, volume.encode_to_vec());
-    for publication in &left.publications {
-        // Of one without a node id no call was made.
-        let node = publication.name().parse::<Name>().ok();
-        let Some(node) = node.filter(|_| !cleans || !stored_node_id(publication).is_empty()) else {
+    for publication in publications {
+        let Ok(node) = publication.name().parse::<Name>() else {
             continue;
         };
         let mut publication = publication.clone();
@@ -142,6 +154,29 @@ async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<S
     Ok(Decision::Write(txn, said))
 }
 
+/// The publications that are put back.
+fn publications_of<'t>(
+    name: &Name,
+    left: &'t Tombstone,
+    cleans: bool,
+) -> Result<Vec<&'t Publication>, Failure> {
+    let mut publications: Vec<&Publication> = left.publications.iter().collect();
+    if cleans {
+        // Of one without a node id no call was made.
+        publications.retain(|publication| !stored_node_id(publication).is_empty());
+    }
+    if publications.len() > MOST_PUBLICATIONS {
+        let why = format!(
+            "tombstone/{name} has {} publications, and at most {MOST_PUBLICATIONS} are put back at once",
+            publications.len()
+        );
+        let hint = "a Volume with spec.source takes in the volume by its id; quorate unpublish VOLUME --node-id ID unpublishes \
+                    it from a node";
+        return Err(Failure::refused("TooManyPublications", why).hint(hint));
+    }
+    Ok(publications)
+}
+
 fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {
     name.as_str().clone_into(&mut volume.metadata_mut().name);
     let status = volume.status.get_or_insert_default();
@@ -149,7 +184,8 @@ fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {
     status.delete_requested = cleans.then(|| time::to_proto(Timestamp::now()));
     if cleans {
         // What the tombstone names is removed, whatever was to become of the volume before.
-        volume.spec.get_or_insert_default().reclaim_policy = 0;
+        let spec = volume.spec.get_or_insert_default();
+        spec.set_reclaim_policy(ReclaimPolicy::Delete);
     }
     volume.next_generation();
 }

@@ -107,6 +107,11 @@ fn an_object_of_another_bundle_is_left_to_that_bundle() {
         planned("ConfigMap", Some(&theirs), &entry("u", "")),
         Prune::Keep(KeepReason::OtherBundle("other".to_owned()))
     );
+    assert_eq!(
+        planned("ConfigMap", Some(&theirs), &entry("", "other")),
+        Prune::Keep(KeepReason::OtherBundle("other".to_owned())),
+        "its creation failed: the object may be of another installation"
+    );
 }
 
 #[test]

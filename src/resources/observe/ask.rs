@@ -82,9 +82,9 @@ pub(super) async fn object(kube: KubeClient, resource: Resource, object: ObjectR
 }
 
 impl Cluster {
-    /// Asks, unless the same question is asked already.
+    /// Asks, unless the same question is asked already or has failed in this pass.
     pub(super) fn ask(&mut self, question: Question, answer: impl Future<Output = Answer> + Send + 'static) {
-        if !self.questions.is_busy(&question) {
+        if !self.questions.is_busy(&question) && !self.failed.contains(&question) {
             self.questions.add(question, answer);
         }
     }
@@ -107,9 +107,12 @@ impl Cluster {
             self.questions.clear();
             return Err(error.clone());
         }
+        if result.error().is_some() {
+            self.failed.insert(subject.clone());
+        }
         match (subject, result) {
             (Question::Served(group, version), Answer::Served(Ok(served))) => {
-                self.discovery.learn(&group, &version, served);
+                self.learn(&group, &version, served);
             }
             (Question::Served(group, version), Answer::Served(Err(error))) => {
                 self.undiscovered.insert((group, version), error);
@@ -118,6 +121,9 @@ impl Cluster {
                 self.versions.insert(group, versions);
             }
             (Question::Object(object), Answer::Object(read)) => {
+                if read.as_ref().is_err_and(|error| !error.cause.may_be_the_server()) {
+                    self.discovery.doubt(&object.group);
+                }
                 self.read.insert(object, (Instant::now(), read));
             }
             (

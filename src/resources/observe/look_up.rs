@@ -38,6 +38,12 @@ impl Cluster {
                 group => format!("{group}/{version}"),
             },
         };
+        let resource = self.discovery.known(group, version, kind).flatten();
+        match (resource.map(|resource| resource.namespaced), namespace) {
+            (Some(true), None) => return Err(LookupError::NeedsNamespace(kind.clone())),
+            (Some(false), Some(_)) => return Err(LookupError::TakesNoNamespace(kind.clone())),
+            _ => {}
+        }
         let state = self.kinds.get(&(group.clone(), kind.clone()));
         let observed = match (state, self.read.get(object)) {
             (None | Some(KindState::NotServed), _) => return Err(not_served()),
@@ -49,16 +55,7 @@ impl Cluster {
             (Some(KindState::Unknown(error)), None) => return Err(LookupError::Unknown(error.clone())),
             (Some(KindState::Listed(_)), None) => return Err(LookupError::Unanswered(kind.clone())),
         };
-        let resource = self
-            .discovery
-            .known(group, version, kind)
-            .flatten()
-            .ok_or_else(not_served)?;
-        match (resource.namespaced, namespace) {
-            (true, None) => Err(LookupError::NeedsNamespace(kind.clone())),
-            (false, Some(_)) => Err(LookupError::TakesNoNamespace(kind.clone())),
-            _ => Ok((resource, observed)),
-        }
+        Ok((resource.ok_or_else(not_served)?, observed))
     }
 
     /// Notes a change that a watch delivered. Returns whether it is later than what is known.
@@ -106,6 +103,7 @@ impl Cluster {
     /// Stores which kinds a version of a group serves.
     pub(in crate::resources) fn learn(&mut self, group: &str, version: &str, served: Vec<Resource>) {
         self.discovery.learn(group, version, served);
+        self.undiscovered.remove(&(group.to_owned(), version.to_owned()));
     }
 
     /// All kinds that are served, or may be.

@@ -138,10 +138,30 @@ fn a_renamed_bundle_keeps_its_objects_and_takes_back_none() {
         )
     };
     assert_eq!(planned("u", "old-name"), apply(ApplyReason::FirstLook));
+    let recreated = Entry {
+        recreating: true,
+        bundle: "old-name".to_owned(),
+        ..entry("")
+    };
+    assert_eq!(
+        plan(
+            WANTED,
+            Some(&seen),
+            &recreated,
+            Remembered::default(),
+            Instant::now()
+        ),
+        apply(ApplyReason::FirstLook)
+    );
     let refuse = Step::Refuse(Foreign::OtherBundle("old-name".to_owned()));
     assert_eq!(planned("another uid", "old-name"), refuse);
     assert_eq!(planned("u", "web"), refuse, "another bundle has taken it over");
     assert_eq!(planned("u", ""), refuse);
+    assert_eq!(
+        planned("", "old-name"),
+        refuse,
+        "its creation failed: the object is of another installation"
+    );
 }
 
 #[test]

@@ -36,16 +36,20 @@ pub enum NotDone {
 /// [`NotDone`]
 pub async fn execute(store: &Store, fence: &Fence, action: Action) -> Outcome {
     let etcd = &store.etcd;
+    let pause = store.keys.roles_pause();
+    let calls = !matches!(action, Action::Commit(_) | Action::Forget { .. });
+    if calls {
+        check_unpaused(etcd, fence, &pause).await?;
+    }
     match action {
-        // An intent that is committed was decided before the pause, if there is one.
-        Action::Commit(txn) => commit(etcd, fence, txn.when_absent(&store.keys.roles_pause())).await,
+        Action::Commit(txn) => commit(etcd, fence, txn.when_absent(&pause)).await,
         Action::Forget {
             member,
             witnesses,
             forget,
         } => {
             confirm_removed(etcd, fence, member, &witnesses, None).await?;
-            commit(etcd, fence, forget).await
+            commit(etcd, fence, forget.when_absent(&pause)).await
         }
         Action::Remove {
             victim,
@@ -79,6 +83,21 @@ pub async fn execute(store: &Store, fence: &Fence, action: Action) -> Outcome {
             let updating = etcd.update_peer_urls(&through, member, &peer_urls);
             done(call(fence, "roles.lose-update", updating).await?)
         }
+    }
+}
+
+/// Whether roles are paused, read linearizably: a call cannot be committed together with the proof, and the watch may be
+/// late. So a call is under way no longer after a pause than its limit.
+async fn check_unpaused(etcd: &Etcd, fence: &Fence, pause: &[u8]) -> Result<(), NotDone> {
+    let stored = tokio::select! {
+        biased;
+        () = fence.window().closed() => return Err(NotDone::LostLeadership),
+        stored = etcd.get(pause) => stored,
+    };
+    match stored {
+        Ok((None, _)) => Ok(()),
+        Ok((Some(_), _)) => Err(NotDone::Stale),
+        Err(error) => Err(NotDone::Failed(Reason::EtcdUnavailable, error.to_string())),
     }
 }
 

@@ -52,7 +52,20 @@ impl Sightings {
             {
                 self.unanswered.insert(*member, now);
             }
+            // The intent is in doubt for as long after the call.
+            Step::Add { node, .. } if unanswered => {
+                if let Some((_, at)) = self.adds.get_mut(node) {
+                    *at = now;
+                }
+            }
             _ => {}
+        }
+    }
+
+    /// Takes note that changes are made again after a pause: the time that learners stood still meanwhile does not count.
+    pub fn resumed(&mut self, now: Instant) {
+        for (_, at) in self.learners.values_mut() {
+            *at = now;
         }
     }
 
@@ -102,7 +115,25 @@ fn is_in_sync(member: &Member, committed: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::roles::membership::tests::fixtures::{surveyed, voter};
+    use crate::proto::Join;
+    use crate::proto::join::Progress as JoinProgress;
+    use crate::roles::membership::tests::fixtures::{manager, surveyed, voter};
+    use crate::roles::membership::{PendingJoin, Reachability};
+
+    /// A join of which the add is decided.
+    fn adding(node: &str) -> PendingJoin {
+        PendingJoin {
+            node: node.to_owned(),
+            join: Join {
+                progress: JoinProgress::Adding.into(),
+                ..Join::default()
+            },
+            roles: Some(manager()),
+            removed: false,
+            reachability: Reachability::Pending,
+            age: Duration::ZERO,
+        }
+    }
 
     const DOUBT: Duration = Duration::from_secs(30);
 
@@ -125,6 +156,44 @@ mod tests {
         assert_eq!(idle(learner().applied(101), 60), 0);
         assert_eq!(idle(learner().applied(950), 70), 0);
         assert_eq!(idle(learner().applied(950), 700), 0, "nothing is written");
+    }
+
+    #[test]
+    fn a_learner_is_not_idle_for_the_time_of_a_pause() {
+        let begun = Instant::now();
+        let mut sightings = Sightings::new(begun);
+        let at = |second| begun + Duration::from_secs(second);
+        let idle = |sightings: &mut Sightings, second| {
+            let mut membership = surveyed(vec![voter(1), voter(2).learner().down()]);
+            sightings.date(&mut membership, DOUBT, at(second));
+            membership.members[1].idle.as_secs()
+        };
+        assert_eq!(idle(&mut sightings, 0), 0);
+        assert_eq!(idle(&mut sightings, 900), 900);
+        sightings.resumed(at(1000));
+        assert_eq!(idle(&mut sightings, 1010), 10);
+    }
+
+    #[test]
+    fn an_intent_to_add_is_in_doubt_for_its_time_after_the_last_call_without_an_answer() {
+        let begun = Instant::now();
+        let mut sightings = Sightings::new(begun);
+        let at = |second| begun + Duration::from_secs(second);
+        let age = |sightings: &mut Sightings, second| {
+            let mut membership = surveyed(vec![voter(1)]);
+            membership.joins.push(adding("n9"));
+            sightings.date(&mut membership, DOUBT, at(second));
+            membership.joins[0].age.as_secs()
+        };
+        assert_eq!(age(&mut sightings, 0), 0);
+        assert_eq!(age(&mut sightings, 10), 10);
+        let add = Step::Add {
+            node: "n9".to_owned(),
+            through: MemberId(1),
+        };
+        let lost = NotDone::Failed(Reason::EtcdUnavailable, String::new());
+        sightings.failed(&add, &lost, at(14));
+        assert_eq!(age(&mut sightings, 20), 6);
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub struct TermState<'c> {
     upkeep: Upkeep,
     reporter: Reporter,
     sightings: Sightings,
+    /// The resumptions of roles that the surveys know of.
+    resumptions: u64,
     /// Superseded surveys, polled to completion so that no request for a status is pending when a member is removed.
     superseded: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Since when the store has not been read; `None` once that is reported.
@@ -85,6 +87,7 @@ impl<'c> TermState<'c> {
             upkeep: Upkeep::new(writer),
             reporter: Reporter::new(store.etcd.metrics().clone(), notices.clone()),
             sightings: Sightings::new(Instant::now()),
+            resumptions: 0,
             superseded: FuturesUnordered::new(),
             unread_since: Some(Instant::now()),
         }
@@ -220,6 +223,10 @@ impl<'c> TermState<'c> {
         self.unread_since = None;
         self.upkeep.seen(self.index.revision());
         self.reporter.paused(self.index.is_paused());
+        let known = std::mem::replace(&mut self.resumptions, self.index.resumptions());
+        if known != self.resumptions {
+            self.begin_again();
+        }
         if !self.index.is_paused() {
             self.upkeep.begin_transitions(&self.index, keys);
         }
@@ -229,6 +236,24 @@ impl<'c> TermState<'c> {
             self.survey();
         }
         self.decide();
+    }
+
+    /// Roles were resumed. Meanwhile an operator may have changed etcd's members, so an answer that was requested before
+    /// proves nothing (INV-5).
+    fn begin_again(&mut self) {
+        self.sightings.resumed(Instant::now());
+        let survey = match &mut self.phase {
+            Phase::Idle => None,
+            Phase::Acting { next_survey, .. } => next_survey.take(),
+            Phase::Surveying(_) => match std::mem::replace(&mut self.phase, Phase::Idle) {
+                Phase::Surveying(survey) => Some(survey),
+                _ => None,
+            },
+        };
+        if let Some(survey) = survey {
+            self.superseded.push(Box::pin(survey.drain()));
+        }
+        self.schedule.wake();
     }
 
     fn report_unread(&mut self) {
@@ -287,10 +312,11 @@ impl<'c> TermState<'c> {
             self.controller.store.etcd.readmit_member(member.id);
         }
         let now = Timestamp::now();
-        let next = match self.index.is_paused() {
-            true => Plan::default(),
-            false => plan(&membership, &settings.limits),
-        };
+        let mut next = plan(&membership, &settings.limits);
+        if self.index.is_paused() {
+            // What was in the way before stays reported.
+            (next.step, next.probe) = (None, Vec::new());
+        }
         self.probes.begin(&next.probe, &self.index, settings.dial_timeout);
         match next.step {
             Some(step) => self.take(step, membership, now),

@@ -103,7 +103,10 @@ impl Indexed for Index {
             }
             RoleKey::Member(id) => self.members.remove(&id).is_some(),
             RoleKey::Join(node) => self.joins.remove(node).is_some(),
-            RoleKey::Pause => std::mem::take(&mut self.paused),
+            RoleKey::Pause => {
+                self.resumptions += 1;
+                std::mem::take(&mut self.paused)
+            }
             RoleKey::Removed(uid) => {
                 self.forget_expiry(uid);
                 self.removed.remove(uid).is_some()

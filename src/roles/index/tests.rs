@@ -163,3 +163,19 @@ fn removed_nodes_are_known_until_they_expire_and_for_ever_without_an_expiry() {
     );
     assert!(index.is_removed("never") && index.removed_len() == 3);
 }
+
+#[test]
+fn a_pause_that_begins_and_ends_in_one_update_is_a_resumption() {
+    let mut index = index(Vec::new());
+    let pause = keys().roles_pause();
+    let put = |revision| Event::Put(kv(pause.clone(), Vec::new(), revision));
+    index.take_in(Update::Events(vec![put(51)]));
+    assert_eq!((index.is_paused(), index.resumptions()), (true, 0));
+    let deleted = |revision| Event::Delete {
+        key: pause.clone(),
+        revision: Revision(revision),
+    };
+    let relevant = index.take_in(Update::Events(vec![deleted(52), put(53), deleted(54)]));
+    assert!(relevant);
+    assert_eq!((index.is_paused(), index.resumptions()), (false, 2));
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::removal::decide_on;
+use super::removal::{decide_on, is_lost};
 use super::rule::{Limits, Plan, first};
 use super::step::Step;
 use crate::etcd::MemberId;
@@ -39,6 +39,11 @@ impl PendingJoin {
     pub(super) fn replaces(&self) -> Option<MemberId> {
         let replaces = self.join.request.as_ref()?.replaces;
         (replaces != 0).then_some(MemberId(replaces))
+    }
+
+    /// Whether that member is removed even if it answers.
+    pub(super) fn is_forced(&self) -> bool {
+        self.join.request.as_ref().is_some_and(|request| request.forced)
     }
 
     /// Whether an add on the very peer URLs of the request is decided.
@@ -262,8 +267,12 @@ impl Attempt<'_> {
             return self.block(Reason::RemovalPending, message);
         }
         if pending.replaces() == Some(member.id) {
-            // Before the member is given up, so that what follows does not fail for its address.
+            if !is_lost(membership, member, pending.is_forced())? {
+                return Err(self.refused(&Refusal::member_healthy(member.id)));
+            }
+            // Before the member is given up, so that the new one can be added.
             self.test()?;
+            self.queue_behind_learner()?;
             return Err(Instead::Step(decide_on(membership, member, Cause::DataLost)?));
         }
         if same_urls(member.peer_urls(), pending.peer_urls()) {
@@ -329,7 +338,9 @@ impl Attempt<'_> {
     }
 
     fn queue_behind_learner(&self) -> Result<(), Instead> {
-        let Some(learner) = self.membership.members.iter().find(|member| member.is_learner()) else {
+        let replaces = self.pending.replaces();
+        let mut learners = self.membership.listed().filter(|member| member.is_learner());
+        let Some(learner) = learners.find(|learner| Some(learner.id) != replaces) else {
             return Ok(());
         };
         let hint = match &learner.record {
@@ -366,9 +377,10 @@ impl Attempt<'_> {
         Ok(Step::Add { node, through })
     }
 
+    /// A member that is replaced has had its place already.
     fn await_room(&self) -> Result<(), Instead> {
         let (voters, most) = (self.membership.voters().count(), self.limits.max_voters);
-        match voters < most {
+        match voters < most || self.pending.replaces().is_some() {
             true => Ok(()),
             false => self.block(
                 Reason::VoterLimit,

@@ -1,5 +1,7 @@
 //! Members that are removed: demoted, without a node, never started, or replaced.
 
+use std::time::Duration;
+
 use super::rule::{Limits, Plan, first};
 use super::step::Step;
 use crate::etcd::MemberId;
@@ -25,26 +27,57 @@ pub fn forget(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<St
 pub fn carry_out(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<Step> {
     let decided = membership.listed().filter(|member| member.removal().is_some());
     let attempts = decided.map(|member| {
-        let attempt = match member.quiet && !has_grounds(membership, member) {
-            true => Ok(Step::Withdraw(member.id)),
-            false => remove(membership, member),
+        let attempt = match has_grounds(membership, member) {
+            Ok(true) => remove(membership, member),
+            Ok(false) if member.quiet => Ok(Step::Withdraw(member.id)),
+            Ok(false) => finish(membership, member),
+            Err(blocked) => Err(blocked),
         };
         (member.node(), attempt)
     });
     first(membership, plan, attempts)
 }
 
-/// Whether what a removal was decided for still holds. While a call of it may be under way, that does not matter: the
-/// removal is carried out, and the node may join again.
-fn has_grounds(membership: &Membership, member: &Member) -> bool {
+/// Whether what a removal was decided for still holds.
+fn has_grounds(membership: &Membership, member: &Member) -> Result<bool, Blocked> {
     match member.removal() {
-        Some(Cause::Demoted) => !member.is_wanted(),
-        Some(Cause::DataLost) => {
+        Some(Cause::Demoted) => match member.owner() {
+            // INV-12: a node that cannot be read may be a manager again.
+            Some(Owner::Missing) => Err(node_missing(member)),
+            Some(Owner::Unknown) => Err(member.block(Reason::NodeMissing, "its node cannot be read")),
+            _ => Ok(!member.is_wanted()),
+        },
+        Some(Cause::DataLost) if member.is_wanted() => {
             let mut joins = membership.joins.iter();
-            !member.is_wanted() || joins.any(|pending| pending.replaces() == Some(member.id))
+            match joins.find(|pending| pending.replaces() == Some(member.id)) {
+                Some(pending) => is_lost(membership, member, pending.is_forced()),
+                None => Ok(false),
+            }
         }
-        _ => true,
+        _ => Ok(true),
     }
+}
+
+/// What becomes of a removal without grounds while a call of it may be under way: it is carried out, and the node may join
+/// again. A member that is well after all is not given up for that; it waits until its removal can be withdrawn.
+fn finish(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
+    if member.removal() == Some(Cause::DataLost) && member.is_healthy() {
+        let message = "it answers again; its removal is withdrawn once no call of it can be under way";
+        return Err(member.block(Reason::MemberHealthy, message));
+    }
+    remove(membership, member)
+}
+
+/// Whether a member that is replaced is without its data, as far as can be seen: it does not answer, although it had its
+/// time. The command has seen that as well, but the leader may come to the request much later.
+pub fn is_lost(membership: &Membership, member: &Member, forced: bool) -> Result<bool, Blocked> {
+    if forced {
+        return Ok(true);
+    }
+    if !membership.complete && !member.is_healthy() {
+        return Err(member.block(Reason::Pending, "it is replaced, but may still answer"));
+    }
+    Ok(!member.is_healthy())
 }
 
 fn remove(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
@@ -98,7 +131,7 @@ fn successor(membership: &Membership, leaving: &Member) -> Option<(bool, MemberI
 pub fn decide(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     let undecided = membership.listed().filter(|member| member.removal().is_none());
     let attempts = undecided.filter_map(|member| {
-        let attempt = match member.cause().or_else(|| late(member, limits)) {
+        let attempt = match member.cause().or_else(|| late(membership, member, limits)) {
             Some(cause) => decide_on(membership, member, cause),
             None if member.owner() == Some(Owner::Missing) => Err(node_missing(member)),
             None => return None,
@@ -129,13 +162,17 @@ pub fn decide_on(membership: &Membership, member: &Member, cause: Cause) -> Resu
     Ok(Step::DecideRemoval(member.id, cause))
 }
 
-/// A learner that makes no progress for too long. It takes the one place that etcd has for learners.
-fn late(member: &Member, limits: &Limits) -> Option<Cause> {
-    let recorded = member.is_learner() && member.record.is_some();
-    (recorded && member.idle >= limits.learner_timeout).then_some(match member.has_started() {
-        true => Cause::Stalled,
-        false => Cause::NeverStarted,
-    })
+/// A learner that makes no progress for too long. It takes the one place that etcd has for learners. One that was started
+/// may be receiving a snapshot, and has applied nothing of it until it has all of it.
+fn late(membership: &Membership, member: &Member, limits: &Limits) -> Option<Cause> {
+    if !member.is_learner() || member.record.is_none() {
+        return None;
+    }
+    let (cause, receiving) = match member.has_started() {
+        true => (Cause::Stalled, Limits::snapshot_time(membership.db_size()?)),
+        false => (Cause::NeverStarted, Duration::ZERO),
+    };
+    (member.idle >= limits.learner_timeout + receiving).then_some(cause)
 }
 
 /// INV-5.

@@ -24,12 +24,23 @@ pub struct Plan {
 /// Limits that a plan observes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long a learner may make no progress before it is removed.
+    /// How long a learner may make no progress before it is removed; one that was started, as long as a snapshot may take
+    /// beside that.
     pub learner_timeout: Duration,
     /// How long a change without an answer may still show in the list before it counts as not made.
     pub add_doubt: Duration,
     /// How many voters etcd may have; further nodes do not join.
     pub max_voters: usize,
+}
+
+/// The bytes a second at which a snapshot arrives at the least, for the limit of a learner.
+const SNAPSHOT_RATE: u64 = 5_000_000;
+
+impl Limits {
+    /// How long a snapshot of so much data may take.
+    pub(super) fn snapshot_time(bytes: u64) -> Duration {
+        Duration::from_secs(bytes / SNAPSHOT_RATE)
+    }
 }
 
 impl Default for Limits {

@@ -1,6 +1,7 @@
 //! The Plugin kind: the endpoint of a CSI controller plugin, and the limits of its calls.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,9 +10,9 @@ use super::change::{Appliable, Rejection};
 use super::document::{document, given, present};
 use super::fields::{Fault, Fields};
 use super::{Object, time};
-use crate::csi::{Endpoint, Limits, Method};
+use crate::csi::{Endpoint, Limits, Method, Settings, Tls};
 use crate::etcd::Revision;
-use crate::proto::{Backend, Plugin, PluginSpec, PluginStatus, Timeouts};
+use crate::proto::{self, Backend, Plugin, PluginSpec, PluginStatus, Timeouts};
 
 /// How many calls may be in flight in each lane, if the plugin's spec does not say.
 pub const DEFAULT_CONCURRENCY: u32 = 16;
@@ -35,6 +36,7 @@ pub struct Manifest {
     per_node: Option<u32>,
     timeouts: Timeouts,
     allow_plaintext_secrets: bool,
+    tls: Option<proto::Tls>,
 }
 
 /// The calls that may have a limit of their own.
@@ -88,12 +90,24 @@ fn limit_of(millis: u64) -> Option<Duration> {
     (millis > 0).then(|| Duration::from_millis(millis).min(MOST_TIMEOUT))
 }
 
-/// The limits of the calls to the plugin.
-pub fn limits(plugin: &Plugin) -> Limits {
+/// How the plugin is connected to and called.
+pub fn settings(plugin: &Plugin) -> Settings {
     let own = own_timeouts(plugin).into_iter();
-    own.fold(Limits::all(timeout(plugin)), |limits, (_, method, limit)| {
+    let limits = own.fold(Limits::all(timeout(plugin)), |limits, (_, method, limit)| {
         limits.with(method, limit)
-    })
+    });
+    let tls = plugin.spec.as_ref().and_then(|spec| spec.tls.clone());
+    let tls = tls.unwrap_or_default();
+    let given = |text: String| Some(text).filter(|text| !text.is_empty());
+    let file = |text: String| given(text).map(PathBuf::from);
+    Settings {
+        limits,
+        tls: Tls {
+            ca_file: file(tls.ca_file),
+            certificate_files: file(tls.cert_file).zip(file(tls.key_file)),
+            server_name: given(tls.server_name),
+        },
+    }
 }
 
 /// The limits that single calls have of their own.
@@ -118,8 +132,15 @@ pub fn is_backend_of(plugin: &Plugin, reported: &str, made_at: Option<&Backend>)
     if !reported.is_empty() && !made_at.id.is_empty() {
         return reported == made_at.id;
     }
-    let mut before = plugin.spec.iter().flat_map(|spec| &spec.same_backend_as);
-    endpoint(plugin) == made_at.endpoint || before.any(|before| *before == made_at.endpoint)
+    let before = plugin.spec.iter().flat_map(|spec| &spec.same_backend_as);
+    let mut listed = before.map(String::as_str).chain([endpoint(plugin)]);
+    listed.any(|listed| is_same_endpoint(listed, &made_at.endpoint))
+}
+
+/// Whether two texts are one endpoint: a document may end one in a slash, and records do not.
+fn is_same_endpoint(one: &str, other: &str) -> bool {
+    let parsed = |text: &str| text.parse::<Endpoint>().ok();
+    one == other || parsed(one).is_some_and(|one| parsed(other) == Some(one))
 }
 
 fn check_endpoint(text: &str) -> Result<(), String> {
@@ -151,6 +172,7 @@ impl Appliable for Plugin {
                 timeout: spec.parsed("timeout", read_timeout),
                 per_node: read_count(spec, "perNode"),
                 timeouts: spec.object("timeouts", read_timeouts).unwrap_or_default(),
+                tls: spec.object("tls", read_tls),
                 allow_plaintext_secrets: spec.boolean("allowPlaintextSecrets").unwrap_or_default(),
                 same_backend_as: spec
                     .distinct("sameBackendAs", |text| {
@@ -198,6 +220,23 @@ fn read_count(spec: &mut Fields<'_, '_>, name: &'static str) -> Option<u32> {
     u32::try_from(given).ok()
 }
 
+fn read_tls(fields: &mut Fields<'_, '_>) -> proto::Tls {
+    let mut text = |name| fields.string(name).unwrap_or_default().to_owned();
+    let tls = proto::Tls {
+        ca_file: text("caFile"),
+        cert_file: text("certFile"),
+        key_file: text("keyFile"),
+        server_name: text("serverName"),
+    };
+    if tls.cert_file.is_empty() != tls.key_file.is_empty() {
+        fields.fault(
+            "keyFile",
+            "a certificate and its key belong together: certFile and keyFile",
+        );
+    }
+    tls
+}
+
 fn read_timeouts(fields: &mut Fields<'_, '_>) -> Timeouts {
     let mut timeouts = Timeouts::default();
     for (word, _, of) in TIMEOUTS {
@@ -237,6 +276,7 @@ fn spec_of(manifest: &Manifest) -> PluginSpec {
         timeout_millis: millis(timeout.unwrap_or_default()),
         same_backend_as: manifest.same_backend_as.clone(),
         allow_plaintext_secrets: manifest.allow_plaintext_secrets,
+        tls: manifest.tls.clone(),
         per_node: manifest.per_node.unwrap_or_default(),
         timeouts: Some(manifest.timeouts).filter(|timeouts| *timeouts != Timeouts::default()),
     }
@@ -268,6 +308,12 @@ pub fn to_document(plugin: &Plugin, status: Option<&PluginStatus>, mod_revision:
         "endpoint": endpoint(plugin), "concurrency": concurrency(plugin), "timeout": timeout_text(plugin),
         "sameBackendAs": given(&stored.same_backend_as),
         "allowPlaintextSecrets": given(&stored.allow_plaintext_secrets),
+        "tls": stored.tls.map(|tls| present(json!({
+            "caFile": given(&tls.ca_file),
+            "certFile": given(&tls.cert_file),
+            "keyFile": given(&tls.key_file),
+            "serverName": given(&tls.server_name),
+        }))),
         "perNode": given(&stored.per_node),
         "timeouts": stored.timeouts.map(|_| {
             own_timeout_texts(plugin).into_iter().collect::<BTreeMap<_, _>>()
@@ -346,6 +392,22 @@ mod tests {
             assert_eq!(is_same, expected, "{reported:?} {endpoint} {id:?}");
         }
         assert!(is_backend_of(&plugin, "", None), "made by an earlier release");
+        let with_slash = |endpoint: &str, before: &str| Plugin {
+            metadata: None,
+            spec: Some(PluginSpec {
+                endpoint: endpoint.to_owned(),
+                same_backend_as: vec![before.to_owned()],
+                ..PluginSpec::default()
+            }),
+        };
+        let made_at = Backend {
+            endpoint: "http://h:1".to_owned(),
+            ..Backend::default()
+        };
+        for (endpoint, before) in [("http://h:1/", "http://h:2"), ("http://h:2", "http://h:1/")] {
+            let plugin = with_slash(endpoint, before);
+            assert!(is_backend_of(&plugin, "", Some(&made_at)), "{endpoint} {before}");
+        }
     }
 
     #[test]

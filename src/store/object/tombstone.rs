@@ -6,9 +6,17 @@ use super::document::{document, given, present};
 use super::{Object, publication, time, volume};
 use crate::etcd::Revision;
 use crate::proto::Tombstone;
+use crate::store::Name;
 
 impl Object for Tombstone {
     kind_with_metadata!("Tombstone");
+}
+
+/// The name of a tombstone of what cannot be read: another one each time. The others are named after the uid of what was
+/// forgotten.
+pub fn unreadable_name(volume: &Name) -> Name {
+    let name = format!("unreadable-{}", uuid::Uuid::new_v4());
+    name.parse().unwrap_or_else(|_| volume.clone())
 }
 
 /// The name that the volume had.

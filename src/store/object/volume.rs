@@ -92,15 +92,28 @@ pub fn is_reachable_from(volume: &Volume, place: &BTreeMap<String, String>) -> b
 /// The places that can reach the volume, as `zone=a or zone=b`.
 pub fn places_text(volume: &Volume) -> String {
     let places = volume.status.as_ref().map_or(&[][..], |status| &status.topology);
-    let text = |place: &Topology| {
-        let segments = place.segments.iter().map(|(key, value)| format!("{key}={value}"));
-        segments.collect::<Vec<_>>().join(",")
-    };
-    places.iter().map(text).collect::<Vec<_>>().join(" or ")
+    let texts = places.iter().map(|place| place_text(&place.segments));
+    texts.collect::<Vec<_>>().join(" or ")
+}
+
+/// A place, as `zone=a,rack=1`.
+pub fn place_text(place: &BTreeMap<String, String>) -> String {
+    let segments = place.iter().map(|(key, value)| format!("{key}={value}"));
+    segments.collect::<Vec<_>>().join(",")
 }
 
 /// The condition of a volume that is larger than what its nodes see of it.
 pub const NODE_EXPANSION_PENDING: &str = "NodeExpansionPending";
+
+/// The plugin's id of the volume: its own, or that of the volume that it is to take in. Empty if it has none yet.
+pub fn backend_id(volume: &Volume) -> &str {
+    let own = volume.status.as_ref().map_or("", |status| &status.volume_id);
+    let source = volume.spec.as_ref().and_then(|spec| spec.source.as_ref());
+    match own {
+        "" => source.map_or("", |source| &source.volume_id),
+        own => own,
+    }
+}
 
 /// Whether the volume exists at the backend and is taken in instead of created.
 pub fn is_taken_in(volume: &Volume) -> bool {

@@ -52,7 +52,7 @@ impl Controller {
             volume: &snapshot.volume,
             publications: &snapshot.publications,
             unreadable: &snapshot.unreadable,
-            shared_with: snapshot.shared_with.as_ref(),
+            twin: snapshot.twin.as_ref(),
             nodes: &snapshot.nodes,
             removed: &snapshot.removed,
             plugin,

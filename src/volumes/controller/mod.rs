@@ -18,7 +18,7 @@ use super::lanes::Lane;
 use super::operation::{Action, Completion, Env, Failure, Held, Interrupted};
 use super::plan::{Step, Target};
 use super::plugin_state::PluginState;
-use super::retry_state::Unsettled;
+use super::retry_state::{RetryState, Unsettled};
 use crate::csi::{Code, Plugins};
 use crate::etcd::{Fence, Revision};
 use crate::failpoint;
@@ -244,12 +244,14 @@ impl Controller {
             result,
             records,
         } = completion;
-        let mut is_news = false;
+        let (mut is_news, mut around) = (false, Vec::new());
         for record in &records {
             // A record that was only read was written by someone else. That counts as a change now: when the watch delivers
             // it, its revision is already known.
             let now = record.now.as_ref().map_err(|deleted| *deleted);
-            is_news |= self.index.note(&record.key, now) && !record.own;
+            let changes = self.index.note(&record.key, now);
+            is_news |= !changes.is_empty() && !record.own;
+            around.extend(changes.into_iter().filter_map(Change::around));
         }
         is_news |= self.unsettled.end_operation(&name, &records);
         let target = match &action {
@@ -277,6 +279,10 @@ impl Controller {
         if is_news {
             self.unsettled.wake(&name, None);
         }
+        // The watch delivers no news of what is noted already.
+        for other in around {
+            self.wake(other, None);
+        }
         let (lane, node) = Lane::of(&action);
         self.on_called(&driver, timed_out);
         if let Some(plugin) = self.plugins.get_mut(&driver) {
@@ -302,7 +308,13 @@ impl Controller {
                         state.unpublished(csi_node_id);
                         freed = self.unsettled.left(name, None);
                     }
-                    Step::Unpublish { node, .. } => freed = self.unsettled.left(name, Some(node)),
+                    Step::Unpublish { node, .. } => {
+                        freed = self.unsettled.left(name, Some(node));
+                        // A call in flight may fail for what was there when it began.
+                        let running =
+                            |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
+                        freed.extend(self.index.of_node(node).filter(running));
+                    }
                     _ => {}
                 }
                 self.unsettled.succeed(name, target);

@@ -104,6 +104,10 @@ impl Controller {
             .iter()
             .filter(|(name, state)| concerns(name, state));
         waiting.extend(unsettled.map(|(name, _)| name.clone()));
+        if is_changed {
+            // Also the settled ones: what was published without a call may need one by now.
+            waiting.extend(self.index.of_plugin(driver));
+        }
         for name in waiting {
             if is_changed {
                 // The plugin may offer what it did not offer before.

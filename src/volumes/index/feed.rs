@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use prost::Message;
 
+use super::sharing::with_sharing;
 use super::{Change, Index, Part, SeenNode};
 use crate::etcd::{KeyValue, Revision};
 use crate::proto::{Node, Plugin, PluginStatus, RemovedNode};
@@ -108,15 +109,12 @@ impl Indexed for Feed<'_> {
         let revision = kv.mod_revision;
         match key {
             Key::Volume(name) => {
-                let before = index.sharing(&name);
-                let change = index.put_volume(name.clone(), kv.into());
-                let around = before.into_iter().chain(index.sharing(&name));
-                self.changes.extend(change);
-                self.changes.extend(around.map(Change::Around));
+                let put = |index: &mut Index| index.put_volume(name.clone(), kv.into());
+                self.changes.extend(with_sharing(index, &name, put));
             }
             Key::Publication(volume, node) => {
-                self.changes
-                    .extend(index.put_publication(volume, node, kv.into()));
+                let put = |index: &mut Index| index.put_publication(volume.clone(), node, kv.into());
+                self.changes.extend(with_sharing(index, &volume, put));
             }
             Key::Node(name) => self.put_node(name, &kv),
             Key::Removed(uid) => {
@@ -153,12 +151,12 @@ impl Indexed for Feed<'_> {
         let index = &mut *self.index;
         match key {
             Key::Volume(name) => {
-                let sharing = index.sharing(&name);
-                self.changes.extend(index.remove_volume(name, at));
-                self.changes.extend(sharing.into_iter().map(Change::Around));
+                let remove = |index: &mut Index| index.remove_volume(name.clone(), at);
+                self.changes.extend(with_sharing(index, &name, remove));
             }
             Key::Publication(volume, node) => {
-                self.changes.extend(index.remove_publication(volume, &node, at));
+                let remove = |index: &mut Index| index.remove_publication(volume.clone(), &node, at);
+                self.changes.extend(with_sharing(index, &volume, remove));
             }
             Key::Node(name) => {
                 if index.nodes.remove(&name).is_some() {

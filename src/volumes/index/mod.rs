@@ -19,6 +19,7 @@ use feed::Feed;
 
 mod feed;
 mod records;
+mod sharing;
 
 /// The ranges that are followed, each by itself. Changes of two ranges may be seen out of order: what depends on their order
 /// is proved in the transaction that acts on it.
@@ -67,10 +68,20 @@ impl Part {
 pub enum Change {
     /// A record of this volume was written, or deleted, at this revision; at or before it, if a list left the record out.
     Record(Name, Revision),
-    /// A secret or a node that this volume depends on changed.
+    /// A secret, a node or a volume with the same id, on which this volume depends, changed.
     Around(Name),
     /// The Plugin object of this name was created, changed or deleted.
     Plugin(Name),
+}
+
+impl Change {
+    /// The volume around which something changed.
+    pub fn around(self) -> Option<Name> {
+        match self {
+            Self::Around(name) => Some(name),
+            Self::Record(..) | Self::Plugin(_) => None,
+        }
+    }
 }
 
 /// A stored value.
@@ -94,7 +105,8 @@ struct Entry {
     volume: Option<Stored>,
     publications: BTreeMap<Name, Stored>,
     driver: Option<Name>,
-    /// The plugin and the plugin's id of the volume, once it has one.
+    uid: Option<Box<str>>,
+    /// The plugin and the plugin's id of the volume, once it has one or is to take it in.
     volume_id: Option<Box<str>>,
     state: Option<State>,
     /// The count of changes at the last change of its records.
@@ -152,8 +164,8 @@ pub struct VolumeSnapshot {
     pub revisions: BTreeMap<Name, Revision>,
     /// The nodes of its unreadable publications.
     pub unreadable: BTreeSet<Name>,
-    /// Another volume with the same id at the same plugin.
-    pub shared_with: Option<Name>,
+    /// Other volumes with the same id at the same plugin.
+    pub twin: Option<plan::Twin>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: BTreeMap<Name, plan::Node>,
     /// The publications to nodes that were removed, each with the revision of the record that says so.
@@ -183,6 +195,7 @@ pub struct Index {
     by_driver: HashMap<Name, HashSet<Name>>,
     by_node: HashMap<Name, BTreeSet<Name>>,
     by_secret: HashMap<Name, BTreeSet<Name>>,
+    by_uid: HashMap<Box<str>, BTreeSet<Name>>,
     /// By plugin and the plugin's id.
     by_volume_id: HashMap<Box<str>, BTreeSet<Name>>,
     /// How each range is followed, in the order of [`Part::ALL`].
@@ -218,6 +231,7 @@ impl Index {
             by_driver: HashMap::new(),
             by_node: HashMap::new(),
             by_secret: HashMap::new(),
+            by_uid: HashMap::new(),
             by_volume_id: HashMap::new(),
             followed: Default::default(),
             counts: HashMap::new(),
@@ -244,6 +258,11 @@ impl Index {
     pub fn of_plugin(&self, plugin: &Name) -> Vec<Name> {
         let names = self.by_driver.get(plugin);
         names.into_iter().flatten().cloned().collect()
+    }
+
+    /// The volumes with a publication to this node.
+    pub fn of_node(&self, node: &Name) -> impl Iterator<Item = Name> {
+        self.by_node.get(node).into_iter().flatten().cloned()
     }
 
     /// Whether any volume names this plugin.
@@ -312,24 +331,16 @@ impl Index {
         Some(decode(&format!("{volume}/{node}"), &stored.value))
     }
 
-    /// The other volumes with the same id at the same plugin.
-    fn sharing(&self, name: &Name) -> Vec<Name> {
-        let id = self.volumes.get(name).and_then(|entry| entry.volume_id.as_ref());
-        let names = id.and_then(|id| self.by_volume_id.get(id)).into_iter().flatten();
-        names.filter(|other| *other != name).cloned().collect()
-    }
-
     /// The records of one volume. `None` if the volume's own record is missing or cannot be read.
     pub fn observe(&self, name: &Name) -> Option<VolumeSnapshot> {
         let entry = self.volumes.get(name)?;
         let stored = entry.volume.as_ref()?;
         let volume = decode::<Volume>(name.as_str(), &stored.value).ok()?;
         let plugin = driver(&volume).to_owned();
-        let shared_with = self.sharing(name).into_iter().next();
         let mut seen = VolumeSnapshot {
             volume,
             revision: stored.mod_revision,
-            shared_with,
+            twin: self.twin(name),
             ..VolumeSnapshot::default()
         };
         for (node, stored) in &entry.publications {
@@ -373,8 +384,8 @@ impl Index {
     }
 
     /// Takes in a record as this leader wrote or read it; `now` is the value, or the revision at which there was none. An
-    /// older state than the known one is ignored. True if anything changed.
-    pub fn note(&mut self, key: &[u8], now: Result<&KeyValue, Revision>) -> bool {
+    /// older state than the known one is ignored. Returns what changed.
+    pub fn note(&mut self, key: &[u8], now: Result<&KeyValue, Revision>) -> Vec<Change> {
         let part = match self.keys.parse_volume(key) {
             Some(_) => Part::Volumes,
             None => Part::Publications,
@@ -384,12 +395,12 @@ impl Index {
             Ok(kv) => feed.put(kv.clone()),
             Err(deleted) => feed.delete(key, deleted),
         }
-        let is_changed = !feed.changes.is_empty();
+        let changes = feed.changes;
         // Otherwise the watch has delivered the deletion already.
-        if let (Err(deleted), true) = (now, is_changed) {
+        if let (Err(deleted), false) = (now, changes.is_empty()) {
             self.followed[part as usize].gone.insert(key.to_vec(), deleted);
         }
-        is_changed
+        changes
     }
 }
 

@@ -1,12 +1,12 @@
 //! The records of volumes and publications, and the ways to them from plugins, nodes and secrets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{Change, Entry, Index, State, Stored, add, take};
 use crate::etcd::Revision;
 use crate::proto::Volume;
 use crate::store::Name;
-use crate::store::object::volume::driver;
+use crate::store::object::volume::{backend_id, driver};
 use crate::store::object::{Object, decode};
 
 impl Index {
@@ -52,16 +52,10 @@ impl Index {
             let names = self.by_driver.entry(driver.clone()).or_default();
             names.insert(name.clone());
         }
+        let uid = after.map(|volume| volume.uid().into());
+        point(&mut self.by_uid, &mut entry.uid, uid, name);
         let id = after.and_then(volume_id);
-        if entry.volume_id != id {
-            let before = std::mem::replace(&mut entry.volume_id, id.clone());
-            if let Some(before) = before {
-                take(&mut self.by_volume_id, &before, name);
-            }
-            if let Some(id) = id {
-                add(&mut self.by_volume_id, id, name);
-            }
-        }
+        point(&mut self.by_volume_id, &mut entry.volume_id, id, name);
         let state = exists.then(|| state_of(after));
         if let Some(before) = std::mem::replace(&mut entry.state, state) {
             *self.counts.entry(before).or_default() -= 1;
@@ -121,10 +115,27 @@ impl Index {
     }
 }
 
-/// The plugin and its id of the volume, once it has one.
-fn volume_id(volume: &Volume) -> Option<Box<str>> {
-    let id = volume.status.as_ref().map(|status| status.volume_id.as_str());
-    let id = id.filter(|id| !id.is_empty())?;
+/// Replaces the one way to a volume in a map.
+fn point(
+    map: &mut HashMap<Box<str>, BTreeSet<Name>>,
+    stored: &mut Option<Box<str>>,
+    now: Option<Box<str>>,
+    name: &Name,
+) {
+    if *stored == now {
+        return;
+    }
+    if let Some(now) = &now {
+        add(map, now.clone(), name);
+    }
+    if let Some(before) = std::mem::replace(stored, now) {
+        take(map, &before, name);
+    }
+}
+
+/// The plugin and its id of the volume, once it has one or is to take it in.
+pub(super) fn volume_id(volume: &Volume) -> Option<Box<str>> {
+    let id = Some(backend_id(volume)).filter(|id| !id.is_empty())?;
     Some(format!("{}\n{id}", driver(volume)).into())
 }
 

@@ -142,8 +142,11 @@ fn a_volume_is_seen_with_its_publications_and_their_nodes() {
 fn an_own_write_is_known_when_the_watch_delivers_it_and_a_write_of_someone_else_is_not() {
     let mut index = full();
     let written = volume("a", 10);
-    assert!(index.note(&written.key.clone(), Ok(&written)));
-    assert!(!index.note(&written.key.clone(), Ok(&written)), "known already");
+    assert!(!index.note(&written.key.clone(), Ok(&written)).is_empty());
+    assert!(
+        index.note(&written.key.clone(), Ok(&written)).is_empty(),
+        "known already"
+    );
     assert_eq!(index.observe(&name("a")).unwrap().revision, Revision(10));
     assert_eq!(events(&mut index, Part::Volumes, vec![volume("a", 10)]), []);
     let change = Change::Record(name("a"), Revision(11));
@@ -154,8 +157,8 @@ fn an_own_write_is_known_when_the_watch_delivers_it_and_a_write_of_someone_else_
 fn what_this_leader_deleted_is_not_restored_by_an_older_event() {
     let mut index = full();
     let key = keys().publication(&name("a"), &name("n1"));
-    assert!(index.note(&key, Err(Revision(12))));
-    assert!(!index.note(&key, Err(Revision(12))), "known already");
+    assert!(!index.note(&key, Err(Revision(12))).is_empty());
+    assert!(index.note(&key, Err(Revision(12))).is_empty(), "known already");
     assert!(index.observe(&name("a")).unwrap().publications.is_empty());
     assert_eq!(
         events(&mut index, Part::Publications, vec![publication("a", "n1", 11)]),
@@ -199,7 +202,11 @@ fn what_a_list_shows_again_unchanged_stays() {
 #[test]
 fn what_this_leader_deleted_is_not_restored_by_an_older_list_nor_by_older_events_after_it() {
     let mut index = full();
-    assert!(index.note(&keys().volume(&name("b")), Err(Revision(30))));
+    assert!(
+        !index
+            .note(&keys().volume(&name("b")), Err(Revision(30)))
+            .is_empty()
+    );
     let before = vec![volume("a", 3), volume("b", 4)];
     assert_eq!(listed(&mut index, Part::Volumes, before, 20), []);
     assert_eq!(events(&mut index, Part::Volumes, vec![volume("b", 25)]), []);
@@ -217,7 +224,7 @@ fn what_this_leader_deleted_is_not_restored_by_an_older_list_nor_by_older_events
 fn what_this_leader_deleted_is_not_restored_after_a_list_of_another_range() {
     let mut index = full();
     let key = keys().publication(&name("a"), &name("n1"));
-    assert!(index.note(&key, Err(Revision(12))));
+    assert!(!index.note(&key, Err(Revision(12))).is_empty());
     listed(
         &mut index,
         Part::Volumes,
@@ -329,7 +336,7 @@ fn the_ways_to_a_volume_follow_its_record_and_end_with_it() {
     assert_eq!(around(&mut index, "s2", 24), []);
     // Its publication is still known, and is deleted by itself.
     let publication = keys().publication(&name("a"), &name("n1"));
-    assert!(index.note(&publication, Err(Revision(25))));
+    assert!(!index.note(&publication, Err(Revision(25))).is_empty());
     assert_eq!(
         events(&mut index, Part::Nodes, vec![node("n1", 1, "moved", 26)]),
         []
@@ -430,4 +437,38 @@ fn an_unreadable_publication_exists() {
     events(&mut index, Part::Publications, vec![kv(key, vec![0xff], 20)]);
     let seen = index.observe(&name("a")).unwrap();
     assert_eq!(seen.unreadable, [name("n2")].into());
+}
+
+/// The record of a volume with the id `vol-1` at the plugin, with `message` in a condition.
+fn with_id(text: &str, message: &str, revision: i64) -> KeyValue {
+    let mut stored = volume(text, revision);
+    let mut volume = Volume::decode(&*stored.value).unwrap();
+    let status = volume.status.get_or_insert_default();
+    status.volume_id = "vol-1".to_owned();
+    status.conditions.push(crate::proto::Condition {
+        message: message.to_owned(),
+        ..Default::default()
+    });
+    stored.value = volume.encode_to_vec();
+    stored
+}
+
+/// INV-9: two volumes that fail do not wake each other.
+#[test]
+fn the_records_of_volumes_with_one_id_are_news_for_each_other_only_in_what_they_share() {
+    let mut index = full();
+    let note = |index: &mut Index, kv: &KeyValue| index.note(&kv.key, Ok(kv));
+    let record = |text: &str, revision| Change::Record(name(text), Revision(revision));
+    let around = |text: &str| Change::Around(name(text));
+    assert_eq!(note(&mut index, &with_id("a", "x", 10)), [record("a", 10)]);
+    let shared = note(&mut index, &with_id("b", "x", 11));
+    assert_eq!(shared, [record("b", 11), around("a")]);
+    let failed = note(&mut index, &with_id("b", "y", 12));
+    assert_eq!(failed, [record("b", 12)]);
+    let twin = index.observe(&name("b")).unwrap().twin.unwrap();
+    assert!(twin.has_id && twin.name == name("a") && twin.node_ids.is_empty());
+    // The leader's own deletion is news as well.
+    let gone = index.note(&keys().volume(&name("b")), Err(Revision(13)));
+    assert_eq!(gone, [record("b", 13), around("a")]);
+    assert_eq!(index.observe(&name("a")).unwrap().twin, None);
 }

@@ -5,6 +5,7 @@ use crate::etcd::Stop;
 use crate::proto::{Tombstone, Volume};
 use crate::store::Name;
 use crate::store::object::publication::stored_node_id;
+use crate::store::object::volume::backend_id;
 use crate::store::object::{Object, decode, tombstone};
 use crate::store::writer::Unit;
 use crate::volumes::index::Index;
@@ -42,19 +43,43 @@ pub enum Held {
 }
 
 impl Compensation {
-    /// Whether the records of the volume `name` hold the result by now.
+    /// Whether the records of the volume `name` hold the result by now, or those of another name, under which it was taken
+    /// back or in.
     pub fn held(&self, index: &Index, name: &Name) -> Held {
+        match self.held_by(index, name) {
+            Held::Gone if self.is_claimed(index) => Held::Recorded,
+            held => held,
+        }
+    }
+
+    fn is_claimed(&self, index: &Index) -> bool {
+        let mut names = index.claiming(&self.volume).into_iter();
+        match &self.publication {
+            None => names.any(|name| {
+                let volume = index.volume(&name).and_then(Result::ok);
+                volume.is_some_and(|volume| is_found(&volume))
+            }),
+            Some(made) => names.any(|name| index.node_ids(&name).contains(&made.csi_node_id)),
+        }
+    }
+
+    fn held_by(&self, index: &Index, name: &Name) -> Held {
         match &self.publication {
             None => held(index.volume(name), |volume| {
-                let status = volume.status.clone().unwrap_or_default();
-                // With the intent, the same volume is found again, and is not forgotten.
-                volume.uid() == self.volume.uid() && (status.create.is_some() || !status.volume_id.is_empty())
+                volume.uid() == self.volume.uid() && is_found(volume)
             }),
             Some(made) => held(index.publication(name, &made.node), |publication| {
                 publication.uid() == made.uid && stored_node_id(publication) == made.csi_node_id
             }),
         }
     }
+}
+
+/// Whether the record leads to the volume at the backend. With the intent, the same volume is found again, and is not
+/// forgotten.
+fn is_found(volume: &Volume) -> bool {
+    let status = volume.status.as_ref();
+    status.is_some_and(|status| status.create.is_some()) || !backend_id(volume).is_empty()
 }
 
 fn held<O, E>(record: Option<Result<O, E>>, has: impl Fn(&O) -> bool) -> Held {

@@ -181,6 +181,12 @@ impl Run<'_> {
             Step::Connect => Err(Interrupted::Stale),
             Step::Create => self.create().await,
             Step::TakeIn => self.take_in().await,
+            Step::TakeBackend => {
+                let backend = request::backend(&*self.session()?);
+                let stored = &mut self.stored_volume();
+                let named = record::with_backend(&stored.object, backend);
+                self.put(stored, named, None).await
+            }
             Step::TakeName => {
                 let backend = request::backend(&*self.session()?);
                 let stored = &mut self.stored_volume();

@@ -1,7 +1,8 @@
 //! Publications: which end, and which begin.
 
 use super::{
-    Decision, Lost, Node, Observed, Plugin, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
+    Decision, Lost, Node, Observed, Plugin, Step, Target, WaitReason, access_mode, is_held, is_twins, offers,
+    scope_of,
 };
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Scope, Sharing};
@@ -10,7 +11,7 @@ use crate::proto::{AccessMode, Publication, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
-use crate::store::object::volume::{driver, is_reachable_from, places_text};
+use crate::store::object::volume::{driver, is_reachable_from, place_text, places_text};
 
 /// One publication of the volume, with its node.
 struct Ending<'a> {
@@ -115,6 +116,11 @@ impl Ending<'_> {
         if status.volume_id.is_empty() {
             return;
         }
+        if is_twins(observed, csi_node_id) {
+            let message = "another volume with the same id at the plugin is published to the node";
+            decision.wait(&self.target(), WaitReason::SharedVolumeID, message);
+            return;
+        }
         match offers(observed, &self.target(), decision) {
             None => {}
             Some(offers) if offers.publish => decision.choose(Step::Unpublish {
@@ -183,6 +189,10 @@ pub(super) fn plan_ends(observed: &Observed<'_>, status: &VolumeStatus, decision
 
 /// Plans the beginnings of publications, of a volume that is created and not marked for deletion.
 pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) {
+    // The access modes of two records do not know of each other. The volume's own condition says so.
+    if observed.twin.is_some_and(|twin| twin.has_id) {
+        return;
+    }
     for (node, publication) in observed.publications {
         let target = Target::Node(node.clone());
         let stored = stored_node_id(publication);
@@ -190,7 +200,12 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             State::PendingPublish => true,
             // One without a node id was published while the plugin published nothing.
             State::Published => {
-                observed.lost.contains(node) || (stored.is_empty() && publishes_now(observed))
+                let is_unrecorded = publication
+                    .status
+                    .as_ref()
+                    .is_some_and(|status| status.unrecorded);
+                let was_faked = stored.is_empty() && publishes_now(observed);
+                observed.lost.contains(node) || is_unrecorded || was_faked
             }
             State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => false,
         };
@@ -210,8 +225,9 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             place.filter(|place| stored.is_empty() && !is_reachable_from(observed.volume, place))
         {
             let message = format!(
-                "the volume can be reached from {}, and node {node} is in {place:?}",
-                places_text(observed.volume)
+                "the volume can be reached from {}, and node {node} is in {}",
+                places_text(observed.volume),
+                place_text(place)
             );
             decision.wait(&target, WaitReason::TopologyMismatch, message);
             continue;

@@ -30,6 +30,8 @@ pub enum Step {
     Create,
     /// ValidateVolumeCapabilities of a volume that exists at the backend; then its record has its id.
     TakeIn,
+    /// The record of a volume that an earlier release made names no backend: it takes the one of the session.
+    TakeBackend,
     /// The plugin creates no volumes: the volume's name becomes its id.
     TakeName,
     /// ControllerExpandVolume.
@@ -96,6 +98,7 @@ impl fmt::Display for Step {
             Self::Connect => write!(f, "connect to the plugin"),
             Self::Create => write!(f, "create the volume"),
             Self::TakeIn => write!(f, "take in the volume that exists at the backend"),
+            Self::TakeBackend => write!(f, "record the backend that the volume was made at"),
             Self::TakeName => write!(
                 f,
                 "take the volume's name as its id (the plugin creates no volumes)"
@@ -145,6 +148,7 @@ impl Step {
             Self::Connect => "connected to the plugin".to_owned(),
             Self::Create => "volume created".to_owned(),
             Self::TakeIn => "volume taken in from the backend".to_owned(),
+            Self::TakeBackend => "backend of the volume recorded".to_owned(),
             Self::TakeName => "volume took its name as its id (the plugin creates no volumes)".to_owned(),
             Self::Expand => "volume expanded".to_owned(),
             Self::Publish { node, csi_node_id } => {
@@ -177,6 +181,7 @@ impl Step {
             Self::Connect
             | Self::Create
             | Self::TakeIn
+            | Self::TakeBackend
             | Self::TakeName
             | Self::Expand
             | Self::Delete

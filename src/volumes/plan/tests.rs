@@ -1,7 +1,9 @@
 use super::*;
 use crate::proto::access_mode::{Kind, Mount, Sharing};
 use crate::proto::volume_spec::Driver;
-use crate::proto::{Capacity, CreateIntent, Metadata, PublicationSpec, PublicationStatus, VolumeSpec};
+use crate::proto::{
+    Backend, Capacity, CreateIntent, Metadata, PublicationSpec, PublicationStatus, VolumeSpec,
+};
 
 mod publications;
 mod random;
@@ -49,6 +51,7 @@ fn created(mut volume: Volume) -> Volume {
         create: Some(CreateIntent::default()),
         volume_id: "vol-1".to_owned(),
         fulfilled_bytes: 5,
+        backend: Some(Backend::default()),
         ..VolumeStatus::default()
     });
     volume
@@ -96,6 +99,7 @@ struct Scene {
     plugin: Plugin,
     resting: BTreeSet<Target>,
     lost: BTreeSet<Name>,
+    twin: Option<Twin>,
 }
 
 impl Scene {
@@ -110,6 +114,7 @@ impl Scene {
             plugin: Plugin::Offers(ALL),
             resting: BTreeSet::new(),
             lost: BTreeSet::new(),
+            twin: None,
         }
     }
 
@@ -131,12 +136,17 @@ impl Scene {
         self
     }
 
+    fn beside(mut self, twin: Twin) -> Self {
+        self.twin = Some(twin);
+        self
+    }
+
     fn decide(&self) -> Decision {
         plan(&Observed {
             volume: &self.volume,
             publications: &self.publications,
             unreadable: &self.unreadable,
-            shared_with: None,
+            twin: self.twin.as_ref(),
             nodes: &self.nodes,
             removed: &self.removed,
             plugin: self.plugin,
@@ -235,10 +245,23 @@ fn a_volume_is_created_then_published_then_unpublished_then_deleted() {
     assert_eq!(Scene::of(marked(there)).step(), Some(Step::Delete));
 }
 
+/// INV-6: what an earlier release made stays at its backend, too.
+#[test]
+fn a_volume_without_a_backend_takes_that_of_the_first_session() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::PendingPublish, "");
+    scene.volume.status.as_mut().unwrap().backend = None;
+    assert_eq!(scene.step(), Some(Step::TakeBackend));
+    scene.plugin = Plugin::Unknown;
+    assert_eq!(scene.step(), Some(Step::Connect));
+    assert_eq!(Scene::of(volume(Scope::MultiNode)).step(), Some(Step::Create));
+}
+
 #[test]
 fn deleting_a_volume_whose_create_may_have_happened_finishes_the_create_first() {
     let mut attempted = marked(volume(Scope::SingleNode));
-    attempted.status.as_mut().unwrap().create = Some(CreateIntent::default());
+    let status = attempted.status.as_mut().unwrap();
+    status.create = Some(CreateIntent::default());
+    status.backend = Some(Backend::default());
     assert_eq!(Scene::of(attempted.clone()).step(), Some(Step::Create));
     let without = Plugin::Offers(Offers::default());
     let scene = Scene::of(attempted.clone()).offering(without);

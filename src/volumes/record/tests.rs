@@ -52,6 +52,8 @@ fn a_create_is_repeated_with_the_capacity_of_its_first_call_until_that_is_refuse
             .required
     };
     assert_eq!(capacity(&grown), 5);
+    let refused = create_refused(&grown).status.unwrap();
+    assert_eq!(refused.backend, None, "nothing is there");
     let again = intend_create(&create_refused(&grown), &Backend::default(), 10, NOW).unwrap();
     assert_eq!(capacity(&again), 7);
     assert!(!again.status.unwrap().create.unwrap().refused);

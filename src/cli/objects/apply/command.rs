@@ -88,8 +88,10 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                         "{id} is marked for deletion: the leader deletes it once nothing holds it back; apply it again after that"
                     ));
                 }
-                if let Some(warning) = planned.left_behind(&store).await? {
-                    warn(&warning);
+                // The object is written: what cannot be counted is no failure of it, nor of those after it.
+                match planned.left_behind(&store).await {
+                    Ok(warning) => warning.into_iter().for_each(|warning| warn(&warning)),
+                    Err(failure) => warn(&format!("{id}: its volumes could not be read: {failure}")),
                 }
             }
             Err(failure) => failures.push(failure.on(id)),
@@ -115,7 +117,7 @@ impl Planned {
     }
 
     /// See [`backends::left_behind`].
-    async fn left_behind(&self, store: &Store) -> Result<Option<String>, Failure> {
+    async fn left_behind(&self, store: &Store) -> Result<Vec<String>, Failure> {
         backends::left_behind(store, &self.manifest, self.stored.as_ref(), &self.step).await
     }
 

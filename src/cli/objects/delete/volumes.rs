@@ -12,7 +12,7 @@ use crate::cli::objects::view::View;
 use crate::etcd::{KeyValue, Revision};
 use crate::proto::{Metadata, Publication, Tombstone, Volume};
 use crate::store::object::publication::{state, state_word};
-use crate::store::object::{Object, decode, time, tombstone};
+use crate::store::object::{Object, decode, time, tombstone, volume};
 use crate::store::{Id, Keys, Name};
 
 /// Deletes a volume.
@@ -38,13 +38,12 @@ async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
     if !publications.is_empty() {
         return Err(published(&store.keys, id, &publications));
     }
-    let mut marked = request.mark(
-        volume,
-        format!(
-            "volume/{id} is marked for deletion, which cannot be taken back; it is deleted at its backend, and what is \
-             in it is lost"
-        ),
-    );
+    let then = match volume::is_retained(&volume) {
+        true => "it stays at its backend, and Quorate forgets it",
+        false => "it is deleted at its backend, and what is in it is lost",
+    };
+    let statement = format!("volume/{id} is marked for deletion, which cannot be taken back; {then}");
+    let mut marked = request.mark(volume, statement);
     // From here on no publication can be added: its writer compares the volume (INV-6).
     marked.txn = marked.txn.map(|txn| txn.when_range_empty(&range));
     Ok(marked)
@@ -79,6 +78,17 @@ fn published(keys: &Keys, id: &Id, publications: &[KeyValue]) -> Failure {
     ))
 }
 
+/// A larger tombstone goes without the publish contexts, which a plugin gives again: it has to fit into one record.
+const MOST_WITH_CONTEXTS: usize = 512 << 10;
+
+fn without_context(publication: &mut Publication) {
+    let status = publication.status.get_or_insert_default();
+    if !status.publish_context.is_empty() {
+        status.publish_context.clear();
+        status.unrecorded = true;
+    }
+}
+
 /// Deletes the records. A tombstone lists what may be left at the backend (INV-6: no backend volume is forgotten).
 fn forget(request: &Request<'_>, publications: &[KeyValue], read_at: Revision) -> Deletion {
     let (keys, stored) = (&request.store.keys, &request.stored);
@@ -99,10 +109,7 @@ fn forget(request: &Request<'_>, publications: &[KeyValue], read_at: Revision) -
         let id = keys.parse_publication(&kv.key).unwrap_or_default();
         match decode::<Publication>(id, &kv.value) {
             Ok(mut publication) => {
-                // To unpublish the volume, a plugin needs none of it; with it, many publications are too large for one record.
-                let status = publication.status.get_or_insert_default();
-                status.publish_context.clear();
-                status.conditions.clear();
+                publication.status.get_or_insert_default().conditions.clear();
                 left.publications.push(publication);
             }
             Err(_) => {
@@ -110,13 +117,14 @@ fn forget(request: &Request<'_>, publications: &[KeyValue], read_at: Revision) -
             }
         }
     }
+    if left.encoded_len() > MOST_WITH_CONTEXTS {
+        left.publications.iter_mut().for_each(without_context);
+    }
     let uid = left
         .volume
         .as_ref()
         .and_then(|volume| volume.uid().parse::<Name>().ok());
-    // The tombstone of a volume that cannot be read is named after the time.
-    let uid = uid.or_else(|| format!("unreadable-{}", now.as_second()).parse().ok());
-    let uid = uid.unwrap_or_else(|| name.clone());
+    let uid = uid.unwrap_or_else(|| tombstone::unreadable_name(name));
     left.metadata = Some(Metadata::new(&uid, uid.as_str(), now));
     let nodes = match publications.len() {
         0 => String::new(),
@@ -124,12 +132,15 @@ fn forget(request: &Request<'_>, publications: &[KeyValue], read_at: Revision) -
         many => format!(", with {many} publications"),
     };
     let range = keys.publications_of(name);
+    let key = keys.tombstone(&uid);
+    // A tombstone never replaces another.
     let txn = request
         .when_unchanged()
+        .when_absent(&key)
         .when_range_unwritten_since(&range, read_at)
         .delete(&stored.key)
         .delete_range(&range)
-        .put(&keys.tombstone(&uid), left.encode_to_vec());
+        .put(&key, left.encode_to_vec());
     Deletion {
         statement: format!(
             "volume/{name} is forgotten by force{nodes}; nothing is done at its backend, where this is left: {}; \

@@ -178,3 +178,15 @@ pub(crate) fn surveyed(members: Vec<Member>) -> Membership {
         ..Membership::default()
     }
 }
+
+impl Evidence {
+    /// Its status says that its data takes so many bytes.
+    pub(crate) fn db_size(&mut self, bytes: u64) {
+        if let Inquiry::Asked {
+            answer: Ok(status), ..
+        } = &mut self.status
+        {
+            status.db_size = bytes;
+        }
+    }
+}

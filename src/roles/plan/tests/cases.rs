@@ -212,6 +212,42 @@ fn a_learner_that_never_starts_is_removed_after_the_timeout_and_not_before() {
     assert_eq!(step(&gone), Some(Step::DecideRemoval(M2, Cause::NodeGone)));
 }
 
+/// Until a snapshot is complete, a learner has applied nothing of it.
+#[test]
+fn a_learner_that_was_started_has_the_time_that_a_snapshot_of_the_data_takes_as_well() {
+    let idle = |member: Member, seconds| {
+        let mut membership = surveyed(vec![voter(1), member.idle(seconds)]);
+        membership.members[0].evidence.db_size(8_000_000_000);
+        step(&membership)
+    };
+    let receiving = || voter(2).learner().down();
+    assert_eq!(idle(receiving(), 600 + 1599), None);
+    let stalled = Some(Step::DecideRemoval(M2, Cause::Stalled));
+    assert_eq!(idle(receiving(), 600 + 1600), stalled);
+    let never = Some(Step::DecideRemoval(M2, Cause::NeverStarted));
+    assert_eq!(
+        idle(voter(2).learner().unstarted(), 600),
+        never,
+        "it receives nothing"
+    );
+}
+
+/// INV-12
+#[test]
+fn a_demotion_that_is_decided_waits_while_its_node_cannot_be_read() {
+    let of = |member: Member| surveyed(vec![voter(1), member.leaving(Cause::Demoted), voter(3)]);
+    assert_eq!(
+        reasons(&of(voter(2).owned_by(Owner::Unknown))),
+        [Reason::NodeMissing]
+    );
+    assert_eq!(
+        reasons(&of(voter(2).node_missing().quiet())),
+        [Reason::NodeMissing]
+    );
+    let removed = of(voter(2).nodeless());
+    assert!(matches!(step(&removed), Some(Step::Remove { member: M2, .. })));
+}
+
 /// INV-5: every intent ends.
 #[test]
 fn an_intent_without_grounds_is_withdrawn_once_no_call_of_it_can_be_under_way() {

@@ -80,16 +80,21 @@ fn an_intent_to_add_is_renewed_before_it_is_too_old() {
     assert_eq!(step_at(15, &membership), Some(Step::DecideAdd("n9".to_owned())));
 }
 
-#[test]
-fn a_member_whose_data_is_lost_is_removed_for_its_join_and_its_node_joins_again() {
-    let mut membership = surveyed(vec![voter(1), voter(2).down(), voter(3)]);
+/// A join of node `n2` that gives up member 2 for it.
+fn replacement() -> PendingJoin {
     let mut pending = new_join();
     pending.node = "n2".to_owned();
     let request = pending.join.request.as_mut().unwrap();
     request.node_uid = "u2".to_owned();
     request.peer_urls = vec!["http://10.0.0.2:2380".to_owned()];
     request.replaces = 2;
-    membership.joins.push(pending);
+    pending
+}
+
+#[test]
+fn a_member_whose_data_is_lost_is_removed_for_its_join_and_its_node_joins_again() {
+    let mut membership = surveyed(vec![voter(1), voter(2).down(), voter(3)]);
+    membership.joins.push(replacement());
     assert_eq!(step(&membership), Some(Step::DecideRemoval(M2, Cause::DataLost)));
     // An address that cannot be reached is refused before the member is given up.
     let mut unreachable = membership.clone();
@@ -107,6 +112,63 @@ fn a_member_whose_data_is_lost_is_removed_for_its_join_and_its_node_joins_again(
     assert_eq!(step(&withdrawn), Some(Step::Withdraw(M2)));
     membership.members.remove(1);
     assert_eq!(step(&membership), Some(Step::DecideAdd("n2".to_owned())));
+}
+
+/// The command saw the member down, but the leader may come to it much later.
+#[test]
+fn a_member_that_answers_again_is_not_given_up_unless_its_replacement_is_forced() {
+    let mut membership = surveyed(vec![voter(1), voter(2), voter(3)]);
+    membership.joins.push(replacement());
+    assert_eq!(refusal(step(&membership)), Some(Reason::MemberHealthy));
+    let with = |membership: &Membership, member: Member, complete| {
+        let mut other = membership.clone();
+        other.members[1] = member;
+        other.complete = complete;
+        other
+    };
+    // Neither before the intent nor after it, as long as it may still answer.
+    let undecided = with(&membership, voter(2).down(), false);
+    assert_eq!(reasons(&undecided), [Reason::Pending]);
+    let leaving = || voter(2).leaving(Cause::DataLost);
+    let silent = with(&membership, leaving().down(), false);
+    assert_eq!(reasons(&silent)[0], Reason::Pending);
+    // Once decided, a call may be under way for some time.
+    let back = with(&membership, leaving(), true);
+    let step_back = step(&back);
+    assert!(!matches!(step_back, Some(Step::Remove { .. })), "{step_back:?}");
+    let quiet = with(&membership, leaving().quiet(), true);
+    assert_eq!(step(&quiet), Some(Step::Withdraw(M2)));
+    let request = membership.joins[0].join.request.as_mut().unwrap();
+    request.forced = true;
+    assert_eq!(step(&membership), Some(Step::DecideRemoval(M2, Cause::DataLost)));
+    let forced = with(&membership, leaving().quiet(), false);
+    assert!(matches!(step(&forced), Some(Step::Remove { member: M2, .. })));
+}
+
+#[test]
+fn a_member_is_given_up_only_where_the_new_one_can_be_added() {
+    let mut many = surveyed((1..9).map(voter).collect());
+    many.members[1] = voter(2).down();
+    many.joins.push(replacement());
+    assert_eq!(step(&many), Some(Step::DecideRemoval(M2, Cause::DataLost)));
+    // It takes the place of the member that it replaces, however many there are.
+    many.members.remove(1);
+    assert_eq!(step(&many), Some(Step::DecideAdd("n2".to_owned())));
+    // A learner that is stuck would hold the new one up, unless it is the very one that is replaced.
+    let stuck = voter(4).learner().down().unmanaged();
+    let mut queued = surveyed(vec![voter(1), voter(2).down(), voter(3), stuck]);
+    queued.joins.push(replacement());
+    let Some(Step::Note {
+        why: Some((reason, _)),
+        ..
+    }) = step(&queued)
+    else {
+        panic!("{:?}", step(&queued));
+    };
+    assert_eq!(reason, Reason::LearnerPending);
+    let mut own = surveyed(vec![voter(1), voter(2).learner().down(), voter(3)]);
+    own.joins.push(replacement());
+    assert_eq!(step(&own), Some(Step::DecideRemoval(M2, Cause::DataLost)));
 }
 
 #[test]

@@ -321,3 +321,27 @@ fn a_volume_for_one_writer_gets_readers_and_no_second_writer() {
     };
     assert_eq!(scene.step(), Some(publish));
 }
+
+/// INV-6: two records of one volume at the backend.
+#[test]
+fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_its_twin() {
+    let twin = |has_id| Twin {
+        name: name("twin"),
+        has_id,
+        node_ids: ["csi-n1".to_owned()].into(),
+    };
+    let wanted = || Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingPublish, "");
+    assert_eq!(wanted().beside(twin(true)).step(), None);
+    assert_eq!(wanted().beside(twin(false)).step(), publish("n2", "csi-n2"));
+    let ending = |node: &str| {
+        let scene = Scene::of(created(volume(Scope::MultiNode)));
+        scene
+            .with(node, State::PendingUnpublish, &format!("csi-{node}"))
+            .beside(twin(true))
+    };
+    assert_eq!(ending("n1").step(), None);
+    assert_eq!(ending("n1").reasons(), ["SharedVolumeID", "SharedVolumeID"]);
+    assert_eq!(ending("n2").step(), unpublish("n2", "csi-n2", Some("node-uid")));
+    let stray = Scene::of(created(volume(Scope::MultiNode))).detaching(["csi-n1"]);
+    assert_eq!(stray.beside(twin(true)).step(), None);
+}
