@@ -196,20 +196,10 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
     for (node, publication) in observed.publications {
         let target = Target::Node(node.clone());
         let stored = stored_node_id(publication);
-        let is_wanted = match state(publication) {
-            State::PendingPublish => true,
-            // One without a node id was published while the plugin published nothing.
-            State::Published => {
-                let is_unrecorded = publication
-                    .status
-                    .as_ref()
-                    .is_some_and(|status| status.unrecorded);
-                let was_faked = stored.is_empty() && publishes_now(observed);
-                observed.lost.contains(node) || is_unrecorded || was_faked
-            }
-            State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => false,
-        };
-        if !is_wanted || observed.resting.contains(&target) || !belongs(publication, observed) {
+        if !is_wanted(node, publication, observed)
+            || observed.resting.contains(&target)
+            || !belongs(publication, observed)
+        {
             continue;
         }
         let now = observed.nodes.get(node);
@@ -268,6 +258,21 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
                 decision.wait(&target, WaitReason::NodeIDMissing, message);
             }
         }
+    }
+}
+
+/// Whether a call has yet to publish the volume to the node.
+fn is_wanted(node: &Name, publication: &Publication, observed: &Observed<'_>) -> bool {
+    let status = publication.status.as_ref();
+    match state(publication) {
+        State::PendingPublish => true,
+        State::Published => {
+            // One without a node id was published while the plugin published nothing.
+            let was_faked = stored_node_id(publication).is_empty() && publishes_now(observed);
+            let is_unrecorded = status.is_some_and(|status| status.unrecorded);
+            observed.lost.contains(node) || is_unrecorded || was_faked
+        }
+        State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => false,
     }
 }
 
