@@ -1,5 +1,7 @@
 //! Lanes: what is urgent does not wait for what is slow.
 
+use quorate_dev::observe::sample;
+
 use super::delays::micros_now;
 use super::*;
 
@@ -94,8 +96,11 @@ async fn a_plugin_that_answers_nothing_any_more_is_probed_and_its_session_ends()
 /// Volumes whose creation is queued.
 const QUEUED: usize = 10_000;
 
+/// How long each creation takes.
+const CREATE_MS: u64 = 5_000;
+
 #[tokio::test]
-async fn a_detachment_begins_within_a_tenth_of_a_second_behind_ten_thousand_creations() {
+async fn a_detachment_waits_for_none_of_ten_thousand_creations_that_are_queued() {
     let world = World::start().await;
     let leader = world.leader().await;
     world.apply(&shared_volume("data", "")).await;
@@ -106,7 +111,7 @@ async fn a_detachment_begins_within_a_tenth_of_a_second_behind_ten_thousand_crea
     }
     world
         .plugin
-        .fault("CreateVolume", None, Happening::DelaysMs(1000))
+        .fault("CreateVolume", None, Happening::DelaysMs(CREATE_MS))
         .await;
     world.apply(&volume("v", "")).await;
     let template = world.volume("v").await.unwrap();
@@ -124,7 +129,8 @@ async fn a_detachment_begins_within_a_tenth_of_a_second_behind_ten_thousand_crea
     }
     let waiting = format!("quorate_csi_plugin_waiting_volumes{{driver_name=\"{DRIVER}\"}}");
     eventually(SOON, "they are queued", async || {
-        let queued = leader.metric(&waiting);
+        // The leader sets it for the first time some seconds after it began.
+        let queued = sample(&leader.metrics(), &waiting).unwrap_or(0.0);
         match queued > 0.95 * QUEUED as f64 {
             true => Ok(()),
             false => Err(queued),
@@ -140,7 +146,8 @@ async fn a_detachment_begins_within_a_tenth_of_a_second_behind_ten_thousand_crea
         let calls = world.plugin.calls_of("ControllerUnpublishVolume");
         soonest = soonest.min(calls[before].start.saturating_sub(confirmed));
     }
-    // The best of three: other tests use the machine as well.
-    assert!(soonest < 100_000, "{soonest} µs");
+    // A detachment that waits for one creation alone begins later than this.
+    eprintln!("begun after {soonest} µs");
+    assert!(soonest < CREATE_MS * 1000 / 2, "{soonest} µs");
     leader.resign().await;
 }
