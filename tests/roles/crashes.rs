@@ -7,12 +7,14 @@ use std::collections::BTreeSet;
 use quorate::proto::Role;
 use quorate::proto::join::Progress;
 
+use super::demotions::decide;
 use super::removals;
-use super::world::World;
+use super::world::{LONG, World};
 use crate::layers::source::Files;
 use crate::support::doomed::Doomed;
 use crate::support::proxy::Proxy;
 use crate::support::quorate::{Launch, TestReplica};
+use crate::support::wait::{eventually, same};
 
 /// Without etcd's own check, which counts a member only 5 s after it connected: INV-5 is upheld here without it, and
 /// twenty rounds need not wait for it.
@@ -40,6 +42,8 @@ const TO_VOTER: [&str; 6] = [
 const HALF_ADDED: [&str; 2] = ["roles.recording", "roles.recorded"];
 
 const TO_ANOTHER_ADDRESS: [&str; 2] = ["roles.readdressing", "roles.readdressed"];
+
+const WITHDRAWN: [&str; 2] = ["roles.withdrawing", "roles.withdrawn"];
 
 const LOST: [&str; 3] = ["roles.lose-add", "roles.lose-promotion", "roles.lose-removal"];
 
@@ -84,6 +88,7 @@ fn at_every_point_of_roles_a_leader_dies_or_loses_a_reply_in_these_tests() {
         &TO_VOTER,
         &HALF_ADDED,
         &TO_ANOTHER_ADDRESS,
+        &WITHDRAWN,
         &LOST,
         &[LOST_ADDRESS, removals::LOST_LEADERSHIP],
         &removals::OF_A_MEMBER,
@@ -150,6 +155,31 @@ async fn a_leader_killed_while_it_records_a_half_made_add_is_succeeded_by_one_th
         world.wait_role(&of, Role::Worker).await;
         second.stop().await.unwrap();
         world.tear_down(&of).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_killed_while_it_withdraws_an_intent_is_succeeded_by_one_that_does() {
+    for point in WITHDRAWN {
+        let mut world = World::start_with(3, &FLAGS).await;
+        let id = world.id_of("etcd-3").await;
+        world.demote("etcd-3").await;
+        decide(&world, "etcd-3").await;
+        // Without it the removal waits, for the sake of the quorum.
+        world.machine("etcd-2").kill().await.unwrap();
+        let (mut first, mut second) = doomed(&world, point).await;
+        first
+            .aborted_during(async {
+                world.promote("etcd-3").await;
+                eventually(LONG, "the intent is withdrawn", async || {
+                    same(world.member(id).await.unwrap().removal, None)
+                })
+                .await;
+            })
+            .await;
+        second.stop().await.unwrap();
+        let list = world.list().await;
+        assert!(list.member(id).is_some(), "{point}: {list:?}");
     }
 }
 
