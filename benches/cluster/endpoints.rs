@@ -22,7 +22,7 @@ const COMMANDS: [(&str, &[&str]); 5] = [
     ("get nodes", &["get", "nodes"]),
     ("status", &["status"]),
     ("get members", &["get", "members"]),
-    ("delete secret", &["delete", "secret"]),
+    ("delete secret", &["delete", "--yes", "secret"]),
 ];
 
 struct Cluster {
