@@ -330,6 +330,10 @@ impl Session {
             let text = format!("the plugin does not offer {}", capability.name());
             return Err(CallError::new(method, Code::Unimplemented, text));
         }
+        if self.has_ended() {
+            // A plugin that was found dead by a probe keeps its connection, and the call would last for its whole limit.
+            return Err(CallError::new(method, Code::Unavailable, "the session has ended"));
+        }
         let client = ControllerClient::new(self.connection.channel.clone());
         Ok(client.max_decoding_message_size(LARGEST_ANSWER))
     }
