@@ -150,8 +150,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Whether this member may be removed so that its node joins again with an empty data directory: its data is lost, or
-    /// `forced` says that it is to be given up.
+    /// Whether this member may be removed so that its node joins again with an empty data directory: it does not answer, or
+    /// an operator gives it up (`forced`).
     ///
     /// A member that does not answer is no part of the quorum. So where etcd has one, it has one without the member too: to
     /// add the new member first would gain nothing.

@@ -85,6 +85,7 @@ async fn a_lease_that_cannot_be_given_back_at_once_is_given_back_within_a_second
         let lease = session.lease().to_string();
         proxy.set(Network::Resets);
         let healed = async {
+            // The first request to give it back fails meanwhile.
             tokio::time::sleep(Duration::from_millis(50)).await;
             proxy.set(Network::Passes);
         };
@@ -145,6 +146,7 @@ async fn an_answer_that_comes_during_a_later_check_is_no_restore() {
             put(&writer, "/e", "1").await;
             // The client sees how far the store is, unless the slow endpoint gets the read.
             let _ = tokio::time::timeout(Duration::from_millis(50), client.get(b"/e")).await;
+            // A pause between two writes; what is waited for is the time that the answer is held up.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         slow.set(Network::Passes);
@@ -204,6 +206,7 @@ async fn a_hanging_endpoint_of_three_costs_no_request_its_whole_limit() {
             last = committed.revision;
         }
         longest = longest.max(asked.elapsed());
+        // A pause between two writes of the measured time.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(
@@ -272,6 +275,7 @@ async fn an_endpoint_that_hangs_up_is_connected_to_no_more_than_a_few_times_a_ch
     proxy.set(Network::Resets);
     wait_for_endpoints(&client, &etcd.endpoints()).await;
     let (begun, before) = (Instant::now(), proxy.accepted_connections());
+    // The measured time: a few checks.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let made = (proxy.accepted_connections() - before) as f64;
     let time = begun.elapsed();

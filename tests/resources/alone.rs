@@ -43,6 +43,7 @@ async fn expect_mends_at_once(site: &Site) {
         .await;
         let took = begun.elapsed();
         assert!(took < SOON / 3, "round {round}: {took:?}");
+        // So that each round meets the passes and the request that hangs at another moment of theirs.
         tokio::time::sleep(Duration::from_millis(700)).await;
     }
 }

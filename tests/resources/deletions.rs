@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::faults::{Fault, FaultProxy};
 use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
+use crate::support::wait::{SOON, eventually};
 
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/bound";
 
@@ -167,9 +168,15 @@ async fn nothing_is_pruned_before_everything_that_is_wanted_is_in_place() {
         report.summary()
     );
     assert_eq!(ended(&report, "kept"), ["ConfigMap default/old"]);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let report = reconciler.pass(site.fence()).await;
-    expect_success(&report);
+    // The refused object waits a moment before it is tried again.
+    let report = eventually(SOON, "it is in place", async || {
+        let report = reconciler.pass(site.fence()).await;
+        match report.is_success() {
+            true => Ok(report),
+            false => Err(report.summary()),
+        }
+    })
+    .await;
     assert_eq!(ended(&report, "pruned"), ["ConfigMap default/old"]);
     assert!(site.get(&config_map_path("old")).await.is_none());
 }

@@ -239,7 +239,7 @@ async fn apply_before(shared: &Shared, fault: Option<&Fault>) -> Option<Response
         }
         Some(Fault::Ends) => return Some(StatusCode::OK.into_response()),
         Some(Fault::Hang) => {
-            tokio::time::sleep(Duration::from_secs(3600)).await;
+            std::future::pending::<()>().await;
         }
         Some(Fault::Held(code)) => {
             let held = &shared.held;
