@@ -33,6 +33,8 @@ pub struct Offers {
     pub expand: bool,
     /// Expanding only volumes that are published nowhere.
     pub expand_offline_only: bool,
+    /// Whether it offered to create volumes in an earlier session.
+    pub created_before: bool,
 }
 
 /// What is known of a plugin.
@@ -251,6 +253,13 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
             &target,
             WaitReason::CreateUnsupported,
             "the plugin may have created the volume, and no longer creates volumes",
+        ),
+        // The endpoint may lead to another instance of the plugin for a while, and an id is for good.
+        Some(offers) if offers.created_before => decision.wait(
+            &target,
+            WaitReason::CreateUnsupported,
+            "the plugin created volumes before, and no longer does; a volume that exists at the backend is taken in by \
+             spec.source",
         ),
         Some(_) => decision.choose(Step::TakeName),
     }

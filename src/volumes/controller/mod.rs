@@ -209,7 +209,8 @@ impl Controller {
             .plugins
             .entry(plugin.clone())
             .or_insert_with(|| PluginState::new(compare_at));
-        state.configure(plugin, self.index.plugin(plugin), &self.csi_plugins);
+        let status = self.index.plugin_status(plugin).map(|(status, _)| status);
+        state.configure(plugin, self.index.plugin(plugin), status, &self.csi_plugins);
         if state.plugin().is_none() {
             self.csi_plugins.retain(|name| name != plugin.as_str());
         }

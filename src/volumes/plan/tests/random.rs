@@ -191,6 +191,7 @@ impl World {
                     publish,
                     expand,
                     expand_offline_only: false,
+                    created_before: false,
                 };
                 self.scene.plugin = Plugin::Unknown;
             }
