@@ -26,6 +26,8 @@ pub enum Capability {
     ListVolumes,
     /// The list of volumes has the nodes that they are published to.
     ListPublishedNodes,
+    /// The plugin tells how much room there is for volumes.
+    GetCapacity,
     /// The plugin tells one writer on a node from several.
     SingleNodeMultiWriter,
     /// The plugin expands volumes.
@@ -45,6 +47,7 @@ impl Capability {
             Self::PublishReadonly => "PUBLISH_READONLY",
             Self::ListVolumes => "LIST_VOLUMES",
             Self::ListPublishedNodes => "LIST_VOLUMES_PUBLISHED_NODES",
+            Self::GetCapacity => "GET_CAPACITY",
             Self::SingleNodeMultiWriter => "SINGLE_NODE_MULTI_WRITER",
             Self::ExpandVolume => "EXPAND_VOLUME",
             Self::ExpandOffline => "OFFLINE",
@@ -95,11 +98,8 @@ impl Capabilities {
                 Rpc::ExpandVolume => Some(Capability::ExpandVolume),
                 Rpc::ListVolumesPublishedNodes => Some(Capability::ListPublishedNodes),
                 Rpc::SingleNodeMultiWriter => Some(Capability::SingleNodeMultiWriter),
-                Rpc::Unknown
-                | Rpc::GetCapacity
-                | Rpc::CreateDeleteSnapshot
-                | Rpc::ListSnapshots
-                | Rpc::CloneVolume => None,
+                Rpc::GetCapacity => Some(Capability::GetCapacity),
+                Rpc::Unknown | Rpc::CreateDeleteSnapshot | Rpc::ListSnapshots | Rpc::CloneVolume => None,
             }
         }));
         self

@@ -157,7 +157,7 @@ mod tests {
             retry: Some(QUICK),
             is_quiet: false,
             code: None,
-            waits_for_other: false,
+            waits_for: None,
         }
     }
 

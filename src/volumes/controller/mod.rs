@@ -37,6 +37,10 @@ use plugins::PluginEvent;
 /// Woken volumes that are planned before the loop looks for events again.
 const PLANNED_AT_ONCE: usize = 256;
 
+/// Volumes that are tried again for the room that one has left. Were it all that wait, the deletion of many would have all ask
+/// for it many times.
+const TRIED_FOR_ROOM: usize = 16;
+
 /// Between two looks at sessions that have ended, at lists that are due, and at the gauges.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -266,7 +270,7 @@ impl Controller {
             Err(_) => None,
         };
         match result {
-            Ok(()) => self.on_success(&name, &action, &target),
+            Ok(()) => self.on_success(&name, &driver, &action, &target),
             Err(Interrupted::Stale) => self.unsettled.observed_stale(&name, target),
             Err(Interrupted::Orphaned(compensation)) => {
                 if compensation.held(&self.index, &name) == Held::Unreadable {
@@ -294,12 +298,15 @@ impl Controller {
         true
     }
 
-    fn on_success(&mut self, name: &Name, action: &Action, target: &Target) {
+    fn on_success(&mut self, name: &Name, driver: &Name, action: &Action, target: &Target) {
         let state = self.unsettled.state(name);
         match action {
             Action::SetConditions(_) => {}
-            Action::Compensate(_) => {
+            Action::Compensate(compensation) => {
                 state.compensations.remove(0);
+                if compensation.publication.is_none() {
+                    self.on_room(driver);
+                }
             }
             Action::Step(step) => {
                 let mut freed = Vec::new();
@@ -316,6 +323,7 @@ impl Controller {
                             |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
                         freed.extend(self.index.of_node(node).filter(running));
                     }
+                    Step::Delete => self.on_room(driver),
                     _ => {}
                 }
                 self.unsettled.succeed(name, target);
@@ -324,6 +332,16 @@ impl Controller {
                 }
                 info!(volume = %name, "{}", step.done_text());
             }
+        }
+    }
+
+    /// A volume of the plugin was deleted at the backend: some of those for which there was no room are tried again.
+    fn on_room(&mut self, driver: &Name) {
+        let waiting = self.unsettled.made_room().into_iter();
+        let of_plugin = waiting.filter(|name| self.index.driver(name) == Some(driver));
+        let woken: Vec<Name> = of_plugin.take(TRIED_FOR_ROOM).collect();
+        for name in woken {
+            self.wake(name, None);
         }
     }
 

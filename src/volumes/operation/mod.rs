@@ -23,7 +23,7 @@ mod records;
 mod secrets;
 
 pub use compensate::{Compensation, Held, PublishedTo};
-pub use failure::{Failure, QUICK, SLOW};
+pub use failure::{Failure, QUICK, SLOW, WaitsFor};
 
 /// What every operation of a term shares.
 #[derive(Clone, Debug)]
