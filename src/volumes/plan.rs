@@ -160,6 +160,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         } else {
             publications::plan_beginnings(observed, &mut decision);
             plan_expansion(observed, &status, &mut decision);
+            plan_node_expansion(observed, &status, &mut decision);
         }
     }
     if let Some(twin) = observed.twin {
@@ -352,7 +353,24 @@ fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut
     }
 }
 
-/// Whether another volume with the same id is published to this node id.
+/// Ends an expansion that every node which has the volume has confirmed. One that none has is confirmed by the next node.
+fn plan_node_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    let bytes = status.node_expansion_bytes;
+    let publications = observed.publications.values();
+    let used = publications
+        .filter(|publication| matches!(state(publication), State::Published | State::PendingNodeUnpublish));
+    let mut confirmed = used.map(|publication| {
+        let status = publication.status.as_ref();
+        status.is_some_and(|status| status.expanded_bytes >= bytes)
+    });
+    let is_confirmed = confirmed.next() == Some(true) && confirmed.all(|is_confirmed| is_confirmed);
+    let is_held_back = !observed.unreadable.is_empty() || observed.resting.contains(&Target::Volume);
+    if bytes > 0 && is_confirmed && !is_held_back {
+        decision.choose(Step::EndNodeExpansion { bytes });
+    }
+}
+
+/// Whether another volume with the same id is published to this node id, or may be.
 fn is_twins(observed: &Observed<'_>, csi_node_id: &str) -> bool {
     let twin = observed.twin;
     twin.is_some_and(|twin| twin.node_ids.contains(csi_node_id))

@@ -345,3 +345,25 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
     let stray = Scene::of(created(volume(Scope::MultiNode))).detaching(["csi-n1"]);
     assert_eq!(stray.beside(twin(true)).step(), None);
 }
+
+/// Each node that has the volume confirms, also one that is about to let it go; a later expansion is another one.
+#[test]
+fn an_expansion_on_nodes_ends_once_every_node_that_has_the_volume_has_confirmed_it() {
+    let mut expanded = created(volume(Scope::MultiNode));
+    expanded.status.as_mut().unwrap().node_expansion_bytes = 7;
+    let step = |nodes: &[(&str, State, i64)]| {
+        let mut scene = Scene::of(expanded.clone());
+        for (node, state, bytes) in nodes {
+            scene = scene.with(node, *state, &format!("csi-{node}"));
+            let publication = scene.publications.get_mut(&name(node)).unwrap();
+            publication.status.as_mut().unwrap().expanded_bytes = *bytes;
+        }
+        scene.step()
+    };
+    let (published, leaving) = (State::Published, State::PendingNodeUnpublish);
+    let end = Some(Step::EndNodeExpansion { bytes: 7 });
+    assert_eq!(step(&[]), None, "the next node has to");
+    assert_eq!(step(&[("n1", published, 7), ("n2", published, 5)]), None);
+    assert_eq!(step(&[("n1", published, 7), ("n2", leaving, 5)]), None);
+    assert_eq!(step(&[("n1", published, 7), ("n2", leaving, 9)]), end);
+}
