@@ -74,6 +74,8 @@ pub struct Twin {
     pub has_id: bool,
     /// The node ids that their publications store.
     pub node_ids: BTreeSet<String>,
+    /// Whether the record of one, or of a publication of one, cannot be read: it may store any node id.
+    pub unreadable: bool,
 }
 
 /// The part of a volume that a step or a failure is about.
@@ -373,7 +375,7 @@ fn plan_node_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision:
 /// Whether another volume with the same id is published to this node id, or may be.
 fn is_twins(observed: &Observed<'_>, csi_node_id: &str) -> bool {
     let twin = observed.twin;
-    twin.is_some_and(|twin| twin.node_ids.contains(csi_node_id))
+    twin.is_some_and(|twin| twin.unreadable || twin.node_ids.contains(csi_node_id))
 }
 
 fn access_mode(volume: &Volume) -> Option<&AccessMode> {

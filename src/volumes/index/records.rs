@@ -52,10 +52,13 @@ impl Index {
             let names = self.by_driver.entry(driver.clone()).or_default();
             names.insert(name.clone());
         }
-        let uid = after.map(|volume| volume.uid().into());
-        point(&mut self.by_uid, &mut entry.uid, uid, name);
-        let id = after.and_then(volume_id);
-        point(&mut self.by_volume_id, &mut entry.volume_id, id, name);
+        // A record that cannot be read any more may be that of the same volume (INV-12).
+        if after.is_some() || !exists {
+            let uid = after.map(|volume| volume.uid().into());
+            point(&mut self.by_uid, &mut entry.uid, uid, name);
+            let id = after.and_then(volume_id);
+            point(&mut self.by_volume_id, &mut entry.volume_id, id, name);
+        }
         let state = exists.then(|| state_of(after));
         if let Some(before) = std::mem::replace(&mut entry.state, state) {
             *self.counts.entry(before).or_default() -= 1;

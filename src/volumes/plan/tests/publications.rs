@@ -329,6 +329,7 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
         name: name("twin"),
         has_id,
         node_ids: ["csi-n1".to_owned()].into(),
+        unreadable: false,
     };
     let wanted = || Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingPublish, "");
     assert_eq!(wanted().beside(twin(true)).step(), None);
@@ -342,6 +343,12 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
     assert_eq!(ending("n1").step(), None);
     assert_eq!(ending("n1").reasons(), ["SharedVolumeID", "SharedVolumeID"]);
     assert_eq!(ending("n2").step(), unpublish("n2", "csi-n2", Some("node-uid")));
+    // What cannot be read may be published there, too (INV-12).
+    let unreadable = Twin {
+        unreadable: true,
+        ..twin(true)
+    };
+    assert_eq!(ending("n2").beside(unreadable).step(), None);
     let stray = Scene::of(created(volume(Scope::MultiNode))).detaching(["csi-n1"]);
     assert_eq!(stray.beside(twin(true)).step(), None);
 }
