@@ -191,6 +191,8 @@ impl Controller {
         debug!(volumes = names.len(), "planning every volume");
         let without_record = self.unsettled.iter().map(|(name, _)| name);
         names.extend(without_record.filter(|name| !self.index.has(name)).cloned());
+        // What waits for the new leader goes first.
+        names.sort_by_cached_key(|name| self.index.seems_settled(name));
         for name in names {
             self.wake(name, None);
         }
