@@ -83,7 +83,15 @@ impl Capabilities {
                 Expansion::Offline => Some(Capability::ExpandOffline),
             },
         });
-        Self(known.collect())
+        let online = |one: &PluginCapability| match one.r#type.as_ref() {
+            Some(PluginType::VolumeExpansion(expansion)) => expansion.r#type() == Expansion::Online,
+            Some(PluginType::Service(_)) | None => false,
+        };
+        let mut known: BTreeSet<Capability> = known.collect();
+        if answer.iter().any(online) {
+            known.remove(&Capability::ExpandOffline);
+        }
+        Self(known)
     }
 
     /// Adds the answer to ControllerGetCapabilities. Unknown numbers are left out.
@@ -148,5 +156,11 @@ mod tests {
             ]
         );
         assert!(!capabilities.offers(Capability::PublishUnpublishVolume));
+        let expands = |number| plugin(PluginType::VolumeExpansion(VolumeExpansion { r#type: number }));
+        let both = Capabilities::of_plugin(&[expands(1), expands(2)]);
+        assert!(
+            !both.offers(Capability::ExpandOffline),
+            "what expands online does so offline, too"
+        );
     }
 }

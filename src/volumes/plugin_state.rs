@@ -203,6 +203,7 @@ impl PluginState {
             (Err(Unusable::Malformed(message)), ..) => ("PluginMalformed", message.clone()),
             (Ok(_), Some(_), _) => (plugin::READY, String::new()),
             (Ok(_), None, Some(not_ready)) => (not_ready.reason(), not_ready.to_string()),
+            (Ok(_), None, None) if self.is_connecting => (plugin::CONNECTING, String::new()),
             (Ok(_), None, None) => (plugin::IDLE, "no volume needs a connection to it now".to_owned()),
         };
         let reported = self.reported.clone().unwrap_or_default();

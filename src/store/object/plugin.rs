@@ -60,9 +60,12 @@ pub const READY: &str = "Ready";
 /// The state of a plugin to which no connection is needed now.
 pub const IDLE: &str = "Idle";
 
+/// The state of a plugin to which a connection is made.
+pub const CONNECTING: &str = "Connecting";
+
 /// Why the plugin cannot be called, by its status: the state and its message.
 pub fn not_ready(status: &PluginStatus) -> Option<(&str, &str)> {
-    let is_usable = matches!(status.state.as_str(), "" | READY | IDLE);
+    let is_usable = matches!(status.state.as_str(), "" | READY | IDLE | CONNECTING);
     (!is_usable).then_some((&status.state, &status.message))
 }
 
