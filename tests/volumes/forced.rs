@@ -3,6 +3,7 @@
 use quorate_dev::csi_plugin::order::Order;
 
 use super::imports::taken_in;
+use super::unreadable::after_the_calls;
 use super::*;
 
 /// The name of the only tombstone.
@@ -201,5 +202,45 @@ async fn a_volume_is_taken_back_with_its_publish_contexts_and_not_while_its_dele
     let refused = world.run(&adopted.each_ref().map(String::as_str)).await;
     let refused = refused.expect_code(4);
     assert!(refused.contains("tombstone clean"), "{refused}");
+    leader.resign().await;
+}
+
+/// INV-12: a node that had the volume before the call keeps it, whatever becomes of the record meanwhile.
+#[tokio::test]
+async fn a_volume_that_is_published_again_and_forgotten_meanwhile_stays_on_its_node() {
+    let world = World::start().await;
+    world
+        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
+        .await;
+    let leader = world.leader().await;
+    let names = ["one", "other"];
+    for name in names {
+        world.apply(&volume(name, "")).await;
+        world.publish(name, "n1").await;
+    }
+    let waits = Happening::Waits;
+    world.plugin.fault("ControllerPublishVolume", None, waits).await;
+    for name in names {
+        // As it is taken back from a tombstone without its context.
+        let mut publication = world.publication(name, "n1").await.unwrap();
+        publication.status.as_mut().unwrap().unrecorded = true;
+        let key = world.store.keys.publication(&parsed(name), &parsed("n1"));
+        world.put(&key, publication.encode_to_vec()).await;
+    }
+    world.expect_calls("ControllerPublishVolume", 4).await;
+    let mut ids = Vec::new();
+    for name in names {
+        ids.push(world.backend_id(name).await);
+    }
+    world.done(&["unpublish", "one", "n1", "--force", "--yes"]).await;
+    world
+        .done(&["delete", "volume", "other", "--force", "--yes"])
+        .await;
+    world.plugin.release().await;
+    after_the_calls(&world, "ControllerPublishVolume").await;
+    assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume"), []);
+    for id in ids {
+        assert_eq!(world.attached(&id), ["csi-n1"]);
+    }
     leader.resign().await;
 }
