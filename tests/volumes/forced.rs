@@ -244,3 +244,26 @@ async fn a_volume_that_is_published_again_and_forgotten_meanwhile_stays_on_its_n
     }
     leader.resign().await;
 }
+
+/// What is half deleted stays so, however often its record is put back to be removed.
+#[tokio::test]
+async fn a_volume_whose_deletion_may_have_begun_is_not_taken_back_from_a_later_tombstone() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let fails = Happening::Fails(answer("DeadlineExceeded", "it goes on"));
+    world.plugin.fault("DeleteVolume", None, fails).await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    world.expect_calls("DeleteVolume", 1).await;
+    leader.resign().await;
+    let forget = ["delete", "volume", "data", "--yes", "--force"];
+    world.done(&forget).await;
+    world
+        .done(&["tombstone", "clean", &tombstone(&world).await, "--yes"])
+        .await;
+    world.done(&forget).await;
+    let adopt = ["tombstone", "adopt", &tombstone(&world).await];
+    let refused = world.run(&adopt).await.expect_code(4);
+    assert!(refused.contains("DeletionBegun"), "{refused}");
+}

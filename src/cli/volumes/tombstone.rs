@@ -180,7 +180,6 @@ fn publications_of<'t>(
 fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {
     name.as_str().clone_into(&mut volume.metadata_mut().name);
     let status = volume.status.get_or_insert_default();
-    status.delete_attempted = false;
     status.delete_requested = cleans.then(|| time::to_proto(Timestamp::now()));
     if cleans {
         // What the tombstone names is removed, whatever was to become of the volume before.

@@ -154,9 +154,11 @@ impl Run<'_> {
         let mut stored = self.stored_volume();
         let secrets = self.secrets(&stored.object).await?;
         failpoint::abort_at("volumes.deleting");
-        if let Some(intent) = record::intend_delete(&stored.object) {
-            let proof = Proof::Empty(self.env.store.keys.publications_of(&self.operation.volume));
-            self.put(&mut stored, intent, Some(proof)).await?;
+        let proof = Proof::Empty(self.env.store.keys.publications_of(&self.operation.volume));
+        match record::intend_delete(&stored.object) {
+            Some(intent) => self.put(&mut stored, intent, Some(proof)).await?,
+            // The record may have been put back from a tombstone since, with publications.
+            None => self.prove(&stored, proof).await?,
         }
         failpoint::abort_at("volumes.delete-intended");
         let id = request::volume_id(&stored.object)?;
