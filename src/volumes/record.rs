@@ -329,6 +329,14 @@ pub fn published(publication: &Publication, context: BTreeMap<String, String>) -
     publication
 }
 
+/// The publication after it was published without a call. What an earlier call did is unknown until another one succeeds.
+pub fn published_without_call(publication: &Publication) -> Publication {
+    let mut publication = published(publication, BTreeMap::new());
+    let status = publication.status.get_or_insert_default();
+    status.unrecorded = !status.csi_node_id.is_empty();
+    publication
+}
+
 /// The publication on its way to its end without its node's confirmation; `again` starts it over then.
 pub fn detached(publication: &Publication, again: bool) -> Publication {
     let mut publication = publication.clone();

@@ -247,6 +247,8 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
                 WaitReason::PublishUnsupported,
                 "the plugin published volumes when this one was made, and no longer does",
             ),
+            // Its call is made once the plugin publishes.
+            _ if !offers.publish && state(publication) == State::Published => {}
             _ if !offers.publish => decision.choose(Step::PublishNothing { node: node.clone() }),
             Some(csi_node_id) => decision.choose(Step::Publish {
                 node: node.clone(),

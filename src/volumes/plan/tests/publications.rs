@@ -345,3 +345,17 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
     let stray = Scene::of(created(volume(Scope::MultiNode))).detaching(["csi-n1"]);
     assert_eq!(stray.beside(twin(true)).step(), None);
 }
+
+/// INV-3: the node may or may not have it by the call that failed, and only another call ends that.
+#[test]
+fn a_publication_whose_call_failed_waits_for_a_plugin_that_publishes() {
+    let mut scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::Published, "csi-n1");
+    let publication = scene.publications.get_mut(&name("n1")).unwrap();
+    publication.status.as_mut().unwrap().unrecorded = true;
+    assert_eq!(scene.step(), publish("n1", "csi-n1"));
+    let scene = scene.offering(Plugin::Offers(Offers {
+        publish: false,
+        ..ALL
+    }));
+    assert_eq!(scene.decide(), Decision::default());
+}
