@@ -150,7 +150,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     plan_backend(observed, &status, &mut decision);
     publications::plan_ends(observed, &status, &mut decision);
     if status.volume_id.is_empty() {
-        plan_creation(observed, &status, &mut decision);
+        plan_creation(observed, &mut decision);
     } else {
         plan_strays(observed, &status, &mut decision);
         if observed.volume.is_marked() {
@@ -217,8 +217,7 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
 
 /// Has a record without a backend name it, before the plugin leads to another one (INV-6).
 fn plan_backend(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
-    let is_attempted = status.create.as_ref().is_some_and(|create| !create.refused);
-    let is_there = !status.volume_id.is_empty() || is_attempted;
+    let is_there = volume::may_exist(observed.volume);
     let is_known =
         matches!(observed.plugin, Plugin::Offers(_)) && !observed.resting.contains(&Target::Volume);
     if status.backend.is_none() && is_there && is_known {
@@ -226,10 +225,9 @@ fn plan_backend(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut D
     }
 }
 
-fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+fn plan_creation(observed: &Observed<'_>, decision: &mut Decision) {
     let target = Target::Volume;
-    // While the intent stands, the backend may hold a volume.
-    let attempted = status.create.as_ref().is_some_and(|create| !create.refused);
+    let attempted = volume::is_attempted(observed.volume);
     if observed.resting.contains(&target) {
         return;
     }

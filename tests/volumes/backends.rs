@@ -111,3 +111,23 @@ async fn a_plugin_that_tells_its_backend_may_move_and_another_one_at_its_endpoin
     world.expect_empty_backend().await;
     leader.resign().await;
 }
+
+/// Nothing was made anywhere.
+#[tokio::test]
+async fn a_volume_whose_creation_was_refused_holds_no_plugin_at_its_endpoint() {
+    let world = World::start().await;
+    let other = TestPlugin::start().await;
+    let leader = world.leader().await;
+    let fails = Happening::Fails(answer("NotFound", "no such pool"));
+    world.plugin.fault("CreateVolume", None, fails).await;
+    world.apply(&volume("data", "")).await;
+    world.expect_blocked("data", None, "NotFound").await;
+    let applied = world
+        .run_with(&["apply", "-f", "-"], &plugin_at(&other, ""))
+        .await;
+    assert_eq!(applied.stderr, "");
+    applied.expect_done();
+    world.expect_created("data").await;
+    assert_eq!(other.calls_of("CreateVolume").len(), 1);
+    leader.resign().await;
+}

@@ -5,7 +5,7 @@ use crate::etcd::Stop;
 use crate::proto::{Tombstone, Volume};
 use crate::store::Name;
 use crate::store::object::publication::stored_node_id;
-use crate::store::object::volume::backend_id;
+use crate::store::object::volume::{backend_id, is_attempted};
 use crate::store::object::{Object, decode, tombstone};
 use crate::store::writer::Unit;
 use crate::volumes::index::Index;
@@ -78,8 +78,7 @@ impl Compensation {
 /// Whether the record leads to the volume at the backend. With the intent, the same volume is found again, and is not
 /// forgotten.
 fn is_found(volume: &Volume) -> bool {
-    let status = volume.status.as_ref();
-    status.is_some_and(|status| status.create.is_some()) || !backend_id(volume).is_empty()
+    is_attempted(volume) || !backend_id(volume).is_empty()
 }
 
 fn held<O, E>(record: Option<Result<O, E>>, has: impl Fn(&O) -> bool) -> Held {

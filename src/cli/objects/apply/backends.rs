@@ -47,7 +47,7 @@ pub async fn left_behind(
             continue;
         };
         let status = volume.status.clone().unwrap_or_default();
-        let is_there = !status.volume_id.is_empty() || status.create.is_some();
+        let is_there = volume::may_exist(&volume);
         // The record of a volume that an earlier release made names no backend until the leader adds it.
         let made_at = status.backend.as_ref();
         let count = if made_at.is_some() {
