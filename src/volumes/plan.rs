@@ -215,13 +215,17 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
     }
 }
 
-/// Has a record without a backend name it, before the plugin leads to another one (INV-6).
+/// Has a record without a backend name it, before the plugin leads to another one (INV-6): also where nothing else is wanted of
+/// the plugin.
 fn plan_backend(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
-    let is_there = volume::may_exist(observed.volume);
-    let is_known =
-        matches!(observed.plugin, Plugin::Offers(_)) && !observed.resting.contains(&Target::Volume);
-    if status.backend.is_none() && is_there && is_known {
-        decision.choose(Step::TakeBackend);
+    let is_unknown = status.backend.is_none() && volume::may_exist(observed.volume);
+    if !is_unknown || observed.resting.contains(&Target::Volume) {
+        return;
+    }
+    match observed.plugin {
+        Plugin::Offers(_) => decision.choose(Step::TakeBackend),
+        Plugin::Unknown => decision.choose(Step::Connect),
+        Plugin::Missing | Plugin::OtherBackend => {}
     }
 }
 
