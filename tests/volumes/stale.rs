@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quorate::csi::Session;
 use quorate::store::writer::writer;
 use quorate::volumes::index::VolumeSnapshot;
-use quorate::volumes::operation::{Action, Env, Interrupted, Operation};
+use quorate::volumes::operation::{Action, Compensation, Env, Interrupted, Operation, PublishedTo};
 use quorate::volumes::plan::{Lost, Step};
 use tokio::sync::Semaphore;
 
@@ -141,5 +141,44 @@ async fn a_deletion_that_was_begun_before_proves_again_that_no_publication_exist
     let result = delete.run(env).await.result;
     assert!(result.is_ok(), "{result:?}");
     world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
+/// INV-3, INV-6: the leader may not have seen yet that the volume was taken back.
+#[tokio::test]
+async fn what_was_taken_back_a_moment_ago_is_not_undone() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    leader.resign().await;
+    let snapshot = snapshot_of(&world, "data").await;
+    let publication = world.publication("data", "n1").await.unwrap();
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    let name = forced::tombstone(&world).await;
+    world.done(&["tombstone", "adopt", &name, "--as", "old"]).await;
+
+    let (leader, env) = idle_leader(&world).await;
+    let session = world.plugin.client(LONG).session().await.unwrap();
+    let published = PublishedTo {
+        node: parsed("n1"),
+        uid: publication.metadata.unwrap().uid,
+        csi_node_id: "csi-n1".to_owned(),
+    };
+    for publication in [None, Some(published)] {
+        let undo = Action::Compensate(Box::new(Compensation {
+            volume: snapshot.volume.clone(),
+            publication,
+        }));
+        let mut operation = operation("data", &snapshot, Step::Delete, &session);
+        operation.action = undo;
+        let result = operation.run(env.clone()).await.result;
+        assert!(matches!(result, Err(Interrupted::Stale)), "{result:?}");
+    }
+    for method in ["DeleteVolume", "ControllerUnpublishVolume"] {
+        assert_eq!(world.plugin.calls_of(method), []);
+    }
     leader.resign().await;
 }

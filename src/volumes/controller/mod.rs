@@ -4,7 +4,7 @@
 //! over. Each wakes volumes, and a woken volume is planned again from its records. The operations of one volume follow each
 //! other; those of different volumes run side by side, as many at a time as their plugin takes.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -24,6 +24,7 @@ use crate::etcd::{Fence, Revision};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::Metrics;
+use crate::proto::Volume;
 use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
 use crate::term::{Notices, TermGauges};
@@ -83,6 +84,7 @@ impl Volumes {
             csi_plugins: Plugins::new(metrics.clone()),
             plugins: HashMap::new(),
             unsettled: Unsettled::default(),
+            undoing: BTreeMap::new(),
             woken: VecDeque::new(),
             operations: FuturesUnordered::new(),
             plugin_events: FuturesUnordered::new(),
@@ -107,6 +109,8 @@ struct Controller {
     csi_plugins: Plugins,
     plugins: HashMap<Name, PluginState>,
     unsettled: Unsettled,
+    /// The volumes of which something is being undone, by name. No other call is made for them under another name (INV-6).
+    undoing: BTreeMap<Name, Volume>,
     /// Volumes to plan, the longest waiting first.
     woken: VecDeque<Name>,
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
@@ -279,6 +283,7 @@ impl Controller {
         if is_news {
             self.unsettled.wake(&name, None);
         }
+        self.end_undoing(&name);
         // The watch delivers no news of what is noted already.
         for other in around {
             self.wake(other, None);

@@ -173,7 +173,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// DeleteVolume without an intent, for a volume that has no record.
+    /// DeleteVolume for a volume that has no record; the intent is in its tombstone, if it has one.
     pub(super) async fn call_delete(&self, volume: &Volume) -> Result<(), Interrupted> {
         let session = self.session()?;
         let secrets = self.secrets(volume).await?;
