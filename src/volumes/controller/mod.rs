@@ -302,32 +302,41 @@ impl Controller {
         let state = self.unsettled.state(name);
         match action {
             Action::SetConditions(_) => {}
-            Action::Compensate(_) => {
+            Action::Compensate(undone) => {
                 state.compensations.remove(0);
+                if let Some(made) = &undone.publication {
+                    self.wake_for_room(name, Some(&made.node));
+                }
             }
             Action::Step(step) => {
-                let mut freed = Vec::new();
                 match step {
                     Step::Publish { node, .. } => state.mended(node),
                     Step::UnpublishStray { csi_node_id } => {
                         state.unpublished(csi_node_id);
-                        freed = self.unsettled.left(name, None);
+                        let node = self
+                            .index
+                            .driver(name)
+                            .and_then(|driver| self.index.node_of(driver, csi_node_id));
+                        self.wake_for_room(name, node.as_ref());
                     }
-                    Step::Unpublish { node, .. } => {
-                        freed = self.unsettled.left(name, Some(node));
-                        // A call in flight may fail for what was there when it began.
-                        let running =
-                            |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
-                        freed.extend(self.index.of_node(node).filter(running));
-                    }
+                    Step::Unpublish { node, .. } => self.wake_for_room(name, Some(node)),
                     _ => {}
                 }
                 self.unsettled.succeed(name, target);
-                for freed in freed {
-                    self.wake(freed, None);
-                }
                 info!(volume = %name, "{}", step.done_text());
             }
+        }
+    }
+
+    /// The volume has left this node: plans those again that wait for that.
+    fn wake_for_room(&mut self, name: &Name, node: Option<&Name>) {
+        let mut waiting = self.unsettled.left(name, node);
+        // A call in flight may fail for what was there when it began.
+        let running = |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
+        let there = node.into_iter().flat_map(|node| self.index.of_node(node));
+        waiting.extend(there.filter(running));
+        for other in waiting {
+            self.wake(other, None);
         }
     }
 
