@@ -160,19 +160,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
             plan_expansion(observed, &status, &mut decision);
         }
     }
-    if let Some(twin) = observed.twin {
-        let what = match (status.volume_id.as_str(), twin.has_id) {
-            ("", _) => "it is not taken in",
-            (_, true) => "neither is published or deleted there",
-            (_, false) => "it is not deleted there",
-        };
-        let message = format!(
-            "volume {} has the same id at the plugin, {}: {what}; quorate delete volume NAME --force forgets one of them",
-            twin.name,
-            volume::backend_id(observed.volume)
-        );
-        decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
-    }
+    wait_for_twin(observed, &status, &mut decision);
     for node in observed.unreadable {
         let name = observed.volume.name();
         let message = format!(
@@ -182,6 +170,34 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         decision.wait(&Target::Volume, WaitReason::PublicationMalformed, message);
     }
     decision
+}
+
+/// Says what another volume with the same id holds back, and which of the two records is to be given up.
+fn wait_for_twin(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    let Some(twin) = observed.twin else { return };
+    let other = &twin.name;
+    let (what, way_out) = match (status.volume_id.as_str(), twin.has_id) {
+        ("", _) => {
+            let name = observed.volume.name();
+            (
+                "it is not taken in",
+                format!("quorate delete volume {name} gives that up"),
+            )
+        }
+        (_, true) => (
+            "neither is published or deleted there",
+            "quorate delete volume NAME --force forgets one of them".to_owned(),
+        ),
+        // It waits for this one, which goes on.
+        (_, false) if observed.volume.is_marked() => (
+            "it is not deleted there",
+            format!("quorate delete volume {other} ends its wait to take it in"),
+        ),
+        (_, false) => return,
+    };
+    let id = volume::backend_id(observed.volume);
+    let message = format!("volume {other} has the same id at the plugin, {id}: {what}; {way_out}");
+    decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
 }
 
 /// What the plugin offers. `None` if that is unknown: then the decision says so.

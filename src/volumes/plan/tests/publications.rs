@@ -333,6 +333,7 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
     let wanted = || Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingPublish, "");
     assert_eq!(wanted().beside(twin(true)).step(), None);
     assert_eq!(wanted().beside(twin(false)).step(), publish("n2", "csi-n2"));
+    assert_eq!(wanted().beside(twin(false)).reasons(), [""; 0], "it goes on");
     let ending = |node: &str| {
         let scene = Scene::of(created(volume(Scope::MultiNode)));
         scene
