@@ -267,3 +267,31 @@ async fn a_volume_whose_deletion_may_have_begun_is_not_taken_back_from_a_later_t
     let refused = world.run(&adopt).await.expect_code(4);
     assert!(refused.contains("DeletionBegun"), "{refused}");
 }
+
+/// INV-6: one would be detached and deleted under the other.
+#[tokio::test]
+async fn a_volume_whose_id_another_volume_has_by_now_is_not_put_back() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    let forget = ["delete", "volume", "data", "--yes", "--force"];
+    world.done(&forget).await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    world.expect_created("theirs").await;
+    let name = tombstone(&world).await;
+    for args in [&["adopt", &name][..], &["clean", &name, "--yes"]] {
+        let args = [&["tombstone"], args].concat();
+        let refused = world.run(&args).await.expect_code(4);
+        assert!(
+            refused.contains("SharedVolumeID") && refused.contains("theirs"),
+            "{refused}"
+        );
+    }
+    world.delete("theirs").await;
+    world.done(&["tombstone", "clean", &name, "--yes"]).await;
+    world.expect_gone("data").await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}

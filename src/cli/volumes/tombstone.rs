@@ -11,12 +11,13 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
-use crate::etcd::Txn;
+use crate::etcd::{KeyValue, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::ReclaimPolicy;
 use crate::proto::{Publication, Tombstone, Volume};
 use crate::store::object::publication::stored_node_id;
-use crate::store::object::{Object, time};
+use crate::store::object::volume::{backend_id, driver};
+use crate::store::object::{Object, decode, time};
 use crate::store::{Name, Store};
 
 /// Arguments of `quorate tombstone`.
@@ -119,15 +120,14 @@ async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<S
             .map_err(|bad| Failure::failed(bad.to_string()))?,
     };
     let of_volume = store.keys.volume(&volume_name);
-    if store.etcd.get(&of_volume).await?.0.is_some() {
-        let why = format!("a volume has the name {volume_name}");
-        return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
-    }
+    let volumes = store.keys.volumes();
+    let (recorded, read_at) = store.etcd.list(&volumes).await?;
+    check_recorded(store, &recorded, &of_volume, &volume)?;
     let publications = publications_of(name, left, cleans)?;
     put_back(&mut volume, &volume_name, cleans);
     let mut txn = Txn::new()
         .when_unchanged(&stored.key, stored.revision)
-        .when_absent(&of_volume)
+        .when_range_unwritten_since(&volumes, read_at)
         .delete(&stored.key)
         .put(&of_volume, volume.encode_to_vec());
     for publication in publications {
@@ -152,6 +152,31 @@ async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<S
         false => format!("is adopted as volume/{volume_name}"),
     };
     Ok(Decision::Write(txn, said))
+}
+
+/// Checks that no volume has the key of the one that is put back, or its id at the plugin: one would be detached and deleted
+/// under the other (INV-6).
+fn check_recorded(
+    store: &Store,
+    recorded: &[KeyValue],
+    of_volume: &[u8],
+    volume: &Volume,
+) -> Result<(), Failure> {
+    for kv in recorded {
+        let name = store.keys.parse_volume(&kv.key).unwrap_or_default();
+        if kv.key == of_volume {
+            let why = format!("a volume has the name {name}");
+            return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
+        }
+        let id = backend_id(volume);
+        let is_same = |other: &Volume| driver(other) == driver(volume) && backend_id(other) == id;
+        if !id.is_empty() && decode::<Volume>(name, &kv.value).is_ok_and(|other| is_same(&other)) {
+            let why = format!("volume {name} has the same id at the plugin, {id}");
+            let hint = format!("quorate describe volume {name} says what it has of it");
+            return Err(Failure::refused("SharedVolumeID", why).hint(hint));
+        }
+    }
+    Ok(())
 }
 
 /// The publications that are put back.
