@@ -154,7 +154,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     } else {
         plan_strays(observed, &status, &mut decision);
         if observed.volume.is_marked() {
-            plan_deletion(observed, &status, &mut decision);
+            plan_deletion(observed, &mut decision);
         } else {
             publications::plan_beginnings(observed, &mut decision);
             plan_expansion(observed, &status, &mut decision);
@@ -305,7 +305,7 @@ fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut De
     }
 }
 
-fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+fn plan_deletion(observed: &Observed<'_>, decision: &mut Decision) {
     let target = Target::Volume;
     if !observed.publications.is_empty() {
         let nodes: Vec<&str> = observed.publications.keys().map(Name::as_str).collect();
@@ -317,7 +317,7 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
     if observed.resting.contains(&target) || !observed.unreadable.is_empty() {
         return;
     }
-    if status.r#static || volume::is_retained(observed.volume) {
+    if volume::is_retained(observed.volume) {
         decision.choose(Step::DeleteRecord);
         return;
     }

@@ -133,8 +133,11 @@ pub fn is_taken_in(volume: &Volume) -> bool {
     source.is_some_and(|source| !source.volume_id.is_empty())
 }
 
-/// Whether the volume stays at the backend once its record is deleted.
+/// Whether the volume stays at the backend once its record is deleted: the plugin did not create it, or its record says so.
 pub fn is_retained(volume: &Volume) -> bool {
+    if volume.status.as_ref().is_some_and(|status| status.r#static) {
+        return true;
+    }
     let policy = volume.spec.as_ref().map(VolumeSpec::reclaim_policy);
     match policy.unwrap_or(ReclaimPolicy::Unspecified) {
         ReclaimPolicy::Delete => false,
