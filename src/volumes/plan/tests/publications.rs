@@ -360,3 +360,15 @@ fn a_publication_whose_call_failed_waits_for_a_plugin_that_publishes() {
     }));
     assert_eq!(scene.decide(), Decision::default());
 }
+
+/// The plugin may publish by now: it is asked, although nothing else is wanted of it.
+#[test]
+fn a_publication_without_a_call_has_its_plugin_asked_again() {
+    let scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::Published, "");
+    let scene = scene.offering(Plugin::Unknown);
+    assert_eq!(scene.step(), Some(Step::Connect));
+    assert_eq!(
+        scene.offering(Plugin::Offers(ALL)).step(),
+        publish("n1", "csi-n1")
+    );
+}
