@@ -4,9 +4,10 @@ use clap::{Args, ValueEnum};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
+use super::backends::{self, Moved};
 use super::input::{self, Manifest};
 use super::references::Used;
-use super::{backends, references, roles};
+use super::{references, roles};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
@@ -90,7 +91,7 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         let mut writes = stream::iter(writes).buffered(at_once);
         while let Some((id, marked, written, planned)) = writes.next().await {
             match written {
-                Ok(outcome) => planned.report(store, outcome, marked).await?,
+                Ok(outcome) => planned.report(outcome, marked)?,
                 Err(failure) => failures.push(failure.on(id)),
             }
         }
@@ -105,6 +106,8 @@ struct Planned {
     request: Request,
     stored: Option<KeyValue>,
     step: Step,
+    /// What is said once it is written.
+    warning: Option<String>,
 }
 
 impl Planned {
@@ -114,17 +117,12 @@ impl Planned {
         self.stored.as_ref().is_some_and(|kv| marked(kv) == Ok(true))
     }
 
-    /// See [`backends::left_behind`].
-    async fn left_behind(&self, store: &Store) -> Result<Vec<String>, Failure> {
-        backends::left_behind(store, &self.manifest, self.stored.as_ref(), &self.step).await
-    }
-
     fn is_like(&self, other: &Self) -> bool {
         std::ptr::eq(self.manifest.kind, other.manifest.kind)
     }
 
     /// Prints what was done, and warns of what follows.
-    async fn report(&self, store: &Store, outcome: &str, marked: bool) -> Result<(), Failure> {
+    fn report(&self, outcome: &str, marked: bool) -> Result<(), Failure> {
         let id = self.manifest.id();
         // The remaining objects are written even if standard output has no reader any more.
         let _: Reader = print(&format!("{id} {outcome}\n"))?;
@@ -133,11 +131,7 @@ impl Planned {
                 "{id} is marked for deletion: the leader deletes it once nothing holds it back; apply it again after that"
             ));
         }
-        // The object is written: what cannot be counted is no failure of it, nor of those after it.
-        match self.left_behind(store).await {
-            Ok(warning) => warning.into_iter().for_each(|warning| warn(&warning)),
-            Err(failure) => warn(&format!("{id}: its volumes could not be read: {failure}")),
-        }
+        self.warning.iter().for_each(|warning| warn(warning));
         Ok(())
     }
 
@@ -185,16 +179,24 @@ impl Planned {
         let (manifest, stored) = (&self.manifest, self.stored.as_ref());
         let used = references::check(store, manifest, stored, &self.step).await?;
         let mut demotion = roles::look_up(store, manifest, stored, &self.step).await?;
-        if let Some(rejection) = used.rejection(&[]).or_else(|| demotion.rejection(&[])) {
-            return Err(refused(&rejection));
+        let moved = backends::look_up(store, manifest, stored, &self.step).await?;
+        let rejections = [
+            used.rejection(&[]),
+            demotion.rejection(&[]),
+            moved.as_ref().and_then(Moved::rejection),
+        ];
+        if let Some(rejection) = rejections.iter().flatten().next() {
+            return Err(refused(rejection));
         }
         let txn = Txn::new()
             .when_unchanged(&self.key, self.read_at())
             .put(&self.key, value.clone());
-        Ok(Decision::Write(
-            demotion.compare(used.compare(txn), store),
-            outcome,
-        ))
+        let txn = demotion.compare(used.compare(txn), store);
+        let txn = match moved {
+            Some(moved) => moved.compare(txn, store),
+            None => txn,
+        };
+        Ok(Decision::Write(txn, outcome))
     }
 
     /// Plans again after a conflict. A write of another part is no conflict; one of the same part is, unless `force`
@@ -251,6 +253,7 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
                 request,
                 stored,
                 step,
+                warning: None,
             }),
             Err(Rejection::Faulty(faults)) => {
                 let faults = faults
@@ -277,10 +280,16 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
     });
     let checks: Vec<Used> = stream::iter(checks).buffered(READ_AT_ONCE).try_collect().await?;
     let mut demoted = Vec::new();
-    for (planned, checked) in planned.iter().zip(checks) {
+    for (planned, checked) in planned.iter_mut().zip(checks) {
         let (manifest, stored) = (&planned.manifest, planned.stored.as_ref());
         let mut demotion = roles::look_up(store, manifest, stored, &planned.step).await?;
-        let rejections = [checked.rejection(&created), demotion.rejection(&demoted)];
+        let moved = backends::look_up(store, manifest, stored, &planned.step).await?;
+        planned.warning = moved.as_ref().and_then(Moved::warning);
+        let rejections = [
+            checked.rejection(&created),
+            demotion.rejection(&demoted),
+            moved.as_ref().and_then(Moved::rejection),
+        ];
         demoted.extend(demotion.node().cloned());
         let rejections = rejections.iter().flatten();
         failures.extend(rejections.map(|rejection| refused(rejection).on(&manifest.origin)));
