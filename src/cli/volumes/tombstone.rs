@@ -11,12 +11,13 @@ use crate::cli::commit::{self, Decision};
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::cli::objects::stored::Versioned;
+use crate::cli::objects::stored::{Versioned, malformed};
 use crate::cli::output::print;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::ReclaimPolicy;
-use crate::proto::{Publication, Tombstone, Volume};
+use crate::proto::{Backend, Plugin, Publication, Tombstone, Volume};
+use crate::store::object::plugin::may_share_backend;
 use crate::store::object::publication::stored_node_id;
 use crate::store::object::volume::{backend_id, driver, may_exist};
 use crate::store::object::{Object, decode, time};
@@ -138,7 +139,8 @@ async fn plan(store: &Store, which: &Which, cleans: bool) -> Result<PutBack, Fai
     let of_volume = store.keys.volume(&volume_name);
     let volumes = store.keys.volumes();
     let (recorded, read_at) = store.etcd.list(&volumes).await?;
-    check_recorded(store, &recorded, &of_volume, &volume)?;
+    let plugin = plugin_of(store, &volume).await?;
+    check_recorded(store, &recorded, &of_volume, &volume, &plugin)?;
     put_back(&mut volume, &volume_name, cleans);
     let publications = left.publications.iter();
     let publications = publications.filter_map(|publication| {
@@ -173,6 +175,20 @@ fn removal(volume: &Volume) -> &'static str {
     }
 }
 
+/// The plugin of the volume; one that says nothing where there is none, or it cannot be read.
+async fn plugin_of(store: &Store, volume: &Volume) -> Result<Plugin, Failure> {
+    let Ok(name) = driver(volume).parse::<Name>() else {
+        return Ok(Plugin::default());
+    };
+    let (stored, _) = store.etcd.get(&store.keys.plugin(&name)).await?;
+    let plugin = stored.and_then(|kv| decode::<Plugin>(name.as_str(), &kv.value).ok());
+    Ok(plugin.unwrap_or_default())
+}
+
+fn made_at(volume: &Volume) -> Option<&Backend> {
+    volume.status.as_ref()?.backend.as_ref()
+}
+
 /// Checks that no volume has the key of the one that is put back, or its id at the plugin: one would be detached and deleted
 /// under the other (INV-6).
 fn check_recorded(
@@ -180,6 +196,7 @@ fn check_recorded(
     recorded: &[KeyValue],
     of_volume: &[u8],
     volume: &Volume,
+    plugin: &Plugin,
 ) -> Result<(), Failure> {
     for kv in recorded {
         let name = store.keys.parse_volume(&kv.key).unwrap_or_default();
@@ -188,8 +205,13 @@ fn check_recorded(
             return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
         }
         let id = backend_id(volume);
-        let is_same = |other: &Volume| driver(other) == driver(volume) && backend_id(other) == id;
-        if !id.is_empty() && decode::<Volume>(name, &kv.value).is_ok_and(|other| is_same(&other)) {
+        if id.is_empty() {
+            continue;
+        }
+        // Nothing says that it has another id (INV-12).
+        let other = decode::<Volume>(name, &kv.value).map_err(|why| malformed::<Volume>(name, &why))?;
+        let is_same = driver(&other) == driver(volume) && backend_id(&other) == id;
+        if is_same && may_share_backend(plugin, made_at(&other), made_at(volume)) {
             let why = format!("volume {name} has the same id at the plugin, {id}");
             let hint = format!("quorate describe volume {name} says what it has of it");
             return Err(Failure::refused("SharedVolumeID", why).hint(hint));

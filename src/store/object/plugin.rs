@@ -146,8 +146,14 @@ pub fn may_share_backend(plugin: &Plugin, one: Option<&Backend>, other: Option<&
     match (one, other) {
         (Some(one), Some(other)) if !one.id.is_empty() && !other.id.is_empty() => one.id == other.id,
         (Some(one), Some(other)) if is_same_endpoint(&one.endpoint, &other.endpoint) => true,
-        (Some(known), None) | (None, Some(known)) if !known.id.is_empty() => true,
-        _ => is_backend_of(plugin, "", one) && is_backend_of(plugin, "", other),
+        // An identity is no proof that a backend which tells none is another one.
+        (one, other) => {
+            let mut without = [one, other]
+                .into_iter()
+                .flatten()
+                .filter(|made_at| made_at.id.is_empty());
+            without.all(|made_at| is_backend_of(plugin, "", Some(made_at)))
+        }
     }
 }
 
@@ -443,6 +449,12 @@ mod tests {
             (Some(("unix:///new", "")), Some(("unix:///old", "")), true),
             (Some(("unix:///new", "")), Some(("unix:///other", "")), false),
             (Some(("unix:///other", "")), Some(("unix:///other", "")), true),
+            (Some(("unix:///new", "")), Some(("unix:///other", "pool-1")), true),
+            (
+                Some(("unix:///other", "")),
+                Some(("unix:///new", "pool-1")),
+                false,
+            ),
             (
                 Some(("unix:///new", "pool-1")),
                 Some(("unix:///other", "pool-1")),
