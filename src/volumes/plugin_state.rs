@@ -195,6 +195,11 @@ impl PluginState {
         spec.is_some_and(|spec| spec.allow_plaintext_secrets)
     }
 
+    /// Whether it is asked for its capacity before a creation.
+    pub fn checks_capacity(&self) -> bool {
+        self.record.spec.as_ref().is_some_and(|spec| spec.check_capacity)
+    }
+
     /// The part of its status that does not count anything.
     pub fn readiness(&mut self) -> PluginStatus {
         let session = self.session();

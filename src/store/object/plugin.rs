@@ -36,6 +36,7 @@ pub struct Manifest {
     per_node: Option<u32>,
     timeouts: Timeouts,
     allow_plaintext_secrets: bool,
+    check_capacity: bool,
     tls: Option<proto::Tls>,
 }
 
@@ -194,6 +195,7 @@ impl Appliable for Plugin {
                 timeouts: spec.object("timeouts", read_timeouts).unwrap_or_default(),
                 tls: spec.object("tls", read_tls),
                 allow_plaintext_secrets: spec.boolean("allowPlaintextSecrets").unwrap_or_default(),
+                check_capacity: spec.boolean("checkCapacity").unwrap_or_default(),
                 same_backend_as: spec
                     .distinct("sameBackendAs", |text| {
                         check_endpoint(text).map(|()| text.to_owned())
@@ -296,6 +298,7 @@ fn spec_of(manifest: &Manifest) -> PluginSpec {
         timeout_millis: millis(timeout.unwrap_or_default()),
         same_backend_as: manifest.same_backend_as.clone(),
         allow_plaintext_secrets: manifest.allow_plaintext_secrets,
+        check_capacity: manifest.check_capacity,
         tls: manifest.tls.clone(),
         per_node: manifest.per_node.unwrap_or_default(),
         timeouts: Some(manifest.timeouts).filter(|timeouts| *timeouts != Timeouts::default()),
@@ -328,6 +331,7 @@ pub fn to_document(plugin: &Plugin, status: Option<&PluginStatus>, mod_revision:
         "endpoint": endpoint(plugin), "concurrency": concurrency(plugin), "timeout": timeout_text(plugin),
         "sameBackendAs": given(&stored.same_backend_as),
         "allowPlaintextSecrets": given(&stored.allow_plaintext_secrets),
+        "checkCapacity": given(&stored.check_capacity),
         "tls": stored.tls.map(|tls| present(json!({
             "caFile": given(&tls.ca_file),
             "certFile": given(&tls.cert_file),
