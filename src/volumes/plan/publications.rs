@@ -12,7 +12,7 @@ use crate::proto::{AccessMode, Publication, VolumeSpec, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
-use crate::store::object::volume::{driver, is_reachable_from, place_text, places_text};
+use crate::store::object::volume::{availability_word, driver, is_reachable_from, place_text, places_text};
 
 /// One publication of the volume, with its node.
 struct Ending<'a> {
@@ -57,13 +57,11 @@ impl Ending<'_> {
         }
     }
 
-    /// The uid of the node, where the publication may start over once it has ended: what `publish` refuses by then ends.
+    /// The uid of the node, where the publication may start over once it has ended.
     fn restart(&self, observed: &Observed<'_>) -> Option<String> {
         let node = self.node?;
-        let spec = observed.volume.spec.as_ref();
-        let availability = spec.map_or(Availability::Unspecified, VolumeSpec::availability);
-        let is_refused = matches!(availability, Availability::Pause | Availability::Drain);
-        let may = !observed.volume.is_marked() && !is_refused && !node.out_of_service && !node.uid.is_empty();
+        let is_drained = availability(observed) == Availability::Drain;
+        let may = !observed.volume.is_marked() && !is_drained && !node.out_of_service && !node.uid.is_empty();
         may.then(|| node.uid.clone())
     }
 
@@ -191,6 +189,11 @@ pub(super) fn plan_ends(observed: &Observed<'_>, status: &VolumeStatus, decision
     }
 }
 
+fn availability(observed: &Observed<'_>) -> Availability {
+    let spec = observed.volume.spec.as_ref();
+    spec.map_or(Availability::Unspecified, VolumeSpec::availability)
+}
+
 /// Plans the beginnings of publications, of a volume that is created and not marked for deletion.
 pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) {
     // The access modes of two records do not know of each other. The volume's own condition says so.
@@ -212,6 +215,15 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             if state(publication) == State::PendingPublish {
                 decision.wait(&target, WaitReason::NodeMissing, message);
             }
+            continue;
+        }
+        let is_held_back = matches!(availability(observed), Availability::Pause | Availability::Drain);
+        if is_held_back && stored.is_empty() && state(publication) == State::PendingPublish {
+            let message = format!(
+                "the volume is set to {}: nothing new is published",
+                availability_word(observed.volume)
+            );
+            decision.wait(&target, WaitReason::VolumePaused, message);
             continue;
         }
         let place = now.map(|node| &node.topology);
