@@ -97,8 +97,8 @@ fn report(reasons: &[String], reported: &[String]) -> Vec<String> {
 /// often as there are of them, and finding a reason takes longer than seeing that it is gone.
 const EXPLAINED_AT_ONCE: usize = 16;
 
-/// [`until`] for several objects: `observe` returns why one is not done yet, or `None` once it is. Where it is told not to explain
-/// that, any text will do.
+/// [`until`] for several objects: `observe` returns why one is not done yet, or `None` once it is. Its last argument says whether
+/// the reason is wanted; if not, any text will do.
 ///
 /// # Errors
 /// As [`until`].

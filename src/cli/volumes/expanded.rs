@@ -48,7 +48,7 @@ pub async fn run(args: ExpandedArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     print(&format!("volume/{} {}\n", args.volume, said.await?)).map(drop)
 }
 
-/// `confirmed` is the capacity of the first decision: what a later expansion needs of the nodes, nobody has confirmed.
+/// `confirmed` is the capacity of the first decision: a later expansion needs more of the nodes, which is not confirmed.
 async fn decide(
     store: &Store,
     args: &ExpandedArgs,
