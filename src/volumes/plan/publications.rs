@@ -194,6 +194,39 @@ fn availability(observed: &Observed<'_>) -> Availability {
     spec.map_or(Availability::Unspecified, VolumeSpec::availability)
 }
 
+/// Why the volume is not published to the node now, whatever its plugin offers.
+fn hindrance(
+    node: &Name,
+    publication: &Publication,
+    observed: &Observed<'_>,
+) -> Option<(WaitReason, String)> {
+    let volume = observed.volume;
+    let is_attempted = !stored_node_id(publication).is_empty();
+    let is_paused = matches!(availability(observed), Availability::Pause | Availability::Drain);
+    if is_paused && !is_attempted && state(publication) == State::PendingPublish {
+        let word = availability_word(volume);
+        let message = format!("the volume is set to {word}: nothing new is published");
+        return Some((WaitReason::VolumePaused, message));
+    }
+    let place = observed.nodes.get(node).map(|node| &node.topology);
+    if let Some(place) = place.filter(|place| !is_attempted && !is_reachable_from(volume, place)) {
+        let message = format!(
+            "the volume can be reached from {}, and node {node} is in {}",
+            places_text(volume),
+            place_text(place)
+        );
+        return Some((WaitReason::TopologyMismatch, message));
+    }
+    let holder = excluding_holder(node, publication, observed)?;
+    let message = match scope_of(volume) {
+        Scope::MultiNode => format!("only one node may write the volume, and node {holder} may"),
+        Scope::SingleNode | Scope::Unspecified => {
+            format!("only one node may have the volume, and node {holder} has it")
+        }
+    };
+    Some((WaitReason::OtherNode, message))
+}
+
 /// Plans the beginnings of publications, of a volume that is created and not marked for deletion.
 pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) {
     // The access modes of two records do not know of each other. The volume's own condition says so.
@@ -217,35 +250,8 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             }
             continue;
         }
-        let is_held_back = matches!(availability(observed), Availability::Pause | Availability::Drain);
-        if is_held_back && stored.is_empty() && state(publication) == State::PendingPublish {
-            let message = format!(
-                "the volume is set to {}: nothing new is published",
-                availability_word(observed.volume)
-            );
-            decision.wait(&target, WaitReason::VolumePaused, message);
-            continue;
-        }
-        let place = now.map(|node| &node.topology);
-        if let Some(place) =
-            place.filter(|place| stored.is_empty() && !is_reachable_from(observed.volume, place))
-        {
-            let message = format!(
-                "the volume can be reached from {}, and node {node} is in {}",
-                places_text(observed.volume),
-                place_text(place)
-            );
-            decision.wait(&target, WaitReason::TopologyMismatch, message);
-            continue;
-        }
-        if let Some(holder) = excluding_holder(node, publication, observed) {
-            let message = match scope_of(observed.volume) {
-                Scope::MultiNode => format!("only one node may write the volume, and node {holder} may"),
-                Scope::SingleNode | Scope::Unspecified => {
-                    format!("only one node may have the volume, and node {holder} has it")
-                }
-            };
-            decision.wait(&target, WaitReason::OtherNode, message);
+        if let Some((reason, message)) = hindrance(node, publication, observed) {
+            decision.wait(&target, reason, message);
             continue;
         }
         let Some(offers) = offers(observed, &target, decision) else {
