@@ -149,12 +149,6 @@ async fn a_volume_with_many_large_publications_is_forgotten_by_force_taken_back_
     let left = Tombstone::decode(&*left.unwrap().value).unwrap();
     let leader = world.leader().await;
     for publication in &left.publications[..9] {
-        let mut publication = publication.clone();
-        publication
-            .status
-            .as_mut()
-            .unwrap()
-            .set_state(State::PendingUnpublish);
         let key = world
             .store
             .keys

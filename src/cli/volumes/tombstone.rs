@@ -1,6 +1,6 @@
 //! `quorate tombstone`: takes back what a forced deletion left at the backend, or has it removed there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -222,58 +222,56 @@ fn check_recorded(
 
 impl PutBack {
     /// Puts back publications until the others fit into the transaction that puts back the volume and deletes the tombstone.
-    /// A publication without its volume is left alone by everybody, so that nothing is done for the volume before all of them are
-    /// there (INV-6); and what is there already is left as it is, so that an interrupted command can be repeated.
+    /// A publication without its volume is left alone, so that nothing is done for the volume before all of them are there
+    /// (INV-6). Those of an interrupted command are there already, as that one put them back.
     async fn decide(self, store: &Store) -> Result<Decision<String>, Failure> {
         let (range, of_volume) = (
             store.keys.publications_of(&self.name),
             store.keys.volume(&self.name),
         );
-        let (there, mut read_at) = store.etcd.list(&range).await?;
-        if let Some(other) = there
-            .iter()
-            .find(|kv| self.publications.get(&kv.key) != Some(&kv.value))
-        {
-            let id = store.keys.parse_publication(&other.key).unwrap_or_default();
-            let why = format!("publication/{id} is there, and not of this tombstone");
-            let hint =
-                "quorate unpublish VOLUME NODE --force forgets it; --as NAME gives the records another name";
-            return Err(Failure::refused("NameInUse", why).hint(hint));
-        }
-        let there: BTreeSet<&Vec<u8>> = there.iter().map(|kv| &kv.key).collect();
-        let missing = self.publications.iter().filter(|(key, _)| !there.contains(key));
-        let missing: Vec<_> = missing.collect();
-        let unchanged = || {
-            let txn = Txn::new().when_unchanged(&self.tombstone.key, self.tombstone.revision);
-            txn.when_absent(&of_volume)
-        };
-        let first = missing.len().saturating_sub(MOST_PUBLICATIONS);
-        for page in missing[..first].chunks(MOST_PUBLICATIONS) {
-            let txn = unchanged().when_range_unwritten_since(&range, read_at);
-            let txn = page
-                .iter()
-                .fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
-            match commit::commit(&store.etcd, txn, REQUESTED).await? {
-                Some(revision) => read_at = revision,
-                // Someone else wrote one of them: refused or not, that is decided again.
-                None => {
-                    return Err(Failure::conflict(
-                        "others changed the records at the same moment; try again",
-                    ));
-                }
+        loop {
+            let (there, read_at) = store.etcd.list(&range).await?;
+            if let Some(other) = there.iter().find(|kv| !self.is_of_this(store, kv)) {
+                let id = store.keys.parse_publication(&other.key).unwrap_or_default();
+                let why = format!("publication/{id} is there, and not of this tombstone");
+                let hint = "quorate unpublish VOLUME NODE --force forgets it; --as NAME gives the records another name";
+                return Err(Failure::refused("NameInUse", why).hint(hint));
+            }
+            let there: BTreeMap<_, _> = there.iter().map(|kv| (&kv.key, &kv.value)).collect();
+            let missing = self.publications.iter();
+            let missing: Vec<_> = missing
+                .filter(|(key, value)| there.get(key) != Some(value))
+                .collect();
+            let txn = Txn::new()
+                .when_unchanged(&self.tombstone.key, self.tombstone.revision)
+                .when_absent(&of_volume)
+                .when_range_unwritten_since(&range, read_at);
+            let page = missing.iter().take(MOST_PUBLICATIONS);
+            let txn = page.fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
+            if missing.len() <= MOST_PUBLICATIONS {
+                // No other volume has the id by then, either.
+                let txn = txn.when_range_unwritten_since(&store.keys.volumes(), self.read_at);
+                let txn = txn.delete(&self.tombstone.key);
+                let txn = txn.put(&of_volume, self.volume.encode_to_vec());
+                return Ok(Decision::Write(txn, self.said));
+            }
+            if commit::commit(&store.etcd, txn, REQUESTED).await?.is_none() {
+                let why = "others changed the records at the same moment; try again";
+                return Err(Failure::conflict(why));
             }
         }
-        // No other volume has the id by then, either.
-        let txn = unchanged()
-            .when_range_unwritten_since(&range, read_at)
-            .when_range_unwritten_since(&store.keys.volumes(), self.read_at);
-        let txn = missing[first..]
-            .iter()
-            .fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
-        let txn = txn
-            .delete(&self.tombstone.key)
-            .put(&of_volume, self.volume.encode_to_vec());
-        Ok(Decision::Write(txn, self.said.clone()))
+    }
+
+    /// Whether the stored publication is one of the tombstone, perhaps as another command put it back.
+    fn is_of_this(&self, store: &Store, stored: &KeyValue) -> bool {
+        let id = store.keys.parse_publication(&stored.key).unwrap_or_default();
+        let uid = |value: &[u8]| {
+            decode::<Publication>(id, value)
+                .ok()
+                .map(|one| one.uid().to_owned())
+        };
+        let own = self.publications.get(&stored.key).and_then(|value| uid(value));
+        own.is_some() && own == uid(&stored.value)
     }
 }
 
