@@ -98,6 +98,14 @@ impl PluginState {
     ) {
         if let Some(status) = status.filter(|_| self.creator.is_empty()) {
             self.creator.clone_from(&status.creator);
+            let create = Capability::CreateDeleteVolume.name();
+            // An earlier release wrote no creator.
+            if let Some(Ok(record)) = record
+                && self.creator.is_empty()
+                && status.capabilities.iter().any(|capability| capability == create)
+            {
+                record.uid().clone_into(&mut self.creator);
+            }
         }
         self.generation += 1;
         self.session = None;

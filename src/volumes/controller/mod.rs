@@ -176,8 +176,6 @@ impl Controller {
                 Change::Around(name) => self.wake(name, None),
                 Change::Plugin(plugin) => {
                     self.configure(&plugin);
-                    // Its limits may have been raised.
-                    self.serve_queue(&plugin, None);
                     for name in self.volumes_of(&plugin) {
                         self.wake(name, None);
                     }
