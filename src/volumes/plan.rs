@@ -33,6 +33,8 @@ pub struct Offers {
     pub expand: bool,
     /// Expanding only volumes that are published nowhere.
     pub expand_offline_only: bool,
+    /// Whether it offered to create volumes in an earlier session.
+    pub created_before: bool,
 }
 
 /// What is known of a plugin.
@@ -72,6 +74,8 @@ pub struct Twin {
     pub has_id: bool,
     /// The node ids that their publications store.
     pub node_ids: BTreeSet<String>,
+    /// Whether the record of one, or of a publication of one, cannot be read: it may store any node id.
+    pub unreadable: bool,
 }
 
 /// The part of a volume that a step or a failure is about.
@@ -150,29 +154,18 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     plan_backend(observed, &status, &mut decision);
     publications::plan_ends(observed, &status, &mut decision);
     if status.volume_id.is_empty() {
-        plan_creation(observed, &status, &mut decision);
+        plan_creation(observed, &mut decision);
     } else {
         plan_strays(observed, &status, &mut decision);
         if observed.volume.is_marked() {
-            plan_deletion(observed, &status, &mut decision);
+            plan_deletion(observed, &mut decision);
         } else {
             publications::plan_beginnings(observed, &mut decision);
             plan_expansion(observed, &status, &mut decision);
+            plan_node_expansion(observed, &status, &mut decision);
         }
     }
-    if let Some(twin) = observed.twin {
-        let what = match (status.volume_id.as_str(), twin.has_id) {
-            ("", _) => "it is not taken in",
-            (_, true) => "neither is published or deleted there",
-            (_, false) => "it is not deleted there",
-        };
-        let message = format!(
-            "volume {} has the same id at the plugin, {}: {what}; quorate delete volume NAME --force forgets one of them",
-            twin.name,
-            volume::backend_id(observed.volume)
-        );
-        decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
-    }
+    wait_for_twin(observed, &status, &mut decision);
     for node in observed.unreadable {
         let name = observed.volume.name();
         let message = format!(
@@ -182,6 +175,34 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         decision.wait(&Target::Volume, WaitReason::PublicationMalformed, message);
     }
     decision
+}
+
+/// Says what another volume with the same id holds back, and which of the two records is to be given up.
+fn wait_for_twin(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    let Some(twin) = observed.twin else { return };
+    let other = &twin.name;
+    let (what, way_out) = match (status.volume_id.as_str(), twin.has_id) {
+        ("", _) => {
+            let name = observed.volume.name();
+            (
+                "it is not taken in",
+                format!("quorate delete volume {name} gives that up"),
+            )
+        }
+        (_, true) => (
+            "neither is published or deleted there",
+            "quorate delete volume NAME --force forgets one of them".to_owned(),
+        ),
+        // It waits for this one, which goes on.
+        (_, false) if observed.volume.is_marked() => (
+            "it is not deleted there",
+            format!("quorate delete volume {other} ends its wait to take it in"),
+        ),
+        (_, false) => return,
+    };
+    let id = volume::backend_id(observed.volume);
+    let message = format!("volume {other} has the same id at the plugin, {id}: {what}; {way_out}");
+    decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
 }
 
 /// What the plugin offers. `None` if that is unknown: then the decision says so.
@@ -215,21 +236,23 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
     }
 }
 
-/// Has a record without a backend name it, before the plugin leads to another one (INV-6).
+/// Has a record without a backend name it, before the plugin leads to another one (INV-6): also where nothing else is wanted of
+/// the plugin.
 fn plan_backend(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
-    let is_attempted = status.create.as_ref().is_some_and(|create| !create.refused);
-    let is_there = !status.volume_id.is_empty() || is_attempted;
-    let is_known =
-        matches!(observed.plugin, Plugin::Offers(_)) && !observed.resting.contains(&Target::Volume);
-    if status.backend.is_none() && is_there && is_known {
-        decision.choose(Step::TakeBackend);
+    let is_unknown = status.backend.is_none() && volume::may_exist(observed.volume);
+    if !is_unknown || observed.resting.contains(&Target::Volume) {
+        return;
+    }
+    match observed.plugin {
+        Plugin::Offers(_) => decision.choose(Step::TakeBackend),
+        Plugin::Unknown => decision.choose(Step::Connect),
+        Plugin::Missing | Plugin::OtherBackend => {}
     }
 }
 
-fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+fn plan_creation(observed: &Observed<'_>, decision: &mut Decision) {
     let target = Target::Volume;
-    // While the intent stands, the backend may hold a volume.
-    let attempted = status.create.as_ref().is_some_and(|create| !create.refused);
+    let attempted = volume::is_attempted(observed.volume);
     if observed.resting.contains(&target) {
         return;
     }
@@ -251,6 +274,13 @@ fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
             &target,
             WaitReason::CreateUnsupported,
             "the plugin may have created the volume, and no longer creates volumes",
+        ),
+        // The endpoint may lead to another instance of the plugin for a while, and an id is for good.
+        Some(offers) if offers.created_before => decision.wait(
+            &target,
+            WaitReason::CreateUnsupported,
+            "the plugin created volumes before, and no longer does; a volume that exists at the backend is taken in by \
+             spec.source",
         ),
         Some(_) => decision.choose(Step::TakeName),
     }
@@ -287,7 +317,7 @@ fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut De
     }
 }
 
-fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+fn plan_deletion(observed: &Observed<'_>, decision: &mut Decision) {
     let target = Target::Volume;
     if !observed.publications.is_empty() {
         let nodes: Vec<&str> = observed.publications.keys().map(Name::as_str).collect();
@@ -299,7 +329,7 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
     if observed.resting.contains(&target) || !observed.unreadable.is_empty() {
         return;
     }
-    if status.r#static || volume::is_retained(observed.volume) {
+    if volume::is_retained(observed.volume) {
         decision.choose(Step::DeleteRecord);
         return;
     }
@@ -343,10 +373,27 @@ fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut
     }
 }
 
-/// Whether another volume with the same id is published to this node id.
+/// Ends an expansion that every node which has the volume has confirmed. One that none has is confirmed by the next node.
+fn plan_node_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    let bytes = status.node_expansion_bytes;
+    let publications = observed.publications.values();
+    let used = publications
+        .filter(|publication| matches!(state(publication), State::Published | State::PendingNodeUnpublish));
+    let mut confirmed = used.map(|publication| {
+        let status = publication.status.as_ref();
+        status.is_some_and(|status| status.expanded_bytes >= bytes)
+    });
+    let is_confirmed = confirmed.next() == Some(true) && confirmed.all(|is_confirmed| is_confirmed);
+    let is_held_back = !observed.unreadable.is_empty() || observed.resting.contains(&Target::Volume);
+    if bytes > 0 && is_confirmed && !is_held_back {
+        decision.choose(Step::EndNodeExpansion { bytes });
+    }
+}
+
+/// Whether another volume with the same id is published to this node id, or may be.
 fn is_twins(observed: &Observed<'_>, csi_node_id: &str) -> bool {
     let twin = observed.twin;
-    twin.is_some_and(|twin| twin.node_ids.contains(csi_node_id))
+    twin.is_some_and(|twin| twin.unreadable || twin.node_ids.contains(csi_node_id))
 }
 
 fn access_mode(volume: &Volume) -> Option<&AccessMode> {

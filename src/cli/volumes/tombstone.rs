@@ -1,5 +1,7 @@
 //! `quorate tombstone`: takes back what a forced deletion left at the backend, or has it removed there.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use prost::Message;
@@ -11,12 +13,13 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
-use crate::etcd::Txn;
+use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::ReclaimPolicy;
 use crate::proto::{Publication, Tombstone, Volume};
 use crate::store::object::publication::stored_node_id;
-use crate::store::object::{Object, time};
+use crate::store::object::volume::{backend_id, driver, may_exist};
+use crate::store::object::{Object, decode, time};
 use crate::store::{Name, Store};
 
 /// Arguments of `quorate tombstone`.
@@ -73,21 +76,35 @@ pub async fn run(args: TombstoneArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         &format!("remove what tombstone {name} names"),
     )?;
     let store = connect(etcd).await?;
-    decide(&store, which, cleans).await?;
+    let first = plan(&store, which, cleans).await?;
     if cleans && !which.yes {
-        let statement =
-            format!("tombstone/{name}: what is left at the backend is deleted there, with its data");
-        confirm::ask(&[&statement], "nothing was changed")?;
+        confirm::ask(&[&first.statement], "nothing was changed")?;
     }
-    let said = commit::settle(&store, REQUESTED, async || decide(&store, which, cleans).await).await?;
-    print(&format!("tombstone/{name} {said}\n")).map(drop)
+    let said = commit::settle(&store, REQUESTED, async || {
+        plan(&store, which, cleans).await?.decide(&store).await
+    });
+    print(&format!("tombstone/{name} {}\n", said.await?)).map(drop)
 }
 
-/// A transaction of etcd has at most 128 operations by default. Two of them are the volume's and the tombstone's.
+/// Publications that are put back in one transaction. etcd takes 128 writes by default, of which two are the volume's and the
+/// tombstone's.
 const MOST_PUBLICATIONS: usize = 126;
 
-/// Puts the records back in the transaction that deletes the tombstone.
-async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<String>, Failure> {
+/// The records that take a tombstone's place.
+struct PutBack {
+    tombstone: Versioned<Tombstone>,
+    name: Name,
+    volume: Volume,
+    /// When the other volumes were read.
+    read_at: Revision,
+    /// By key.
+    publications: BTreeMap<Vec<u8>, Vec<u8>>,
+    statement: String,
+    said: String,
+}
+
+/// Decides what is put back.
+async fn plan(store: &Store, which: &Which, cleans: bool) -> Result<PutBack, Failure> {
     let Which { name, new_name, .. } = which;
     let key = store.keys.tombstone(name);
     let stored: Versioned<Tombstone> = Versioned::read(store, name.as_str(), key).await?;
@@ -119,68 +136,142 @@ async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<S
             .map_err(|bad| Failure::failed(bad.to_string()))?,
     };
     let of_volume = store.keys.volume(&volume_name);
-    if store.etcd.get(&of_volume).await?.0.is_some() {
-        let why = format!("a volume has the name {volume_name}");
-        return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
-    }
-    let publications = publications_of(name, left, cleans)?;
+    let volumes = store.keys.volumes();
+    let (recorded, read_at) = store.etcd.list(&volumes).await?;
+    check_recorded(store, &recorded, &of_volume, &volume)?;
     put_back(&mut volume, &volume_name, cleans);
-    let mut txn = Txn::new()
-        .when_unchanged(&stored.key, stored.revision)
-        .when_absent(&of_volume)
-        .delete(&stored.key)
-        .put(&of_volume, volume.encode_to_vec());
-    for publication in publications {
-        let Ok(node) = publication.name().parse::<Name>() else {
-            continue;
-        };
-        let mut publication = publication.clone();
-        volume_name
-            .as_str()
-            .clone_into(&mut publication.spec.get_or_insert_default().volume);
-        if cleans {
-            publication
-                .status
-                .get_or_insert_default()
-                .set_state(State::PendingUnpublish);
-        }
+    let publications = left.publications.iter();
+    let publications = publications.filter_map(|publication| {
+        let node = publication.name().parse::<Name>().ok()?;
+        // Of one without a node id no call was made.
+        let is_needed = !cleans || !stored_node_id(publication).is_empty();
+        let publication = is_needed.then(|| publication_of(publication, &volume_name, cleans))?;
         let key = store.keys.publication(&volume_name, &node);
-        txn = txn.when_absent(&key).put(&key, publication.encode_to_vec());
-    }
+        Some((key, publication.encode_to_vec()))
+    });
     let said = match cleans {
         true => format!("is removed at the backend: volume/{volume_name} is marked for deletion until then"),
         false => format!("is adopted as volume/{volume_name}"),
     };
-    Ok(Decision::Write(txn, said))
+    Ok(PutBack {
+        publications: publications.collect(),
+        tombstone: stored,
+        name: volume_name,
+        statement: format!("tombstone/{name}: {}", removal(&volume)),
+        volume,
+        read_at,
+        said,
+    })
 }
 
-/// The publications that are put back.
-fn publications_of<'t>(
-    name: &Name,
-    left: &'t Tombstone,
-    cleans: bool,
-) -> Result<Vec<&'t Publication>, Failure> {
-    let mut publications: Vec<&Publication> = left.publications.iter().collect();
-    if cleans {
-        // Of one without a node id no call was made.
-        publications.retain(|publication| !stored_node_id(publication).is_empty());
+/// What becomes of a volume at the backend that is put back to be removed.
+fn removal(volume: &Volume) -> &'static str {
+    let is_static = volume.status.as_ref().is_some_and(|status| status.r#static);
+    match may_exist(volume) && !is_static {
+        true => "what is left at the backend is deleted there, with its data",
+        false => "nothing is deleted at the backend; the volume is unpublished where it may be published",
     }
-    if publications.len() > MOST_PUBLICATIONS {
-        let why = format!(
-            "tombstone/{name} has {} publications, and at most {MOST_PUBLICATIONS} are put back at once",
-            publications.len()
+}
+
+/// Checks that no volume has the key of the one that is put back, or its id at the plugin: one would be detached and deleted
+/// under the other (INV-6).
+fn check_recorded(
+    store: &Store,
+    recorded: &[KeyValue],
+    of_volume: &[u8],
+    volume: &Volume,
+) -> Result<(), Failure> {
+    for kv in recorded {
+        let name = store.keys.parse_volume(&kv.key).unwrap_or_default();
+        if kv.key == of_volume {
+            let why = format!("a volume has the name {name}");
+            return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
+        }
+        let id = backend_id(volume);
+        let is_same = |other: &Volume| driver(other) == driver(volume) && backend_id(other) == id;
+        if !id.is_empty() && decode::<Volume>(name, &kv.value).is_ok_and(|other| is_same(&other)) {
+            let why = format!("volume {name} has the same id at the plugin, {id}");
+            let hint = format!("quorate describe volume {name} says what it has of it");
+            return Err(Failure::refused("SharedVolumeID", why).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+impl PutBack {
+    /// Puts back publications until the others fit into the transaction that puts back the volume and deletes the tombstone.
+    /// A publication without its volume is left alone by everybody, so that nothing is done for the volume before all of them are
+    /// there (INV-6); and what is there already is left as it is, so that an interrupted command can be repeated.
+    async fn decide(self, store: &Store) -> Result<Decision<String>, Failure> {
+        let (range, of_volume) = (
+            store.keys.publications_of(&self.name),
+            store.keys.volume(&self.name),
         );
-        let hint = "a Volume with spec.source takes in the volume by its id; quorate unpublish VOLUME --node-id ID unpublishes \
-                    it from a node";
-        return Err(Failure::refused("TooManyPublications", why).hint(hint));
+        let (there, mut read_at) = store.etcd.list(&range).await?;
+        if let Some(other) = there
+            .iter()
+            .find(|kv| self.publications.get(&kv.key) != Some(&kv.value))
+        {
+            let id = store.keys.parse_publication(&other.key).unwrap_or_default();
+            let why = format!("publication/{id} is there, and not of this tombstone");
+            let hint =
+                "quorate unpublish VOLUME NODE --force forgets it; --as NAME gives the records another name";
+            return Err(Failure::refused("NameInUse", why).hint(hint));
+        }
+        let there: BTreeSet<&Vec<u8>> = there.iter().map(|kv| &kv.key).collect();
+        let missing = self.publications.iter().filter(|(key, _)| !there.contains(key));
+        let missing: Vec<_> = missing.collect();
+        let unchanged = || {
+            let txn = Txn::new().when_unchanged(&self.tombstone.key, self.tombstone.revision);
+            txn.when_absent(&of_volume)
+        };
+        let first = missing.len().saturating_sub(MOST_PUBLICATIONS);
+        for page in missing[..first].chunks(MOST_PUBLICATIONS) {
+            let txn = unchanged().when_range_unwritten_since(&range, read_at);
+            let txn = page
+                .iter()
+                .fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
+            match commit::commit(&store.etcd, txn, REQUESTED).await? {
+                Some(revision) => read_at = revision,
+                // Someone else wrote one of them: refused or not, that is decided again.
+                None => {
+                    return Err(Failure::conflict(
+                        "others changed the records at the same moment; try again",
+                    ));
+                }
+            }
+        }
+        // No other volume has the id by then, either.
+        let txn = unchanged()
+            .when_range_unwritten_since(&range, read_at)
+            .when_range_unwritten_since(&store.keys.volumes(), self.read_at);
+        let txn = missing[first..]
+            .iter()
+            .fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
+        let txn = txn
+            .delete(&self.tombstone.key)
+            .put(&of_volume, self.volume.encode_to_vec());
+        Ok(Decision::Write(txn, self.said.clone()))
     }
-    Ok(publications)
+}
+
+fn publication_of(left: &Publication, volume: &Name, cleans: bool) -> Publication {
+    let mut publication = left.clone();
+    volume
+        .as_str()
+        .clone_into(&mut publication.spec.get_or_insert_default().volume);
+    if cleans {
+        publication
+            .status
+            .get_or_insert_default()
+            .set_state(State::PendingUnpublish);
+    }
+    publication
 }
 
 fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {
     name.as_str().clone_into(&mut volume.metadata_mut().name);
     let status = volume.status.get_or_insert_default();
-    status.delete_attempted = false;
     status.delete_requested = cleans.then(|| time::to_proto(Timestamp::now()));
     if cleans {
         // What the tombstone names is removed, whatever was to become of the volume before.
@@ -188,4 +279,35 @@ fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {
         spec.set_reclaim_policy(ReclaimPolicy::Delete);
     }
     volume.next_generation();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{CreateIntent, VolumeStatus};
+
+    #[test]
+    fn only_a_volume_that_the_plugin_made_or_that_was_taken_in_is_said_to_be_deleted() {
+        let said = |status: VolumeStatus| {
+            let volume = Volume {
+                status: Some(status),
+                ..Volume::default()
+            };
+            removal(&volume).starts_with("what is left")
+        };
+        let with_id = |r#static: bool| VolumeStatus {
+            volume_id: "vol-1".to_owned(),
+            r#static,
+            ..VolumeStatus::default()
+        };
+        let attempted = |refused: bool| VolumeStatus {
+            create: Some(CreateIntent {
+                refused,
+                ..CreateIntent::default()
+            }),
+            ..VolumeStatus::default()
+        };
+        assert!(said(with_id(false)) && said(attempted(false)));
+        assert!(!said(with_id(true)) && !said(attempted(true)) && !said(VolumeStatus::default()));
+    }
 }

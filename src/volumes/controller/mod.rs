@@ -4,7 +4,7 @@
 //! over. Each wakes volumes, and a woken volume is planned again from its records. The operations of one volume follow each
 //! other; those of different volumes run side by side, as many at a time as their plugin takes.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -24,6 +24,7 @@ use crate::etcd::{Fence, Revision};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::Metrics;
+use crate::proto::Volume;
 use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
 use crate::term::{Notices, TermGauges};
@@ -36,6 +37,10 @@ use plugins::PluginEvent;
 
 /// Woken volumes that are planned before the loop looks for events again.
 const PLANNED_AT_ONCE: usize = 256;
+
+/// Volumes that are tried again for the room that one has left. Were it all that wait, the deletion of many would have all ask
+/// for it many times.
+const TRIED_FOR_CAPACITY: usize = 16;
 
 /// Between two looks at sessions that have ended, at lists that are due, and at the gauges.
 const TICK: Duration = Duration::from_secs(1);
@@ -83,6 +88,7 @@ impl Volumes {
             csi_plugins: Plugins::new(metrics.clone()),
             plugins: HashMap::new(),
             unsettled: Unsettled::default(),
+            undoing: BTreeMap::new(),
             woken: VecDeque::new(),
             operations: FuturesUnordered::new(),
             plugin_events: FuturesUnordered::new(),
@@ -107,6 +113,8 @@ struct Controller {
     csi_plugins: Plugins,
     plugins: HashMap<Name, PluginState>,
     unsettled: Unsettled,
+    /// The volumes of which something is being undone, by name. No other call is made for them under another name (INV-6).
+    undoing: BTreeMap<Name, Volume>,
     /// Volumes to plan, the longest waiting first.
     woken: VecDeque<Name>,
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
@@ -168,6 +176,8 @@ impl Controller {
                 Change::Around(name) => self.wake(name, None),
                 Change::Plugin(plugin) => {
                     self.configure(&plugin);
+                    // Its limits may have been raised.
+                    self.serve_queue(&plugin, None);
                     for name in self.volumes_of(&plugin) {
                         self.wake(name, None);
                     }
@@ -187,6 +197,8 @@ impl Controller {
         debug!(volumes = names.len(), "planning every volume");
         let without_record = self.unsettled.iter().map(|(name, _)| name);
         names.extend(without_record.filter(|name| !self.index.has(name)).cloned());
+        // What waits for the new leader goes first.
+        names.sort_by_cached_key(|name| self.index.seems_settled(name));
         for name in names {
             self.wake(name, None);
         }
@@ -209,7 +221,8 @@ impl Controller {
             .plugins
             .entry(plugin.clone())
             .or_insert_with(|| PluginState::new(compare_at));
-        state.configure(plugin, self.index.plugin(plugin), &self.csi_plugins);
+        let status = self.index.plugin_status(plugin).map(|(status, _)| status);
+        state.configure(plugin, self.index.plugin(plugin), status, &self.csi_plugins);
         if state.plugin().is_none() {
             self.csi_plugins.retain(|name| name != plugin.as_str());
         }
@@ -265,7 +278,7 @@ impl Controller {
             Err(_) => None,
         };
         match result {
-            Ok(()) => self.on_success(&name, &action, &target),
+            Ok(()) => self.on_success(&name, &driver, &action, &target),
             Err(Interrupted::Stale) => self.unsettled.observed_stale(&name, target),
             Err(Interrupted::Orphaned(compensation)) => {
                 if compensation.held(&self.index, &name) == Held::Unreadable {
@@ -279,6 +292,7 @@ impl Controller {
         if is_news {
             self.unsettled.wake(&name, None);
         }
+        self.end_undoing(&name);
         // The watch delivers no news of what is noted already.
         for other in around {
             self.wake(other, None);
@@ -293,36 +307,57 @@ impl Controller {
         true
     }
 
-    fn on_success(&mut self, name: &Name, action: &Action, target: &Target) {
+    fn on_success(&mut self, name: &Name, driver: &Name, action: &Action, target: &Target) {
         let state = self.unsettled.state(name);
         match action {
             Action::SetConditions(_) => {}
-            Action::Compensate(_) => {
+            Action::Compensate(undone) => {
                 state.compensations.remove(0);
+                match &undone.publication {
+                    Some(made) => self.wake_for_room(name, Some(&made.node)),
+                    None => self.wake_for_capacity(driver),
+                }
             }
             Action::Step(step) => {
-                let mut freed = Vec::new();
                 match step {
                     Step::Publish { node, .. } => state.mended(node),
                     Step::UnpublishStray { csi_node_id } => {
                         state.unpublished(csi_node_id);
-                        freed = self.unsettled.left(name, None);
+                        let node = self
+                            .index
+                            .driver(name)
+                            .and_then(|driver| self.index.node_of(driver, csi_node_id));
+                        self.wake_for_room(name, node.as_ref());
                     }
-                    Step::Unpublish { node, .. } => {
-                        freed = self.unsettled.left(name, Some(node));
-                        // A call in flight may fail for what was there when it began.
-                        let running =
-                            |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
-                        freed.extend(self.index.of_node(node).filter(running));
-                    }
+                    Step::Unpublish { node, .. } => self.wake_for_room(name, Some(node)),
+                    Step::Delete => self.wake_for_capacity(driver),
                     _ => {}
                 }
                 self.unsettled.succeed(name, target);
-                for freed in freed {
-                    self.wake(freed, None);
-                }
                 info!(volume = %name, "{}", step.done_text());
             }
+        }
+    }
+
+    /// A volume of the plugin was deleted at the backend: plans some of those again for which there was no capacity.
+    fn wake_for_capacity(&mut self, driver: &Name) {
+        let waiting = self.unsettled.made_room().into_iter();
+        let of_plugin = waiting.filter(|name| self.index.driver(name) == Some(driver));
+        let woken: Vec<Name> = of_plugin.take(TRIED_FOR_CAPACITY).collect();
+        for name in woken {
+            self.wake(name, None);
+        }
+    }
+
+    /// The volume has left this node: plans those again that wait for that.
+    fn wake_for_room(&mut self, name: &Name, node: Option<&Name>) {
+        let mut waiting = self.unsettled.left(name, node);
+        // A call in flight may fail for what was there when it began.
+        let running = |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
+        let there = node.into_iter().flat_map(|node| self.index.of_node(node));
+        waiting.extend(there.filter(running));
+        for other in waiting {
+            self.wake(other, None);
         }
     }
 

@@ -106,6 +106,8 @@ struct Entry {
     publications: BTreeMap<Name, Stored>,
     driver: Option<Name>,
     uid: Option<Box<str>>,
+    /// The secrets that it names.
+    secrets: BTreeSet<Name>,
     /// The plugin and the plugin's id of the volume, once it has one or is to take it in.
     volume_id: Option<Box<str>>,
     state: Option<State>,
@@ -249,6 +251,16 @@ impl Index {
         self.volumes.keys().cloned().collect()
     }
 
+    /// Whether the volume looks as if nothing were to be done for it: created, not marked, and published wherever it is wanted. A
+    /// guess that costs little, for an order.
+    pub fn seems_settled(&self, name: &Name) -> bool {
+        self.volumes.get(name).is_some_and(|entry| {
+            let mut publications = entry.publications.values();
+            entry.state == Some(State::Created)
+                && publications.all(|stored| records::is_published(&stored.value))
+        })
+    }
+
     /// Whether there is a record of this volume or of a publication of it.
     pub fn has(&self, name: &Name) -> bool {
         self.volumes.contains_key(name)
@@ -263,6 +275,14 @@ impl Index {
     /// The volumes with a publication to this node.
     pub fn of_node(&self, node: &Name) -> impl Iterator<Item = Name> {
         self.by_node.get(node).into_iter().flatten().cloned()
+    }
+
+    /// The node that reports this node id of the plugin.
+    pub fn node_of(&self, plugin: &Name, csi_node_id: &str) -> Option<Name> {
+        let is_it = |csi: &CsiNode| csi.plugin == plugin.as_str() && csi.node_id == csi_node_id;
+        let mut nodes = self.nodes.iter();
+        let (name, _) = nodes.find(|(_, node)| node.csi.iter().any(is_it))?;
+        Some(name.clone())
     }
 
     /// Whether any volume names this plugin.

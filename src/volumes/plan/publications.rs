@@ -7,7 +7,8 @@ use super::{
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Scope, Sharing};
 use crate::proto::publication_status::State;
-use crate::proto::{AccessMode, Publication, VolumeStatus};
+use crate::proto::volume_spec::Availability;
+use crate::proto::{AccessMode, Publication, VolumeSpec, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
@@ -56,10 +57,13 @@ impl Ending<'_> {
         }
     }
 
-    /// The uid of the node, where the publication may start over once it has ended.
+    /// The uid of the node, where the publication may start over once it has ended: what `publish` refuses by then ends.
     fn restart(&self, observed: &Observed<'_>) -> Option<String> {
         let node = self.node?;
-        let may = !observed.volume.is_marked() && !node.out_of_service && !node.uid.is_empty();
+        let spec = observed.volume.spec.as_ref();
+        let availability = spec.map_or(Availability::Unspecified, VolumeSpec::availability);
+        let is_refused = matches!(availability, Availability::Pause | Availability::Drain);
+        let may = !observed.volume.is_marked() && !is_refused && !node.out_of_service && !node.uid.is_empty();
         may.then(|| node.uid.clone())
     }
 
@@ -247,6 +251,8 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
                 WaitReason::PublishUnsupported,
                 "the plugin published volumes when this one was made, and no longer does",
             ),
+            // Its call is made once the plugin publishes.
+            _ if !offers.publish && state(publication) == State::Published => {}
             _ if !offers.publish => decision.choose(Step::PublishNothing { node: node.clone() }),
             Some(csi_node_id) => decision.choose(Step::Publish {
                 node: node.clone(),
@@ -268,7 +274,7 @@ fn is_wanted(node: &Name, publication: &Publication, observed: &Observed<'_>) ->
         State::PendingPublish => true,
         State::Published => {
             // One without a node id was published while the plugin published nothing.
-            let was_faked = stored_node_id(publication).is_empty() && publishes_now(observed);
+            let was_faked = stored_node_id(publication).is_empty() && may_publish_now(observed);
             let is_unrecorded = status.is_some_and(|status| status.unrecorded);
             observed.lost.contains(node) || is_unrecorded || was_faked
         }
@@ -276,8 +282,13 @@ fn is_wanted(node: &Name, publication: &Publication, observed: &Observed<'_>) ->
     }
 }
 
-fn publishes_now(observed: &Observed<'_>) -> bool {
-    matches!(observed.plugin, Plugin::Offers(offers) if offers.publish)
+/// Whether the plugin publishes volumes, or has yet to be asked.
+fn may_publish_now(observed: &Observed<'_>) -> bool {
+    match observed.plugin {
+        Plugin::Offers(offers) => offers.publish,
+        Plugin::Unknown => true,
+        Plugin::Missing | Plugin::OtherBackend => false,
+    }
 }
 
 /// Whether the plugin published volumes when this one was made.

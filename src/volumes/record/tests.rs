@@ -79,6 +79,17 @@ fn an_end_that_was_asked_for_during_the_call_survives_its_result() {
     assert_eq!(after.status.unwrap().publish_context["device"], "sda");
 }
 
+/// INV-3: what the call did that began before is unknown.
+#[test]
+fn a_publication_without_a_call_keeps_an_earlier_call_to_be_repeated() {
+    let mut wanted = publication(State::PendingPublish);
+    assert!(!published_without_call(&wanted).status.unwrap().unrecorded);
+    wanted.status.as_mut().unwrap().csi_node_id = "csi-n1".to_owned();
+    let after = published_without_call(&wanted);
+    assert_eq!(state(&after), State::Published);
+    assert!(after.status.unwrap().unrecorded);
+}
+
 #[test]
 fn a_publication_starts_over_only_if_asked_for_and_where_it_may() {
     let mut record = publication(State::PendingUnpublish);
@@ -139,4 +150,34 @@ fn a_volume_that_its_plugin_does_not_create_has_its_name_as_id_and_says_so() {
     assert_eq!(taken.volume_id, "data");
     assert!(taken.r#static && taken.create.is_none());
     assert_eq!(taken.conditions[0].reason, "NotCreatedByPlugin");
+}
+
+#[test]
+fn a_capacity_that_is_allowed_by_now_is_no_mismatch() {
+    let limited = |limit| {
+        let mut volume = volume(5);
+        volume.spec.as_mut().unwrap().capacity = Some(Capacity { required: 5, limit });
+        volume
+    };
+    let made = Created {
+        volume_id: "v".to_owned(),
+        capacity_bytes: 9,
+        ..Created::default()
+    };
+    let intended = intend_create(&limited(7), &Backend::default(), 1, NOW).unwrap();
+    let mut created = created(&intended, made, NOW);
+    assert_eq!(capacity_accepted(&created, NOW), None, "it is too large");
+    created.spec = limited(9).spec;
+    let accepted = capacity_accepted(&created, NOW).unwrap();
+    assert!(accepted.status.as_ref().unwrap().conditions.is_empty());
+    assert_eq!(capacity_accepted(&accepted, NOW), None, "once");
+}
+
+#[test]
+fn nodes_confirm_no_later_expansion_than_the_one_they_made() {
+    let mut volume = volume(5);
+    volume.status.get_or_insert_default().node_expansion_bytes = 7;
+    assert_eq!(node_expanded(&volume, 5), volume);
+    let done = node_expanded(&volume, 7);
+    assert_eq!(done.status.unwrap().node_expansion_bytes, 0);
 }

@@ -329,10 +329,12 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
         name: name("twin"),
         has_id,
         node_ids: ["csi-n1".to_owned()].into(),
+        unreadable: false,
     };
     let wanted = || Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingPublish, "");
     assert_eq!(wanted().beside(twin(true)).step(), None);
     assert_eq!(wanted().beside(twin(false)).step(), publish("n2", "csi-n2"));
+    assert_eq!(wanted().beside(twin(false)).reasons(), [""; 0], "it goes on");
     let ending = |node: &str| {
         let scene = Scene::of(created(volume(Scope::MultiNode)));
         scene
@@ -342,6 +344,60 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
     assert_eq!(ending("n1").step(), None);
     assert_eq!(ending("n1").reasons(), ["SharedVolumeID", "SharedVolumeID"]);
     assert_eq!(ending("n2").step(), unpublish("n2", "csi-n2", Some("node-uid")));
+    // What cannot be read may be published there, too (INV-12).
+    let unreadable = Twin {
+        unreadable: true,
+        ..twin(true)
+    };
+    assert_eq!(ending("n2").beside(unreadable).step(), None);
     let stray = Scene::of(created(volume(Scope::MultiNode))).detaching(["csi-n1"]);
     assert_eq!(stray.beside(twin(true)).step(), None);
+}
+
+/// Each node that has the volume confirms, also one that is about to let it go; a later expansion is another one.
+#[test]
+fn an_expansion_on_nodes_ends_once_every_node_that_has_the_volume_has_confirmed_it() {
+    let mut expanded = created(volume(Scope::MultiNode));
+    expanded.status.as_mut().unwrap().node_expansion_bytes = 7;
+    let step = |nodes: &[(&str, State, i64)]| {
+        let mut scene = Scene::of(expanded.clone());
+        for (node, state, bytes) in nodes {
+            scene = scene.with(node, *state, &format!("csi-{node}"));
+            let publication = scene.publications.get_mut(&name(node)).unwrap();
+            publication.status.as_mut().unwrap().expanded_bytes = *bytes;
+        }
+        scene.step()
+    };
+    let (published, leaving) = (State::Published, State::PendingNodeUnpublish);
+    let end = Some(Step::EndNodeExpansion { bytes: 7 });
+    assert_eq!(step(&[]), None, "the next node has to");
+    assert_eq!(step(&[("n1", published, 7), ("n2", published, 5)]), None);
+    assert_eq!(step(&[("n1", published, 7), ("n2", leaving, 5)]), None);
+    assert_eq!(step(&[("n1", published, 7), ("n2", leaving, 9)]), end);
+}
+
+/// INV-3: the node may or may not have it by the call that failed, and only another call ends that.
+#[test]
+fn a_publication_whose_call_failed_waits_for_a_plugin_that_publishes() {
+    let mut scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::Published, "csi-n1");
+    let publication = scene.publications.get_mut(&name("n1")).unwrap();
+    publication.status.as_mut().unwrap().unrecorded = true;
+    assert_eq!(scene.step(), publish("n1", "csi-n1"));
+    let scene = scene.offering(Plugin::Offers(Offers {
+        publish: false,
+        ..ALL
+    }));
+    assert_eq!(scene.decide(), Decision::default());
+}
+
+/// The plugin may publish by now: it is asked, although nothing else is wanted of it.
+#[test]
+fn a_publication_without_a_call_has_its_plugin_asked_again() {
+    let scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::Published, "");
+    let scene = scene.offering(Plugin::Unknown);
+    assert_eq!(scene.step(), Some(Step::Connect));
+    assert_eq!(
+        scene.offering(Plugin::Offers(ALL)).step(),
+        publish("n1", "csi-n1")
+    );
 }

@@ -191,6 +191,7 @@ impl World {
                     publish,
                     expand,
                     expand_offline_only: false,
+                    created_before: false,
                 };
                 self.scene.plugin = Plugin::Unknown;
             }
@@ -247,11 +248,12 @@ impl World {
                 return tried || happens;
             }
             Step::TakeIn => *volume = record::taken_in(volume, &Backend::default()),
+            Step::EndNodeExpansion { bytes } => *volume = record::node_expanded(volume, bytes),
             Step::TakeBackend => *volume = record::with_backend(volume, Backend::default()),
             Step::TakeName => *volume = record::name_taken(volume, &Backend::default(), now),
             Step::PublishNothing { node } => {
                 let there = publications.get_mut(&node).unwrap();
-                *there = record::published(there, BTreeMap::new());
+                *there = record::published_without_call(there);
             }
             Step::Detach { node, again, .. } => {
                 let there = publications.get_mut(&node).unwrap();
