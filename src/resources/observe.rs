@@ -187,16 +187,18 @@ impl Cluster {
             }
             let list = ask::list(self.kube.clone(), resource, namespace);
             self.ask(Question::List(kind.clone()), list);
-            asked.push(kind);
+            asked.push((kind, obsolete.is_empty()));
         }
         self.answers().await?;
-        for kind in asked {
+        for (kind, only_wanted) in asked {
             let unanswered = self.questions.is_busy(&Question::List(kind.clone()));
-            // The error of the list before says more than that this one takes long.
-            let known = matches!(
-                self.kinds.get(&kind),
-                Some(KindState::Listed(_) | KindState::Unknown(_))
-            );
+            let known = match self.kinds.get(&kind) {
+                // The error of the list before says more than that this one takes long.
+                Some(KindState::Listed(_) | KindState::Unknown(_)) => true,
+                // What this term has put in place is in place, as far as it knows.
+                Some(KindState::Unlisted) => only_wanted,
+                _ => false,
+            };
             if unanswered && !known {
                 self.kinds.insert(kind, KindState::Unanswered);
             }

@@ -180,6 +180,9 @@ impl Reconciler {
             .cluster
             .look_up(object, &manifest.version)
             .map_err(|error| Outcome::Failed(error.to_string()))?;
+        if self.cluster.is_unlisted(object) && self.memory.in_sync(object).is_some() {
+            return Err(Outcome::Unchanged);
+        }
         let recorded = self.inventory.entry(object);
         let wanted = Wanted {
             bundle: &self.bundle.name,

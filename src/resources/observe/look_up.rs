@@ -1,6 +1,6 @@
 //! What the term knows of an object, and what changes it between two lists.
 
-use super::{Cluster, GroupKind, KindState};
+use super::{Cluster, GroupKind, KindState, Question};
 use crate::kube::{Error as ApiError, Meta, ObjectRef, Resource};
 
 /// Why the state of an object is unknown.
@@ -91,8 +91,16 @@ impl Cluster {
 
     /// Whether there are kinds that the next pass lists for the first time.
     pub(in crate::resources) fn has_unlisted(&self) -> bool {
-        let mut states = self.kinds.values();
-        states.any(|state| matches!(state, KindState::Unlisted))
+        let mut kinds = self.kinds.iter();
+        kinds.any(|(kind, state)| {
+            matches!(state, KindState::Unlisted) && !self.questions.is_busy(&Question::List(kind.clone()))
+        })
+    }
+
+    /// Whether the kind of the object is yet to be listed for the first time, so that only the memory of the term tells
+    /// whether the object exists.
+    pub(in crate::resources) fn is_unlisted(&self, object: &ObjectRef) -> bool {
+        matches!(self.kinds.get(&kind_of(object)), Some(KindState::Unlisted))
     }
 
     /// Whether the server serves a kind under this plural, in a version that the bundle uses.
