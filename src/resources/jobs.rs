@@ -96,6 +96,19 @@ impl<S: Subject, T: Send + 'static> Jobs<S, T> {
         }
     }
 
+    /// Drops those jobs of these subjects that have not started, and returns their subjects.
+    pub(super) fn withdraw(&mut self, subjects: &[S]) -> Vec<S> {
+        let (started, busy) = (&self.started, &mut self.busy);
+        let waits = |subject: &&S| busy.contains(*subject) && !started.contains_key(*subject);
+        let withdrawn: Vec<S> = subjects.iter().filter(waits).cloned().collect();
+        for subject in &withdrawn {
+            busy.remove(subject);
+        }
+        self.waiting.retain(|(subject, _)| busy.contains(subject));
+        self.lingerers.retain(|(subject, _)| busy.contains(subject));
+        withdrawn
+    }
+
     /// Drops all jobs.
     pub(super) fn clear(&mut self) {
         self.running.clear();
