@@ -90,7 +90,7 @@ async fn a_field_that_the_schema_does_not_declare_is_refused_and_named() {
     let size = "properties: {spec: {type: object, properties: {size: {type: integer}}}}";
     let manifests = BALLS.replace(anything, size)
         + "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\nspec: {size: 1, colour: red}\n"
-        + &config_map("a", "v").replace("data:", "dta:");
+        + &config_map("a", "v").replace("\ndata:", "\ndta:");
     let (site, proxy, mut reconciler) = proxied(&manifests).await;
     let report = reconciler.pass(site.fence()).await;
     assert_eq!(

@@ -4,7 +4,7 @@ use quorate::resources::Bundle;
 use serde_json::json;
 
 use super::commands::diff;
-use super::faults::{Fault, FaultProxy, Noted};
+use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, bundle_directory, config_map, ended, expect_success};
 use crate::support::quorate::quorate;
 use crate::support::wait::{SOON, eventually, same};
@@ -300,15 +300,11 @@ async fn a_kind_that_is_listed_through_another_version_is_watched_through_it() {
     let manifests = ball("v1alpha1", "kube-system") + &ball("v1beta1", "default");
     let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
     expect_success(&reconciler.pass(site.fence()).await);
-    let noted = proxy.take_all();
-    assert!(is_watched(&noted, "v1alpha1"), "{noted:#?}");
+    eventually(SOON, "it is watched", async || is_watched(&proxy, "v1alpha1")).await;
     serve_only_the_later_version(&site).await;
     eventually(SOON, "it is watched through the later version", async || {
         reconciler.pass(site.fence()).await;
-        let noted = proxy.take_all();
-        is_watched(&noted, "v1beta1")
-            .then_some(())
-            .ok_or_else(|| format!("{noted:#?}"))
+        is_watched(&proxy, "v1beta1")
     })
     .await;
     site.delete(IN_DEFAULT).await;
@@ -317,7 +313,10 @@ async fn a_kind_that_is_listed_through_another_version_is_watched_through_it() {
         .await;
 }
 
-fn is_watched(noted: &[Noted], version: &str) -> bool {
+/// Whether the balls were watched through this version since the last look.
+fn is_watched(proxy: &FaultProxy, version: &str) -> Result<(), String> {
     let path = format!("/apis/toys.example.com/{version}/balls?watch=true");
-    noted.iter().any(|noted| noted.uri.starts_with(&path))
+    let noted = proxy.take_all();
+    let found = noted.iter().any(|noted| noted.uri.starts_with(&path));
+    found.then_some(()).ok_or_else(|| format!("{noted:#?}"))
 }
