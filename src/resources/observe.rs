@@ -63,7 +63,7 @@ pub(super) enum KindState {
     /// that it does not exist.
     Unlisted,
     /// The objects with the bundle label.
-    Listed(Known),
+    Listed(Box<Known>),
 }
 
 /// The objects that a pass has to know.

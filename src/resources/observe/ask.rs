@@ -151,10 +151,10 @@ impl Cluster {
                 let state = match listed {
                     Ok(list) => {
                         let before = match self.kinds.remove(&kind) {
-                            Some(KindState::Listed(known)) => Some(known),
+                            Some(KindState::Listed(known)) => Some(*known),
                             _ => None,
                         };
-                        KindState::Listed(Known::of_list(resource, namespace, list, before))
+                        KindState::Listed(Box::new(Known::of_list(resource, namespace, list, before)))
                     }
                     Err(error) => {
                         if shows_no_such_kind(&error) {
