@@ -1,7 +1,6 @@
 //! What is forgotten by force: publications, and volumes that are taken back or removed.
 
 use quorate::proto::Tombstone;
-use quorate::proto::publication_status::State;
 use quorate::store::object::Object;
 use quorate_dev::csi_plugin::order::Order;
 
