@@ -250,7 +250,7 @@ impl PutBack {
             let txn = page.fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
             if missing.len() <= MOST_PUBLICATIONS {
                 // No other volume has the id by then, either.
-                let txn = txn.when_range_unwritten_since(&store.keys.volumes(), self.read_at);
+                let txn = txn.when_none_created_since(&store.keys.volumes(), self.read_at);
                 let txn = txn.delete(&self.tombstone.key);
                 let txn = txn.put(&of_volume, self.volume.encode_to_vec());
                 return Ok(Decision::Write(txn, self.said));
