@@ -14,8 +14,12 @@ use crate::roles::membership::{Membership, membership};
 use crate::roles::owner::Owner;
 use crate::store::{Name, Store, Update};
 
-/// How long a member may take to prove that it is healthy.
+/// How long a member may take to prove that it is healthy, where a decision depends on it.
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long a member may take to answer where it is only shown. With a member that hangs, the connection of the command takes
+/// 0.3 s, and the whole command should take less than a second. It is time for a connection and an answer over a link of 100 ms.
+const SHOWN_LIMIT: Duration = Duration::from_millis(400);
 
 /// The store's part and etcd's part, read for a single decision.
 #[derive(Debug)]
@@ -32,7 +36,16 @@ impl Facts {
     /// # Errors
     /// etcd did not answer: what could not be read proves nothing.
     pub async fn with_health(store: &Store) -> Result<Self, Failure> {
-        Self::gather(store, true).await
+        Self::gather(store, Some(HEALTH_LIMIT)).await
+    }
+
+    /// [`Facts::with_health`] for a table: a member that is slow to answer is shown as one that has not answered. Decide nothing
+    /// by it.
+    ///
+    /// # Errors
+    /// As [`Facts::with_health`].
+    pub async fn to_show(store: &Store) -> Result<Self, Failure> {
+        Self::gather(store, Some(SHOWN_LIMIT)).await
     }
 
     /// Reads everything but the health of the members. They count as unhealthy, which only checks of quorum use.
@@ -40,10 +53,10 @@ impl Facts {
     /// # Errors
     /// etcd did not answer: what could not be read proves nothing.
     pub async fn without_health(store: &Store) -> Result<Self, Failure> {
-        Self::gather(store, false).await
+        Self::gather(store, None).await
     }
 
-    async fn gather(store: &Store, health: bool) -> Result<Self, Failure> {
+    async fn gather(store: &Store, health: Option<Duration>) -> Result<Self, Failure> {
         let list = store.etcd.list_members().await.map_err(|error| {
             Failure::failed(format!("the member list cannot be read: {error}"))
                 .hint("does etcd have a quorum? etcdctl endpoint health --cluster")
@@ -99,14 +112,22 @@ fn recorded_nodes(index: &Index) -> BTreeSet<Name> {
     names.filter_map(Result::ok).collect()
 }
 
-/// Asks the listed members for their health; those that are being removed, only whether they serve.
-async fn survey(store: &Store, list: &[ListedMember], index: &Index, health: bool) -> Vec<Evidence> {
+/// Asks the listed members for their health, each within `limit`; those that are being removed, only whether they serve. Without
+/// a limit it asks none.
+async fn survey(
+    store: &Store,
+    list: &[ListedMember],
+    index: &Index,
+    limit: Option<Duration>,
+) -> Vec<Evidence> {
     let asked = list.iter().map(async |listed| {
         let record = index.record(listed.id);
+        let Some(limit) = limit else {
+            return Evidence::not_asked(listed.id, listed.learner, NotAsked::NotNeeded);
+        };
         match record.is_some_and(|(record, _)| record.removal.is_some()) {
-            _ if !health => Evidence::not_asked(listed.id, listed.learner, NotAsked::NotNeeded),
-            true => store.etcd.survey_leaving(listed, HEALTH_LIMIT).await,
-            false => store.etcd.survey_one(listed, HEALTH_LIMIT).await,
+            true => store.etcd.survey_leaving(listed, limit).await,
+            false => store.etcd.survey_one(listed, limit).await,
         }
     });
     join_all(asked).await
