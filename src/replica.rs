@@ -44,6 +44,7 @@ mod eligibility;
 mod newer;
 mod rights;
 mod status;
+mod trial;
 
 use eligibility::Eligibility;
 use rights::Rights;
@@ -62,6 +63,11 @@ pub struct Settings {
     /// TTL of the election's and the registration's lease.
     pub lease_ttl: Duration,
     /// The waits of the gate.
+    /// How long a newer candidate must have stood for election before this replica yields to it. One that ends stands until its
+    /// lease has run out, so a TTL shows that it has lasted.
+    pub trial: Duration,
+    /// How often a leader that is refused nothing asks whether etcd accepts its writes.
+    pub rights_interval: Duration,
     pub times: Times,
     /// The waits and limits of node roles.
     pub roles: roles::Settings,
@@ -213,7 +219,7 @@ where
     async fn watch_newer(self: Arc<Self>) {
         tokio::select! {
             () = self.stop.cancelled() => {}
-            () = newer::follow(&self.store, self.releases.clone(), &self.status.newer) => {}
+            () = newer::follow(&self.store, self.releases.clone(), self.settings.trial, &self.status.newer) => {}
         }
     }
 

@@ -268,7 +268,7 @@ pub async fn observe_any(
     etcd: &Etcd,
     prefix: &str,
     wanted: impl Fn(&str) -> bool,
-    mut on_change: impl FnMut(Option<&str>),
+    mut on_change: impl FnMut(Option<Standing<'_>>),
 ) {
     let range = range_of(prefix);
     let name = |kv: &KeyValue| String::from_utf8_lossy(&kv.value).into_owned();
@@ -283,7 +283,12 @@ pub async fn observe_any(
         };
         delays.reset();
         if let Some(found) = keys.iter().find(|kv| wanted(&name(kv))) {
-            on_change(Some(&name(found)));
+            let mut created = keys.iter().map(|kv| kv.create_revision);
+            on_change(Some(Standing {
+                name: &name(found),
+                entered: found.create_revision,
+                leads: created.all(|other| other >= found.create_revision),
+            }));
             let stands = |kv: &KeyValue| kv.create_revision == found.create_revision && wanted(&name(kv));
             etcd.while_key(&found.key, stands).await;
             continue;
