@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::answer::Answer;
-use super::connect::{Etcd, Shared};
+use super::connect::{Etcd, STRAGGLERS, Shared};
 use super::connection::Connection;
 use super::error::{Class, Error};
 use super::probe::{Pending, Probe, Probed, clusters, configured};
@@ -112,8 +112,10 @@ impl Etcd {
         };
         let late = earlier.endpoints().clone();
         let mut probe = Probe::begin(config, &credentials, &known, &candidates, floor, earlier);
+        // A leader that etcd refuses for its old password waits for the new one.
+        let patience = if renewed { STRAGGLERS } else { LATE };
         probe
-            .collect(LATE, |answers, _| {
+            .collect(patience, |answers, _| {
                 answers.iter().any(|probed| probed.answer.is_ok())
             })
             .await;
@@ -155,7 +157,7 @@ impl Etcd {
             Ok(fresh) => {
                 *self.0.connection.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
                 info!("etcd credentials changed on disk: reconnected");
-                self.0.live.send_replace(live);
+                self.set_live(live);
             }
             Err(error) => warn!("etcd credentials changed on disk, but do not work: {error}"),
         }
@@ -232,11 +234,17 @@ impl Etcd {
         for endpoint in &gone {
             let _ = connection.client.remove_endpoint(endpoint).await;
         }
-        self.0.live.send_replace(live);
-        if !gone.is_empty() {
+        self.set_live(live);
+        true
+    }
+
+    /// The endpoints that are in the balanced channel from now on. What waits for one that is no longer among them is notified.
+    fn set_live(&self, live: Vec<String>) {
+        let before = self.0.live.send_replace(live);
+        let live = self.0.live.borrow();
+        if before.iter().any(|endpoint| !live.contains(endpoint)) {
             self.0.left.send_replace(());
         }
-        true
     }
 
     /// Makes one request through every endpoint in use at once, each within `limit`, and returns the first answer that etcd

@@ -16,7 +16,7 @@ use crate::gate::controller::Times;
 use crate::gate::plan::BundleVersions;
 use crate::kube::Limits;
 use crate::kube::events::Pod;
-use crate::replica::Settings;
+use crate::replica::{RIGHTS_INTERVAL, Settings};
 use crate::resources;
 use crate::roles::controller as roles;
 use crate::roles::plan::Limits as RoleLimits;
