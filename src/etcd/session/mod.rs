@@ -1,14 +1,15 @@
 //! A session: a lease with a keep-alive on its own thread, and the window in which the owner may act.
 
+mod clock;
 mod keepalive;
 mod window;
 
 use std::pin::pin;
 use std::time::Duration;
 
-use tracing::{info, warn};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use tracing::{info, warn};
 
 pub use window::{LeaseTimes, Pulse, TimesError, Window};
 
@@ -52,7 +53,7 @@ impl Session {
     /// [`SessionError`]. A lease that etcd may have granted ends with its TTL.
     pub async fn open(etcd: &Etcd, ttl: Duration, pulse: &Pulse) -> Result<Self, SessionError> {
         // Taken before sending: etcd counts the TTL from a later instant.
-        let sent = Instant::now();
+        let sent = clock::now();
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
         let granted = etcd
             .call("lease_grant", |connection| async move {
@@ -108,8 +109,8 @@ impl Session {
     async fn revoke(&self) -> Result<(), Error> {
         let mut delays = Delays::new(Self::CLOSE_LIMIT / 20, Self::CLOSE_LIMIT / 8);
         let lease = self.lease.0;
-        loop {
         let mut asked = FuturesUnordered::new();
+        loop {
             let revoked = self
                 .etcd
                 .through_any("lease_revoke", Self::CLOSE_LIMIT, |client| async move {
