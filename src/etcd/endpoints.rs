@@ -101,14 +101,10 @@ impl Etcd {
         let Ok(floor) = self.before_request("range") else {
             return;
         };
-        let known = match renewed {
-            false => self.endpoint_clients().clone(),
-            true => BTreeMap::new(),
-        };
-        let earlier = match renewed {
-            false => std::mem::take(pending),
+        let (known, earlier) = match renewed {
+            false => (self.endpoint_clients().clone(), std::mem::take(pending)),
             // Those answer with the credentials of before.
-            true => Pending::default(),
+            true => Default::default(),
         };
         let late = earlier.endpoints().clone();
         let mut probe = Probe::begin(config, &credentials, &known, &candidates, floor, earlier);
