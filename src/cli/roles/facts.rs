@@ -21,6 +21,17 @@ const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 /// 0.3 s, and the whole command should take less than a second. It is time for a connection and an answer over a link of 100 ms.
 const SHOWN_LIMIT: Duration = Duration::from_millis(400);
 
+/// What the members are asked.
+#[derive(Clone, Copy)]
+enum Asked {
+    Nothing,
+    /// Those whose removal is decided, only whether they serve.
+    Health,
+    /// The same, for less time.
+    Shown,
+    EveryStatus,
+}
+
 /// The store's part and etcd's part, read for a single decision.
 #[derive(Debug)]
 pub struct Facts {
@@ -36,7 +47,7 @@ impl Facts {
     /// # Errors
     /// etcd did not answer: what could not be read proves nothing.
     pub async fn with_health(store: &Store) -> Result<Self, Failure> {
-        Self::gather(store, Some(HEALTH_LIMIT)).await
+        Self::gather(store, Asked::Health).await
     }
 
     /// [`Facts::with_health`] for a table: a member that is slow to answer is shown as one that has not answered. Decide nothing
@@ -45,7 +56,16 @@ impl Facts {
     /// # Errors
     /// As [`Facts::with_health`].
     pub async fn to_show(store: &Store) -> Result<Self, Failure> {
-        Self::gather(store, Some(SHOWN_LIMIT)).await
+        Self::gather(store, Asked::Shown).await
+    }
+
+    /// Reads everything, and asks each member for its health and its status, those too whose removal is decided. Only where
+    /// no voter serves: then no removal can be under way, which the request for a status could disturb.
+    ///
+    /// # Errors
+    /// etcd did not answer: what could not be read proves nothing.
+    pub async fn with_every_status(store: &Store) -> Result<Self, Failure> {
+        Self::gather(store, Asked::EveryStatus).await
     }
 
     /// Reads everything but the health of the members. They count as unhealthy, which only checks of quorum use.
@@ -53,10 +73,10 @@ impl Facts {
     /// # Errors
     /// etcd did not answer: what could not be read proves nothing.
     pub async fn without_health(store: &Store) -> Result<Self, Failure> {
-        Self::gather(store, None).await
+        Self::gather(store, Asked::Nothing).await
     }
 
-    async fn gather(store: &Store, health: Option<Duration>) -> Result<Self, Failure> {
+    async fn gather(store: &Store, asked: Asked) -> Result<Self, Failure> {
         let list = store.etcd.list_members().await.map_err(|error| {
             Failure::failed(format!("the member list cannot be read: {error}"))
                 .hint("does etcd have a quorum? etcdctl endpoint health --cluster")
@@ -66,7 +86,7 @@ impl Facts {
         // As late as possible, since a member is not asked once its removal is recorded.
         let (keys, revision) = store.etcd.list(&store.keys.members()).await?;
         index.take_in(Update::Page { first: true, keys });
-        let evidence = survey(store, &list, &index, health).await;
+        let evidence = survey(store, &list, &index, asked).await;
         let names = recorded_nodes(&index);
         let nodes = names
             .iter()
@@ -112,22 +132,21 @@ fn recorded_nodes(index: &Index) -> BTreeSet<Name> {
     names.filter_map(Result::ok).collect()
 }
 
-/// Asks the listed members for their health, each within `limit`; those that are being removed, only whether they serve. Without
-/// a limit it asks none.
-async fn survey(
-    store: &Store,
-    list: &[ListedMember],
-    index: &Index,
-    limit: Option<Duration>,
-) -> Vec<Evidence> {
+/// Asks the listed members for their health; those that are being removed, only whether they serve.
+async fn survey(store: &Store, list: &[ListedMember], index: &Index, asked: Asked) -> Vec<Evidence> {
+    let limit = match asked {
+        Asked::Shown => SHOWN_LIMIT,
+        Asked::Nothing | Asked::Health | Asked::EveryStatus => HEALTH_LIMIT,
+    };
     let asked = list.iter().map(async |listed| {
         let record = index.record(listed.id);
-        let Some(limit) = limit else {
-            return Evidence::not_asked(listed.id, listed.learner, NotAsked::NotNeeded);
-        };
-        match record.is_some_and(|(record, _)| record.removal.is_some()) {
-            true => store.etcd.survey_leaving(listed, limit).await,
-            false => store.etcd.survey_one(listed, limit).await,
+        let leaves = record.is_some_and(|(record, _)| record.removal.is_some());
+        match (asked, leaves) {
+            (Asked::Nothing, _) => Evidence::not_asked(listed.id, listed.learner, NotAsked::NotNeeded),
+            (Asked::Health | Asked::Shown, true) => store.etcd.survey_leaving(listed, limit).await,
+            (Asked::Health | Asked::Shown, false) | (Asked::EveryStatus, _) => {
+                store.etcd.survey_one(listed, limit).await
+            }
         }
     });
     join_all(asked).await
