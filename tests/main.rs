@@ -14,6 +14,7 @@ mod docs;
 mod election;
 mod etcd;
 mod gate;
+mod identity;
 mod layers;
 mod library;
 mod members;

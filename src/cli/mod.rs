@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand};
 use crate::lines;
 
 pub mod bundle;
+pub mod ca;
 pub mod commit;
 pub mod companion;
 pub mod completions;
@@ -102,6 +103,8 @@ pub enum Command {
     Bundle(bundle::BundleArgs),
     /// List and correct the inventory of Kubernetes objects
     Inventory(inventory::InventoryArgs),
+    /// Make the authorities of a cluster, and certificates for etcd
+    Ca(ca::CaArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -133,6 +136,7 @@ pub fn main() -> ExitCode {
         Command::Drain(args) => volumes::drain::run(args, &etcd).await,
         Command::Bundle(args) => bundle::run(args, &etcd).await,
         Command::Inventory(args) => inventory::run(args, &etcd).await,
+        Command::Ca(args) => ca::run(args),
         Command::Completions(args) => completions::run(args),
     })
 }

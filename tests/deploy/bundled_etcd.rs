@@ -174,13 +174,38 @@ async fn the_bundled_etcd_forms_a_cluster_that_needs_a_client_certificate() {
     etcd.stop().await;
 }
 
+#[tokio::test]
+async fn a_peer_port_of_the_bundled_etcd_takes_no_certificate_of_a_client() {
+    let deploy = Deploy::prepared();
+    let etcd = BundledEtcd::start(&deploy, &deploy.objects("overlays/bundled-etcd")).await;
+    let tls = deploy.folder("overlays/bundled-etcd").join("tls");
+    let asked_as = |name: &str| {
+        let script = format!(
+            "printf 'GET /version HTTP/1.0\\r\\n\\r\\n' | \
+             openssl s_client -connect 127.0.0.1:{} -CAfile ca.crt -cert {name}.crt -key {name}.key -ign_eof 2>&1",
+            etcd.ports[0].peer
+        );
+        let output = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(&tls)
+            .output();
+        String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+    };
+    let member = asked_as("member");
+    assert!(member.contains("etcdserver"), "{member}");
+    let client = asked_as("client");
+    assert!(client.contains("alert bad certificate"), "{client}");
+    assert!(!client.contains("etcdserver"), "{client}");
+    etcd.stop().await;
+}
+
 #[test]
 fn certificates_can_be_renewed_under_the_same_authority() {
     let deploy = Deploy::prepared();
     let folder = deploy.folder("overlays/bundled-etcd");
     let read = |name: &str| std::fs::read_to_string(folder.join("tls").join(name)).unwrap();
     let (authority, member) = (read("ca.crt"), read("member.crt"));
-    run(&mut Command::new(folder.join("make-certificates")));
+    deploy.run_instructions("overlays/bundled-etcd", "quorate ca issue");
     assert_eq!(read("ca.crt"), authority, "old pods trust the new certificates");
     assert_ne!(read("member.crt"), member, "it is a new certificate");
     for (certificate, purpose) in [

@@ -9,6 +9,8 @@ use quorate_dev::workspace;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::quorate::binary;
+
 /// Every folder that an operator can apply.
 pub const OVERLAYS: [&str; 4] = [
     "overlays/external-etcd",
@@ -43,12 +45,31 @@ impl Deploy {
         let client = authority.client("tls").unwrap();
         assert_eq!(client.cert, tls.join("tls.crt"));
 
-        let script = deploy.folder("overlays/bundled-etcd").join("make-certificates");
-        run(&mut Command::new(script));
+        deploy.run_instructions("overlays/bundled-etcd", "quorate ca");
         if kubectl_minor() < 21 {
             deploy.rewrite_for_old_kustomize();
         }
         deploy
+    }
+
+    /// Runs, in a folder, the commands in the comment of its kustomization that begin with these words.
+    pub fn run_instructions(&self, folder: &str, words: &str) {
+        let folder = self.folder(folder);
+        let text = fs::read_to_string(folder.join("kustomization.yaml")).unwrap();
+        let commands: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("#   "))
+            .filter(|line| line.starts_with(words))
+            .collect();
+        assert!(!commands.is_empty(), "{text}");
+        let programs = binary().parent().unwrap().display().to_string();
+        let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+        for command in commands {
+            run(Command::new("sh")
+                .args(["-c", command])
+                .env("PATH", &path)
+                .current_dir(&folder));
+        }
     }
 
     /// A folder of the copy, by its path below `deploy/`.

@@ -25,7 +25,14 @@ const FLOORS: [(&str, &[&str]); 9] = [
     ("a term", &["term/"]),
     (
         "subjects",
-        &["gate/", "resources/", "roles/", "volumes/", "deallocator/"],
+        &[
+            "gate/",
+            "resources/",
+            "roles/",
+            "volumes/",
+            "deallocator/",
+            "identity/",
+        ],
     ),
     ("a process", &["replica/", "serve/"]),
     ("people", &["cli/", "prelude.rs"]),

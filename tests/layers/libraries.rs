@@ -3,11 +3,12 @@
 use super::source::{Files, Token, lies_in};
 
 /// Where the product names its dependencies. Those without a place are like Rust's own words, and named anywhere.
-const PLACES: [(&str, &[&str]); 30] = [
+const PLACES: [(&str, &[&str]); 36] = [
     ("axum", &["src/serve"]),
     ("backoff", &["src/retry"]),
     ("clap", &["src/cli"]),
     ("clap_complete", &["src/cli"]),
+    ("data_encoding", &["src/identity"]),
     ("etcd_client", &["src/etcd"]),
     ("futures", &[]),
     ("http", &[]),
@@ -24,9 +25,13 @@ const PLACES: [(&str, &[&str]); 30] = [
         ],
     ),
     ("kube", &["src/kube"]),
+    ("pem", &["src/identity"]),
     ("prometheus_client", &["src/metrics.rs", "src/term/gauges.rs"]),
     ("prost", &[]),
     ("prost_types", &[]),
+    ("rcgen", &["src/identity"]),
+    // In etcd: the cryptography that rustls is given.
+    ("ring", &["src/etcd/alert.rs", "src/identity"]),
     (
         "rustix",
         &[
@@ -42,6 +47,7 @@ const PLACES: [(&str, &[&str]); 30] = [
     ("serde_saphyr", &["src/resources", "src/store/object"]),
     ("strsim", &["src/store/object"]),
     ("thiserror", &[]),
+    ("time", &["src/identity"]),
     ("tokio", &[]),
     ("tokio_rustls", &["src/etcd"]),
     ("tokio_util", &[]),
@@ -51,6 +57,7 @@ const PLACES: [(&str, &[&str]); 30] = [
     ("tracing", &[]),
     ("tracing_subscriber", &["src/cli"]),
     ("uuid", &[]),
+    ("x509_parser", &["src/identity"]),
 ];
 
 /// Libraries named outside their places, places that name theirs no more, and dependencies without a row in [`PLACES`].

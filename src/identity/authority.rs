@@ -1,0 +1,286 @@
+//! An authority: a certificate with the key that signs for it.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use pem::Pem;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PublicKeyData,
+};
+use ring::digest;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::NotMade;
+use super::validity::{BACKDATED, at};
+
+/// How long a new authority is valid.
+pub const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+
+/// The life that an authority must have left to sign anything.
+pub const LEAST_LEFT: SignedDuration = SignedDuration::from_hours(24);
+
+/// Which of the two authorities of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AuthorityKind {
+    /// Signs for agents and the control port.
+    Node,
+    /// Signs for etcd and its clients.
+    Etcd,
+}
+
+impl AuthorityKind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Node, Self::Etcd];
+
+    /// The file of its certificate, followed by those of the authorities above it (PEM).
+    pub fn certificate_file(self) -> &'static str {
+        match self {
+            Self::Node => "node-ca.crt",
+            Self::Etcd => "etcd-ca.crt",
+        }
+    }
+
+    /// The file of its key (PEM, PKCS #8).
+    pub fn key_file(self) -> &'static str {
+        match self {
+            Self::Node => "node-ca.key",
+            Self::Etcd => "etcd-ca.key",
+        }
+    }
+
+    fn subject(self) -> &'static str {
+        match self {
+            Self::Node => "quorate node authority",
+            Self::Etcd => "quorate etcd authority",
+        }
+    }
+}
+
+/// Why an authority cannot sign.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// There is no certificate in the file.
+    #[error("it holds no certificate in PEM")]
+    NoCertificate,
+    /// The certificate cannot be read.
+    #[error("its certificate cannot be read: {0}")]
+    Certificate(String),
+    /// The certificate may not sign others.
+    #[error("its certificate is not one of an authority (basicConstraints CA, keyUsage keyCertSign)")]
+    NotAnAuthority,
+    /// The key cannot be read.
+    #[error(
+        "its key cannot be read: expected an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE KEY-----)"
+    )]
+    Key,
+    /// The key is that of another certificate.
+    #[error("its key is not the key of its first certificate")]
+    OtherKey,
+    /// Its time is over, or nearly.
+    #[error("it is valid until {0}, which is too soon to sign anything")]
+    EndsSoon(Timestamp),
+    /// Its time has not begun.
+    #[error("it is not valid before {0}")]
+    NotYetValid(Timestamp),
+}
+
+/// An authority that can sign.
+pub struct Authority {
+    pub(super) issuer: Issuer<'static, KeyPair>,
+    certificates_pem: String,
+    intermediates_pem: String,
+    digest: String,
+    not_before: Timestamp,
+    not_after: Timestamp,
+    subject: String,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority")
+            .field("subject", &self.subject)
+            .field("not_after", &self.not_after)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// Makes a new authority (ECDSA P-256, self-signed) and returns it with its key (PEM, PKCS #8).
+    ///
+    /// # Errors
+    /// If the machine's source of random bits fails.
+    pub fn create(kind: AuthorityKind, now: Timestamp) -> Result<(Self, String), NotMade> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, kind.subject());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.not_before = at(now - BACKDATED);
+        params.not_after = at(now + AUTHORITY_LIFE);
+        let key = KeyPair::generate()?;
+        let certificate = params.self_signed(&key)?.pem();
+        let key = key.serialize_pem();
+        let authority = Self::read(certificate.as_bytes(), key.as_bytes(), now)
+            .map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
+        Ok((authority, key))
+    }
+
+    /// Reads an authority from the PEM of its certificate, followed by those above it, and of its key.
+    ///
+    /// # Errors
+    /// The first reason why it cannot sign.
+    pub fn read(certificates: &[u8], key: &[u8], now: Timestamp) -> Result<Self, Unusable> {
+        let chain: Vec<Pem> = pem::parse_many(certificates)
+            .map_err(|error| Unusable::Certificate(error.to_string()))?
+            .into_iter()
+            .filter(|block| block.tag() == "CERTIFICATE")
+            .collect();
+        let own = chain.first().ok_or(Unusable::NoCertificate)?;
+        let unreadable = |error: &dyn fmt::Display| Unusable::Certificate(error.to_string());
+        let (_, certificate) =
+            X509Certificate::from_der(own.contents()).map_err(|error| unreadable(&error))?;
+        let signs = match certificate.key_usage() {
+            Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
+            Err(error) => return Err(unreadable(&error)),
+        };
+        if !certificate.is_ca() || !signs {
+            return Err(Unusable::NotAnAuthority);
+        }
+        let key = str::from_utf8(key).map_err(|_| Unusable::Key)?;
+        let key = KeyPair::from_pem(key).map_err(|_| Unusable::Key)?;
+        if key.der_bytes() != certificate.public_key().subject_public_key.as_ref() {
+            return Err(Unusable::OtherKey);
+        }
+        let moment = |time: x509_parser::time::ASN1Time| {
+            Timestamp::from_second(time.timestamp()).map_err(|error| unreadable(&error))
+        };
+        let not_before = moment(certificate.validity().not_before)?;
+        let not_after = moment(certificate.validity().not_after)?;
+        if now < not_before {
+            return Err(Unusable::NotYetValid(not_before));
+        }
+        if not_after.duration_since(now) < LEAST_LEFT {
+            return Err(Unusable::EndsSoon(not_after));
+        }
+        let subject = certificate.subject().to_string();
+        let issuer = Issuer::from_ca_cert_pem(&pem::encode(own), key).map_err(|error| unreadable(&error))?;
+        Ok(Self {
+            issuer,
+            certificates_pem: String::from_utf8_lossy(certificates).into_owned(),
+            digest: digest_of(own.contents()),
+            intermediates_pem: chain
+                .iter()
+                .filter(|block| !is_self_signed(block.contents()))
+                .map(pem::encode)
+                .collect(),
+            not_before,
+            not_after,
+            subject,
+        })
+    }
+
+    /// What those who trust it read: its certificate and those above it, in PEM.
+    pub fn certificates_pem(&self) -> &str {
+        &self.certificates_pem
+    }
+
+    /// The certificates that a leaf brings along: those of the authorities between the leaf and a self-signed one, which a peer
+    /// must have already. In PEM.
+    pub(super) fn intermediates_pem(&self) -> &str {
+        &self.intermediates_pem
+    }
+
+    /// Its subject, as OpenSSL writes it: `CN=quorate node authority`.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// From when it is valid.
+    pub fn not_before(&self) -> Timestamp {
+        self.not_before
+    }
+
+    /// Until when it is valid.
+    pub fn not_after(&self) -> Timestamp {
+        self.not_after
+    }
+
+    /// SHA-256 of its own certificate (DER), in base32 (RFC 4648, lower case, no padding): what a join token names.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+}
+
+fn digest_of(certificate: &[u8]) -> String {
+    let digest = digest::digest(&digest::SHA256, certificate);
+    data_encoding::BASE32_NOPAD
+        .encode(digest.as_ref())
+        .to_ascii_lowercase()
+}
+
+fn is_self_signed(certificate: &[u8]) -> bool {
+    X509Certificate::from_der(certificate)
+        .is_ok_and(|(_, certificate)| certificate.subject() == certificate.issuer())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-03-01T12:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn a_new_authority_can_sign_and_is_read_again_as_the_same_one() {
+        let (made, key) = Authority::create(AuthorityKind::Node, now()).unwrap();
+        let read = Authority::read(made.certificates_pem().as_bytes(), key.as_bytes(), now()).unwrap();
+        assert_eq!(read.digest(), made.digest());
+        assert_eq!(read.digest().len(), 52, "{}", read.digest());
+        assert_eq!(read.subject(), "CN=quorate node authority");
+        assert_eq!(read.not_before(), now() - BACKDATED);
+        assert_eq!(read.not_after(), now() + AUTHORITY_LIFE);
+        assert_eq!(read.intermediates_pem(), "");
+    }
+
+    #[test]
+    fn every_reason_why_an_authority_cannot_sign_has_its_name() {
+        let (made, key) = Authority::create(AuthorityKind::Etcd, now()).unwrap();
+        let (_, other_key) = Authority::create(AuthorityKind::Etcd, now()).unwrap();
+        let certificate = made.certificates_pem();
+        let unusable = |certificate: &str, key: &str, now| {
+            Authority::read(certificate.as_bytes(), key.as_bytes(), now).unwrap_err()
+        };
+        assert_eq!(unusable("", &key, now()), Unusable::NoCertificate);
+        assert_eq!(unusable(&key, &key, now()), Unusable::NoCertificate);
+        assert_eq!(unusable(certificate, "", now()), Unusable::Key);
+        assert_eq!(unusable(certificate, certificate, now()), Unusable::Key);
+        assert_eq!(unusable(certificate, &other_key, now()), Unusable::OtherKey);
+        let early = now() - BACKDATED - SignedDuration::from_secs(1);
+        assert_eq!(
+            unusable(certificate, &key, early),
+            Unusable::NotYetValid(now() - BACKDATED)
+        );
+        let late = made.not_after() - LEAST_LEFT + SignedDuration::from_secs(1);
+        assert_eq!(
+            unusable(certificate, &key, late),
+            Unusable::EndsSoon(made.not_after())
+        );
+        let torn = certificate.replacen("MII", "AII", 1);
+        assert!(
+            matches!(unusable(&torn, &key, now()), Unusable::Certificate(_)),
+            "{torn}"
+        );
+    }
+
+    #[test]
+    fn a_leaf_is_no_authority() {
+        let (made, _) = Authority::create(AuthorityKind::Etcd, now()).unwrap();
+        let leaf = super::super::etcd::client(&made, "quorate", super::super::etcd::LIFE, now()).unwrap();
+        assert_eq!(
+            Authority::read(leaf.chain_pem.as_bytes(), leaf.key_pem.as_bytes(), now()).unwrap_err(),
+            Unusable::NotAnAuthority
+        );
+    }
+}

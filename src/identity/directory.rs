@@ -1,0 +1,199 @@
+//! The directory of the authorities (`--ca-dir`): `current/` holds a certificate and a key for each.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::authority::{Authority, AuthorityKind, Unusable};
+
+/// The authorities that sign. While authorities are replaced, `next` stands beside it.
+pub const CURRENT: &str = "current";
+
+/// A failure with the files of an authority.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// There are authorities already. They are never overwritten: what they have signed would be trusted no more.
+    #[error("{} exists already", .0.display())]
+    Exists(PathBuf),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The files of an authority are there, and it cannot sign.
+    #[error("{}: {unusable}", path.display())]
+    Unusable {
+        /// The file of its certificate.
+        path: PathBuf,
+        /// Why.
+        unusable: Unusable,
+    },
+}
+
+/// Writes the files of new authorities to `current/` of a directory: all of them or none. The directory is made if need be.
+///
+/// # Errors
+/// If `current` exists, or cannot be written.
+pub fn create(directory: &Path, files: &[(&str, &str)]) -> Result<PathBuf, DirectoryError> {
+    let current = directory.join(CURRENT);
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| DirectoryError::Write { path, source }
+    };
+    if current.exists() {
+        return Err(DirectoryError::Exists(current));
+    }
+    let unfinished = directory.join(format!(".{CURRENT}.{}", std::process::id()));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&unfinished)
+        .map_err(failed(&unfinished))?;
+    let written = files
+        .iter()
+        .try_for_each(|(name, content)| write_private(&unfinished.join(name), content))
+        .and_then(|()| {
+            fs::rename(&unfinished, &current).map_err(|source| match source.kind() {
+                io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
+                    DirectoryError::Exists(current.clone())
+                }
+                _ => failed(&current)(source),
+            })
+        })
+        .and_then(|()| sync(directory));
+    if written.is_err() {
+        // The first failure is the one to report.
+        let _ = fs::remove_dir_all(&unfinished);
+    }
+    written.map(|()| current)
+}
+
+/// Reads an authority of a directory.
+///
+/// # Errors
+/// If a file of it cannot be read, or the authority cannot sign.
+pub fn read(directory: &Path, kind: AuthorityKind, now: Timestamp) -> Result<Authority, DirectoryError> {
+    let read = |name: &str| {
+        let path = directory.join(CURRENT).join(name);
+        match fs::read(&path) {
+            Ok(content) => Ok((path, content)),
+            Err(source) => Err(DirectoryError::Read { path, source }),
+        }
+    };
+    let (path, certificates) = read(kind.certificate_file())?;
+    let (_, key) = read(kind.key_file())?;
+    Authority::read(&certificates, &key, now).map_err(|unusable| DirectoryError::Unusable { path, unusable })
+}
+
+/// Writes a file that only its owner may read. A file that exists is replaced at once: a reader sees the old content or the
+/// new one, never a part.
+///
+/// # Errors
+/// If it cannot be written. The old file is then still there.
+pub fn write_private(path: &Path, content: &str) -> Result<(), DirectoryError> {
+    let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unfinished)?;
+        file.write_all(content.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    write().map_err(|source| {
+        // The first failure is the one to report.
+        let _ = fs::remove_file(&unfinished);
+        DirectoryError::Write {
+            path: path.to_owned(),
+            source,
+        }
+    })
+}
+
+/// Makes a rename in a directory last over a loss of power.
+fn sync(directory: &Path) -> Result<(), DirectoryError> {
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|source| DirectoryError::Write {
+            path: directory.to_owned(),
+            source,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-03-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn make(directory: &Path, kind: AuthorityKind) -> Result<Authority, DirectoryError> {
+        let (authority, key) = Authority::create(kind, now()).unwrap();
+        let files = [
+            (kind.certificate_file(), authority.certificates_pem()),
+            (kind.key_file(), &key),
+        ];
+        create(directory, &files).map(|_| authority)
+    }
+
+    #[test]
+    fn an_authority_is_read_as_it_was_written_and_only_its_owner_may_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().join("a/b");
+        let made = make(&home, AuthorityKind::Node).unwrap();
+        let read = read(&home, AuthorityKind::Node, now()).unwrap();
+        assert_eq!(read.digest(), made.digest());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&home.join(CURRENT)), 0o700);
+        assert_eq!(mode(&home.join(CURRENT).join("node-ca.key")), 0o600);
+        let left: Vec<_> = fs::read_dir(&home).unwrap().collect();
+        assert_eq!(left.len(), 1, "nothing unfinished stays: {left:?}");
+    }
+
+    #[test]
+    fn authorities_are_never_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let made = make(directory.path(), AuthorityKind::Etcd).unwrap();
+        let again = make(directory.path(), AuthorityKind::Etcd).unwrap_err();
+        assert!(matches!(again, DirectoryError::Exists(_)), "{again}");
+        let read = read(directory.path(), AuthorityKind::Etcd, now()).unwrap();
+        assert_eq!(read.digest(), made.digest());
+    }
+
+    #[test]
+    fn a_missing_file_and_a_wrong_one_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        make(directory.path(), AuthorityKind::Etcd).unwrap();
+        let missing = read(directory.path(), AuthorityKind::Node, now()).unwrap_err();
+        assert!(missing.to_string().contains("current/node-ca.crt"), "{missing}");
+        let file = directory.path().join(CURRENT).join("etcd-ca.crt");
+        write_private(&file, "nothing").unwrap();
+        let wrong = read(directory.path(), AuthorityKind::Etcd, now()).unwrap_err();
+        assert!(
+            wrong
+                .to_string()
+                .ends_with("current/etcd-ca.crt: it holds no certificate in PEM"),
+            "{wrong}"
+        );
+    }
+}

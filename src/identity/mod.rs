@@ -1,0 +1,17 @@
+//! The two authorities of a cluster, and the certificates that they issue without a server.
+//!
+//! The *node authority* signs what agents and the control port show, the *etcd authority* what etcd and its clients show. They
+//! are two, so that a certificate of a node never passes at etcd.
+
+pub mod authority;
+pub mod directory;
+pub mod etcd;
+pub mod issue;
+pub mod validity;
+
+pub use authority::{Authority, AuthorityKind, Unusable};
+
+/// A key or a certificate could not be made: the machine's source of random bits failed, or a name does not fit.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot make a certificate: {0}")]
+pub struct NotMade(#[from] rcgen::Error);

@@ -1,0 +1,167 @@
+//! `quorate ca`: making the authorities, showing them, issuing certificates. tests/deploy runs a real etcd with what it issues.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::support::quorate::{Finished, quorate, quorate_with};
+
+fn home() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("quorate-test-")
+        .tempdir()
+        .unwrap()
+}
+
+/// Runs `quorate ca …`.
+async fn ca(args: &[&str]) -> Finished {
+    quorate(["ca"].iter().chain(args)).await
+}
+
+/// A directory with new authorities.
+async fn authorities(home: &TempDir) -> String {
+    let directory = home.path().join("ca").display().to_string();
+    ca(&["init", "-o", &directory]).await.expect_done();
+    directory
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn new_authorities_can_sign_and_are_never_overwritten() {
+    let home = home();
+    let directory = authorities(&home).await;
+    let current = Path::new(&directory).join("current");
+    assert_eq!(
+        files(&current),
+        ["etcd-ca.crt", "etcd-ca.key", "node-ca.crt", "node-ca.key"]
+    );
+    let shown = ca(&["show", "--ca-dir", &directory]).await.expect_done();
+    assert_eq!(shown.matches("Can sign:     yes").count(), 2, "{shown}");
+    assert_eq!(
+        shown.matches("(3650 days left)").count() + shown.matches("(3649 days left)").count(),
+        2,
+        "{shown}"
+    );
+
+    let before = fs::read(current.join("node-ca.key")).unwrap();
+    let again = ca(&["init", "-o", &directory]).await.expect_code(5);
+    assert!(again.contains("current exists already"), "{again}");
+    assert_eq!(fs::read(current.join("node-ca.key")).unwrap(), before);
+}
+
+#[tokio::test]
+async fn authorities_are_printed_as_a_secret_for_kubectl() {
+    let printed = ca(&["init", "-o", "secret"]).await.expect_done();
+    let secret: serde_json::Value = serde_saphyr::from_str(&printed).unwrap();
+    assert_eq!(secret["kind"], "Secret");
+    for (name, begins) in [
+        ("node-ca.crt", "-----BEGIN CERTIFICATE-----"),
+        ("node-ca.key", "-----BEGIN PRIVATE KEY-----"),
+        ("etcd-ca.crt", "-----BEGIN CERTIFICATE-----"),
+        ("etcd-ca.key", "-----BEGIN PRIVATE KEY-----"),
+    ] {
+        let content = secret["stringData"][name].as_str().unwrap();
+        assert!(content.starts_with(begins), "{name}: {content}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_is_issued_with_its_authority_and_a_key_that_only_its_owner_reads() {
+    let home = home();
+    let directory = authorities(&home).await;
+    let output = home.path().join("made/here").display().to_string();
+    let args = ["issue", "etcd-member", "--ca-dir", &directory, "-o", &output];
+    let hosts = ["--host", "10.0.0.4,etcd-4.example.com"];
+    let args: Vec<&str> = args.into_iter().chain(hosts).collect();
+    let done = ca(&args).await.expect_done();
+    assert!(done.contains("valid until "), "{done}");
+    assert_eq!(files(Path::new(&output)), ["ca.crt", "member.crt", "member.key"]);
+    let key = Path::new(&output).join("member.key");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let before = fs::read(&key).unwrap();
+    let variables = [("QUORATE_CA_DIR", directory.as_str())];
+    let args = ["ca", "issue", "etcd-member", "-o", &output, "--host", "10.0.0.4"];
+    quorate_with(args, None, &variables).await.expect_done();
+    assert_ne!(fs::read(&key).unwrap(), before, "a renewal makes a new key");
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_named_and_nothing_is_written() {
+    let home = home();
+    let directory = authorities(&home).await;
+    let output = home.path().join("made").display().to_string();
+    let member = ["issue", "etcd-member", "--ca-dir", &directory, "-o", &output];
+    let client = ["issue", "etcd-client", "--ca-dir", &directory, "-o", &output];
+    for (args, more, expected) in [
+        (
+            &member,
+            &["--host", "10.0.0.4:2379"][..],
+            "is not a host: expected a DNS name or an IP address, without a port",
+        ),
+        (&member, &[][..], "--host <HOST>"),
+        (&client, &["--life", "10m"][..], "expected at least 1h"),
+        (
+            &client,
+            &["--common-name", ""][..],
+            "expected 1 to 64 printable ASCII characters",
+        ),
+        (
+            &client,
+            &["--common-name", "quorate-etcd"][..],
+            "would pass at the peer port",
+        ),
+    ] {
+        let args: Vec<&str> = args.iter().chain(more).copied().collect();
+        let said = ca(&args).await.expect_code(64);
+        assert!(said.contains(expected), "{args:?}: {said}");
+    }
+    assert!(!Path::new(&output).exists());
+
+    let nowhere = home.path().join("nowhere").display().to_string();
+    let said = ca(&["issue", "etcd-client", "--ca-dir", &nowhere, "-o", &output])
+        .await
+        .expect_code(1);
+    assert!(
+        said.contains("cannot read") && said.contains("nowhere/current/etcd-ca.crt"),
+        "{said}"
+    );
+    assert!(said.contains("quorate ca init makes the authorities"), "{said}");
+}
+
+#[tokio::test]
+async fn an_authority_that_cannot_sign_is_shown_with_the_reason_and_signs_nothing() {
+    let home = home();
+    let directory = authorities(&home).await;
+    let current = Path::new(&directory).join("current");
+    fs::copy(current.join("node-ca.key"), current.join("etcd-ca.key")).unwrap();
+    let shown = ca(&["show", "--ca-dir", &directory]).await;
+    assert!(shown.stdout.contains("Can sign:     yes"), "{}", shown.stdout);
+    assert!(
+        shown
+            .stdout
+            .contains("etcd-ca.crt: its key is not the key of its first certificate"),
+        "{}",
+        shown.stdout
+    );
+    shown.expect_code(1);
+    let output = home.path().join("made").display().to_string();
+    let said = ca(&["issue", "etcd-client", "--ca-dir", &directory, "-o", &output])
+        .await
+        .expect_code(1);
+    assert!(
+        said.contains("its key is not the key of its first certificate"),
+        "{said}"
+    );
+    assert!(!Path::new(&output).exists());
+}

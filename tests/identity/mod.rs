@@ -1,0 +1,3 @@
+//! Authorities and certificates, with the real program.
+
+mod authorities;
