@@ -177,6 +177,9 @@ impl<'c> TermState<'c> {
             self.sightings.failed(&step, why, Instant::now());
         }
         match outcome {
+        if let Step::Readdress { member, .. } = step {
+            self.probes.forget(member);
+        }
             Ok(revision) => {
                 self.written = self.written.max(revision.unwrap_or_default());
                 self.schedule.unreadable_no_more();
@@ -301,9 +304,7 @@ impl<'c> TermState<'c> {
         self.list = list.to_vec();
         let mut membership = membership(&self.index, &self.list, survey.answers(), survey.is_complete());
         membership.resting = self.schedule.resting();
-        for pending in &mut membership.joins {
-            pending.reachability = self.probes.of(&pending.join);
-        }
+        self.probes.show(&mut membership);
         let settings = &self.controller.settings;
         let doubt = settings.limits.add_doubt;
         self.sightings.date(&mut membership, doubt, Instant::now());
@@ -317,7 +318,9 @@ impl<'c> TermState<'c> {
             // What was in the way before stays reported.
             (next.step, next.probe) = (None, Vec::new());
         }
-        self.probes.begin(&next.probe, &self.index, settings.dial_timeout);
+        let etcd = &self.controller.store.etcd;
+        self.probes
+            .begin(&next.probe, &membership, etcd, settings.dial_timeout);
         match next.step {
             Some(step) => self.take(step, membership, now),
             None if membership.complete => self.settle(&membership, &next, now),
@@ -341,7 +344,9 @@ impl<'c> TermState<'c> {
         // The call that follows an intent is decided from answers that were requested no earlier than the intent.
         let next_survey = match &step {
             Step::DecideRemoval(id, _) => Some(self.begin_survey(Some(*id))),
-            Step::DecidePromotion(_) | Step::DecideAdd(_) => Some(self.begin_survey(None)),
+            Step::DecidePromotion(_) | Step::DecideAdd(_) | Step::DecideReaddress { .. } => {
+                Some(self.begin_survey(None))
+            }
             _ => None,
         };
         let (before, after) = failpoints(&step);
@@ -392,9 +397,10 @@ impl<'c> TermState<'c> {
         match reason {
             Reason::Pending => Duration::MAX,
             // A learner takes its time, and etcd refuses for 5 s what it accepts then.
-            Reason::LearnerNotStarted | Reason::LearnerNotInSync | Reason::EtcdRefused => {
-                self.controller.settings.patience
-            }
+            Reason::LearnerNotStarted
+            | Reason::LearnerNotInSync
+            | Reason::AddressUnproven
+            | Reason::EtcdRefused => self.controller.settings.patience,
             _ => Duration::ZERO,
         }
     }

@@ -17,8 +17,8 @@ pub struct Plan {
     pub step: Option<Step>,
     /// Changes that cannot be made now. The list is complete only if there is no step.
     pub blocked: Vec<Blocked>,
-    /// Nodes whose peer URLs must be tested before their join can go on.
-    pub probe: Vec<String>,
+    /// Joins and members whose peer URLs must be tested before they can go on.
+    pub probe: Vec<Subject>,
 }
 
 /// Limits that a plan observes.
@@ -67,8 +67,20 @@ impl Membership {
     /// list shows what became of them.
     fn in_doubt(&self) -> Vec<Change> {
         let mut doubts = Vec::new();
-        for member in self.listed().filter(|member| !member.quiet) {
+        for member in self.listed() {
             let Some(record) = &member.record else { continue };
+            // Where the list shows the new URLs, as long as the member has not been found there.
+            if let Some(readdress) = &record.readdress
+                && (!member.quiet || member.is_at(&readdress.peer_urls))
+            {
+                doubts.push(Change::Readdress {
+                    member: member.id,
+                    found: member.is_found(),
+                });
+            }
+            if member.quiet {
+                continue;
+            }
             // Both, if the removal was decided after the promotion: the promotion may still come first.
             if record.promotion && member.is_learner() {
                 doubts.push(Change::Promote(member.id));
