@@ -18,6 +18,7 @@ use super::report::Reporter;
 use super::schedule::{LATER, Schedule};
 use super::sightings::Sightings;
 use super::survey::Survey;
+use super::unread::Unread;
 use super::upkeep::{self, Upkeep};
 use crate::causes;
 use crate::etcd::members::ListedMember;
@@ -64,8 +65,7 @@ pub struct TermState<'c> {
     resumptions: u64,
     /// Superseded surveys, polled to completion so that no request for a status is pending when a member is removed.
     superseded: FuturesUnordered<BoxFuture<'static, ()>>,
-    /// Since when the store has not been read; `None` once that is reported.
-    unread_since: Option<Instant>,
+    unread: Unread,
 }
 
 impl<'c> TermState<'c> {
@@ -89,7 +89,7 @@ impl<'c> TermState<'c> {
             sightings: Sightings::new(Instant::now()),
             resumptions: 0,
             superseded: FuturesUnordered::new(),
-            unread_since: Some(Instant::now()),
+            unread: Unread::since(Instant::now()),
         }
     }
 
@@ -98,6 +98,7 @@ impl<'c> TermState<'c> {
         if self.index.take_in(update) {
             self.schedule.wake();
         }
+        self.unread.show(self.index.is_complete(), Instant::now());
     }
 
     /// What happens next. Safe to cancel.
@@ -121,7 +122,7 @@ impl<'c> TermState<'c> {
     fn timer(&self) -> Option<Instant> {
         let RoleController { store, settings, .. } = self.controller;
         if !self.index.is_complete() {
-            return self.unread_since.map(|since| since + settings.patience);
+            return self.unread.due(settings.patience);
         }
         let expiry = self
             .upkeep
@@ -176,10 +177,10 @@ impl<'c> TermState<'c> {
         if let Err(why) = &outcome {
             self.sightings.failed(&step, why, Instant::now());
         }
-        match outcome {
         if let Step::Readdress { member, .. } = step {
             self.probes.forget(member);
         }
+        match outcome {
             Ok(revision) => {
                 self.written = self.written.max(revision.unwrap_or_default());
                 self.schedule.unreadable_no_more();
@@ -200,7 +201,7 @@ impl<'c> TermState<'c> {
                 self.not_taken(&step, "something changed meanwhile".to_owned());
             }
             Err(NotDone::Failed(reason, message)) => {
-                self.reporter.step_failed(&step, reason, &message);
+                self.reporter.step_failed(&step, &membership, reason, &message);
                 self.schedule.failed(&step.subject(), reason, message);
                 // At once: the step may have been done all the same, and other steps may be possible.
                 self.survey();
@@ -223,7 +224,6 @@ impl<'c> TermState<'c> {
             return self.report_unread();
         }
         let keys = &self.controller.store.keys;
-        self.unread_since = None;
         self.upkeep.seen(self.index.revision());
         self.reporter.paused(self.index.is_paused());
         let known = std::mem::replace(&mut self.resumptions, self.index.resumptions());
@@ -261,8 +261,7 @@ impl<'c> TermState<'c> {
 
     fn report_unread(&mut self) {
         let RoleController { store, settings, .. } = self.controller;
-        let overdue = |since: &mut Instant| since.elapsed() >= settings.patience;
-        if self.unread_since.take_if(overdue).is_some() {
+        if self.unread.take_due(settings.patience, Instant::now()) {
             self.reporter.unread(store.keys.prefix());
         }
     }
@@ -380,7 +379,7 @@ impl<'c> TermState<'c> {
             .filter(|blocked| self.schedule.waited(&blocked.subject) >= self.patience(blocked.reason))
             .cloned()
             .collect();
-        self.reporter.blocked(&lasting);
+        self.reporter.blocked(membership, &lasting);
         let keys = &store.keys;
         let conditions = conditions(&self.index, keys, membership, &lasting, now);
         let ended_joins = upkeep::ended_joins(&self.index, keys, now, settings.keep_joins);
