@@ -90,3 +90,54 @@ fn unreadable_record(view: &View) -> Option<String> {
     let unreadable = records.find(|kv| decode_member(&kv.value).is_err())?;
     Some(String::from_utf8_lossy(&unreadable.key).into_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::etcd::{KeyValue, MemberId, Revision};
+    use crate::proto::{Metadata, NodeSpec, NodeStatus};
+    use crate::store::Keys;
+
+    fn put(view: &mut View, key: Vec<u8>, value: Vec<u8>) {
+        let stored = KeyValue {
+            key: key.clone(),
+            value,
+            create_revision: Revision(1),
+            mod_revision: Revision(1),
+            lease: None,
+        };
+        view.set(&key, Some(&stored));
+    }
+
+    #[test]
+    fn a_demotion_that_an_unreadable_member_record_holds_back_names_its_key() {
+        let mut view = View::new(Keys::new("/q".parse().unwrap()));
+        let name: Name = "n1".parse().unwrap();
+        let node = Node {
+            metadata: Some(Metadata {
+                name: "n1".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(NodeSpec {
+                desired_role: Role::Worker.into(),
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                role: Role::Manager.into(),
+                ..NodeStatus::default()
+            }),
+        };
+        let (node_key, record_key) = (view.keys.node(&name), view.keys.member(MemberId(0x1f)));
+        put(&mut view, node_key, node.encode_to_vec());
+        let waits = |view: &View| role_of(view, &name, Role::Worker).ok().flatten().unwrap();
+        assert!(waits(&view).ends_with("the leader has yet to carry it out"));
+        put(&mut view, record_key, b"\xff\xff".to_vec());
+        let why = waits(&view);
+        assert!(
+            why.contains("/q/members/000000000000001f cannot be read"),
+            "{why}"
+        );
+    }
+}
