@@ -233,7 +233,7 @@ pub fn check_manager(name: &str, roles: Option<NodeRoles>) -> Result<(), Refusal
     ))
 }
 
-/// What the host of a peer URL is to other machines.
+/// Whether other machines can reach the host of a peer URL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Host {
     Unspecified,

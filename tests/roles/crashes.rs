@@ -205,7 +205,7 @@ async fn move_behind(world: &World, of: &str, target: &str) -> Proxy {
     proxy
 }
 
-/// The next leader, to which nobody asks for that address any more, makes no use of the intent.
+/// The next leader withdraws the intent, since no join asks for that address any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_decided_move_whose_node_joins_at_its_present_address_is_withdrawn() {
     let world = World::start_with(3, &FLAGS).await;

@@ -28,7 +28,7 @@ use crate::etcd::store_identity::ClusterId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listener {
     /// No server: connections are refused.
-    Nobody,
+    Absent,
     /// The member that was expected.
     Expected,
     /// Another server, described in words that follow the URL.
@@ -55,7 +55,7 @@ impl Etcd {
         let unreachable = |why: String| format!("peer URL {peer_url} cannot be reached: {why}");
         let connected = connect(address(peer_url), deadline).await;
         let Some(tcp) = connected.map_err(|error| unreachable(in_words(&error, limit)))? else {
-            return Ok(Listener::Nobody);
+            return Ok(Listener::Absent);
         };
         let Some(expected) = expected else {
             return Ok(Listener::Unproven("it was not asked".to_owned()));

@@ -153,23 +153,34 @@ impl Probes {
         }));
     }
 
-    /// Resolves when a test has ended; never while there is none. Safe to cancel.
+    /// Resolves when a test has found something else than is known; never while there is none. What is found again is no
+    /// news: otherwise a member that waits to be found would have every step repeated that failed. Safe to cancel.
     pub async fn next(&mut self) {
-        let Some((target, outcome)) = self.under_way.next().await else {
-            return std::future::pending().await;
-        };
-        let test = Test {
-            outcome,
-            at: Instant::now(),
-            under_way: false,
-        };
-        self.known.insert(target, test);
+        loop {
+            let Some((target, outcome)) = self.under_way.next().await else {
+                return std::future::pending().await;
+            };
+            let known = self.of(Some(target.clone()));
+            let news = known != outcome;
+            let test = Test {
+                outcome,
+                at: Instant::now(),
+                under_way: false,
+            };
+            self.known.insert(target, test);
+            if news {
+                return;
+            }
+        }
     }
 
     /// Forgets where this member was found: its peer URLs may have changed.
     pub fn forget(&mut self, member: MemberId) {
-        let found = |target: &Target| matches!(target, Target::Member(id, _) if *id == member);
-        self.known.retain(|target, test| test.under_way || !found(target));
+        let known = self.known.iter_mut();
+        for (_, test) in known.filter(|(target, _)| matches!(target, Target::Member(id, _) if *id == member))
+        {
+            test.outcome = Reachability::Pending;
+        }
     }
 }
 
@@ -177,9 +188,9 @@ impl Probes {
 fn worst(listeners: Vec<Listener>) -> Listener {
     let rank = |listener: &Listener| match listener {
         Listener::Another(_) => 0,
-        Listener::Nobody => 1,
+        Listener::Absent => 1,
         Listener::Unproven(_) => 2,
         Listener::Expected => 3,
     };
-    listeners.into_iter().min_by_key(rank).unwrap_or(Listener::Nobody)
+    listeners.into_iter().min_by_key(rank).unwrap_or(Listener::Absent)
 }

@@ -101,7 +101,7 @@ pub fn check(membership: &Membership, member: &Member, listener: &Listener) -> R
     };
     let unless_found = match listener {
         Listener::Expected => String::new(),
-        Listener::Nobody => ", where nothing listens,".to_owned(),
+        Listener::Absent => ", where nothing listens,".to_owned(),
         Listener::Another(what) => format!(", which {what},"),
         Listener::Unproven(why) => format!(", where it was not found ({why}),"),
     };
@@ -125,6 +125,6 @@ fn end(member: &Member, readdress: &Readdress) -> Result<Step, Blocked> {
         // More cannot be known of a server that does not say who it is, or that must not be dialled.
         Listener::Unproven(_) if member.is_healthy() => Ok(Step::EndReaddress(member.id)),
         Listener::Unproven(_) | Listener::Another(_) => Err(unproven("it does not answer")),
-        Listener::Nobody => Err(unproven("nothing listens")),
+        Listener::Absent => Err(unproven("nothing listens")),
     }
 }

@@ -35,7 +35,7 @@ fn new_join() -> PendingJoin {
         },
         roles: Some(manager()),
         removed: false,
-        reachability: Reachability::Reached(Listener::Nobody),
+        reachability: Reachability::Reached(Listener::Absent),
         age: Duration::ZERO,
     }
 }

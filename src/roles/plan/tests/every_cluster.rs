@@ -25,8 +25,8 @@ const VOTERS: [Make; 15] = [
     |id| voter(id).leaving(Cause::Demoted),
     |id| voter(id).leaving(Cause::Demoted).quiet(),
     // From here on in smaller clusters alone. Its move may be made at any moment, or was made, and it was not found.
-    |id| voter(id).moving(Listener::Nobody),
-    |id| voter(id).moved(Listener::Nobody).quiet(),
+    |id| voter(id).moving(Listener::Absent),
+    |id| voter(id).moved(Listener::Absent).quiet(),
     |id| voter(id).moved(Listener::Expected),
 ];
 
@@ -317,7 +317,7 @@ fn no_step_leads_to_a_cluster_without_a_healthy_quorum() {
                 0 => membership.joins.push(new_join()),
                 1 => membership
                     .joins
-                    .extend(moving(&membership.members, Listener::Nobody)),
+                    .extend(moving(&membership.members, Listener::Absent)),
                 _ => {}
             }
             check(membership);
@@ -345,7 +345,7 @@ proptest! {
         membership.joins.extend(match join {
             0 => Some(new_join()),
             1 => moving(&membership.members, Listener::Expected),
-            2 => moving(&membership.members, Listener::Nobody),
+            2 => moving(&membership.members, Listener::Absent),
             _ => None,
         });
         check(membership);

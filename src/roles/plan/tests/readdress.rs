@@ -99,13 +99,13 @@ fn a_move_that_may_be_made_at_any_moment_counts_both_ways_in_every_other_decisio
     let decide = Some(Step::DecideRemoval(MemberId(3), Cause::Demoted));
     assert_eq!(step(&third_goes(voter(2))), decide);
     // Without the third, the first would be alone where the second is not reached.
-    let lost = third_goes(voter(2).moving(Listener::Nobody));
+    let lost = third_goes(voter(2).moving(Listener::Absent));
     assert_eq!(reasons(&lost), [Reason::Pending, Reason::QuorumRisk]);
-    let made = third_goes(voter(2).moved(Listener::Nobody).quiet());
+    let made = third_goes(voter(2).moved(Listener::Absent).quiet());
     assert_eq!(reasons(&made), [Reason::AddressUnproven, Reason::QuorumRisk]);
     let found = third_goes(voter(2).moving(Listener::Expected));
     assert_eq!(step(&found), decide);
-    let over = third_goes(voter(2).moving(Listener::Nobody).quiet());
+    let over = third_goes(voter(2).moving(Listener::Absent).quiet());
     assert_eq!(step(&over), decide);
 }
 
@@ -128,7 +128,7 @@ fn a_move_is_withdrawn_once_it_is_not_asked_for_or_not_safe_and_no_call_of_it_ca
         request.peer_urls = vec!["http://10.0.0.10:2380".to_owned()];
         membership
     };
-    let moving = || voter(2).moving(Listener::Nobody);
+    let moving = || voter(2).moving(Listener::Absent);
     let situations: [(&dyn Fn(Member) -> Membership, Reason); 3] = [
         (&quorum_risk, Reason::QuorumRisk),
         (&unasked, Reason::Pending),
@@ -146,7 +146,7 @@ fn a_move_is_withdrawn_once_it_is_not_asked_for_or_not_safe_and_no_call_of_it_ca
 
 #[test]
 fn a_voter_that_is_not_found_where_it_moved_says_so_until_it_is_or_moves_on() {
-    let mut membership = surveyed(vec![voter(1), voter(2).moved(Listener::Nobody), voter(3)]);
+    let mut membership = surveyed(vec![voter(1), voter(2).moved(Listener::Absent), voter(3)]);
     let plan = next(&membership);
     assert_eq!(plan.step, None);
     let message = &plan.blocked[0].message;
@@ -157,12 +157,12 @@ fn a_voter_that_is_not_found_where_it_moved_says_so_until_it_is_or_moves_on() {
     assert_eq!(step(&membership), Some(Step::EndReaddress(M2)));
     membership.members[1] = voter(2).moved(unproven()).down();
     assert_eq!(reasons(&membership), [Reason::AddressUnproven]);
-    membership.members[1] = voter(2).moved(Listener::Nobody);
+    membership.members[1] = voter(2).moved(Listener::Absent);
     let untested = &mut membership.members[1].record.as_mut().unwrap().readdress;
     untested.as_mut().unwrap().no_dial = true;
     assert_eq!(step(&membership), Some(Step::EndReaddress(M2)));
     // Back to where it was.
-    let mut back = asked(voter(2).moved(Listener::Nobody));
+    let mut back = asked(voter(2).moved(Listener::Absent));
     let urls = vec!["http://10.0.0.2:2380".to_owned()];
     back.joins[0]
         .join
