@@ -47,6 +47,9 @@ struct Identity {
     backend: String,
 }
 
+/// Why a call of an ended session fails.
+const ENDED: &str = "the session has ended";
+
 /// The entry of the manifest of GetPluginInfo by which a plugin tells the identity of its backend.
 const BACKEND_KEY: &str = "quorate.dev/backend";
 
@@ -147,7 +150,7 @@ impl Session {
             },
         );
         let answer = controller.create_volume(request);
-        let answer = self.caller.call(method, secrets, answer).await?;
+        let answer = self.call(method, secrets, answer).await?;
         convert::created(answer.volume).ok_or_else(|| {
             CallError::new(
                 method,
@@ -172,7 +175,7 @@ impl Session {
             },
         );
         let answer = controller.delete_volume(request);
-        let answer = self.caller.call(method, secrets, answer).await;
+        let answer = self.call(method, secrets, answer).await;
         done_or(answer)
     }
 
@@ -198,7 +201,7 @@ impl Session {
             },
         );
         let answer = controller.validate_volume_capabilities(request);
-        let answer = self.caller.call(method, secrets, answer).await?;
+        let answer = self.call(method, secrets, answer).await?;
         match answer.confirmed {
             Some(_) => Ok(()),
             None => {
@@ -232,7 +235,7 @@ impl Session {
             },
         );
         let answer = controller.controller_publish_volume(request);
-        let answer = self.caller.call(method, secrets, answer).await?;
+        let answer = self.call(method, secrets, answer).await?;
         Ok(answer.publish_context)
     }
 
@@ -257,7 +260,7 @@ impl Session {
             },
         );
         let answer = controller.controller_unpublish_volume(request);
-        let answer = self.caller.call(method, secrets, answer).await;
+        let answer = self.call(method, secrets, answer).await;
         done_or(answer)
     }
 
@@ -282,7 +285,7 @@ impl Session {
             },
         );
         let answer = controller.controller_expand_volume(request);
-        let answer = self.caller.call(method, secrets, answer).await?;
+        let answer = self.call(method, secrets, answer).await?;
         Ok(ExpandedVolume {
             capacity: convert::capacity(answer.capacity_bytes),
             node_must_expand: answer.node_expansion_required,
@@ -306,7 +309,7 @@ impl Session {
                 },
             );
             let answer = controller.list_volumes(request);
-            let answer = self.caller.call(method, &Secrets::none(), answer).await?;
+            let answer = self.call(method, &Secrets::none(), answer).await?;
             volumes.extend(answer.entries.into_iter().filter_map(convert::listed));
             if answer.next_token.is_empty() {
                 return Ok(volumes);
@@ -320,6 +323,25 @@ impl Session {
         Err(CallError::new(method, Code::Internal, text))
     }
 
+    /// Makes a call that ends with the session. A plugin that was found dead by a probe keeps its connection, and the call would
+    /// last for its whole limit.
+    async fn call<T>(
+        &self,
+        method: Method,
+        secrets: &Secrets,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, CallError> {
+        let answer = async {
+            tokio::select! {
+                // First: an answer counts, also where the connection ends with it.
+                biased;
+                answer = answer => answer,
+                () = self.connection.ended.cancelled() => Err(Status::unavailable(ENDED)),
+            }
+        };
+        self.caller.call(method, secrets, answer).await
+    }
+
     /// The client for a call. Fails if the plugin does not offer the call: what a plugin does then is undefined.
     fn controller(
         &self,
@@ -331,8 +353,7 @@ impl Session {
             return Err(CallError::new(method, Code::Unimplemented, text));
         }
         if self.has_ended() {
-            // A plugin that was found dead by a probe keeps its connection, and the call would last for its whole limit.
-            return Err(CallError::new(method, Code::Unavailable, "the session has ended"));
+            return Err(CallError::new(method, Code::Unavailable, ENDED));
         }
         let client = ControllerClient::new(self.connection.channel.clone());
         Ok(client.max_decoding_message_size(LARGEST_ANSWER))

@@ -150,29 +150,17 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     plan_backend(observed, &status, &mut decision);
     publications::plan_ends(observed, &status, &mut decision);
     if status.volume_id.is_empty() {
-        plan_creation(observed, &status, &mut decision);
+        plan_creation(observed, &mut decision);
     } else {
         plan_strays(observed, &status, &mut decision);
         if observed.volume.is_marked() {
-            plan_deletion(observed, &status, &mut decision);
+            plan_deletion(observed, &mut decision);
         } else {
             publications::plan_beginnings(observed, &mut decision);
             plan_expansion(observed, &status, &mut decision);
         }
     }
-    if let Some(twin) = observed.twin {
-        let what = match (status.volume_id.as_str(), twin.has_id) {
-            ("", _) => "it is not taken in",
-            (_, true) => "neither is published or deleted there",
-            (_, false) => "it is not deleted there",
-        };
-        let message = format!(
-            "volume {} has the same id at the plugin, {}: {what}; quorate delete volume NAME --force forgets one of them",
-            twin.name,
-            volume::backend_id(observed.volume)
-        );
-        decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
-    }
+    wait_for_twin(observed, &status, &mut decision);
     for node in observed.unreadable {
         let name = observed.volume.name();
         let message = format!(
@@ -182,6 +170,34 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         decision.wait(&Target::Volume, WaitReason::PublicationMalformed, message);
     }
     decision
+}
+
+/// Says what another volume with the same id holds back, and which of the two records is to be given up.
+fn wait_for_twin(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    let Some(twin) = observed.twin else { return };
+    let other = &twin.name;
+    let (what, way_out) = match (status.volume_id.as_str(), twin.has_id) {
+        ("", _) => {
+            let name = observed.volume.name();
+            (
+                "it is not taken in",
+                format!("quorate delete volume {name} gives that up"),
+            )
+        }
+        (_, true) => (
+            "neither is published or deleted there",
+            "quorate delete volume NAME --force forgets one of them".to_owned(),
+        ),
+        // It waits for this one, which goes on.
+        (_, false) if observed.volume.is_marked() => (
+            "it is not deleted there",
+            format!("quorate delete volume {other} ends its wait to take it in"),
+        ),
+        (_, false) => return,
+    };
+    let id = volume::backend_id(observed.volume);
+    let message = format!("volume {other} has the same id at the plugin, {id}: {what}; {way_out}");
+    decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
 }
 
 /// What the plugin offers. `None` if that is unknown: then the decision says so.
@@ -215,21 +231,23 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
     }
 }
 
-/// Has a record without a backend name it, before the plugin leads to another one (INV-6).
+/// Has a record without a backend name it, before the plugin leads to another one (INV-6): also where nothing else is wanted of
+/// the plugin.
 fn plan_backend(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
-    let is_attempted = status.create.as_ref().is_some_and(|create| !create.refused);
-    let is_there = !status.volume_id.is_empty() || is_attempted;
-    let is_known =
-        matches!(observed.plugin, Plugin::Offers(_)) && !observed.resting.contains(&Target::Volume);
-    if status.backend.is_none() && is_there && is_known {
-        decision.choose(Step::TakeBackend);
+    let is_unknown = status.backend.is_none() && volume::may_exist(observed.volume);
+    if !is_unknown || observed.resting.contains(&Target::Volume) {
+        return;
+    }
+    match observed.plugin {
+        Plugin::Offers(_) => decision.choose(Step::TakeBackend),
+        Plugin::Unknown => decision.choose(Step::Connect),
+        Plugin::Missing | Plugin::OtherBackend => {}
     }
 }
 
-fn plan_creation(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+fn plan_creation(observed: &Observed<'_>, decision: &mut Decision) {
     let target = Target::Volume;
-    // While the intent stands, the backend may hold a volume.
-    let attempted = status.create.as_ref().is_some_and(|create| !create.refused);
+    let attempted = volume::is_attempted(observed.volume);
     if observed.resting.contains(&target) {
         return;
     }
@@ -287,7 +305,7 @@ fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut De
     }
 }
 
-fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+fn plan_deletion(observed: &Observed<'_>, decision: &mut Decision) {
     let target = Target::Volume;
     if !observed.publications.is_empty() {
         let nodes: Vec<&str> = observed.publications.keys().map(Name::as_str).collect();
@@ -299,7 +317,7 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
     if observed.resting.contains(&target) || !observed.unreadable.is_empty() {
         return;
     }
-    if status.r#static || volume::is_retained(observed.volume) {
+    if volume::is_retained(observed.volume) {
         decision.choose(Step::DeleteRecord);
         return;
     }

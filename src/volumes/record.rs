@@ -12,7 +12,7 @@ use crate::proto::{Backend, Capacity, Condition, CreateIntent, Publication, Topo
 use crate::store::Name;
 use crate::store::object::publication::{reads_only_next, state};
 use crate::store::object::time;
-use crate::store::object::volume::{NODE_EXPANSION_PENDING, format_bytes, required_bytes};
+use crate::store::object::volume::{NODE_EXPANSION_PENDING, format_bytes, is_attempted, required_bytes};
 use crate::store::object::{Object, condition};
 
 /// The condition of volumes and publications that something wanted cannot be done.
@@ -102,8 +102,7 @@ fn status_of(volume: &mut Volume) -> &mut VolumeStatus {
 /// The intent to create. `None` if it stands already: the call is then repeated with the capacity of the intent.
 /// `backend` is the one that is asked.
 pub fn intend_create(volume: &Volume, backend: &Backend, term: i64, now: Timestamp) -> Option<Volume> {
-    let stands = volume.status.as_ref().and_then(|status| status.create.as_ref());
-    if stands.is_some_and(|create| !create.refused) {
+    if is_attempted(volume) {
         return None;
     }
     let mut volume = volume.clone();
@@ -326,6 +325,14 @@ pub fn published(publication: &Publication, context: BTreeMap<String, String>) -
         status.set_state(State::Published);
     }
     condition::clear(&mut status.conditions, BLOCKED);
+    publication
+}
+
+/// The publication after it was published without a call. What an earlier call did is unknown until another one succeeds.
+pub fn published_without_call(publication: &Publication) -> Publication {
+    let mut publication = published(publication, BTreeMap::new());
+    let status = publication.status.get_or_insert_default();
+    status.unrecorded = !status.csi_node_id.is_empty();
     publication
 }
 

@@ -111,3 +111,63 @@ async fn a_plugin_that_tells_its_backend_may_move_and_another_one_at_its_endpoin
     world.expect_empty_backend().await;
     leader.resign().await;
 }
+
+/// The record of a volume as an earlier release left it.
+async fn without_backend(world: &World, name: &str) {
+    let mut volume = world.volume(name).await.unwrap();
+    volume.status.as_mut().unwrap().backend = None;
+    let key = world.store.keys.volume(&parsed(name));
+    world.put(&key, volume.encode_to_vec()).await;
+}
+
+/// INV-6: the leader would record the endpoint of the moment as the place where they were made.
+#[tokio::test]
+async fn a_plugin_of_volumes_that_name_no_backend_does_not_move_before_they_do() {
+    let world = World::start().await;
+    let other = TestPlugin::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    leader.resign().await;
+    without_backend(&world, "data").await;
+    let args = ["apply", "-f", "-"];
+    let refused = world.run_with(&args, &plugin_at(&other, "")).await.expect_code(4);
+    assert!(
+        refused.contains("BackendUnknown") && refused.contains("sameBackendAs"),
+        "{refused}"
+    );
+    // The operator knows that it is the same one.
+    let former = |plugin: &TestPlugin| format!(", sameBackendAs: [\"{}\"]", plugin.endpoint());
+    world.apply(&plugin_at(&other, &former(&world.plugin))).await;
+    world.apply(&plugin_at(&world.plugin, &former(&other))).await;
+    // The leader asks the plugin although nothing else is wanted of it.
+    let leader = world.leader().await;
+    eventually(SOON, "the record names the backend", async || {
+        let status = world.volume("data").await.unwrap().status.unwrap();
+        let backend = status.backend.ok_or("it names none")?;
+        same(backend.endpoint, world.plugin.endpoint().to_string()).map_err(|_| "it names another")
+    })
+    .await;
+    world.apply(&plugin_at(&other, "")).await;
+    leader.resign().await;
+}
+
+/// Nothing was made anywhere.
+#[tokio::test]
+async fn a_volume_whose_creation_was_refused_holds_no_plugin_at_its_endpoint() {
+    let world = World::start().await;
+    let other = TestPlugin::start().await;
+    let leader = world.leader().await;
+    let fails = Happening::Fails(answer("NotFound", "no such pool"));
+    world.plugin.fault("CreateVolume", None, fails).await;
+    world.apply(&volume("data", "")).await;
+    world.expect_blocked("data", None, "NotFound").await;
+    let applied = world
+        .run_with(&["apply", "-f", "-"], &plugin_at(&other, ""))
+        .await;
+    assert_eq!(applied.stderr, "");
+    applied.expect_done();
+    world.expect_created("data").await;
+    assert_eq!(other.calls_of("CreateVolume").len(), 1);
+    leader.resign().await;
+}

@@ -3,6 +3,7 @@
 use quorate_dev::csi_plugin::order::Order;
 
 use super::imports::taken_in;
+use super::unreadable::after_the_calls;
 use super::*;
 
 /// The name of the only tombstone.
@@ -201,5 +202,96 @@ async fn a_volume_is_taken_back_with_its_publish_contexts_and_not_while_its_dele
     let refused = world.run(&adopted.each_ref().map(String::as_str)).await;
     let refused = refused.expect_code(4);
     assert!(refused.contains("tombstone clean"), "{refused}");
+    leader.resign().await;
+}
+
+/// INV-12: a node that had the volume before the call keeps it, whatever becomes of the record meanwhile.
+#[tokio::test]
+async fn a_volume_that_is_published_again_and_forgotten_meanwhile_stays_on_its_node() {
+    let world = World::start().await;
+    world
+        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
+        .await;
+    let leader = world.leader().await;
+    let names = ["one", "other"];
+    for name in names {
+        world.apply(&volume(name, "")).await;
+        world.publish(name, "n1").await;
+    }
+    let waits = Happening::Waits;
+    world.plugin.fault("ControllerPublishVolume", None, waits).await;
+    for name in names {
+        // As it is taken back from a tombstone without its context.
+        let mut publication = world.publication(name, "n1").await.unwrap();
+        publication.status.as_mut().unwrap().unrecorded = true;
+        let key = world.store.keys.publication(&parsed(name), &parsed("n1"));
+        world.put(&key, publication.encode_to_vec()).await;
+    }
+    world.expect_calls("ControllerPublishVolume", 4).await;
+    let mut ids = Vec::new();
+    for name in names {
+        ids.push(world.backend_id(name).await);
+    }
+    world.done(&["unpublish", "one", "n1", "--force", "--yes"]).await;
+    world
+        .done(&["delete", "volume", "other", "--force", "--yes"])
+        .await;
+    world.plugin.release().await;
+    after_the_calls(&world, "ControllerPublishVolume").await;
+    assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume"), []);
+    for id in ids {
+        assert_eq!(world.attached(&id), ["csi-n1"]);
+    }
+    leader.resign().await;
+}
+
+/// What is half deleted stays so, however often its record is put back to be removed.
+#[tokio::test]
+async fn a_volume_whose_deletion_may_have_begun_is_not_taken_back_from_a_later_tombstone() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let fails = Happening::Fails(answer("DeadlineExceeded", "it goes on"));
+    world.plugin.fault("DeleteVolume", None, fails).await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    world.expect_calls("DeleteVolume", 1).await;
+    leader.resign().await;
+    let forget = ["delete", "volume", "data", "--yes", "--force"];
+    world.done(&forget).await;
+    world
+        .done(&["tombstone", "clean", &tombstone(&world).await, "--yes"])
+        .await;
+    world.done(&forget).await;
+    let adopt = ["tombstone", "adopt", &tombstone(&world).await];
+    let refused = world.run(&adopt).await.expect_code(4);
+    assert!(refused.contains("DeletionBegun"), "{refused}");
+}
+
+/// INV-6: one would be detached and deleted under the other.
+#[tokio::test]
+async fn a_volume_whose_id_another_volume_has_by_now_is_not_put_back() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    let forget = ["delete", "volume", "data", "--yes", "--force"];
+    world.done(&forget).await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    world.expect_created("theirs").await;
+    let name = tombstone(&world).await;
+    for args in [&["adopt", &name][..], &["clean", &name, "--yes"]] {
+        let args = [&["tombstone"], args].concat();
+        let refused = world.run(&args).await.expect_code(4);
+        assert!(
+            refused.contains("SharedVolumeID") && refused.contains("theirs"),
+            "{refused}"
+        );
+    }
+    world.delete("theirs").await;
+    world.done(&["tombstone", "clean", &name, "--yes"]).await;
+    world.expect_gone("data").await;
+    world.expect_empty_backend().await;
     leader.resign().await;
 }

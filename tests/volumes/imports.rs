@@ -133,8 +133,11 @@ async fn a_volume_whose_id_another_volume_has_as_well_is_not_deleted_at_the_back
     let id = world.backend_id("data").await;
     world.apply(&taken_in("twin", &id, "")).await;
     world.expect_blocked("twin", None, "SharedVolumeID").await;
-    world.expect_blocked("data", None, "SharedVolumeID").await;
+    // The volume that has the id is as it should be, until it is deleted.
+    world.expect_blocked("data", None, "").await;
     world.done(&["delete", "volume", "data", "--yes"]).await;
+    let blocked = world.expect_blocked("data", None, "SharedVolumeID").await;
+    assert!(blocked.message.contains("delete volume twin"), "{blocked:?}");
     // The leader's own deletion of one record is news for the other.
     world.delete("twin").await;
     world.expect_gone("data").await;

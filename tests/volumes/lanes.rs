@@ -93,6 +93,31 @@ async fn a_plugin_that_answers_nothing_any_more_is_probed_and_its_session_ends()
     leader.resign().await;
 }
 
+/// The limit of the call is an hour, and the next session would wait for its permit.
+#[tokio::test]
+async fn a_call_ends_with_the_session_that_a_probe_has_ended() {
+    let world = World::start().await;
+    let limits = "{\"timeout\": \"1h\", \"concurrency\": 1, \"timeouts\": {\"create\": \"300ms\"}}";
+    world.apply(&world.plugin_document(limits)).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    world
+        .plugin
+        .fault("ControllerPublishVolume", 1, Happening::Hangs)
+        .await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_calls("ControllerPublishVolume", 1).await;
+    for method in ["CreateVolume", "Probe"] {
+        world.plugin.fault(method, None, Happening::Hangs).await;
+    }
+    world.apply(&volume("other", "")).await;
+    world.expect_plugin("PluginHandshakeFailed").await;
+    world.plugin.clear_faults().await;
+    world.expect_state("data", "n1", "published").await;
+    leader.resign().await;
+}
+
 /// Volumes whose creation is queued.
 const QUEUED: usize = 10_000;
 

@@ -54,7 +54,15 @@ async fn what_was_taken_back_under_another_name_is_not_undone() {
     let leader = world.leader().await;
     forget_during_creation(&world).await;
     let adopt = ["tombstone", "adopt", &tombstone(&world).await, "--as", "old"];
-    world.done(&adopt).await;
+    // Once the leader knows that the call did nothing.
+    eventually(SOON, "it is taken back", async || {
+        let adopted = world.run(&adopt).await;
+        match adopted.code {
+            0 => Ok(()),
+            _ => Err(adopted.stderr),
+        }
+    })
+    .await;
     world.publish("old", "n1").await;
     world.plugin.clear_faults().await;
     // Another volume of the former name, so that what is left under that name is planned again.
@@ -67,6 +75,74 @@ async fn what_was_taken_back_under_another_name_is_not_undone() {
         1,
         "the one that failed"
     );
+    world.check_calls();
+    leader.resign().await;
+}
+
+/// INV-6: a volume that may be half deleted does not come back as a healthy one.
+#[tokio::test]
+async fn what_is_being_undone_is_not_taken_back() {
+    let world = World::start().await;
+    world
+        .apply(&world.plugin_document("{\"timeouts\": {\"delete\": \"1s\"}}"))
+        .await;
+    let leader = world.leader().await;
+    world.plugin.fault("DeleteVolume", None, Happening::Hangs).await;
+    being_created(&world).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    let name = tombstone(&world).await;
+    world.plugin.release().await;
+    world.expect_calls("DeleteVolume", 1).await;
+    let adopt = ["tombstone", "adopt", &name, "--as", "old"];
+    let refused = world.run(&adopt).await.expect_code(4);
+    assert!(refused.contains("tombstone clean"), "{refused}");
+    world.plugin.clear_faults().await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
+/// INV-6: one call at a time for a volume, also while it is undone under one name and taken back under another.
+#[tokio::test]
+async fn what_is_being_unpublished_is_published_again_only_after_that() {
+    let world = World::start().await;
+    world
+        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
+        .await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    let (publish, unpublish) = ("ControllerPublishVolume", "ControllerUnpublishVolume");
+    world.plugin.fault(publish, 1, Happening::Waits).await;
+    // Repeated until there is an answer.
+    let no_answer = Happening::FailsAfter(answer("Unavailable", "lost"));
+    world.plugin.fault(unpublish, None, no_answer).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_calls(publish, 1).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    let name = tombstone(&world).await;
+    world.plugin.release().await;
+    world.plugin.fault(unpublish, 1, Happening::Waits).await;
+    let waiting = async || {
+        let calls = world.plugin.calls_of(unpublish).into_iter();
+        calls.filter(|call| call.end.is_none()).count()
+    };
+    let what = "a call to unpublish waits";
+    eventually(SOON, what, async || same(waiting().await, 1)).await;
+    world.done(&["tombstone", "adopt", &name, "--as", "old"]).await;
+    // The leader sees the adopted volume before this one.
+    world.apply(&volume("later", "")).await;
+    world.expect_created("later").await;
+    world.plugin.release().await;
+    world.plugin.clear_faults().await;
+    let what = "no call waits";
+    eventually(SOON, what, async || same(waiting().await, 0)).await;
+    world.expect_state("old", "n1", "published").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
     world.check_calls();
     leader.resign().await;
 }

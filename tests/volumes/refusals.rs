@@ -1,6 +1,7 @@
 //! What is not done: publishing to a drained node, sending secrets in clear text, faking a publication.
 
 use quorate_dev::csi_plugin::options::Options;
+use quorate_dev::csi_plugin::order::Order;
 use quorate_dev::ports::free_port;
 
 use super::*;
@@ -94,14 +95,31 @@ async fn a_plugin_that_published_volumes_and_no_longer_does_fakes_no_publication
     world.apply(&volume("later", "")).await;
     world.publish("later", "n2").await;
     // What was published without a call stays wanted until a call succeeds.
-    let fails = Happening::Fails(answer("Unavailable", "not yet"));
-    world.plugin.fault("ControllerPublishVolume", 2, fails).await;
-    offers(&mut world, |options| options.offers.publish = true).await;
-    world.expect_state("data", "n1", "published").await;
     let id = world.backend_id("later").await;
+    // Not ready, so that no call is made before the fault is there.
+    offers(&mut world, |options| {
+        (options.offers.publish, options.not_ready) = (true, true);
+    })
+    .await;
+    let (publish, fails) = (
+        "ControllerPublishVolume",
+        Happening::Fails(answer("Unavailable", "not yet")),
+    );
+    world
+        .plugin
+        .fault_for(publish, Some(&id), None, Some(2), fails)
+        .await;
+    world.plugin.order(Order::Ready(true)).await;
+    world.expect_state("data", "n1", "published").await;
     eventually(SOON, "later is attached", async || {
         same(world.attached(&id), vec!["csi-n2".to_owned()])
     })
     .await;
+    let calls = world.plugin.calls_of(publish).into_iter();
+    let codes: Vec<_> = calls
+        .filter(|call| call.begun.volume == id)
+        .map(|call| call.code.unwrap_or_default())
+        .collect();
+    assert_eq!(codes, ["Unavailable", "Unavailable", "OK"]);
     leader.resign().await;
 }

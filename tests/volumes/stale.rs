@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use quorate::csi::Session;
-use quorate::store::writer::{Writer, writer};
+use quorate::store::writer::writer;
 use quorate::volumes::index::VolumeSnapshot;
-use quorate::volumes::operation::{Action, Env, Interrupted, Operation};
+use quorate::volumes::operation::{Action, Compensation, Env, Interrupted, Operation, PublishedTo};
 use quorate::volumes::plan::{Lost, Step};
 use tokio::sync::Semaphore;
 
@@ -14,11 +14,16 @@ use crate::support::csi::LONG;
 use crate::support::leader::Leader;
 
 /// A leader without a controller, which runs only the operations of the test.
-async fn idle_leader(world: &World) -> (Leader, Writer) {
+async fn idle_leader(world: &World) -> (Leader, Env) {
     let mut leader = Leader::elect(&world.store, "test").await;
     let (writer, writing) = writer(&world.store.etcd, leader.fence());
     leader.work(writing);
-    (leader, writer)
+    let env = Env {
+        store: world.store.clone(),
+        fence: leader.fence().clone(),
+        writer,
+    };
+    (leader, env)
 }
 
 /// A volume as it is stored, without its nodes.
@@ -86,12 +91,7 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
         revision: before,
     };
 
-    let (leader, writer) = idle_leader(&world).await;
-    let env = Env {
-        store: world.store.clone(),
-        fence: leader.fence().clone(),
-        writer,
-    };
+    let (leader, env) = idle_leader(&world).await;
     let session = world.plugin.client(LONG).session().await.unwrap();
     let at = world.records().await;
     for (name, snapshot, step) in [
@@ -112,5 +112,73 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
     let result = operation.run(env.clone()).await.result;
     assert!(result.is_ok(), "{result:?}");
     world.expect_state("other", "n1", "pendingUnpublish").await;
+    leader.resign().await;
+}
+
+/// INV-6: a publication may have been put back beside the mark and the intent, and not be seen yet.
+#[tokio::test]
+async fn a_deletion_that_was_begun_before_proves_again_that_no_publication_exists() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    leader.resign().await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    let mut deleted = snapshot_of(&world, "data").await;
+    deleted.volume.status.as_mut().unwrap().delete_attempted = true;
+    let key = world.store.keys.volume(&parsed("data"));
+    deleted.revision = world.put(&key, deleted.volume.encode_to_vec()).await;
+    let publication = world.store.keys.publication(&parsed("data"), &parsed("n1"));
+    world.commit(Txn::new().put(&publication, "")).await;
+
+    let (leader, env) = idle_leader(&world).await;
+    let session = world.plugin.client(LONG).session().await.unwrap();
+    let delete = operation("data", &deleted, Step::Delete, &session);
+    let result = delete.clone().run(env.clone()).await.result;
+    assert!(matches!(result, Err(Interrupted::Stale)), "{result:?}");
+    assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
+    world.commit(Txn::new().delete(&publication)).await;
+    let result = delete.run(env).await.result;
+    assert!(result.is_ok(), "{result:?}");
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
+/// INV-3, INV-6: the leader may not have seen yet that the volume was taken back.
+#[tokio::test]
+async fn what_was_taken_back_a_moment_ago_is_not_undone() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    leader.resign().await;
+    let snapshot = snapshot_of(&world, "data").await;
+    let publication = world.publication("data", "n1").await.unwrap();
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    let name = forced::tombstone(&world).await;
+    world.done(&["tombstone", "adopt", &name, "--as", "old"]).await;
+
+    let (leader, env) = idle_leader(&world).await;
+    let session = world.plugin.client(LONG).session().await.unwrap();
+    let published = PublishedTo {
+        node: parsed("n1"),
+        uid: publication.metadata.unwrap().uid,
+        csi_node_id: "csi-n1".to_owned(),
+    };
+    for publication in [None, Some(published)] {
+        let undo = Action::Compensate(Box::new(Compensation {
+            volume: snapshot.volume.clone(),
+            publication,
+        }));
+        let mut operation = operation("data", &snapshot, Step::Delete, &session);
+        operation.action = undo;
+        let result = operation.run(env.clone()).await.result;
+        assert!(matches!(result, Err(Interrupted::Stale)), "{result:?}");
+    }
+    for method in ["DeleteVolume", "ControllerUnpublishVolume"] {
+        assert_eq!(world.plugin.calls_of(method), []);
+    }
     leader.resign().await;
 }

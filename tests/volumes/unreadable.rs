@@ -9,7 +9,7 @@ const UNREADABLE: &[u8] = &[0xff, 0xff, 0xff];
 
 /// Waits until each call of this method has ended, and the leader has created another volume since: it has seen to what the
 /// calls led to.
-async fn after_the_calls(world: &World, method: &str) {
+pub async fn after_the_calls(world: &World, method: &str) {
     eventually(SOON, "the calls have ended", async || {
         let calls = world.plugin.calls_of(method);
         same(calls.iter().all(|call| call.end.is_some()), true)

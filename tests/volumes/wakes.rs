@@ -31,6 +31,49 @@ async fn a_publication_that_waits_for_room_on_its_node_goes_on_when_another_volu
     leader.resign().await;
 }
 
+/// What leaves the node is a publication without a record: one that is undone, and one that an operator names.
+#[tokio::test]
+async fn a_publication_that_waits_for_room_goes_on_when_what_has_no_record_leaves_its_node() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    for name in ["a", "b", "c"] {
+        world.apply(&volume(name, "")).await;
+        world.expect_created(name).await;
+    }
+    let id = world.backend_id("a").await;
+    let (publish, waits) = ("ControllerPublishVolume", Happening::Waits);
+    world
+        .plugin
+        .fault_for(publish, Some(&id), None, Some(1), waits)
+        .await;
+    world.done(&["publish", "a", "n1"]).await;
+    world.expect_calls(publish, 1).await;
+    let full = || Happening::Fails(answer("ResourceExhausted", "the node is full"));
+    world.plugin.fault(publish, 1, full()).await;
+    world.done(&["publish", "b", "n1"]).await;
+    world.expect_blocked("b", Some("n1"), "ResourceExhausted").await;
+    world.done(&["unpublish", "a", "n1", "--force", "--yes"]).await;
+    world.plugin.release().await;
+    let published = async |name: &str, calls: usize| {
+        let what = format!("{name} is published as soon as there is room");
+        eventually(BEFORE_A_SLOW_DELAY, &what, async || {
+            same(world.plugin.calls_of(publish).len(), calls)
+        })
+        .await;
+        world.expect_state(name, "n1", "published").await;
+    };
+    published("b", 3).await;
+
+    world.plugin.fault(publish, 1, full()).await;
+    world.done(&["publish", "c", "n1"]).await;
+    world.expect_blocked("c", Some("n1"), "ResourceExhausted").await;
+    // b is still there, and its record is not.
+    world.done(&["unpublish", "b", "n1", "--force", "--yes"]).await;
+    world.done_with(&["unpublish", "b", "--node-id", "csi-n1"]).await;
+    published("c", 5).await;
+    leader.resign().await;
+}
+
 #[tokio::test]
 async fn a_publication_that_waits_for_another_of_its_volume_goes_on_when_that_has_ended() {
     let plugin = TestPlugin::start_with(|options| options.single_node = true).await;

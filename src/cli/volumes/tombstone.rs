@@ -5,18 +5,19 @@ use jiff::Timestamp;
 use prost::Message;
 
 use super::REQUESTED;
-use crate::cli::commit::{self, Decision};
+use crate::cli::commit::{self, Proposal};
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
-use crate::etcd::Txn;
+use crate::etcd::{KeyValue, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::ReclaimPolicy;
 use crate::proto::{Publication, Tombstone, Volume};
 use crate::store::object::publication::stored_node_id;
-use crate::store::object::{Object, time};
+use crate::store::object::volume::{backend_id, driver, may_exist};
+use crate::store::object::{Object, decode, time};
 use crate::store::{Name, Store};
 
 /// Arguments of `quorate tombstone`.
@@ -73,13 +74,12 @@ pub async fn run(args: TombstoneArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         &format!("remove what tombstone {name} names"),
     )?;
     let store = connect(etcd).await?;
-    decide(&store, which, cleans).await?;
+    let first = propose(&store, which, cleans).await?;
     if cleans && !which.yes {
-        let statement =
-            format!("tombstone/{name}: what is left at the backend is deleted there, with its data");
-        confirm::ask(&[&statement], "nothing was changed")?;
+        confirm::ask(&[&first.statement], "nothing was changed")?;
     }
-    let said = commit::settle(&store, REQUESTED, async || decide(&store, which, cleans).await).await?;
+    let again = async || Ok(propose(&store, which, cleans).await?.into());
+    let said = commit::settle_from(&store, REQUESTED, first.into(), again).await?;
     print(&format!("tombstone/{name} {said}\n")).map(drop)
 }
 
@@ -87,7 +87,7 @@ pub async fn run(args: TombstoneArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 const MOST_PUBLICATIONS: usize = 126;
 
 /// Puts the records back in the transaction that deletes the tombstone.
-async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<String>, Failure> {
+async fn propose(store: &Store, which: &Which, cleans: bool) -> Result<Proposal<String>, Failure> {
     let Which { name, new_name, .. } = which;
     let key = store.keys.tombstone(name);
     let stored: Versioned<Tombstone> = Versioned::read(store, name.as_str(), key).await?;
@@ -119,15 +119,14 @@ async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<S
             .map_err(|bad| Failure::failed(bad.to_string()))?,
     };
     let of_volume = store.keys.volume(&volume_name);
-    if store.etcd.get(&of_volume).await?.0.is_some() {
-        let why = format!("a volume has the name {volume_name}");
-        return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
-    }
+    let volumes = store.keys.volumes();
+    let (recorded, read_at) = store.etcd.list(&volumes).await?;
+    check_recorded(store, &recorded, &of_volume, &volume)?;
     let publications = publications_of(name, left, cleans)?;
     put_back(&mut volume, &volume_name, cleans);
     let mut txn = Txn::new()
         .when_unchanged(&stored.key, stored.revision)
-        .when_absent(&of_volume)
+        .when_range_unwritten_since(&volumes, read_at)
         .delete(&stored.key)
         .put(&of_volume, volume.encode_to_vec());
     for publication in publications {
@@ -151,7 +150,45 @@ async fn decide(store: &Store, which: &Which, cleans: bool) -> Result<Decision<S
         true => format!("is removed at the backend: volume/{volume_name} is marked for deletion until then"),
         false => format!("is adopted as volume/{volume_name}"),
     };
-    Ok(Decision::Write(txn, said))
+    Ok(Proposal {
+        statement: format!("tombstone/{name}: {}", removal(&volume)),
+        outcome: said,
+        txn: Some(txn),
+    })
+}
+
+/// What becomes of a volume at the backend that is put back to be removed.
+fn removal(volume: &Volume) -> &'static str {
+    let is_static = volume.status.as_ref().is_some_and(|status| status.r#static);
+    match may_exist(volume) && !is_static {
+        true => "what is left at the backend is deleted there, with its data",
+        false => "nothing is deleted at the backend; the volume is unpublished where it may be published",
+    }
+}
+
+/// Checks that no volume has the key of the one that is put back, or its id at the plugin: one would be detached and deleted
+/// under the other (INV-6).
+fn check_recorded(
+    store: &Store,
+    recorded: &[KeyValue],
+    of_volume: &[u8],
+    volume: &Volume,
+) -> Result<(), Failure> {
+    for kv in recorded {
+        let name = store.keys.parse_volume(&kv.key).unwrap_or_default();
+        if kv.key == of_volume {
+            let why = format!("a volume has the name {name}");
+            return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
+        }
+        let id = backend_id(volume);
+        let is_same = |other: &Volume| driver(other) == driver(volume) && backend_id(other) == id;
+        if !id.is_empty() && decode::<Volume>(name, &kv.value).is_ok_and(|other| is_same(&other)) {
+            let why = format!("volume {name} has the same id at the plugin, {id}");
+            let hint = format!("quorate describe volume {name} says what it has of it");
+            return Err(Failure::refused("SharedVolumeID", why).hint(hint));
+        }
+    }
+    Ok(())
 }
 
 /// The publications that are put back.
@@ -180,7 +217,6 @@ fn publications_of<'t>(
 fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {
     name.as_str().clone_into(&mut volume.metadata_mut().name);
     let status = volume.status.get_or_insert_default();
-    status.delete_attempted = false;
     status.delete_requested = cleans.then(|| time::to_proto(Timestamp::now()));
     if cleans {
         // What the tombstone names is removed, whatever was to become of the volume before.
@@ -188,4 +224,35 @@ fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {
         spec.set_reclaim_policy(ReclaimPolicy::Delete);
     }
     volume.next_generation();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{CreateIntent, VolumeStatus};
+
+    #[test]
+    fn only_a_volume_that_the_plugin_made_or_that_was_taken_in_is_said_to_be_deleted() {
+        let said = |status: VolumeStatus| {
+            let volume = Volume {
+                status: Some(status),
+                ..Volume::default()
+            };
+            removal(&volume).starts_with("what is left")
+        };
+        let with_id = |r#static: bool| VolumeStatus {
+            volume_id: "vol-1".to_owned(),
+            r#static,
+            ..VolumeStatus::default()
+        };
+        let attempted = |refused: bool| VolumeStatus {
+            create: Some(CreateIntent {
+                refused,
+                ..CreateIntent::default()
+            }),
+            ..VolumeStatus::default()
+        };
+        assert!(said(with_id(false)) && said(attempted(false)));
+        assert!(!said(with_id(true)) && !said(attempted(true)) && !said(VolumeStatus::default()));
+    }
 }

@@ -115,14 +115,29 @@ pub fn backend_id(volume: &Volume) -> &str {
     }
 }
 
+/// Whether the backend may hold the volume without a known id: its creation was begun, and the plugin did not refuse it.
+pub fn is_attempted(volume: &Volume) -> bool {
+    let create = volume.status.as_ref().and_then(|status| status.create.as_ref());
+    create.is_some_and(|create| !create.refused)
+}
+
+/// Whether the backend may hold the volume: it has an id, or its creation was begun.
+pub fn may_exist(volume: &Volume) -> bool {
+    let status = volume.status.as_ref();
+    status.is_some_and(|status| !status.volume_id.is_empty()) || is_attempted(volume)
+}
+
 /// Whether the volume exists at the backend and is taken in instead of created.
 pub fn is_taken_in(volume: &Volume) -> bool {
     let source = volume.spec.as_ref().and_then(|spec| spec.source.as_ref());
     source.is_some_and(|source| !source.volume_id.is_empty())
 }
 
-/// Whether the volume stays at the backend once its record is deleted.
+/// Whether the volume stays at the backend once its record is deleted: the plugin did not create it, or its record says so.
 pub fn is_retained(volume: &Volume) -> bool {
+    if volume.status.as_ref().is_some_and(|status| status.r#static) {
+        return true;
+    }
     let policy = volume.spec.as_ref().map(VolumeSpec::reclaim_policy);
     match policy.unwrap_or(ReclaimPolicy::Unspecified) {
         ReclaimPolicy::Delete => false,

@@ -32,6 +32,10 @@ impl Controller {
         let Some(driver) = self.index.driver(name).cloned() else {
             return;
         };
+        // The end of that wakes it.
+        if self.is_being_undone(name) {
+            return;
+        }
         let decision = self.decide(name, &driver, &snapshot);
         match decision.step.clone() {
             Some(Step::Connect) => {
@@ -121,6 +125,24 @@ impl Controller {
         true
     }
 
+    /// Whether something of the volume is being undone under another name, from which it was taken back or in.
+    fn is_being_undone(&self, name: &Name) -> bool {
+        let mut undoing = self.undoing.iter();
+        undoing.any(|(by, undone)| by != name && self.index.claiming(undone).contains(name))
+    }
+
+    /// An operation on a volume has ended. If it undid a result, those go on that were held back meanwhile.
+    pub(super) fn end_undoing(&mut self, name: &Name) {
+        let Some(undone) = self.undoing.remove(name) else {
+            return;
+        };
+        for other in self.index.claiming(&undone) {
+            if other != *name {
+                self.wake(other, None);
+            }
+        }
+    }
+
     /// True if the operation has begun.
     fn begin_or_queue(
         &mut self,
@@ -144,7 +166,10 @@ impl Controller {
         match &action {
             Action::Step(step) => debug!(volume = %name, "next step: {step}"),
             Action::SetConditions(_) => {}
-            Action::Compensate(_) => info!(volume = %name, "undoing a result whose record is gone"),
+            Action::Compensate(compensation) => {
+                info!(volume = %name, "undoing a result whose record is gone");
+                self.undoing.insert(name.clone(), compensation.volume.clone());
+            }
         }
         let operation = Operation {
             volume: name.clone(),

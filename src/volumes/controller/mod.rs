@@ -4,7 +4,7 @@
 //! over. Each wakes volumes, and a woken volume is planned again from its records. The operations of one volume follow each
 //! other; those of different volumes run side by side, as many at a time as their plugin takes.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -24,6 +24,7 @@ use crate::etcd::{Fence, Revision};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::Metrics;
+use crate::proto::Volume;
 use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
 use crate::term::{Notices, TermGauges};
@@ -83,6 +84,7 @@ impl Volumes {
             csi_plugins: Plugins::new(metrics.clone()),
             plugins: HashMap::new(),
             unsettled: Unsettled::default(),
+            undoing: BTreeMap::new(),
             woken: VecDeque::new(),
             operations: FuturesUnordered::new(),
             plugin_events: FuturesUnordered::new(),
@@ -107,6 +109,8 @@ struct Controller {
     csi_plugins: Plugins,
     plugins: HashMap<Name, PluginState>,
     unsettled: Unsettled,
+    /// The volumes of which something is being undone, by name. No other call is made for them under another name (INV-6).
+    undoing: BTreeMap<Name, Volume>,
     /// Volumes to plan, the longest waiting first.
     woken: VecDeque<Name>,
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
@@ -279,6 +283,7 @@ impl Controller {
         if is_news {
             self.unsettled.wake(&name, None);
         }
+        self.end_undoing(&name);
         // The watch delivers no news of what is noted already.
         for other in around {
             self.wake(other, None);
@@ -297,32 +302,41 @@ impl Controller {
         let state = self.unsettled.state(name);
         match action {
             Action::SetConditions(_) => {}
-            Action::Compensate(_) => {
+            Action::Compensate(undone) => {
                 state.compensations.remove(0);
+                if let Some(made) = &undone.publication {
+                    self.wake_for_room(name, Some(&made.node));
+                }
             }
             Action::Step(step) => {
-                let mut freed = Vec::new();
                 match step {
                     Step::Publish { node, .. } => state.mended(node),
                     Step::UnpublishStray { csi_node_id } => {
                         state.unpublished(csi_node_id);
-                        freed = self.unsettled.left(name, None);
+                        let node = self
+                            .index
+                            .driver(name)
+                            .and_then(|driver| self.index.node_of(driver, csi_node_id));
+                        self.wake_for_room(name, node.as_ref());
                     }
-                    Step::Unpublish { node, .. } => {
-                        freed = self.unsettled.left(name, Some(node));
-                        // A call in flight may fail for what was there when it began.
-                        let running =
-                            |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
-                        freed.extend(self.index.of_node(node).filter(running));
-                    }
+                    Step::Unpublish { node, .. } => self.wake_for_room(name, Some(node)),
                     _ => {}
                 }
                 self.unsettled.succeed(name, target);
-                for freed in freed {
-                    self.wake(freed, None);
-                }
                 info!(volume = %name, "{}", step.done_text());
             }
+        }
+    }
+
+    /// The volume has left this node: plans those again that wait for that.
+    fn wake_for_room(&mut self, name: &Name, node: Option<&Name>) {
+        let mut waiting = self.unsettled.left(name, node);
+        // A call in flight may fail for what was there when it began.
+        let running = |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
+        let there = node.into_iter().flat_map(|node| self.index.of_node(node));
+        waiting.extend(there.filter(running));
+        for other in waiting {
+            self.wake(other, None);
         }
     }
 

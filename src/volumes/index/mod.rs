@@ -265,6 +265,14 @@ impl Index {
         self.by_node.get(node).into_iter().flatten().cloned()
     }
 
+    /// The node that reports this node id of the plugin.
+    pub fn node_of(&self, plugin: &Name, csi_node_id: &str) -> Option<Name> {
+        let is_it = |csi: &CsiNode| csi.plugin == plugin.as_str() && csi.node_id == csi_node_id;
+        let mut nodes = self.nodes.iter();
+        let (name, _) = nodes.find(|(_, node)| node.csi.iter().any(is_it))?;
+        Some(name.clone())
+    }
+
     /// Whether any volume names this plugin.
     pub fn is_used(&self, plugin: &Name) -> bool {
         self.by_driver.contains_key(plugin)

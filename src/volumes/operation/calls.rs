@@ -9,8 +9,10 @@ use super::{Compensation, Failure, Interrupted, PublishedTo, Run};
 use crate::csi::{CallError, Capability, CsiNodeId, Effect, Session};
 use crate::failpoint;
 use crate::proto::Volume;
+use crate::proto::publication_status::State;
 use crate::store::Name;
 use crate::store::object::Object;
+use crate::store::object::publication::state;
 use crate::store::object::volume::capacity;
 use crate::store::writer::Proof;
 use crate::volumes::{record, request};
@@ -118,6 +120,7 @@ impl Run<'_> {
         let session = self.session()?;
         let volume = self.operation.snapshot.volume.clone();
         let mut stored = self.stored_publication(node)?;
+        let was_published = state(&stored.object) == State::Published;
         let secrets = self.secrets(&volume).await?;
         failpoint::abort_at("volumes.publishing");
         if let Some(intent) = record::intend_publish(&stored.object, csi_node_id) {
@@ -137,7 +140,11 @@ impl Run<'_> {
                 Some(record::published(publication, context.clone()))
             })
             .await?;
-        or_orphaned(settled, volume, Some(made))?;
+        match was_published {
+            // The node may have used it since before the call, which gave it nothing that could be undone (INV-12).
+            true => _ = settled.is_written()?,
+            false => or_orphaned(settled, volume, Some(made))?,
+        }
         failpoint::abort_at("volumes.publish-recorded");
         Ok(())
     }
@@ -147,9 +154,11 @@ impl Run<'_> {
         let mut stored = self.stored_volume();
         let secrets = self.secrets(&stored.object).await?;
         failpoint::abort_at("volumes.deleting");
-        if let Some(intent) = record::intend_delete(&stored.object) {
-            let proof = Proof::Empty(self.env.store.keys.publications_of(&self.operation.volume));
-            self.put(&mut stored, intent, Some(proof)).await?;
+        let proof = Proof::Empty(self.env.store.keys.publications_of(&self.operation.volume));
+        match record::intend_delete(&stored.object) {
+            Some(intent) => self.put(&mut stored, intent, Some(proof)).await?,
+            // The record may have been put back from a tombstone since, with publications.
+            None => self.prove(&stored, proof).await?,
         }
         failpoint::abort_at("volumes.delete-intended");
         let id = request::volume_id(&stored.object)?;
@@ -164,7 +173,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// DeleteVolume without an intent, for a volume that has no record.
+    /// DeleteVolume for a volume that has no record; the intent is in its tombstone, if it has one.
     pub(super) async fn call_delete(&self, volume: &Volume) -> Result<(), Interrupted> {
         let session = self.session()?;
         let secrets = self.secrets(volume).await?;

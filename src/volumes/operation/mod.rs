@@ -197,7 +197,7 @@ impl Run<'_> {
             Step::Publish { node, csi_node_id } => self.publish(node, csi_node_id).await,
             Step::PublishNothing { node } => {
                 let stored = &mut self.stored_publication(node)?;
-                let published = record::published(&stored.object, Default::default());
+                let published = record::published_without_call(&stored.object);
                 self.put(stored, published, None).await
             }
             Step::Detach { node, lost, again } => self.detach(node, lost.as_ref(), *again).await,

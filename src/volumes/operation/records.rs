@@ -110,6 +110,19 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Fails unless the record has its revision, and the proof holds. Writes nothing.
+    pub(super) async fn prove<O>(&mut self, stored: &Versioned<O>, proof: Proof) -> Result<(), Interrupted> {
+        let key = self.key(&stored.record);
+        let unit = Unit::new()
+            .proving(Proof::Unchanged(key.clone(), stored.revision))
+            .proving(proof);
+        let proved = self.env.writer.write(unit).await.map_err(Stop::from);
+        if matches!(proved, Err(Stop::Stale)) {
+            self.read(key).await?;
+        }
+        Ok(proved.map(drop)?)
+    }
+
     /// Writes the result of a call into its record, as the record is by then: `result` is applied to it again whenever
     /// someone else has changed it. A `result` of `None` deletes the record.
     pub(super) async fn settle<O: Object>(

@@ -247,6 +247,8 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
                 WaitReason::PublishUnsupported,
                 "the plugin published volumes when this one was made, and no longer does",
             ),
+            // Its call is made once the plugin publishes.
+            _ if !offers.publish && state(publication) == State::Published => {}
             _ if !offers.publish => decision.choose(Step::PublishNothing { node: node.clone() }),
             Some(csi_node_id) => decision.choose(Step::Publish {
                 node: node.clone(),
@@ -268,7 +270,7 @@ fn is_wanted(node: &Name, publication: &Publication, observed: &Observed<'_>) ->
         State::PendingPublish => true,
         State::Published => {
             // One without a node id was published while the plugin published nothing.
-            let was_faked = stored_node_id(publication).is_empty() && publishes_now(observed);
+            let was_faked = stored_node_id(publication).is_empty() && may_publish_now(observed);
             let is_unrecorded = status.is_some_and(|status| status.unrecorded);
             observed.lost.contains(node) || is_unrecorded || was_faked
         }
@@ -276,8 +278,13 @@ fn is_wanted(node: &Name, publication: &Publication, observed: &Observed<'_>) ->
     }
 }
 
-fn publishes_now(observed: &Observed<'_>) -> bool {
-    matches!(observed.plugin, Plugin::Offers(offers) if offers.publish)
+/// Whether the plugin publishes volumes, or has yet to be asked.
+fn may_publish_now(observed: &Observed<'_>) -> bool {
+    match observed.plugin {
+        Plugin::Offers(offers) => offers.publish,
+        Plugin::Unknown => true,
+        Plugin::Missing | Plugin::OtherBackend => false,
+    }
 }
 
 /// Whether the plugin published volumes when this one was made.

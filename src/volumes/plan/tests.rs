@@ -254,6 +254,11 @@ fn a_volume_without_a_backend_takes_that_of_the_first_session() {
     scene.plugin = Plugin::Unknown;
     assert_eq!(scene.step(), Some(Step::Connect));
     assert_eq!(Scene::of(volume(Scope::MultiNode)).step(), Some(Step::Create));
+    // Also where nothing else is wanted of the plugin, which may be pointed to another backend meanwhile.
+    scene.publications.clear();
+    assert_eq!(scene.step(), Some(Step::Connect));
+    scene.resting.insert(Target::Volume);
+    assert_eq!(scene.step(), None);
 }
 
 #[test]

@@ -79,6 +79,17 @@ fn an_end_that_was_asked_for_during_the_call_survives_its_result() {
     assert_eq!(after.status.unwrap().publish_context["device"], "sda");
 }
 
+/// INV-3: what the call did that began before is unknown.
+#[test]
+fn a_publication_without_a_call_keeps_an_earlier_call_to_be_repeated() {
+    let mut wanted = publication(State::PendingPublish);
+    assert!(!published_without_call(&wanted).status.unwrap().unrecorded);
+    wanted.status.as_mut().unwrap().csi_node_id = "csi-n1".to_owned();
+    let after = published_without_call(&wanted);
+    assert_eq!(state(&after), State::Published);
+    assert!(after.status.unwrap().unrecorded);
+}
+
 #[test]
 fn a_publication_starts_over_only_if_asked_for_and_where_it_may() {
     let mut record = publication(State::PendingUnpublish);

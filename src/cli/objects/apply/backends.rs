@@ -2,81 +2,118 @@
 
 use super::input::Manifest;
 use crate::cli::exit::Failure;
-use crate::etcd::KeyValue;
+use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::{Backend, Plugin, Volume};
 use crate::store::Store;
-use crate::store::object::change::Step;
+use crate::store::object::change::{Rejection, Step};
 use crate::store::object::{Object, decode, plugin, volume};
 
-/// Warnings about the volumes for which the leader calls the plugin no more, and those for which it calls a backend that may
-/// be another, if there are any. A plugin that tells the identity of its backend is trusted to tell the same at its new
-/// endpoint: what it tells is seen by the leader alone.
+/// A Plugin that is applied with another endpoint, and the volumes that this leaves behind. A plugin that tells the identity of
+/// its backend is trusted to tell the same at its new endpoint: what it tells is seen by the leader alone.
+pub struct Moved {
+    name: String,
+    /// The endpoint so far.
+    former: String,
+    /// How many volumes were made at another endpoint.
+    left_behind: u64,
+    /// How many records do not say where the volume was made: an earlier release wrote them. The leader adds it, as soon as it
+    /// has a session of the plugin.
+    unknown: u64,
+    read_at: Revision,
+}
+
+/// Counts the volumes that a new endpoint leaves behind, if `step` gives the plugin one.
 ///
 /// # Errors
 /// 1 if etcd did not answer.
-pub async fn left_behind(
+pub async fn look_up(
     store: &Store,
     manifest: &Manifest,
     stored: Option<&KeyValue>,
     step: &Step,
-) -> Result<Vec<String>, Failure> {
-    let (Step::Configure(after), Some(stored)) = (step, stored) else {
-        return Ok(Vec::new());
-    };
-    if manifest.kind.words.kind != Plugin::KIND {
-        return Ok(Vec::new());
-    }
+) -> Result<Option<Moved>, Failure> {
     let name = manifest.name.name.as_str();
-    let read = |value: &[u8]| decode::<Plugin>(name, value).ok();
-    let Some((before, after)) = read(&stored.value).zip(read(after)) else {
-        return Ok(Vec::new());
+    let Some((before, after)) = moved(manifest, stored, step) else {
+        return Ok(None);
     };
-    if plugin::endpoint(&before) == plugin::endpoint(&after) {
-        return Ok(Vec::new());
-    }
-    let (volumes, _) = store.etcd.list(&store.keys.volumes()).await?;
     let former = plugin::endpoint(&before);
     let by_then = Backend {
         endpoint: former.to_owned(),
         ..Backend::default()
     };
+    let (volumes, read_at) = store.etcd.list(&store.keys.volumes()).await?;
     let (mut left_behind, mut unknown) = (0, 0);
     for kv in volumes {
         let id = store.keys.parse_volume(&kv.key).unwrap_or_default();
         let Ok(volume) = decode::<Volume>(id, &kv.value) else {
             continue;
         };
-        let status = volume.status.clone().unwrap_or_default();
-        let is_there = !status.volume_id.is_empty() || status.create.is_some();
-        // The record of a volume that an earlier release made names no backend until the leader adds it.
-        let made_at = status.backend.as_ref();
-        let count = if made_at.is_some() {
-            &mut left_behind
-        } else {
-            &mut unknown
+        let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
+        let count = match made_at {
+            Some(_) => &mut left_behind,
+            None => &mut unknown,
         };
         let tells = made_at.is_some_and(|backend| !backend.id.is_empty());
         let is_same = tells || plugin::is_backend_of(&after, "", Some(made_at.unwrap_or(&by_then)));
-        *count += u64::from(volume::driver(&volume) == name && is_there && !is_same);
+        *count += u64::from(volume::driver(&volume) == name && volume::may_exist(&volume) && !is_same);
     }
-    let were = |count: u64| match count {
+    Ok(Some(Moved {
+        name: name.to_owned(),
+        former: former.to_owned(),
+        left_behind,
+        unknown,
+        read_at,
+    }))
+}
+
+/// The plugin as it is stored, and as it will be, where the endpoints differ.
+fn moved(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Option<(Plugin, Plugin)> {
+    let (Step::Configure(after), Some(stored)) = (step, stored) else {
+        return None;
+    };
+    if manifest.kind.words.kind != Plugin::KIND {
+        return None;
+    }
+    let read = |value: &[u8]| decode::<Plugin>(manifest.name.name.as_str(), value).ok();
+    let (before, after) = read(&stored.value).zip(read(after))?;
+    (plugin::endpoint(&before) != plugin::endpoint(&after)).then_some((before, after))
+}
+
+fn were(count: u64) -> String {
+    match count {
         1 => "1 volume was".to_owned(),
         many => format!("{many} volumes were"),
-    };
-    let mut warnings = Vec::new();
-    if left_behind > 0 {
-        warnings.push(format!(
-            "plugin/{name}: {} made at another endpoint; no call for them goes to this one, unless the plugin's \
-             sameBackendAs lists theirs (the last one was {former})",
-            were(left_behind)
-        ));
     }
-    if unknown > 0 {
-        warnings.push(format!(
-            "plugin/{name}: {} made by an earlier release, and their records do not say where; calls for them go to this \
-             endpoint: set it back to {former} at once if it is another backend",
-            were(unknown)
-        ));
+}
+
+impl Moved {
+    /// Why the plugin may not move: the leader would record the new endpoint for volumes that were made elsewhere (INV-6).
+    pub fn rejection(&self) -> Option<Rejection> {
+        let Self { former, .. } = self;
+        (self.unknown > 0).then(|| Rejection::Refused {
+            rule: "BackendUnknown",
+            message: format!(
+                "{} made by an earlier release, and their records do not say where; the leader adds that as soon as the plugin \
+                 answers at {former}; if the same backend answers at the new endpoint, list {former} in sameBackendAs",
+                were(self.unknown)
+            ),
+        })
     }
-    Ok(warnings)
+
+    /// Adds the compare of the volumes that were counted.
+    pub fn compare(&self, txn: Txn, store: &Store) -> Txn {
+        txn.when_range_unwritten_since(&store.keys.volumes(), self.read_at)
+    }
+
+    /// Says for how many volumes the leader calls the plugin no more, if there are any.
+    pub fn warning(&self) -> Option<String> {
+        let Self { name, former, .. } = self;
+        (self.left_behind > 0).then(|| {
+            format!(
+                "plugin/{name}: {} made at another endpoint; no call for them goes to this one, unless the plugin's \
+                 sameBackendAs lists theirs (the last one was {former})",
+                were(self.left_behind)
+            )
+        })
+    }
 }

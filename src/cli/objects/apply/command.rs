@@ -3,8 +3,9 @@
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
+use super::backends::{self, Moved};
 use super::input::{self, Manifest};
-use super::{backends, references, roles};
+use super::{references, roles};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
@@ -88,11 +89,7 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                         "{id} is marked for deletion: the leader deletes it once nothing holds it back; apply it again after that"
                     ));
                 }
-                // The object is written: what cannot be counted is no failure of it, nor of those after it.
-                match planned.left_behind(&store).await {
-                    Ok(warning) => warning.into_iter().for_each(|warning| warn(&warning)),
-                    Err(failure) => warn(&format!("{id}: its volumes could not be read: {failure}")),
-                }
+                planned.warning.iter().for_each(|warning| warn(warning));
             }
             Err(failure) => failures.push(failure.on(id)),
         }
@@ -107,6 +104,8 @@ struct Planned {
     request: Request,
     stored: Option<KeyValue>,
     step: Step,
+    /// What is said once it is written.
+    warning: Option<String>,
 }
 
 impl Planned {
@@ -114,11 +113,6 @@ impl Planned {
         let id = self.manifest.name.to_string();
         let marked = |kv: &KeyValue| self.manifest.codec.is_marked(&id, &kv.value);
         self.stored.as_ref().is_some_and(|kv| marked(kv) == Ok(true))
-    }
-
-    /// See [`backends::left_behind`].
-    async fn left_behind(&self, store: &Store) -> Result<Vec<String>, Failure> {
-        backends::left_behind(store, &self.manifest, self.stored.as_ref(), &self.step).await
     }
 
     /// The revision that the transaction compares.
@@ -165,16 +159,24 @@ impl Planned {
         let (manifest, stored) = (&self.manifest, self.stored.as_ref());
         let used = references::check(store, manifest, stored, &self.step).await?;
         let mut demotion = roles::look_up(store, manifest, stored, &self.step).await?;
-        if let Some(rejection) = used.rejection(&[]).or_else(|| demotion.rejection(&[])) {
-            return Err(refused(&rejection));
+        let moved = backends::look_up(store, manifest, stored, &self.step).await?;
+        let rejections = [
+            used.rejection(&[]),
+            demotion.rejection(&[]),
+            moved.as_ref().and_then(Moved::rejection),
+        ];
+        if let Some(rejection) = rejections.iter().flatten().next() {
+            return Err(refused(rejection));
         }
         let txn = Txn::new()
             .when_unchanged(&self.key, self.read_at())
             .put(&self.key, value.clone());
-        Ok(Decision::Write(
-            demotion.compare(used.compare(txn), store),
-            outcome,
-        ))
+        let txn = demotion.compare(used.compare(txn), store);
+        let txn = match moved {
+            Some(moved) => moved.compare(txn, store),
+            None => txn,
+        };
+        Ok(Decision::Write(txn, outcome))
     }
 
     /// Plans again after a conflict. A write of another part is no conflict; one of the same part is, unless `force`
@@ -226,6 +228,7 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
                 request,
                 stored,
                 step,
+                warning: None,
             }),
             Err(Rejection::Faulty(faults)) => {
                 let faults = faults
@@ -242,11 +245,17 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
         .map(|planned| planned.key.clone())
         .collect();
     let mut demoted = Vec::new();
-    for planned in &planned {
+    for planned in &mut planned {
         let (manifest, stored) = (&planned.manifest, planned.stored.as_ref());
         let checked = references::check(store, manifest, stored, &planned.step).await?;
         let mut demotion = roles::look_up(store, manifest, stored, &planned.step).await?;
-        let rejections = [checked.rejection(&created), demotion.rejection(&demoted)];
+        let moved = backends::look_up(store, manifest, stored, &planned.step).await?;
+        planned.warning = moved.as_ref().and_then(Moved::warning);
+        let rejections = [
+            checked.rejection(&created),
+            demotion.rejection(&demoted),
+            moved.as_ref().and_then(Moved::rejection),
+        ];
         demoted.extend(demotion.node().cloned());
         let rejections = rejections.iter().flatten();
         failures.extend(rejections.map(|rejection| refused(rejection).on(&manifest.origin)));

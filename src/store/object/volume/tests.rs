@@ -182,3 +182,15 @@ fn a_stored_volume_without_a_plugin_or_a_uid_is_malformed() {
     volume.metadata_mut().uid.clear();
     assert!(decode::<Volume>("data", &volume.encode_to_vec()).is_err());
 }
+
+#[test]
+fn a_volume_that_its_plugin_did_not_create_stays_whatever_its_policy_says() {
+    let mut volume = Volume::default();
+    assert!(!is_retained(&volume));
+    volume
+        .spec
+        .get_or_insert_default()
+        .set_reclaim_policy(ReclaimPolicy::Delete);
+    volume.status.get_or_insert_default().r#static = true;
+    assert!(is_retained(&volume));
+}

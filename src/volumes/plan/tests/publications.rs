@@ -333,6 +333,7 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
     let wanted = || Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingPublish, "");
     assert_eq!(wanted().beside(twin(true)).step(), None);
     assert_eq!(wanted().beside(twin(false)).step(), publish("n2", "csi-n2"));
+    assert_eq!(wanted().beside(twin(false)).reasons(), [""; 0], "it goes on");
     let ending = |node: &str| {
         let scene = Scene::of(created(volume(Scope::MultiNode)));
         scene
@@ -344,4 +345,30 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
     assert_eq!(ending("n2").step(), unpublish("n2", "csi-n2", Some("node-uid")));
     let stray = Scene::of(created(volume(Scope::MultiNode))).detaching(["csi-n1"]);
     assert_eq!(stray.beside(twin(true)).step(), None);
+}
+
+/// INV-3: the node may or may not have it by the call that failed, and only another call ends that.
+#[test]
+fn a_publication_whose_call_failed_waits_for_a_plugin_that_publishes() {
+    let mut scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::Published, "csi-n1");
+    let publication = scene.publications.get_mut(&name("n1")).unwrap();
+    publication.status.as_mut().unwrap().unrecorded = true;
+    assert_eq!(scene.step(), publish("n1", "csi-n1"));
+    let scene = scene.offering(Plugin::Offers(Offers {
+        publish: false,
+        ..ALL
+    }));
+    assert_eq!(scene.decide(), Decision::default());
+}
+
+/// The plugin may publish by now: it is asked, although nothing else is wanted of it.
+#[test]
+fn a_publication_without_a_call_has_its_plugin_asked_again() {
+    let scene = Scene::of(created(volume(Scope::SingleNode))).with("n1", State::Published, "");
+    let scene = scene.offering(Plugin::Unknown);
+    assert_eq!(scene.step(), Some(Step::Connect));
+    assert_eq!(
+        scene.offering(Plugin::Offers(ALL)).step(),
+        publish("n1", "csi-n1")
+    );
 }

@@ -251,7 +251,7 @@ impl World {
             Step::TakeName => *volume = record::name_taken(volume, &Backend::default(), now),
             Step::PublishNothing { node } => {
                 let there = publications.get_mut(&node).unwrap();
-                *there = record::published(there, BTreeMap::new());
+                *there = record::published_without_call(there);
             }
             Step::Detach { node, again, .. } => {
                 let there = publications.get_mut(&node).unwrap();
