@@ -165,6 +165,7 @@ pub async fn follow(
     let environment = Environment::new(name, member, &list, &requested.peer_urls, &requested.client_urls)?;
     let _: Reader = print(&environment.render(options.output))?;
     if environment.is_first_start()
+        && options.output == JoinFormat::Text
         && let Ok(facts) = Facts::with_health(store).await
         && let Some(advice) = versions::advice(facts.versions())
     {

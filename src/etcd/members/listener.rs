@@ -38,7 +38,7 @@ pub enum Listener {
 }
 
 /// As much as is read of an answer: a list of members fits.
-const LONGEST_ANSWER: u64 = 1 << 18;
+const LONGEST_ANSWER: usize = 1 << 18;
 
 impl Etcd {
     /// Who listens at a peer URL. A server is asked only where a member is `expected`.
@@ -140,15 +140,41 @@ async fn connect(address: &str, deadline: Instant) -> io::Result<Option<TcpStrea
     }
 }
 
+/// Reads as much of the answer as its head says, since a proxy may leave the connection open.
 async fn ask(mut server: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> io::Result<String> {
     server.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    match server.take(LONGEST_ANSWER).read_to_end(&mut answer).await {
-        // Many servers end a TLS connection without saying so.
-        Err(error) if answer.is_empty() => Err(error),
-        _ if answer.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
-        _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
+    while answer.len() < LONGEST_ANSWER && !is_whole(&answer) {
+        match server.read_buf(&mut answer).await {
+            Ok(0) => break,
+            Ok(_) => {}
+            // Many servers end a TLS connection without saying so.
+            Err(error) if answer.is_empty() => return Err(error),
+            Err(_) => break,
+        }
     }
+    match answer.is_empty() {
+        true => Err(ErrorKind::UnexpectedEof.into()),
+        false => Ok(String::from_utf8_lossy(&answer).into_owned()),
+    }
+}
+
+/// Whether an answer that says how long it is has come as a whole.
+fn is_whole(answer: &[u8]) -> bool {
+    let answer = String::from_utf8_lossy(answer);
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = header(head, "Content-Length").and_then(|length| length.parse().ok());
+    length.is_some_and(|length: usize| body.len() >= length)
+}
+
+/// A header of an answer.
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| {
+        let (named, value) = line.split_once(':')?;
+        named.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
 }
 
 /// A stream in the name of the expected member, meant for no member. The versions are those that every etcd 3 takes for
@@ -165,12 +191,8 @@ fn stream_request(expected: MemberId, ClusterId(cluster): ClusterId) -> String {
 fn not_expected(answer: &str, cluster: ClusterId) -> Option<Listener> {
     let another = |what: &str| Some(Listener::Another(what.to_owned()));
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
-    let header = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        let named = name.eq_ignore_ascii_case("X-Etcd-Cluster-ID");
-        named.then(|| u64::from_str_radix(value.trim(), 16).ok())?
-    });
-    match header {
+    let answered = header(head, "X-Etcd-Cluster-ID").and_then(|id| u64::from_str_radix(id, 16).ok());
+    match answered {
         None => return another("is the address of no member of etcd"),
         Some(id) if id != cluster.0 => {
             return another("is the address of a member of another etcd cluster");
@@ -244,6 +266,17 @@ mod tests {
         ));
         let unknown = answered("412 Precondition Failed", ours, "incompatible version");
         assert!(matches!(unknown, Some(Listener::Unproven(_))), "{unknown:?}");
+    }
+
+    /// A proxy may leave the connection open.
+    #[tokio::test]
+    async fn an_answer_is_read_as_far_as_its_head_says() {
+        let (client, mut server) = tokio::io::duplex(1 << 10);
+        let answer = "HTTP/1.1 412 Precondition Failed\r\ncontent-length: 4\r\n\r\nto f";
+        server.write_all(answer.as_bytes()).await.unwrap();
+        let read = tokio::time::timeout(Duration::from_secs(30), ask(client, "GET /")).await;
+        assert_eq!(read.expect("it ends").unwrap(), answer);
+        assert!(!is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n1234"));
     }
 
     #[test]
