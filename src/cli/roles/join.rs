@@ -169,7 +169,7 @@ pub async fn follow(
         && let Ok(facts) = Facts::with_health(store).await
         && let Some(advice) = versions::advice(facts.versions())
     {
-        note(format_args!("node/{name}: {advice}"));
+        let _: Reader = print(&format!("Beside it, {advice}\n"))?;
     }
     if options.wait {
         let left = options.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));

@@ -10,7 +10,7 @@ use crate::proto::join::Progress;
 use crate::proto::{Join, Role};
 use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::checks::Refusal;
-use crate::roles::membership::{Member, Membership, PendingJoin, Reachability};
+use crate::roles::membership::{Membership, PendingJoin, Reachability};
 use crate::roles::owner::NodeRoles;
 use crate::roles::quorum::Quorum;
 use crate::roles::reason::Reason;
