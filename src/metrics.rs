@@ -90,6 +90,13 @@ pub struct MemberKind {
     pub health: &'static str,
 }
 
+/// A single label `kind`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AlarmKind {
+    /// `NOSPACE`, `CORRUPT`
+    pub kind: &'static str,
+}
+
 /// A single label `state`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct State {
@@ -150,6 +157,8 @@ metrics! {
     etcd_request_seconds: Seconds<Request> = Family::new_with_constructor(seconds),
     /// Endpoints of etcd that are refused, since they belong to another cluster.
     etcd_endpoints_refused: Gauge,
+    /// 1 while no endpoint of etcd has served this replica a linearizable read for longer than an election takes, else 0.
+    etcd_quorum_lost: Gauge,
     /// Watches opened again, by reason.
     watch_restarts: Family<Reason, Counter>,
     /// Passes over the Kubernetes resources.
@@ -184,6 +193,8 @@ metrics! {
     role_transitions: Family<RoleChange, Counter>,
     /// Members of etcd by kind and health; counted by the leader, else 0.
     members: Family<MemberKind, Gauge>,
+    /// Alarms that etcd has raised, by kind; counted by the leader, else 0.
+    etcd_alarms: Family<AlarmKind, Gauge>,
     /// Members of etcd that belong to no node.
     members_unmanaged: Gauge,
     /// 1 while a change of roles waits because it would cost etcd its quorum, else 0.
@@ -262,6 +273,9 @@ fn start_series(metrics: &Metrics) {
             let change = RoleChange { from, to, result };
             drop(metrics.role_transitions.get_or_create(&change));
         }
+    }
+    for kind in ["NOSPACE", "CORRUPT"] {
+        drop(metrics.etcd_alarms.get_or_create(&AlarmKind { kind }));
     }
     for kind in ["voter", "learner"] {
         for health in ["healthy", "unhealthy"] {
@@ -345,6 +359,7 @@ mod tests {
             "quorate_leader 0",
             "quorate_election_yields 0",
             "quorate_etcd_refuses 0",
+            "quorate_etcd_quorum_lost 0",
             "quorate_leader_transitions_total 0",
             "quorate_lease_margin_seconds 0",
             "quorate_keepalive_failures_total 0",
@@ -366,6 +381,7 @@ mod tests {
             "quorate_deallocator_refused_transactions_total 0",
             "quorate_role_transitions_total{from=\"worker\",to=\"manager\",result=\"done\"} 1",
             "quorate_members{kind=\"voter\",health=\"healthy\"} 3",
+            "quorate_etcd_alarms{kind=\"NOSPACE\"} 0",
             "quorate_members_unmanaged 0",
             "quorate_quorum_blocked 0",
             "quorate_roles_paused 0",

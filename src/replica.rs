@@ -4,6 +4,7 @@
 //! replica
 //! ├── pulse            shows that this runtime is alive (livez, lease renewal)
 //! ├── endpoints        keeps etcd's endpoints and credentials current
+//! ├── quorum           follows whether etcd has a quorum
 //! ├── registration     keeps this process's release under /nodes/<id>/release
 //! ├── watch-nodes      sums up the releases that run
 //! ├── watch-leader     follows who leads
@@ -110,6 +111,7 @@ where
     let parts = [
         ("pulse", part().beat().boxed()),
         ("endpoints", part().follow_endpoints().boxed()),
+        ("quorum", part().follow_quorum().boxed()),
         ("registration", part().keep_registered(registering).boxed()),
         ("watch-nodes", part().watch_nodes(publishing).boxed()),
         ("watch-leader", part().watch_leader().boxed()),
@@ -182,6 +184,13 @@ where
 
     async fn follow_endpoints(self: Arc<Self>) {
         self.store.etcd.follow_endpoints(self.stop.clone()).await;
+    }
+
+    async fn follow_quorum(self: Arc<Self>) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = self.store.etcd.follow_quorum() => {}
+        }
     }
 
     async fn keep_registered(self: Arc<Self>, registered: watch::Sender<Option<Registered>>) {

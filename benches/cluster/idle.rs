@@ -7,7 +7,8 @@ use anyhow::Result;
 use tokio::time::sleep;
 
 use super::measure::{Table, Unit};
-use super::servers::{EtcdServer, Kubernetes, TestReplica, processor_time, resident_memory, wait_for};
+use super::processor::processor_time;
+use super::servers::{EtcdServer, Kubernetes, TestReplica, resident_memory, wait_for};
 
 /// Two passes over the resources, six probes of the endpoints.
 const WINDOW: Duration = Duration::from_secs(60);

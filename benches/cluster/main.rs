@@ -13,6 +13,8 @@ mod machine;
 mod measure;
 mod network;
 mod objects;
+#[path = "../shared/processor.rs"]
+mod processor;
 mod servers;
 mod sides;
 mod watch_nodes;

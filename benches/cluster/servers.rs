@@ -198,18 +198,6 @@ pub async fn wait_for<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<Option
     }
 }
 
-/// The processor time of all threads so far.
-pub fn processor_time(pid: i32) -> Result<Duration> {
-    let mut nanoseconds = 0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let file = task?.path().join("schedstat");
-        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let first = text.split(' ').next().unwrap_or_default();
-        nanoseconds += first.parse::<u64>()?;
-    }
-    Ok(Duration::from_nanos(nanoseconds))
-}
-
 /// Resident memory in bytes, counted page by page: /proc/…/status lags behind by up to 64 pages a thread.
 pub fn resident_memory(pid: impl std::fmt::Display) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;

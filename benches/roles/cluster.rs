@@ -25,8 +25,8 @@ impl Cluster {
     pub async fn start(directory: &Path) -> Result<Self> {
         let options = Options {
             members: 3,
-            tls: None,
             flags: vec!["--strict-reconfig-check=false".to_owned()],
+            ..Options::default()
         };
         let mut server = Server::start(directory, &options).await?;
         let client = Client::connect(server.endpoints(), None).await?;
@@ -128,8 +128,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// The time from the add to a voter, and from the removal to its end, with etcd's calls alone.
-    pub async fn raw(&mut self, leading: bool) -> Result<(Duration, Duration)> {
+    /// Adds the machine's member, and waits until it votes, with etcd's calls alone; its id.
+    async fn raw_join(&mut self) -> Result<u64> {
         let peer_url = self.server.members[self.machine].peer_url.clone();
         let begun = Instant::now();
         let options = MemberAddOptions::new().with_is_learner();
@@ -142,6 +142,13 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        Ok(id)
+    }
+
+    /// The time from the add to a voter, and from the removal to its end, with etcd's calls alone.
+    pub async fn raw(&mut self, leading: bool) -> Result<(Duration, Duration)> {
+        let begun = Instant::now();
+        let id = self.raw_join().await?;
         let up = begun.elapsed();
         if leading {
             self.let_lead(id).await?;
@@ -163,11 +170,73 @@ impl Cluster {
         Ok((up, down))
     }
 
-    /// The same through roles, requested by the writes of operators and nodes.
-    pub async fn through_roles(&mut self, leading: bool) -> Result<(Duration, Duration)> {
+    /// The time to replace the machine's member, whose disk is lost, with etcd's calls alone.
+    pub async fn raw_replacement(&mut self) -> Result<Duration> {
+        let lost = self.raw_join().await?;
+        self.stop_machine().await?;
+        let begun = Instant::now();
+        self.client.member_remove(lost).await?;
+        let id = self.raw_join().await?;
+        let took = begun.elapsed();
+        self.client.member_remove(id).await?;
+        self.stop_machine().await?;
+        Ok(took)
+    }
+
+    /// The keys of the machine's node and of its join.
+    fn keys(&self) -> (String, String) {
+        let name = &self.server.members[self.machine].name;
+        (format!("/quorate/nodes/{name}"), format!("/quorate/joins/{name}"))
+    }
+
+    /// Requests a join of the machine, in the place of the lost member if one is given, starts its etcd, and waits until it
+    /// votes; its member.
+    async fn join(&mut self, seen: &mut Seen, replaces: u64) -> Result<u64> {
         let machine = &self.server.members[self.machine];
-        let (name, peer_url) = (machine.name.clone(), machine.peer_url.clone());
-        let (node_key, join_key) = (format!("/quorate/nodes/{name}"), format!("/quorate/joins/{name}"));
+        let join = Join {
+            request: Some(JoinRequest {
+                id: uuid::Uuid::new_v4().to_string(),
+                node_uid: uid(&machine.name),
+                peer_urls: vec![machine.peer_url.clone()],
+                replaces,
+                ..JoinRequest::default()
+            }),
+            ..Join::default()
+        };
+        let (_, key) = self.keys();
+        self.client.put(key.as_str(), join.encode_to_vec(), None).await?;
+        let member = seen.progress(&key, Progress::Learner).await?;
+        self.start_machine(member).await?;
+        seen.progress(&key, Progress::Voter).await?;
+        Ok(member)
+    }
+
+    /// The time of a replacement through roles.
+    pub async fn replacement_through_roles(&mut self) -> Result<Duration> {
+        let name = self.server.members[self.machine].name.clone();
+        let (node_key, join_key) = self.keys();
+        self.client.delete(join_key.as_str(), None).await?;
+        let mut seen = Seen::watch(&self.client, "/quorate/").await?;
+        self.client
+            .put(node_key.as_str(), node(&name, Role::Manager, Role::Manager), None)
+            .await?;
+        let lost = self.join(&mut seen, 0).await?;
+        self.stop_machine().await?;
+        let begun = Instant::now();
+        self.join(&mut seen, lost).await?;
+        let took = begun.elapsed();
+        self.client
+            .put(node_key.as_str(), node(&name, Role::Worker, Role::Manager), None)
+            .await?;
+        seen.role(&node_key, Role::Worker).await?;
+        self.stop_machine().await?;
+        Ok(took)
+    }
+
+    /// The same as [`Cluster::raw`] through roles, requested by the writes of operators and nodes.
+    pub async fn through_roles(&mut self, leading: bool) -> Result<(Duration, Duration)> {
+        let name = self.server.members[self.machine].name.clone();
+        let (node_key, join_key) = self.keys();
         self.client
             .put(node_key.as_str(), node(&name, Role::Worker, Role::Worker), None)
             .await?;
@@ -179,21 +248,7 @@ impl Cluster {
             .put(node_key.as_str(), node(&name, Role::Manager, Role::Worker), None)
             .await?;
         seen.role(&node_key, Role::Manager).await?;
-        let join = Join {
-            request: Some(JoinRequest {
-                id: uuid::Uuid::new_v4().to_string(),
-                node_uid: uid(&name),
-                peer_urls: vec![peer_url],
-                ..JoinRequest::default()
-            }),
-            ..Join::default()
-        };
-        self.client
-            .put(join_key.as_str(), join.encode_to_vec(), None)
-            .await?;
-        let member = seen.progress(&join_key, Progress::Learner).await?;
-        self.start_machine(member).await?;
-        seen.progress(&join_key, Progress::Voter).await?;
+        let member = self.join(&mut seen, 0).await?;
         let up = begun.elapsed();
         if leading {
             self.let_lead(member).await?;

@@ -133,12 +133,14 @@ async fn measure_membership(rounds: usize) -> Result<()> {
     let endpoint = cluster.endpoint();
     let mut put = Samples::default();
     let (mut up, mut down, mut leading) = (Pair::default(), Pair::default(), Pair::default());
+    let mut replaced = Pair::default();
     for round in 1..=rounds {
         eprintln!("round {round}/{rounds}: etcd's own calls");
         let (added, removed) = cluster.raw(false).await?;
         up.raw.push_time(added);
         down.raw.push_time(removed);
         leading.raw.push_time(cluster.raw(true).await?.1);
+        replaced.raw.push_time(cluster.raw_replacement().await?);
         put.push_time(cluster.one_put().await?);
         eprintln!("round {round}/{rounds}: through roles");
         let leader = leader::elect(&endpoint).await?;
@@ -147,6 +149,8 @@ async fn measure_membership(rounds: usize) -> Result<()> {
         up.roles.push_time(added);
         down.roles.push_time(removed);
         leading.roles.push_time(cluster.through_roles(true).await?.1);
+        let replacement = cluster.replacement_through_roles().await?;
+        replaced.roles.push_time(replacement);
         drop(working);
         leader.resign().await;
     }
@@ -166,6 +170,11 @@ async fn measure_membership(rounds: usize) -> Result<()> {
         &mut table,
         "move leader, then member remove: etcd's calls alone",
         "demotion of the raft leader asked for → worker",
+    );
+    replaced.rows(
+        &mut table,
+        "member remove, add, start of etcd, promote, of one whose disk is lost: etcd's calls alone",
+        "replacement asked for → voter, the same start of etcd in it",
     );
     println!("{table}");
     cluster.stop().await

@@ -18,6 +18,7 @@ use quorate_dev::etcd::{self, Options};
 use quorate_dev::workspace::programs;
 use tokio::task::JoinSet;
 
+mod commands;
 #[path = "../shared/leader.rs"]
 mod leader;
 #[allow(dead_code, reason = "the tables of the other benchmarks use more of it")]
@@ -25,8 +26,11 @@ mod leader;
 mod measure;
 #[path = "../shared/memory.rs"]
 mod memory;
+#[path = "../shared/processor.rs"]
+mod processor;
 mod raw;
 mod records;
+mod waiting;
 
 use measure::{Samples, Table, Unit};
 use quorate_dev::leader::Leader;
@@ -45,21 +49,27 @@ struct Scale {
     volumes: usize,
     /// Volumes whose calls are made one after the other; as many as a benchmark has time for.
     one_by_one: usize,
+    by_commands: usize,
     settled: usize,
+    waiting: usize,
 }
 
 const FULL: Scale = Scale {
     rounds: 3,
     volumes: 10_000,
     one_by_one: 200,
+    by_commands: 500,
     settled: 100_000,
+    waiting: 10_000,
 };
 
 const SMALL: Scale = Scale {
     rounds: 1,
     volumes: 200,
     one_by_one: 20,
+    by_commands: 40,
     settled: 2_000,
+    waiting: 200,
 };
 
 fn main() -> Result<()> {
@@ -104,9 +114,20 @@ async fn measure(scale: Scale) -> Result<()> {
             scale.rounds, scale.volumes
         );
         let slow = start_plugin(directory.path(), &format!("slow-{round}"), LATENCY).await?;
-        let raw = raw::calls(&slow, scale.volumes, CONCURRENCY).await?;
+        let raw = raw::calls_beside_requests(&endpoint, &slow, scale.volumes, CONCURRENCY).await?;
         let ours = lives(&endpoint, &slow, scale.volumes, CONCURRENCY).await?;
         let alone = lives(&endpoint, &slow, scale.one_by_one, 1).await?;
+        eprintln!(
+            "round {round}/{}: {} volumes by commands",
+            scale.rounds, scale.by_commands
+        );
+        let (by_commands, files) = (scale.by_commands, directory.path());
+        figures
+            .commands
+            .push(commands::lives(&endpoint, &slow, files, by_commands, CONCURRENCY).await?);
+        figures
+            .commands_raw
+            .push(raw::calls(&slow, by_commands, CONCURRENCY).await?);
         expect_empty(&slow)?;
         figures.slow_raw.push(raw);
         figures.slow.push(ours);
@@ -121,6 +142,9 @@ async fn measure(scale: Scale) -> Result<()> {
         figures
             .quick_raw
             .push(raw::calls(&quick, scale.volumes, CONCURRENCY).await?);
+        figures
+            .combined
+            .push(raw::calls_and_transactions(&endpoint, &quick, scale.volumes, CONCURRENCY).await?);
         let writes = raw::writes_of_one_life(&endpoint, &quick).await?;
         let ours = lives(&endpoint, &quick, scale.volumes, CONCURRENCY).await?;
         expect_empty(&quick)?;
@@ -132,6 +156,14 @@ async fn measure(scale: Scale) -> Result<()> {
             .push(raw::transactions(&endpoint, scale.volumes).await?);
 
         eprintln!(
+            "round {round}/{}: {} volumes of a plugin that is not there",
+            scale.rounds, scale.waiting
+        );
+        let cost = waiting::for_a_dead_plugin(&endpoint, scale.waiting, CONCURRENCY).await?;
+        figures.waiting_processor.push(cost.processor);
+        figures.waiting_writes.push(cost.writes);
+
+        eprintln!(
             "round {round}/{}: a leader that finds {} volumes",
             scale.rounds, scale.settled
         );
@@ -140,7 +172,8 @@ async fn measure(scale: Scale) -> Result<()> {
         records
             .put_surroundings(&quick.endpoint().to_string(), CONCURRENCY)
             .await?;
-        records.fill_settled(scale.settled).await?;
+        let settled_at = quick.endpoint().to_string();
+        records.fill_settled(scale.settled, &settled_at).await?;
         figures
             .memory
             .push(memory::in_fresh_process(&endpoint)? / scale.settled as f64);
@@ -239,78 +272,110 @@ struct Figures {
     slow: Samples,
     slow_raw: Samples,
     one_by_one: Samples,
+    commands: Samples,
+    commands_raw: Samples,
     quick: Samples,
     quick_raw: Samples,
+    combined: Samples,
     writes: Samples,
     writes_a_second: Samples,
     transactions: Samples,
     memory: Samples,
     take_over: Samples,
+    waiting_processor: Samples,
+    waiting_writes: Samples,
 }
 
 impl Figures {
     fn print(&self, scale: Scale) {
         let mut table = Table::new("Volumes: 10,000 of them, created, published, unpublished and deleted");
-        let latency = "plugin latency 10 ms";
-        table.row(
-            &format!("{latency}: volumes a second"),
-            &self.slow,
-            Unit::Count,
-            "",
-        );
-        table.row(
-            "the same calls raw, 16 at a time",
+        let mut row = |what: &str, samples: &Samples, unit, aim| table.row(what, samples, unit, aim);
+        let (count, times) = (Unit::Count, Unit::Times);
+        row("plugin latency 10 ms: volumes a second", &self.slow, count, "");
+        row(
+            "the same calls raw, 16 at a time, beside the operators' writes",
             &self.slow_raw,
-            Unit::Count,
+            count,
             "",
         );
-        let ratio = self.slow.per(&self.slow_raw);
-        table.row("the former over the latter", &ratio, Unit::Times, "over 0.9 ×");
-        table.row(
+        row(
+            "the former over the latter",
+            &self.slow.per(&self.slow_raw),
+            times,
+            "at least 0.95 ×",
+        );
+        row(
             "one call at a time: volumes a second",
             &self.one_by_one,
-            Unit::Count,
+            count,
             "",
         );
-        table.row(
+        row(
             "16 at a time over one",
             &self.slow.per(&self.one_by_one),
-            Unit::Times,
+            times,
             "",
         );
-        table.row("no latency: volumes a second", &self.quick, Unit::Count, "");
-        table.row(
-            "the same calls raw, 16 at a time",
-            &self.quick_raw,
-            Unit::Count,
+        row("by commands: volumes a second", &self.commands, count, "");
+        row("the same calls raw", &self.commands_raw, count, "");
+        row(
+            "time of the former over that of the latter",
+            &self.commands_raw.per(&self.commands),
+            times,
+            "at most 1.5 ×",
+        );
+        row("no latency: volumes a second", &self.quick, count, "");
+        row("the same calls raw, 16 at a time", &self.quick_raw, count, "");
+        row(
+            "the same, and 7 raw transactions of one record a volume",
+            &self.combined,
+            count,
             "",
         );
-        table.row("records written a volume", &self.writes, Unit::Count, "");
-        table.row("records written a second", &self.writes_a_second, Unit::Count, "");
-        table.row(
+        row(
+            "volumes a second over the combined raw load",
+            &self.quick.per(&self.combined),
+            times,
+            "at least 1.4 ×",
+        );
+        row("records written a volume", &self.writes, count, "");
+        row("records written a second", &self.writes_a_second, count, "");
+        row(
             "raw transactions of one record a second",
             &self.transactions,
-            Unit::Count,
+            count,
             "",
         );
         let ratio = self.writes_a_second.per(&self.transactions);
-        table.row("the former over the latter", &ratio, Unit::Times, "over 0.25 ×");
-        table.row(
+        row("the former over the latter", &ratio, times, "over 0.25 ×");
+        row(
             "resident memory a volume with a publication",
             &self.memory,
             Unit::Bytes,
             "",
         );
-        table.row(
+        row(
             "leader elected → first step taken",
             &self.take_over,
             Unit::Millis,
+            "under 750 ms",
+        );
+        row(
+            "waiting for a plugin that is not there: processor seconds a second",
+            &self.waiting_processor,
+            Unit::Seconds,
             "",
         );
+        row(
+            "the same: writes a second",
+            &self.waiting_writes,
+            count,
+            "under 10",
+        );
         table.note(format!(
-            "{} volumes; one at a time {}; memory and taking over with {} settled ones. Each round has a plugin of its own, \
-             whose process shares the machine with etcd and the controller.",
-            scale.volumes, scale.one_by_one, scale.settled
+            "{} volumes; one at a time {}; by commands {}; waiting {}; memory and taking over with {} settled ones. Each round \
+             has a plugin of its own, whose process shares the machine with etcd and the controller.",
+            scale.volumes, scale.one_by_one, scale.by_commands, scale.waiting, scale.settled
         ));
         println!("{table}");
     }

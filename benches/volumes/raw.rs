@@ -35,6 +35,42 @@ pub async fn calls(process: &PluginProcess, volumes: usize, at_a_time: u32) -> R
     Ok(volumes as f64 / begun.elapsed().as_secs_f64())
 }
 
+/// The same while operators write what they write about as many volumes.
+pub async fn calls_beside_requests(
+    endpoint: &str,
+    process: &PluginProcess,
+    volumes: usize,
+    at_a_time: u32,
+) -> Result<f64> {
+    let records = Records::connect(endpoint).await?;
+    let requests = async {
+        records.create_and_publish(volumes).await?;
+        records.unpublish(volumes).await?;
+        records.delete(volumes).await
+    };
+    let (rate, ()) = tokio::try_join!(calls(process, volumes, at_a_time), requests)?;
+    records.clear().await?;
+    Ok(rate)
+}
+
+/// The records of a volume's life where each call has an intent and a result; unpublishing has the first in the publication.
+const RECORDS: usize = 7;
+
+/// Volumes a second of the calls and, on the same machine, of transactions of one record each.
+pub async fn calls_and_transactions(
+    endpoint: &str,
+    process: &PluginProcess,
+    volumes: usize,
+    at_a_time: u32,
+) -> Result<f64> {
+    let begun = Instant::now();
+    tokio::try_join!(
+        calls(process, volumes, at_a_time),
+        transactions(endpoint, volumes * RECORDS)
+    )?;
+    Ok(volumes as f64 / begun.elapsed().as_secs_f64())
+}
+
 async fn live(session: &Session, number: usize) -> Result<()> {
     let capability = VolumeCapability {
         access_mode: Some(AccessMode {
@@ -94,7 +130,7 @@ pub async fn writes_of_one_life(endpoint: &str, plugin: &PluginProcess) -> Resul
     Ok((after - before - 3) as f64)
 }
 
-async fn revision(kv: &mut etcd_client::KvClient) -> Result<i64> {
+pub async fn revision(kv: &mut etcd_client::KvClient) -> Result<i64> {
     let answer = kv.get("/quorate/volumes/", None).await?;
     Ok(answer.header().map_or(0, |header| header.revision()))
 }

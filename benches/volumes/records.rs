@@ -12,7 +12,7 @@ use quorate::proto::access_mode::{Kind, Mount, Scope, Sharing};
 use quorate::proto::publication_status::State;
 use quorate::proto::volume_spec::{Availability, Driver};
 use quorate::proto::{
-    AccessMode, Capacity, CsiNode, Metadata, Node, NodeStatus, Plugin, PluginSpec, Publication,
+    AccessMode, Backend, Capacity, CsiNode, Metadata, Node, NodeStatus, Plugin, PluginSpec, Publication,
     PublicationSpec, PublicationStatus, Volume, VolumeSpec, VolumeStatus,
 };
 
@@ -20,7 +20,7 @@ use quorate::proto::{
 pub const DRIVER: &str = "bench.csi.quorate.dev";
 
 /// The node of every publication, as etcd and as the plugin know it.
-const NODE: &str = "n1";
+pub const NODE: &str = "n1";
 const CSI_NODE: &str = "csi-n1";
 const NODE_UID: &str = "1f0c6a1e-6a55-4dc5-9df2-0d70f1d2a6b1";
 
@@ -40,7 +40,7 @@ pub struct Records {
     client: Client,
 }
 
-fn name(number: usize) -> String {
+pub fn name(number: usize) -> String {
     format!("v{number:06}")
 }
 
@@ -188,8 +188,8 @@ impl Records {
         self.put_all(puts.into_iter()).await
     }
 
-    /// Writes settled volumes, each published.
-    pub async fn fill_settled(&self, volumes: usize) -> Result<()> {
+    /// Writes settled volumes, each published, that were made at this endpoint.
+    pub async fn fill_settled(&self, volumes: usize, endpoint: &str) -> Result<()> {
         let puts = (0..volumes).flat_map(|number| {
             let mut settled = volume(number);
             settled.status = Some(VolumeStatus {
@@ -201,6 +201,11 @@ impl Records {
                 .into(),
                 capacity_bytes: 1 << 20,
                 fulfilled_bytes: 1 << 20,
+                backend: Some(Backend {
+                    endpoint: endpoint.to_owned(),
+                    publishes: true,
+                    ..Backend::default()
+                }),
                 ..VolumeStatus::default()
             });
             let mut published = publication(number, State::Published);

@@ -1,6 +1,5 @@
 //! A kube-apiserver without nodes, controllers or scheduler. It stores objects, which is all that Quorate needs of it.
 
-use std::env;
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use super::http::{Request, Response};
 use super::pki::{Authority, CertificateFiles, write_private, write_signing_key};
 use super::process::Program;
 use super::restartable::Restartable;
-use super::{Error, http, ports, record};
+use super::{Error, cache, http, ports, record};
 use quorate::cli::companion::{find_on_path, is_executable};
 
 /// Limit until it is ready. It takes about three seconds on an idle machine.
@@ -39,21 +38,10 @@ pub fn find() -> Option<PathBuf> {
         let file = directory.join("kube-apiserver");
         is_executable(&file).then_some(file)
     };
-    let set = |name| {
-        env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    let cache = || {
-        set("QUORATE_CACHE").or_else(|| {
-            let caches = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-            Some(caches.join("quorate"))
-        })
-    };
-    set("KUBEBUILDER_ASSETS")
+    cache::path_of("KUBEBUILDER_ASSETS")
         .and_then(in_directory)
         .or_else(|| find_on_path("kube-apiserver"))
-        .or_else(|| cache().and_then(in_directory))
+        .or_else(|| cache::folder().and_then(in_directory))
 }
 
 /// A user in the token file, besides the administrator.

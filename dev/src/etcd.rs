@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::pki::CertificateFiles;
 use super::process::Supervised;
-use super::{Error, ports, record};
-use quorate::cli::companion::find_on_path;
+use super::{Error, cache, ports, record};
+use quorate::cli::companion::{find_on_path, is_executable};
 
 mod member;
 
@@ -30,6 +30,8 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// Flags added to every member's default ones.
     pub flags: Vec<String>,
+    /// The etcd to run; none: the one on `$PATH`.
+    pub program: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -38,8 +40,16 @@ impl Default for Options {
             members: 1,
             tls: None,
             flags: Vec::new(),
+            program: None,
         }
     }
+}
+
+/// The folder with the etcd, etcdctl and etcdutl of Debian's next release, if `.ci/etcd-next` has left it in the user's cache.
+pub fn next_release() -> Option<PathBuf> {
+    let folder = cache::folder()?.join("etcd-next");
+    let all = ["etcd", "etcdctl", "etcdutl"].map(|name| is_executable(&folder.join(name)));
+    (all == [true; 3]).then_some(folder)
 }
 
 /// TLS towards clients. Members reach each other in clear text, since they share a machine.
@@ -86,7 +96,8 @@ impl Etcd {
     /// Starts a cluster with its data in `directory`, or restarts the one of an earlier run on the same ports. Waits until
     /// every member serves linearizable reads.
     pub async fn start(directory: &Path, options: &Options) -> Result<Self, Error> {
-        let program = find_on_path("etcd").ok_or(Error::NotInstalled {
+        let given = options.program.clone();
+        let program = given.or_else(|| find_on_path("etcd")).ok_or(Error::NotInstalled {
             program: "etcd",
             hint: "install the Debian package etcd-server, or put an etcd of version 3.4 or newer on $PATH",
         })?;

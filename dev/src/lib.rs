@@ -6,6 +6,7 @@
 //! tests test those layers against these servers.
 
 pub mod apiserver;
+mod cache;
 pub mod cli;
 pub mod cluster;
 pub mod csi_plugin;

@@ -1,7 +1,7 @@
 //! Writes of commands: read, decide, commit, and decide again if others wrote first.
 
 use super::exit::Failure;
-use crate::etcd::{Class, Etcd, Txn, TxnError};
+use crate::etcd::{Class, Etcd, Revision, Txn, TxnError};
 use crate::retry::Delays;
 use crate::store::Store;
 
@@ -67,7 +67,7 @@ pub async fn settle_from<T>(
             Decision::Nothing(outcome) => return Ok(outcome),
             Decision::Write(txn, outcome) => (txn, outcome),
         };
-        if commit(&store.etcd, txn, done).await? {
+        if commit(&store.etcd, txn, done).await?.is_some() {
             return Ok(outcome);
         }
         delays.wait().await;
@@ -78,19 +78,20 @@ pub async fn settle_from<T>(
     )))
 }
 
-/// Commits a transaction once; `false` if something that it compares has changed, so that nothing was written.
+/// Commits a transaction once, and returns its revision; `None` if something that it compares has changed, so that nothing was
+/// written.
 ///
 /// # Errors
 /// 1 if etcd refuses it or does not answer; `done` is what may then have happened.
-async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<bool, Failure> {
+pub async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<Option<Revision>, Failure> {
     #[expect(
         clippy::disallowed_methods,
         reason = "an operator's write, which no leadership guards; it compares what it was decided from"
     )]
     let outcome = etcd.unfenced(txn).await;
     match outcome {
-        Ok(_) => Ok(true),
-        Err(TxnError::Conflict { .. }) => Ok(false),
+        Ok(committed) => Ok(Some(committed.revision)),
+        Err(TxnError::Conflict { .. }) => Ok(None),
         Err(TxnError::Failed(error)) => {
             let failure = Failure::failed(&error);
             Err(match error.class {

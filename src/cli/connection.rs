@@ -144,8 +144,8 @@ pub async fn connect_to_show(args: &EtcdArgs) -> Result<Store, Failure> {
         return Err(failure);
     };
     warn(&format!(
-        "etcd answers no linearizable read, as without a quorum: this is what {} holds, and may be out of date (quorate recover \
-         plan says what to do)",
+        "QuorumLost: etcd answers no linearizable read: this is what {} holds, and may be out of date (quorate recover plan says \
+         what to do)",
         store.etcd.live_endpoints().join(", ")
     ));
     Ok(store)
@@ -161,12 +161,35 @@ pub async fn connect_without_quorum(args: &EtcdArgs) -> Result<Store, Failure> {
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
     let connected = Etcd::connect(config, metrics).await;
     let store = Store {
-        etcd: connected.map_err(|error| refused(&error))?,
+        etcd: connected.map_err(|error| refused_without_quorum(args, &error))?,
         keys: args.keys()?,
     };
     let read = store.etcd.get(&store.keys.status()).await;
     read.map_err(|error| unreadable(&error, &store.keys))?;
     Ok(store)
+}
+
+/// [`refused`], with the hints of a cluster that may have no quorum.
+fn refused_without_quorum(args: &EtcdArgs, error: &ConnectError) -> Failure {
+    let failure = refused(error);
+    let ConnectError::NoneAnswers(answers) = error else {
+        return failure;
+    };
+    let mut errors = answers.iter().map(|(_, error)| error);
+    if errors
+        .clone()
+        .any(|error| error.class != Class::Unavailable || error.is_about_certificates())
+    {
+        return failure;
+    }
+    match args.etcd_user.is_some() && errors.any(|error| !error.is_refused_connection()) {
+        true => failure.hint(
+            "a user's log-in takes a quorum: if there is none, give a client certificate of the user instead of --etcd-user",
+        ),
+        false => failure.hint(
+            "no member answers, so none says what it holds: start one with its data, or restore a snapshot (docs/recover.md)",
+        ),
+    }
 }
 
 /// [`connect`] for a command that waits: tries again after every error that may pass, and reports each as the failure that

@@ -115,6 +115,10 @@ fn render(overview: &Overview, args: &StatusArgs) -> String {
 
 fn text(overview: &Overview) -> String {
     let mut lines = Description::default();
+    if overview.quorum_lost {
+        let text = "QuorumLost: etcd answers no linearizable read, and takes no write (quorate recover plan)";
+        lines.field("Quorum", text);
+    }
     match overview.leader() {
         Some(leader) => lines.field("Leader", format!("{} (term {})", leader.name, leader.entered)),
         None => lines.field("Leader", NONE),
@@ -251,6 +255,7 @@ fn document(overview: &Overview) -> Value {
         .map(|(name, version)| json!({ "name": name, "version": version.as_ref().map(ToString::to_string) }))
         .collect();
     json!({
+        "quorumLost": overview.quorum_lost,
         "leader": overview.leader().map(|leader| json!({ "name": leader.name, "term": leader.entered.0 })),
         "candidates": overview.candidates.iter().map(|candidate| &candidate.name).collect::<Vec<_>>(),
         "keysWithoutLease": overview

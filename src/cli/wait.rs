@@ -1,6 +1,6 @@
 //! Waiting until the leader has carried out a request, and reporting what holds it up.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::time::{MissedTickBehavior, timeout};
@@ -93,7 +93,12 @@ fn report(reasons: &[String], reported: &[String]) -> Vec<String> {
     reasons.to_vec()
 }
 
-/// [`until`] for several objects: `observe` returns why one is not done yet, or `None` once it is.
+/// Objects whose reasons are found whenever something changes. Those of more are found once a report: many that end change as
+/// often as there are of them, and finding a reason takes longer than seeing that it is gone.
+const EXPLAINED_AT_ONCE: usize = 16;
+
+/// [`until`] for several objects: `observe` returns why one is not done yet, or `None` once it is. Where it is told not to explain
+/// that, any text will do.
 ///
 /// # Errors
 /// As [`until`].
@@ -103,20 +108,26 @@ pub async fn until_all<T: Copy>(
     limit: Option<Duration>,
     hint: &str,
     objects: &[T],
-    mut observe: impl FnMut(&View, T) -> Result<Option<String>, Failure>,
+    mut observe: impl FnMut(&View, T, bool) -> Result<Option<String>, Failure>,
 ) -> Result<(), Failure> {
     let mut left = objects.to_vec();
+    let (mut reasons, mut explained): (Vec<String>, Option<Instant>) = (Vec::new(), None);
     until(store, ranges, limit, hint, |view| {
-        let mut reasons = Vec::new();
+        let is_due = explained.is_none_or(|at| at.elapsed() >= REPORT_EVERY);
+        let explain = is_due || left.len() <= EXPLAINED_AT_ONCE;
+        let mut now = Vec::new();
         for object in std::mem::take(&mut left) {
-            if let Some(reason) = observe(view, object)? {
+            if let Some(reason) = observe(view, object, explain)? {
                 left.push(object);
-                reasons.push(reason);
+                now.push(reason);
             }
         }
-        Ok(match reasons.is_empty() {
+        if explain {
+            (reasons, explained) = (now, Some(Instant::now()));
+        }
+        Ok(match left.is_empty() {
             true => Progress::Done(()),
-            false => Progress::Waiting(reasons),
+            false => Progress::Waiting(reasons.clone()),
         })
     })
     .await

@@ -26,6 +26,8 @@ pub enum Capability {
     ListVolumes,
     /// The list of volumes has the nodes that they are published to.
     ListPublishedNodes,
+    /// The plugin tells how much room there is for volumes.
+    GetCapacity,
     /// The plugin tells one writer on a node from several.
     SingleNodeMultiWriter,
     /// The plugin expands volumes.
@@ -45,6 +47,7 @@ impl Capability {
             Self::PublishReadonly => "PUBLISH_READONLY",
             Self::ListVolumes => "LIST_VOLUMES",
             Self::ListPublishedNodes => "LIST_VOLUMES_PUBLISHED_NODES",
+            Self::GetCapacity => "GET_CAPACITY",
             Self::SingleNodeMultiWriter => "SINGLE_NODE_MULTI_WRITER",
             Self::ExpandVolume => "EXPAND_VOLUME",
             Self::ExpandOffline => "OFFLINE",
@@ -80,7 +83,15 @@ impl Capabilities {
                 Expansion::Offline => Some(Capability::ExpandOffline),
             },
         });
-        Self(known.collect())
+        let online = |one: &PluginCapability| match one.r#type.as_ref() {
+            Some(PluginType::VolumeExpansion(expansion)) => expansion.r#type() == Expansion::Online,
+            Some(PluginType::Service(_)) | None => false,
+        };
+        let mut known: BTreeSet<Capability> = known.collect();
+        if answer.iter().any(online) {
+            known.remove(&Capability::ExpandOffline);
+        }
+        Self(known)
     }
 
     /// Adds the answer to ControllerGetCapabilities. Unknown numbers are left out.
@@ -95,11 +106,8 @@ impl Capabilities {
                 Rpc::ExpandVolume => Some(Capability::ExpandVolume),
                 Rpc::ListVolumesPublishedNodes => Some(Capability::ListPublishedNodes),
                 Rpc::SingleNodeMultiWriter => Some(Capability::SingleNodeMultiWriter),
-                Rpc::Unknown
-                | Rpc::GetCapacity
-                | Rpc::CreateDeleteSnapshot
-                | Rpc::ListSnapshots
-                | Rpc::CloneVolume => None,
+                Rpc::GetCapacity => Some(Capability::GetCapacity),
+                Rpc::Unknown | Rpc::CreateDeleteSnapshot | Rpc::ListSnapshots | Rpc::CloneVolume => None,
             }
         }));
         self
@@ -148,5 +156,11 @@ mod tests {
             ]
         );
         assert!(!capabilities.offers(Capability::PublishUnpublishVolume));
+        let expands = |number| plugin(PluginType::VolumeExpansion(VolumeExpansion { r#type: number }));
+        let both = Capabilities::of_plugin(&[expands(1), expands(2)]);
+        assert!(
+            !both.offers(Capability::ExpandOffline),
+            "what expands online does so offline, too"
+        );
     }
 }

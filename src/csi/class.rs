@@ -29,6 +29,8 @@ pub enum Method {
     ValidateVolumeCapabilities,
     /// Lists the plugin's volumes.
     ListVolumes,
+    /// Asks for how many bytes there is room.
+    GetCapacity,
 }
 
 impl Method {
@@ -52,6 +54,7 @@ impl Method {
             Self::ControllerExpandVolume => "/csi.v1.Controller/ControllerExpandVolume",
             Self::ValidateVolumeCapabilities => "/csi.v1.Controller/ValidateVolumeCapabilities",
             Self::ListVolumes => "/csi.v1.Controller/ListVolumes",
+            Self::GetCapacity => "/csi.v1.Controller/GetCapacity",
         }
     }
 }
@@ -70,7 +73,8 @@ impl Method {
             | Self::ControllerUnpublishVolume
             | Self::ControllerExpandVolume
             | Self::ValidateVolumeCapabilities
-            | Self::ListVolumes => false,
+            | Self::ListVolumes
+            | Self::GetCapacity => false,
         }
     }
 }
@@ -209,7 +213,7 @@ pub fn effect(method: Method, code: Code) -> Effect {
 #[cfg(test)]
 impl Method {
     /// Every call, in the order of [`Method`].
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Probe,
         Self::GetPluginInfo,
         Self::GetPluginCapabilities,
@@ -221,6 +225,7 @@ impl Method {
         Self::ControllerExpandVolume,
         Self::ValidateVolumeCapabilities,
         Self::ListVolumes,
+        Self::GetCapacity,
     ];
 }
 
@@ -229,7 +234,7 @@ mod tests {
     use super::*;
     use crate::grpc_code;
 
-    /// A row a code, by number. The columns are the calls about volumes (validation with unpublication), then the list, then the handshake. D done, R retry,
+    /// A row a code, by number. The columns are the calls about volumes (validation and room with unpublication), then the list, then the handshake. D done, R retry,
     /// S slowly, P in progress, W wait for another, F final.
     const TABLE: [(&str, &str); 17] = [
         //                    create delete publish unpublish expand | list | handshake
@@ -273,6 +278,7 @@ mod tests {
             &[
                 Method::ControllerUnpublishVolume,
                 Method::ValidateVolumeCapabilities,
+                Method::GetCapacity,
             ],
             &[Method::ControllerExpandVolume],
             &[Method::ListVolumes],

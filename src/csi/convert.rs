@@ -32,6 +32,13 @@ pub(super) fn listed(entry: wire::list_volumes_response::Entry) -> Option<Listed
     })
 }
 
+/// The most bytes that a volume could have by an answer to GetCapacity.
+pub(super) fn room(answer: &wire::GetCapacityResponse) -> i64 {
+    let largest = answer.maximum_volume_size.filter(|largest| *largest > 0);
+    let available = capacity(answer.available_capacity);
+    largest.map_or(available, |largest| available.min(largest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +46,19 @@ mod tests {
     #[test]
     fn a_capacity_that_cannot_be_is_unknown() {
         assert_eq!((capacity(0), capacity(-5), capacity(7)), (0, 0, 7));
+    }
+
+    #[test]
+    fn the_room_is_what_is_available_up_to_the_largest_volume() {
+        for (available, largest, expected) in
+            [(7, None, 7), (7, Some(5), 5), (7, Some(0), 7), (-1, Some(5), 0)]
+        {
+            let answer = wire::GetCapacityResponse {
+                available_capacity: available,
+                maximum_volume_size: largest,
+            };
+            assert_eq!(room(&answer), expected, "{available} {largest:?}");
+        }
     }
 
     #[test]

@@ -160,6 +160,40 @@ impl Session {
         })
     }
 
+    /// The most bytes that a volume like this one could have: those of the requested place that has the most room, if places are
+    /// requested.
+    ///
+    /// # Errors
+    /// [`CallError`]; without a call where the plugin does not offer to tell it.
+    pub async fn room_for(&self, create: &CreateVolume) -> Result<i64, CallError> {
+        let method = Method::GetCapacity;
+        let mut controller = self.controller(method, Capability::GetCapacity)?;
+        let places = create.topology.iter().flat_map(|topology| &topology.requisite);
+        let mut places: Vec<_> = places.cloned().map(Some).collect();
+        if places.is_empty() {
+            places.push(None);
+        }
+        let required = create.capacity.map_or(0, |range| range.required_bytes);
+        let mut most = 0;
+        for place in places {
+            let request = self.caller.request(
+                method,
+                wire::GetCapacityRequest {
+                    volume_capabilities: vec![create.capability.clone()],
+                    parameters: create.parameters.clone(),
+                    accessible_topology: place,
+                },
+            );
+            let answer = controller.get_capacity(request);
+            let answer = self.caller.call(method, &Secrets::none(), answer).await?;
+            most = most.max(convert::room(&answer));
+            if most >= required {
+                break;
+            }
+        }
+        Ok(most)
+    }
+
     /// Deletes a volume. A volume that does not exist counts as deleted.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use super::error::{Class, Error};
 use super::kv::Revision;
 use super::members::Contacts;
 use super::probe::{self, Pending, Probe};
+use super::quorum::KnownQuorum;
 use super::store_identity::{ClusterId, Header, prevailing};
 use crate::metrics::{Metrics, Request};
 use crate::retry::Delays;
@@ -51,6 +52,8 @@ pub(super) struct Shared {
     pub store: KnownStore,
     /// Since when no request was answered; `None` after an answer.
     pub unanswered: watch::Sender<Option<Instant>>,
+    /// Whether etcd has a quorum.
+    pub quorum: KnownQuorum,
     /// The endpoints that are refused, since they belong to another cluster.
     pub refused: Mutex<BTreeSet<String>>,
     /// Notified when a request went unanswered: the endpoints are checked ahead of time.
@@ -160,6 +163,7 @@ impl Etcd {
             left: watch::Sender::default(),
             store: KnownStore::of(cluster),
             unanswered: watch::Sender::default(),
+            quorum: KnownQuorum::default(),
             refused: Mutex::default(),
             recheck: Arc::default(),
             denied: Notify::default(),

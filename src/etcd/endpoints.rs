@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::Client;
 use futures::stream::FuturesUnordered;
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::answer::Answer;
+use super::config::Credentials;
 use super::connect::{Etcd, Shared};
 use super::connection::Connection;
 use super::error::{Class, Error};
@@ -81,6 +82,7 @@ impl Etcd {
     /// Checks the endpoints once. One that is late is awaited no longer than [`LATE`], so that another that hangs meanwhile
     /// is found by the next check; `pending` asks it on, from check to check.
     async fn check_endpoints(&self, pending: &mut Pending) {
+        let begun = Instant::now();
         let config = &self.0.config;
         let connection = self.connection();
         let credentials = match config.load() {
@@ -126,14 +128,21 @@ impl Etcd {
         *self.endpoint_clients() = clients;
         *pending = awaited;
         let (live, refused) = self.of_this_store(&answers);
+        if !renewed {
+            self.note_quorum(begun, &live, &answers);
+        }
         self.note_refused(refused);
         let clusters = clusters(&answers).into_iter().map(|(_, cluster)| cluster);
         self.judge_clusters(candidates.len(), clusters);
-        let mut live = if in_time.is_empty() { live } else { in_time };
-        if !renewed {
-            self.use_serving(live).await;
-            return;
+        let live = if in_time.is_empty() { live } else { in_time };
+        match renewed {
+            true => self.use_renewed(credentials, live, &answers).await,
+            false => _ = self.use_serving(live).await,
         }
+    }
+
+    /// Connects with the credentials that have changed on disk to the endpoints that answer with them.
+    async fn use_renewed(&self, credentials: Credentials, mut live: Vec<String>, answers: &[Probed]) {
         let _changing = self.0.changing.lock().await;
         self.leave_out_excluded(&mut live);
         if live.is_empty() {
@@ -151,7 +160,7 @@ impl Etcd {
             }
             return;
         }
-        match Connection::open(config, &live, credentials).await {
+        match Connection::open(&self.0.config, &live, credentials).await {
             Ok(fresh) => {
                 *self.0.connection.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
                 info!("etcd credentials changed on disk: reconnected");
@@ -308,9 +317,11 @@ impl Etcd {
 async fn follow(connection: Weak<Shared>, interval: Duration, recheck: Arc<Notify>) {
     let mut pending = Pending::default();
     loop {
+        let quorum = connection.upgrade();
+        let wait = quorum.map_or(interval, |shared| shared.quorum.check_after(interval));
         let due = async {
             tokio::select! {
-                () = tokio::time::sleep(interval) => {}
+                () = tokio::time::sleep(wait) => {}
                 () = recheck.notified() => {}
             }
         };

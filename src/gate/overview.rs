@@ -27,6 +27,8 @@ pub struct Overview {
     pub inventory: usize,
     /// Since when roles are paused, and why; `None` if they are not.
     pub roles_paused: Option<Pause>,
+    /// Whether this is what single members hold, because etcd answers no linearizable read.
+    pub quorum_lost: bool,
     /// The alarms that etcd has raised; `None` if it did not list them.
     pub alarms: Option<Vec<Alarm>>,
     /// The registered replicas by name, each with its version; `None` if its record cannot be parsed.
@@ -73,6 +75,7 @@ impl Overview {
             }));
         }
         Ok(Self {
+            quorum_lost: etcd.config().serializable,
             alarms: etcd.alarms().await.ok(),
             candidates,
             status: status.map(|status| Status::decode(&status.value)),

@@ -11,7 +11,9 @@ use super::owner::{NodeRoles, Owner};
 use super::quorum::Vote;
 use super::reason::Reason;
 use crate::etcd::MemberId;
-use crate::etcd::members::{Evidence, ListedMember, Listener, NotAsked, most_committed, same_urls};
+use crate::etcd::members::{
+    Alarm, Evidence, ListedMember, Listener, NotAsked, corrupt, most_committed, same_urls,
+};
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
 use crate::proto::{self, Join, Readdress, Removal, Role};
@@ -43,6 +45,8 @@ pub struct Member {
     pub record: Option<Record>,
     /// What the member was asked, and what it answered.
     pub evidence: Evidence,
+    /// Whether etcd has raised the alarm CORRUPT for it: its data differs from that of the others.
+    pub corrupt: bool,
     /// For how long a learner has made no progress, as far as the observer has seen.
     pub idle: Duration,
     /// Whether no call of a decided change of this member can be under way any more.
@@ -107,9 +111,18 @@ impl Member {
         })
     }
 
-    /// Whether it has proved that it is healthy. A member that has not answered counts as unhealthy.
+    /// Whether it has proved that it is healthy. A member that has not answered counts as unhealthy, and so does one whose
+    /// data is corrupt, whatever it answers.
     pub fn is_healthy(&self) -> bool {
-        self.evidence.is_healthy()
+        !self.corrupt && self.evidence.is_healthy()
+    }
+
+    /// Why it is not healthy; `None` if it is.
+    pub fn illness(&self) -> Option<String> {
+        match self.corrupt {
+            true => Some("etcd says that its data is corrupt (alarm CORRUPT)".to_owned()),
+            false => self.evidence.health().err().map(|why| why.to_string()),
+        }
     }
 
     /// The index of the last log entry that it has applied; 0 if it gave no status.
@@ -265,10 +278,30 @@ impl Membership {
         most_committed(self.members.iter().map(|member| &member.evidence))
     }
 
+    /// The alarms that etcd has raised, as far as a member says so.
+    pub fn alarms(&self) -> BTreeSet<&Alarm> {
+        let statuses = self.members.iter();
+        let statuses = statuses.filter_map(|member| member.evidence.status.answer());
+        statuses.flat_map(|status| &status.alarms).collect()
+    }
+
+    /// Why etcd refuses to write intents and results; `None` if it does not.
+    pub fn refuses_writes(&self) -> Option<String> {
+        let Alarm { member, kind } = self.alarms().into_iter().find(|alarm| alarm.stops_writes())?;
+        Some(format!(
+            "etcd refuses writes while the alarm {kind} of member {member} is raised (quorate status says what to do)"
+        ))
+    }
+
     /// The size of etcd's data in bytes: the largest that a voter reports; `None` if none does.
     pub fn db_size(&self) -> Option<u64> {
         let statuses = self.voters().filter_map(|member| member.evidence.status.answer());
         statuses.map(|status| status.db_size).max()
+    }
+
+    /// Whether a voter has answered a linearizable read. A single one proves a quorum, which this machine need not reach.
+    pub fn serves(&self) -> bool {
+        self.voters().any(|voter| voter.evidence.is_healthy())
     }
 
     /// The listed members, as a quorum counts them.
@@ -285,6 +318,7 @@ pub fn membership(
     evidence: Vec<Evidence>,
     complete: bool,
 ) -> Membership {
+    let corrupt = corrupt(&evidence);
     let mut evidence: BTreeMap<MemberId, Evidence> = evidence.into_iter().map(|of| (of.member, of)).collect();
     let listed: BTreeMap<MemberId, &ListedMember> = list.iter().map(|listed| (listed.id, listed)).collect();
     let recorded = index.records().map(|(id, ..)| id);
@@ -300,6 +334,7 @@ pub fn membership(
             Member {
                 id,
                 evidence: evidence.remove(&id).unwrap_or_else(unasked),
+                corrupt: corrupt.contains(&id),
                 listed,
                 record: index.record(id).map(|(stored, _)| record(index, stored)),
                 idle: Duration::ZERO,

@@ -26,6 +26,7 @@ pub fn plan(membership: &Membership, limits: &Limits) -> Plan {
     let rules: [Rule; 8] = [
         removal::forget,
         joins::record,
+        removal::depose,
         removal::carry_out,
         promotion::promote,
         readdress::carry_out,

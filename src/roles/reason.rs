@@ -12,6 +12,10 @@ pub const EVICTION_BLOCKED: &str = "EvictionBlocked";
 /// The condition of a member that has no record. It is not stored, but computed when members are shown.
 pub const UNMANAGED_MEMBER: &str = "UnmanagedMember";
 
+/// The condition of every recorded member while etcd has no quorum. Then it is computed when members are shown, since nothing
+/// can be written; the leader stores it as `False` with the time of the outage, once the quorum has returned.
+pub const QUORUM_LOST: &str = "QuorumLost";
+
 /// Why a change is blocked or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
@@ -57,6 +61,8 @@ pub enum Reason {
     LeadershipNotMoved,
     /// etcd refused the change; the message says why.
     EtcdRefused,
+    /// etcd has raised an alarm: it refuses writes, or the data of the member is corrupt.
+    EtcdAlarm,
     /// etcd did not answer.
     EtcdUnavailable,
     /// The member list could not be read, or not linearizably.
@@ -100,6 +106,7 @@ impl Reason {
             Self::LearnerNotInSync => "LearnerNotInSync",
             Self::LeadershipNotMoved => "LeadershipNotMoved",
             Self::EtcdRefused => "EtcdRefused",
+            Self::EtcdAlarm => "EtcdAlarm",
             Self::EtcdUnavailable => "EtcdUnavailable",
             Self::MemberListUnreadable => "MemberListUnreadable",
             Self::NodeMissing => "NodeMissing",

@@ -1,8 +1,10 @@
 //! What the conditions of a volume and of its publications should say. Pure.
 
+use jiff::Timestamp;
+
 use super::index::VolumeSnapshot;
 use super::plan::{Decision, Step, Target, Wait};
-use super::record::{BLOCKED, Blocked, Conditions, DRIFTED};
+use super::record::{BLOCKED, Blocked, Conditions, DRIFTED, capacity_accepted};
 use super::retry_state::RetryState;
 use crate::proto::Condition;
 use crate::proto::condition::Status;
@@ -49,6 +51,7 @@ pub fn condition_changes(
     Conditions {
         volume: change(Target::Volume, of_volume),
         drift: drift.and_then(|drift| changed(DRIFTED, of_volume, drift.why(snapshot.volume.name()))),
+        capacity_accepted: capacity_accepted(&snapshot.volume, Timestamp::UNIX_EPOCH).is_some(),
         nodes: nodes.collect(),
     }
 }
@@ -98,6 +101,7 @@ mod tests {
         Conditions {
             volume,
             drift: None,
+            capacity_accepted: false,
             nodes: nodes.collect(),
         }
     }
@@ -157,7 +161,7 @@ mod tests {
             retry: Some(QUICK),
             is_quiet: false,
             code: None,
-            waits_for_other: false,
+            waits_for: None,
         }
     }
 

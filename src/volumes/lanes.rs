@@ -60,6 +60,7 @@ impl Lane {
                 | Step::PublishNothing { .. }
                 | Step::Detach { .. }
                 | Step::DropStray { .. }
+                | Step::EndNodeExpansion { .. }
                 | Step::EndPublication { .. }
                 | Step::DeleteRecord => (Self::Record, None),
             },

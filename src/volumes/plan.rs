@@ -33,6 +33,8 @@ pub struct Offers {
     pub expand: bool,
     /// Expanding only volumes that are published nowhere.
     pub expand_offline_only: bool,
+    /// Whether it offered to create volumes in an earlier session.
+    pub created_before: bool,
 }
 
 /// What is known of a plugin.
@@ -72,6 +74,8 @@ pub struct Twin {
     pub has_id: bool,
     /// The node ids that their publications store.
     pub node_ids: BTreeSet<String>,
+    /// Whether the record of one, or of a publication of one, cannot be read: it may store any node id.
+    pub unreadable: bool,
 }
 
 /// The part of a volume that a step or a failure is about.
@@ -158,6 +162,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         } else {
             publications::plan_beginnings(observed, &mut decision);
             plan_expansion(observed, &status, &mut decision);
+            plan_node_expansion(observed, &status, &mut decision);
         }
     }
     wait_for_twin(observed, &status, &mut decision);
@@ -270,6 +275,13 @@ fn plan_creation(observed: &Observed<'_>, decision: &mut Decision) {
             WaitReason::CreateUnsupported,
             "the plugin may have created the volume, and no longer creates volumes",
         ),
+        // The endpoint may lead to another instance of the plugin for a while, and an id is for good.
+        Some(offers) if offers.created_before => decision.wait(
+            &target,
+            WaitReason::CreateUnsupported,
+            "the plugin created volumes before, and no longer does; a volume that exists at the backend is taken in by \
+             spec.source",
+        ),
         Some(_) => decision.choose(Step::TakeName),
     }
 }
@@ -361,10 +373,27 @@ fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut
     }
 }
 
-/// Whether another volume with the same id is published to this node id.
+/// Ends an expansion that every node which has the volume has confirmed. One that none has is confirmed by the next node.
+fn plan_node_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    let bytes = status.node_expansion_bytes;
+    let publications = observed.publications.values();
+    let used = publications
+        .filter(|publication| matches!(state(publication), State::Published | State::PendingNodeUnpublish));
+    let mut confirmed = used.map(|publication| {
+        let status = publication.status.as_ref();
+        status.is_some_and(|status| status.expanded_bytes >= bytes)
+    });
+    let is_confirmed = confirmed.next() == Some(true) && confirmed.all(|is_confirmed| is_confirmed);
+    let is_held_back = !observed.unreadable.is_empty() || observed.resting.contains(&Target::Volume);
+    if bytes > 0 && is_confirmed && !is_held_back {
+        decision.choose(Step::EndNodeExpansion { bytes });
+    }
+}
+
+/// Whether another volume with the same id is published to this node id, or may be.
 fn is_twins(observed: &Observed<'_>, csi_node_id: &str) -> bool {
     let twin = observed.twin;
-    twin.is_some_and(|twin| twin.node_ids.contains(csi_node_id))
+    twin.is_some_and(|twin| twin.unreadable || twin.node_ids.contains(csi_node_id))
 }
 
 fn access_mode(volume: &Volume) -> Option<&AccessMode> {

@@ -12,7 +12,7 @@ use super::request::{self, offers};
 use crate::csi::{self, Capabilities, Capability, Endpoint, NotReady, Plugins, Session};
 use crate::proto::{self, Backend, PluginStatus};
 use crate::store::Name;
-use crate::store::object::{Malformed, plugin};
+use crate::store::object::{Malformed, Object, plugin};
 
 /// After that many calls in a row without an answer, a plugin is asked whether it still answers.
 const MOST_TIMEOUTS: u32 = 3;
@@ -41,6 +41,8 @@ pub struct PluginState {
     session: Option<Arc<Session>>,
     /// What it reported in the last session.
     reported: Option<Reported>,
+    /// See [`PluginStatus::creator`].
+    creator: String,
     /// Incremented when the Plugin record changes; results of older connection attempts and lists are ignored.
     pub generation: u64,
     /// A connection attempt is under way.
@@ -71,6 +73,7 @@ impl PluginState {
             record: proto::Plugin::default(),
             session: None,
             reported: None,
+            creator: String::new(),
             generation: 0,
             is_connecting: false,
             not_ready: None,
@@ -84,13 +87,18 @@ impl PluginState {
         }
     }
 
-    /// Takes over the plugin's record, `None` if there is none. Operations in flight end with what they began with.
+    /// Takes over the plugin's record, `None` if there is none, and what its status says of earlier sessions. Operations in
+    /// flight end with what they began with.
     pub fn configure(
         &mut self,
         name: &Name,
         record: Option<&Result<proto::Plugin, Malformed>>,
+        status: Option<&PluginStatus>,
         plugins: &Plugins,
     ) {
+        if let Some(status) = status.filter(|_| self.creator.is_empty()) {
+            self.creator.clone_from(&status.creator);
+        }
         self.generation += 1;
         self.session = None;
         self.reported = None;
@@ -140,6 +148,9 @@ impl PluginState {
             capabilities: Some(session.capabilities().clone()),
             backend: Some(request::backend(&session)),
         };
+        if offers(session.capabilities()).create {
+            self.record.uid().clone_into(&mut self.creator);
+        }
         self.session = Some(session);
         self.not_ready = None;
         let is_changed = self.reported.as_ref() != Some(&reported);
@@ -166,7 +177,10 @@ impl PluginState {
             // The object exists and may be mended: nothing follows from what it says now.
             (Err(Unusable::Malformed(_)), _) | (Ok(_), None) => plan::Plugin::Unknown,
             (Ok(_), Some(session)) if !self.is_backend_of(&session, made_at) => plan::Plugin::OtherBackend,
-            (Ok(_), Some(session)) => plan::Plugin::Offers(offers(session.capabilities())),
+            (Ok(_), Some(session)) => plan::Plugin::Offers(plan::Offers {
+                created_before: !self.creator.is_empty() && self.creator == self.record.uid(),
+                ..offers(session.capabilities())
+            }),
         }
     }
 
@@ -189,6 +203,7 @@ impl PluginState {
             (Err(Unusable::Malformed(message)), ..) => ("PluginMalformed", message.clone()),
             (Ok(_), Some(_), _) => (plugin::READY, String::new()),
             (Ok(_), None, Some(not_ready)) => (not_ready.reason(), not_ready.to_string()),
+            (Ok(_), None, None) if self.is_connecting => (plugin::CONNECTING, String::new()),
             (Ok(_), None, None) => (plugin::IDLE, "no volume needs a connection to it now".to_owned()),
         };
         let reported = self.reported.clone().unwrap_or_default();
@@ -199,6 +214,7 @@ impl PluginState {
             version: reported.version,
             capabilities: capabilities.map(|one| one.name().to_owned()).collect(),
             backend: reported.backend,
+            creator: self.creator.clone(),
             ..PluginStatus::default()
         }
     }
@@ -253,14 +269,14 @@ mod tests {
     async fn a_missing_plugin_an_unreadable_one_and_one_without_a_session_are_three_things() {
         let plugins = Plugins::new(Metrics::new("test"));
         let mut state = PluginState::new(Instant::now());
-        state.configure(&name(), None, &plugins);
+        state.configure(&name(), None, None, &plugins);
         assert_eq!(state.observe(None), plan::Plugin::Missing);
         assert_eq!(state.readiness().state, "PluginMissing");
-        state.configure(&name(), Some(&record("nowhere", 1)), &plugins);
+        state.configure(&name(), Some(&record("nowhere", 1)), None, &plugins);
         assert_eq!(state.observe(None), plan::Plugin::Unknown, "the object exists");
         assert_eq!(state.readiness().state, "PluginMalformed");
         assert!(state.plugin().is_none());
-        state.configure(&name(), Some(&record("unix:///s", 1)), &plugins);
+        state.configure(&name(), Some(&record("unix:///s", 1)), None, &plugins);
         assert_eq!(state.observe(None), plan::Plugin::Unknown);
         assert!(state.readiness().state == "Idle" && state.plugin().is_some());
         let endpoint = "unix:///s".parse().unwrap();
@@ -272,12 +288,12 @@ mod tests {
     async fn a_changed_record_is_another_generation_for_which_nothing_waits_yet() {
         let plugins = Plugins::new(Metrics::new("test"));
         let mut state = PluginState::new(Instant::now());
-        state.configure(&name(), Some(&record("unix:///s", 2)), &plugins);
+        state.configure(&name(), Some(&record("unix:///s", 2)), None, &plugins);
         assert!(state.is_idle());
         state.parked.insert(name());
         assert!(!state.is_idle() && state.waiting() == 1);
         let before = state.generation;
-        state.configure(&name(), Some(&record("unix:///other", 2)), &plugins);
+        state.configure(&name(), Some(&record("unix:///other", 2)), None, &plugins);
         assert!(state.generation > before && state.parked.is_empty());
     }
 }

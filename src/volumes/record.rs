@@ -12,7 +12,9 @@ use crate::proto::{Backend, Capacity, Condition, CreateIntent, Publication, Topo
 use crate::store::Name;
 use crate::store::object::publication::{reads_only_next, state};
 use crate::store::object::time;
-use crate::store::object::volume::{NODE_EXPANSION_PENDING, format_bytes, is_attempted, required_bytes};
+use crate::store::object::volume::{
+    NODE_EXPANSION_PENDING, capacity, format_bytes, is_attempted, required_bytes,
+};
 use crate::store::object::{Object, condition};
 
 /// The condition of volumes and publications that something wanted cannot be done.
@@ -43,6 +45,8 @@ pub struct Conditions {
     pub volume: Option<Option<Blocked>>,
     /// `Drifted` of the volume, if it is out of date.
     pub drift: Option<Option<Blocked>>,
+    /// Whether `CapacityMismatch` of the volume is over.
+    pub capacity_accepted: bool,
     /// `Blocked` of the publications to these nodes.
     pub nodes: Vec<(Name, Option<Blocked>)>,
 }
@@ -137,6 +141,18 @@ pub fn created(volume: &Volume, created: Created, now: Timestamp) -> Volume {
     condition::clear(&mut status.conditions, BLOCKED);
     set_capacity_condition(status, asked, generation, now);
     volume
+}
+
+/// The volume without a mismatch of its capacity that a later request has ended; `None` if there is none.
+pub fn capacity_accepted(volume: &Volume, now: Timestamp) -> Option<Volume> {
+    condition::find(&volume.status.as_ref()?.conditions, CAPACITY_MISMATCH)?;
+    let mut after = volume.clone();
+    let (asked, generation) = (capacity(volume), volume.generation());
+    let status = status_of(&mut after);
+    set_capacity_condition(status, asked, generation, now);
+    condition::find(&status.conditions, CAPACITY_MISMATCH)
+        .is_none()
+        .then_some(after)
 }
 
 /// Says whether the volume has a capacity within what was asked for, as far as its plugin says.
@@ -267,6 +283,17 @@ pub fn intend_delete(volume: &Volume) -> Option<Volume> {
     })
 }
 
+/// The volume after its nodes expanded what is on it up to this capacity. A later expansion is still theirs to do.
+pub fn node_expanded(volume: &Volume, bytes: i64) -> Volume {
+    let mut volume = volume.clone();
+    let status = status_of(&mut volume);
+    if status.node_expansion_bytes <= bytes {
+        status.node_expansion_bytes = 0;
+        condition::clear(&mut status.conditions, NODE_EXPANSION_PENDING);
+    }
+    volume
+}
+
 /// The volume with its `Blocked` condition set or cleared. `None` if nothing changes.
 pub fn volume_blocked(volume: &Volume, why: Option<&Blocked>, now: Timestamp) -> Option<Volume> {
     let mut after = volume.clone();
@@ -365,6 +392,7 @@ pub fn ended(publication: &Publication, restart: Option<&str>) -> Option<Publica
     status.csi_node_id.clear();
     status.publish_context.clear();
     status.unrecorded = false;
+    status.expanded_bytes = 0;
     condition::clear(&mut status.conditions, BLOCKED);
     Some(publication)
 }

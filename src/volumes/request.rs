@@ -23,6 +23,7 @@ pub fn offers(capabilities: &Capabilities) -> Offers {
         publish: has(Capability::PublishUnpublishVolume),
         expand: has(Capability::ExpandVolume),
         expand_offline_only: capabilities.offers(Capability::ExpandOffline),
+        created_before: false,
     }
 }
 
@@ -393,6 +394,7 @@ mod tests {
             publish: true,
             expand: true,
             expand_offline_only: true,
+            created_before: false,
         };
         assert_eq!(all, yes);
         assert_eq!(of(&[Capability::ControllerService]), Offers::default());

@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::drift::Drift;
-use super::operation::{Compensation, Failure, RecordSnapshot, SLOW};
+use super::operation::{Compensation, Failure, RecordSnapshot, SLOW, WaitsFor};
 use super::plan::Target;
 use super::record::Blocked;
 use crate::etcd::Revision;
@@ -137,8 +137,8 @@ impl RetryState {
         (!failure.is_quiet).then_some(&failure.why)
     }
 
-    /// Whether a target waits for something else to leave this node, or for another publication of the volume.
-    fn waits_for_other(&self, node: Option<&Name>) -> bool {
+    /// Whether a target waits for this; with a node, whether the publication to that node does.
+    fn waits_for(&self, what: WaitsFor, node: Option<&Name>) -> bool {
         let mut failures = self.tried.iter().chain(&self.finals);
         failures.any(|(target, failure)| {
             let is_there = match (node, target) {
@@ -146,7 +146,7 @@ impl RetryState {
                 (Some(_), _) => false,
                 (None, _) => true,
             };
-            failure.waits_for_other && is_there
+            failure.waits_for == Some(what) && is_there
         })
     }
 
@@ -202,8 +202,8 @@ impl RetryState {
 pub struct Unsettled {
     states: HashMap<Name, RetryState>,
     backoff: Backoff<Name>,
-    /// Volumes that waited for others when they last failed.
-    waiting_for_others: BTreeSet<Name>,
+    /// Volumes that waited for something of other volumes when they last failed.
+    waiting: BTreeSet<Name>,
 }
 
 impl Unsettled {
@@ -266,8 +266,8 @@ impl Unsettled {
 
     /// A target failed. True if it had not failed before, so that the failure is worth a warning.
     pub fn fail(&mut self, name: &Name, target: Target, failure: Failure) -> bool {
-        if failure.waits_for_other {
-            self.waiting_for_others.insert(name.clone());
+        if failure.waits_for.is_some() {
+            self.waiting.insert(name.clone());
         }
         let failures = self.backoff.failures(name);
         let state = self.state(name);
@@ -279,12 +279,31 @@ impl Unsettled {
     /// The volume has left this node. Returns the volumes that waited for that: those that want to the node, and the volume
     /// itself.
     pub fn left(&mut self, volume: &Name, node: Option<&Name>) -> Vec<Name> {
+        let of_others = self.waiting_for(WaitsFor::Other, node, |_| node.is_some());
+        let own = self.waiting_for(WaitsFor::Other, None, |name| name == volume);
+        own.into_iter().chain(of_others).collect()
+    }
+
+    /// A volume was deleted. Returns the volumes for which there was no room.
+    pub fn made_room(&mut self) -> Vec<Name> {
+        self.waiting_for(WaitsFor::Room, None, |_| true)
+    }
+
+    fn waiting_for(
+        &mut self,
+        what: WaitsFor,
+        node: Option<&Name>,
+        concerns: impl Fn(&Name) -> bool,
+    ) -> Vec<Name> {
         let states = &self.states;
-        let waits = |name: &Name, node| states.get(name).is_some_and(|state| state.waits_for_other(node));
-        self.waiting_for_others.retain(|name| waits(name, None));
-        let waiting = self.waiting_for_others.iter();
-        let concerned =
-            waiting.filter(|name| *name == volume || node.is_some_and(|node| waits(name, Some(node))));
+        let waits = |name: &Name, what, node| {
+            let state = states.get(name);
+            state.is_some_and(|state| state.waits_for(what, node))
+        };
+        self.waiting
+            .retain(|name| waits(name, WaitsFor::Other, None) || waits(name, WaitsFor::Room, None));
+        let waiting = self.waiting.iter();
+        let concerned = waiting.filter(|name| concerns(name) && waits(name, what, node));
         concerned.cloned().collect()
     }
 

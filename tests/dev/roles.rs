@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 
 use super::started::Dev;
+use crate::support::etcd::EtcdVersion;
 use crate::support::quorate::quorate;
 use crate::support::wait::{SOON, eventually};
 
@@ -68,7 +69,8 @@ async fn a_member_that_is_demoted_leaves_the_run_and_the_next_one_and_can_be_sta
     ];
     let environment = quorate(join.into_iter().chain(["-o=env"])).await.expect_done();
     let log = parent.path().join("by-hand.log");
-    let mut by_hand = crate::members::started("etcd-3", &parent.path().join("by-hand"), &environment, &log);
+    let data = parent.path().join("by-hand");
+    let mut by_hand = crate::members::started(EtcdVersion::Installed, "etcd-3", &data, &environment, &log);
     quorate(join.into_iter().chain(["--wait"])).await.expect_done();
     let back = members(&endpoints).await;
     assert_eq!(back.matches(" voter ").count(), 3, "{back}");

@@ -12,16 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::term::{Cluster, bundle, registration, release, status};
-use crate::support::client::{commit, connect, put, requests, requests_so_far};
-
-/// Writes each of these keys, a hundred in a transaction.
-async fn put_all(etcd: &Etcd, pairs: impl Iterator<Item = (String, Vec<u8>)>) {
-    let pairs: Vec<_> = pairs.collect();
-    for some in pairs.chunks(100) {
-        let put = |txn: Txn, (key, value): &(String, Vec<u8>)| txn.put(key.as_bytes(), value.clone());
-        commit(etcd, some.iter().fold(Txn::new(), put)).await.unwrap();
-    }
-}
+use crate::support::client::{commit, connect, put, put_all, requests, requests_so_far};
 
 fn worker(number: usize) -> (String, Vec<u8>) {
     let node = Node {

@@ -1,5 +1,6 @@
 //! Members that etcd had before Quorate knew of them.
 
+use prost::Message as _;
 use quorate::proto::{Member, Role};
 
 use super::{Site, free_url, keys};
@@ -19,7 +20,7 @@ async fn every_member_becomes_the_member_of_a_manager_of_its_name_and_etcd_does_
         assert_eq!(site.observed(name).await, Role::Manager);
         let key = keys().member(site.member(name).await);
         let (record, _) = site.store.etcd.get(&key).await.unwrap();
-        let record: Member = prost::Message::decode(&*record.unwrap().value).unwrap();
+        let record = Member::decode(&*record.unwrap().value).unwrap();
         let uid = site.node(name).await.metadata.unwrap().uid;
         assert_eq!((record.node.as_str(), &record.node_uid), (name, &uid));
         assert!(record.removal.is_none() && record.joined_at.is_some());
@@ -67,4 +68,63 @@ async fn a_member_is_not_given_to_a_worker_nor_to_a_node_that_has_one() {
     let output = site.run(&["adopt"]).await;
     assert_eq!(output.code, 4, "{output:?}");
     assert!(output.stdout.contains("adopted by node etcd-2"), "{output:?}");
+}
+
+#[tokio::test]
+async fn a_member_is_tied_to_the_node_that_is_named_where_no_node_has_it() {
+    let site = Site::start(2).await;
+    let first = site.member("etcd-1").await;
+    // The node must exist, and be a manager; one node has one member.
+    let unknown = site
+        .run(&["adopt", "etcd-1", "--node", "n1"])
+        .await
+        .expect_code(3);
+    assert!(unknown.contains("node/n1 does not exist"), "{unknown}");
+    site.apply_role("n1", "worker").await.expect_done();
+    site.refused("NotAManager", &["adopt", "etcd-1", "--node", "n1"])
+        .await;
+    site.run(&["promote", "n1"]).await.expect_done();
+    let several = ["adopt", "etcd-1", "etcd-2", "--node", "n1"];
+    site.run(&several).await.expect_code(64);
+    site.run(&["adopt", "--node", "n1"]).await.expect_code(64);
+    let adopt = ["adopt", "etcd-1", "--node", "n1"];
+    let adopted = site.run(&adopt).await.expect_done();
+    assert_eq!(adopted, format!("member/{first} adopted by node n1\n"));
+    let key = keys().member(first);
+    let record = Member::decode(&*site.read(&key).await.unwrap().value).unwrap();
+    let uid = site.node("n1").await.metadata.unwrap().uid;
+    assert_eq!((record.node.as_str(), record.node_uid), ("n1", uid));
+    let again = site.run(&adopt).await.expect_done();
+    assert!(again.contains("belongs to node n1 already"), "{again}");
+    site.refused("NodeHasMember", &["adopt", "etcd-2", "--node", "n1"])
+        .await;
+    // A member that has a node keeps it.
+    site.apply_role("n2", "manager").await.expect_done();
+    let kept = site
+        .refused("MemberHasNode", &["adopt", "etcd-1", "--node", "n2"])
+        .await;
+    assert!(kept.contains("it belongs to node n1"), "{kept}");
+    // One whose node was deleted by a slip of the hand has none, and it is not that of a later node of this name.
+    site.etcd.etcdctl(&["del", "/quorate/nodes/n1"]);
+    site.apply_role("n1", "manager").await.expect_done();
+    site.run(&["adopt", "etcd-1", "--node", "n2"]).await.expect_done();
+    // A learner that never started has no name, and a node all the same.
+    let nameless = site.add_by_hand(&free_url()).await.to_string();
+    let adopted = site
+        .run(&["adopt", &nameless, "--node", "n1"])
+        .await
+        .expect_done();
+    assert!(adopted.contains("adopted by node n1"), "{adopted}");
+}
+
+#[tokio::test]
+async fn a_node_without_a_uid_adopts_nothing() {
+    let site = Site::start(1).await;
+    site.apply_role("n1", "manager").await.expect_done();
+    site.change("n1", |node| node.metadata.as_mut().unwrap().uid.clear())
+        .await;
+    let refused = site
+        .refused("Malformed", &["adopt", "etcd-1", "--node", "n1"])
+        .await;
+    assert!(refused.contains("has no uid"), "{refused}");
 }

@@ -2,6 +2,9 @@
 //! a voter and back.
 
 mod adopt;
+mod alarms;
+mod phases;
+mod quorum;
 mod recovery;
 mod refusals;
 mod replace;
@@ -11,14 +14,13 @@ mod tour;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-use quorate::cli::companion::find_on_path;
 use quorate::etcd::MemberId;
 use quorate::proto::Role;
 use quorate::store::Keys;
 use quorate_dev::process::{Program, Supervised};
 
 use crate::support::base::Base;
-use crate::support::etcd::TestEtcd;
+use crate::support::etcd::{EtcdVersion, TestEtcd};
 use crate::support::quorate::Finished;
 use crate::support::wait::{SOON, eventually};
 
@@ -42,7 +44,12 @@ impl DerefMut for Site {
 impl Site {
     /// A cluster of this many members, none of which Quorate knows.
     async fn start(members: usize) -> Self {
-        let base = Base::on(TestEtcd::with(members, &[]).await).await;
+        Self::start_on(EtcdVersion::Installed, members).await
+    }
+
+    /// The same of this release of etcd.
+    async fn start_on(version: EtcdVersion, members: usize) -> Self {
+        let base = Base::on(TestEtcd::of(version, members, &[]).await).await;
         // Members publish their names only after they serve.
         eventually(SOON, "every member has its name", async || {
             let list = base
@@ -64,7 +71,12 @@ impl Site {
 
     /// The same, each member adopted by a node of its name.
     async fn adopted(members: usize) -> Self {
-        let site = Self::start(members).await;
+        Self::adopted_on(EtcdVersion::Installed, members).await
+    }
+
+    /// The same of this release of etcd.
+    async fn adopted_on(version: EtcdVersion, members: usize) -> Self {
+        let site = Self::start_on(version, members).await;
         site.run(&["adopt"]).await.expect_done();
         site
     }
@@ -132,19 +144,20 @@ impl Site {
     fn start_etcd(&self, name: &str, environment: &str) -> Supervised {
         let directory = self.etcd.directory();
         let data = directory.join(format!("{name}-{}.data", uuid::Uuid::new_v4()));
-        started(name, &data, environment, &directory.join(format!("{name}.log")))
+        let log = directory.join(format!("{name}.log"));
+        started(self.etcd.version, name, &data, environment, &log)
     }
 }
 
 /// etcd with these settings and nothing else but a data directory, as a person starts it.
-pub fn started(name: &str, data: &Path, environment: &str, log: &Path) -> Supervised {
+pub fn started(version: EtcdVersion, name: &str, data: &Path, environment: &str, log: &Path) -> Supervised {
     let variables = environment.lines().map(|line| {
         let (variable, value) = line.split_once('=').unwrap_or_else(|| panic!("{line:?}"));
         (variable.to_owned(), value.into())
     });
     let program = Program {
         name: name.to_owned(),
-        path: find_on_path("etcd").unwrap(),
+        path: version.program("etcd"),
         args: vec!["--data-dir".into(), data.into()],
         env: variables.collect(),
         hidden_env: "ETCD_",

@@ -1,13 +1,16 @@
 //! Without a quorum: what still answers, and the way back, step by step as `quorate recover plan` prints it.
 
+use std::path::Path;
+
 use quorate::etcd::{KeyRange, Txn};
 use quorate::proto::Role;
-use quorate_dev::process::Supervised;
+use tokio::process::Command;
 
+use super::Site;
 use super::tour::{led, voters};
-use super::{Site, free_url};
 use crate::support::client::{commit, connect_to};
-use crate::support::quorate::{Finished, quorate};
+use crate::support::etcd::EtcdVersion;
+use crate::support::quorate::{Finished, binary as quorate_program, quorate};
 use crate::support::wait::{SOON, eventually, same};
 
 /// Runs a command on this member alone.
@@ -24,31 +27,45 @@ async fn write(site: &Site, key: &str) {
     .await;
 }
 
-/// Lets a node join on an empty data directory, and waits until its member votes.
-async fn rejoin(url: &str, site: &Site, node: &str) -> Supervised {
-    let (peer_url, client_url) = (free_url(), free_url());
-    let join = [
-        "join",
-        node,
-        "--peer-url",
-        &peer_url,
-        "--client-url",
-        &client_url,
-        "--timeout",
-        "60s",
-        "-o",
-        "env",
-    ];
-    let environment = on(url, &join).await.expect_done();
-    let etcd = site.start_etcd(node, &environment);
-    let waited = on(url, &[&join[..], &["--wait"]].concat()).await;
-    assert_eq!(waited.code, 0, "{waited:?} {}", etcd.last_lines());
-    etcd
+/// The commands of a plan, in their order. Each ends its line.
+fn commands(plan: &str) -> Vec<String> {
+    let begins = ["ETCDCTL_API=3 etcdctl ", "quorate "];
+    let of = |line: &str| {
+        begins
+            .iter()
+            .find_map(|begin| Some(line[line.find(begin)?..].to_owned()))
+    };
+    plan.lines().filter_map(of).collect()
 }
 
-#[tokio::test]
-async fn without_a_quorum_the_commands_show_what_is_left_and_the_printed_steps_bring_the_cluster_back() {
-    let mut site = Site::adopted(3).await;
+/// Runs a printed command as it stands, in the directory of the cluster; what it printed.
+async fn run_literally(site: &Site, line: &str) -> String {
+    let programs = [quorate_program(), site.etcd.version.program("etcdctl")];
+    let folders = programs
+        .iter()
+        .filter_map(|program| program.parent().map(Path::to_owned));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(folders.chain(std::env::split_paths(&path))).unwrap();
+    let mut shell = Command::new("sh");
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("QUORATE_") {
+            shell.env_remove(name);
+        }
+    }
+    shell
+        .args(["-c", line])
+        .env("PATH", path)
+        .current_dir(site.etcd.directory());
+    let ended = tokio::time::timeout(2 * SOON, shell.kill_on_drop(true).output()).await;
+    let ended = ended
+        .unwrap_or_else(|_| panic!("{line}: it does not end"))
+        .unwrap();
+    assert!(ended.status.success(), "{line}: {ended:?}");
+    String::from_utf8(ended.stdout).unwrap()
+}
+
+async fn brought_back_by_what_is_printed(version: EtcdVersion) {
+    let mut site = Site::adopted_on(version, 3).await;
     {
         let mut replica = led(&site).await;
         write(&site, "before").await;
@@ -81,8 +98,14 @@ async fn without_a_quorum_the_commands_show_what_is_left_and_the_printed_steps_b
     ] {
         assert!(plan.contains(part), "{part:?} is missing: {plan}");
     }
+    let commands = commands(&plan);
+    let [snapshot, get_members, rejoining @ ..] = &commands[..] else {
+        panic!("{plan}")
+    };
+    assert_eq!(rejoining.len(), 4, "{plan}");
     // Step 3: the snapshot is also possible without a quorum.
-    site.etcd.snapshot();
+    run_literally(&site, snapshot).await;
+    assert!(site.etcd.directory().join("before-recovery.db").exists());
     // Step 5.
     let survivor = &mut site.0.etcd.members[0];
     survivor.kill().await.unwrap();
@@ -92,7 +115,7 @@ async fn without_a_quorum_the_commands_show_what_is_left_and_the_printed_steps_b
     survivor.force_new_cluster(false);
     survivor.start().await.unwrap();
     // Step 6.
-    let members = on(&url, &["get", "members", "--no-headers"]).await.expect_done();
+    let members = run_literally(&site, get_members).await;
     assert_eq!(members.matches(" healthy ").count(), 1, "{members}");
     let plan = on(&url, &["recover", "plan"]).await.expect_done();
     assert!(plan.contains("etcd has a quorum"), "{plan}");
@@ -103,9 +126,16 @@ async fn without_a_quorum_the_commands_show_what_is_left_and_the_printed_steps_b
         same(site.etcd.keys("/quorate/members/").len(), 1)
     })
     .await;
-    // Step 8 and 9.
-    let _second = rejoin(&url, &site, "etcd-2").await;
-    let _third = rejoin(&url, &site, "etcd-3").await;
+    // Step 8 and 9: the settings, and the wait.
+    let mut back = Vec::new();
+    for (node, commands) in ["etcd-2", "etcd-3"].into_iter().zip(rejoining.chunks(2)) {
+        let settings = run_literally(&site, &commands[0]).await;
+        assert!(settings.contains("ETCD_INITIAL_CLUSTER="), "{settings}");
+        back.push(site.start_etcd(node, &settings));
+        run_literally(&site, &commands[1]).await;
+        let lasting = run_literally(&site, &commands[0]).await;
+        assert!(!lasting.contains("ETCD_INITIAL_CLUSTER="), "{lasting}");
+    }
     assert_eq!(voters(&site).await, ["etcd-1", "etcd-2", "etcd-3"]);
     let (data, _) = site
         .store
@@ -117,8 +147,17 @@ async fn without_a_quorum_the_commands_show_what_is_left_and_the_printed_steps_b
 }
 
 #[tokio::test]
-async fn after_a_restore_under_a_running_replica_nothing_leaves_and_adopt_ties_the_members_again() {
-    let mut site = Site::adopted(3).await;
+async fn without_a_quorum_the_commands_show_what_is_left_and_the_printed_steps_bring_the_cluster_back() {
+    brought_back_by_what_is_printed(EtcdVersion::Installed).await;
+}
+
+#[tokio::test]
+async fn the_printed_steps_bring_a_cluster_of_the_next_release_of_etcd_back() {
+    brought_back_by_what_is_printed(EtcdVersion::Next).await;
+}
+
+async fn restored_under_a_replica(version: EtcdVersion) {
+    let mut site = Site::adopted_on(version, 3).await;
     let mut replica = led(&site).await;
     write(&site, "before").await;
     let snapshot = site.etcd.snapshot();
@@ -142,6 +181,16 @@ async fn after_a_restore_under_a_running_replica_nothing_leaves_and_adopt_ties_t
             .expect_done();
         assert_eq!(shown.matches("manager").count(), 2, "{shown}");
     }
+}
+
+#[tokio::test]
+async fn after_a_restore_under_a_running_replica_nothing_leaves_and_adopt_ties_the_members_again() {
+    restored_under_a_replica(EtcdVersion::Installed).await;
+}
+
+#[tokio::test]
+async fn nor_does_anything_leave_after_a_restore_of_the_next_release_of_etcd() {
+    restored_under_a_replica(EtcdVersion::Next).await;
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ fn data_of(site: &Site, name: &str) -> PathBuf {
 }
 
 /// Kills a member and empties its disk.
-async fn lose(site: &mut Site, index: usize) {
+pub async fn lose(site: &mut Site, index: usize) {
     let member = &mut site.0.etcd.members[index];
     member.kill().await.unwrap();
     let name = member.name.clone();
@@ -107,14 +107,18 @@ async fn a_voter_whose_disk_died_is_replaced_and_no_acknowledged_write_is_lost()
     assert!(waited.stderr.contains("votes"), "{waited:?}");
     let after = site.member("etcd-2").await;
     assert_ne!(after, before);
-    // Nor does it go further: the new member is replaced only by its id.
+    // Nor does it go further: the new member is replaced only by its id, also after a join as at every boot.
+    let booted = site.run(&[&join[..], &replace[3..]].concat()).await;
+    assert!(!booted.expect_done().contains("ETCD_INITIAL_CLUSTER="));
     let again = site.run(&[&replace[..], &["--force"]].concat()).await;
     assert_eq!(again.code, 0, "{again:?}");
     assert!(again.stderr.contains(&format!("--member {after}")), "{again:?}");
     assert!(!again.stdout.contains("ETCD_INITIAL_CLUSTER="), "{again:?}");
     let other = [&replace[..3], &["--member", "1"]].concat();
     assert_eq!(site.member("etcd-2").await, after);
-    site.run(&other).await.expect_code(4);
+    let refused = site.run(&other).await.expect_code(4);
+    let named = format!("member 0000000000000001 is not that of node etcd-2, which is {after}");
+    assert!(refused.contains(&named), "{refused}");
     // A manager throughout.
     let now = site.read(&key).await.unwrap().mod_revision;
     for event in history(&site.store.etcd, KeyRange::key(key), since, now).await {

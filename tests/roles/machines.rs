@@ -18,8 +18,7 @@ fn request(id: &str, uid: String, peer_urls: &[String]) -> JoinRequest {
         peer_urls: peer_urls.to_vec(),
         requested_at: Some(prost_types::Timestamp::from(std::time::SystemTime::now())),
         no_dial: false,
-        replaces: 0,
-        forced: false,
+        ..JoinRequest::default()
     }
 }
 

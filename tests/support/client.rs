@@ -123,6 +123,15 @@ pub fn requests_so_far(etcd: &Etcd, operation: &str, code: Code) -> f64 {
     metrics::requests_so_far(&etcd.metrics().encode(), operation, code)
 }
 
+/// Writes each of these keys, a hundred in a transaction.
+pub async fn put_all(etcd: &Etcd, pairs: impl Iterator<Item = (String, Vec<u8>)>) {
+    let pairs: Vec<_> = pairs.collect();
+    for some in pairs.chunks(100) {
+        let put = |txn: Txn, (key, value): &(String, Vec<u8>)| txn.put(key.as_bytes(), value.clone());
+        commit(etcd, some.iter().fold(Txn::new(), put)).await.unwrap();
+    }
+}
+
 /// The keys below a prefix that were written or deleted after this revision, once for each write.
 pub async fn written_since(etcd: &Etcd, prefix: &str, revision: i64) -> Vec<String> {
     // The last event, which shows that all events before it have arrived.

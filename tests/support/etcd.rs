@@ -4,12 +4,47 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorate_dev::etcd::{Etcd, Member, Options, Tls};
+use quorate::cli::companion::find_on_path;
+use quorate_dev::etcd::{Etcd, Member, Options, Tls, next_release};
 use quorate_dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
 use super::proxy::Proxy;
 use super::wait::{SOON, eventually};
+
+/// The releases of etcd that a test can run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EtcdVersion {
+    /// The one that is installed.
+    Installed,
+    /// That of Debian's next release.
+    Next,
+}
+
+impl EtcdVersion {
+    /// The path of `etcd` or `etcdctl`. Panics where there is none.
+    pub fn program(self, name: &str) -> PathBuf {
+        match self {
+            Self::Installed => find_on_path(name).unwrap_or_else(|| {
+                panic!("{name} is not installed (Debian packages etcd-server and etcd-client)")
+            }),
+            Self::Next => Self::folder().join(name),
+        }
+    }
+
+    /// The program that restores snapshots: that of its own since 3.5, etcdctl before.
+    fn restorer(self) -> PathBuf {
+        match self {
+            Self::Installed => find_on_path("etcdutl").unwrap_or_else(|| self.program("etcdctl")),
+            Self::Next => self.program("etcdutl"),
+        }
+    }
+
+    fn folder() -> PathBuf {
+        next_release()
+            .unwrap_or_else(|| panic!("the etcd of Debian's next release is missing: run .ci/etcd-next"))
+    }
+}
 
 /// A cluster with a directory of its own. Dereferences to [`Etcd`].
 pub struct TestEtcd {
@@ -17,6 +52,8 @@ pub struct TestEtcd {
     cluster: Etcd,
     /// The certificates of its clients, with TLS.
     pub tls: Option<ClientTls>,
+    /// The release of its programs.
+    pub version: EtcdVersion,
     directory: TempDir,
 }
 
@@ -50,12 +87,20 @@ impl TestEtcd {
 
     /// A cluster of this many members, with these further flags.
     pub async fn with(members: usize, flags: &[&str]) -> Self {
+        Self::of(EtcdVersion::Installed, members, flags).await
+    }
+
+    /// The same of this release.
+    pub async fn of(version: EtcdVersion, members: usize, flags: &[&str]) -> Self {
         let options = Options {
             members,
-            tls: None,
             flags: flags.iter().map(ToString::to_string).collect(),
+            program: Some(version.program("etcd")),
+            ..Options::default()
         };
-        Self::in_directory(directory(), &options, None).await
+        let mut etcd = Self::in_directory(directory(), &options, None).await;
+        etcd.version = version;
+        etcd
     }
 
     /// One member that demands TLS with client certificates.
@@ -74,7 +119,7 @@ impl TestEtcd {
                 server: authority.server("etcd").unwrap(),
                 client_certificates: true,
             }),
-            flags: Vec::new(),
+            ..Options::default()
         };
         Self::in_directory(directory, &options, Some(client)).await
     }
@@ -109,6 +154,7 @@ impl TestEtcd {
         Self {
             cluster,
             tls,
+            version: EtcdVersion::Installed,
             directory,
         }
     }
@@ -149,7 +195,7 @@ impl TestEtcd {
 
     /// Runs `etcdctl` on all members: its stdout, or its stderr where it fails.
     pub fn try_etcdctl(&self, args: &[&str]) -> Result<String, String> {
-        let mut command = Command::new("etcdctl");
+        let mut command = Command::new(self.version.program("etcdctl"));
         command
             .env("ETCDCTL_API", "3")
             .arg(format!("--endpoints={}", self.endpoints().join(",")));
@@ -159,10 +205,7 @@ impl TestEtcd {
                 .arg(format!("--cert={}", client.cert.display()))
                 .arg(format!("--key={}", client.key.display()));
         }
-        let output = command
-            .args(args)
-            .output()
-            .expect("etcdctl is installed (Debian package etcd-client)");
+        let output = command.args(args).output().unwrap();
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
@@ -228,7 +271,7 @@ impl TestEtcd {
     /// Saves a snapshot of the store as it is now, and returns its file.
     pub fn snapshot(&self) -> PathBuf {
         let file = self.directory().join("snapshot.db");
-        let saving = Command::new("etcdctl")
+        let saving = Command::new(self.version.program("etcdctl"))
             .env("ETCDCTL_API", "3")
             .arg(format!("--endpoints={}", self.endpoints()[0]))
             .args(["snapshot", "save"])
@@ -251,12 +294,12 @@ impl TestEtcd {
     pub async fn restore_as(&mut self, token: &str, snapshot: &Path) {
         let peer = |member: &Member| format!("{}={}", member.name, member.peer_url);
         let cluster: Vec<String> = self.members.iter().map(peer).collect();
-        let directory = self.directory().to_owned();
+        let (directory, restorer) = (self.directory().to_owned(), self.version.restorer());
         for member in &mut self.members {
             member.kill().await.unwrap();
             let data = directory.join(format!("{}.data", member.name));
             std::fs::remove_dir_all(&data).unwrap();
-            let restoring = Command::new("etcdctl")
+            let restoring = Command::new(&restorer)
                 .env("ETCDCTL_API", "3")
                 .args(["snapshot", "restore"])
                 .arg(snapshot)

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::bundles::Release as Shipped;
 use super::release;
 use crate::support::client::{commit, connect, put};
-use crate::support::etcd::TestEtcd;
+use crate::support::etcd::{EtcdVersion, TestEtcd};
 use crate::support::hold::Hold;
 use crate::support::kubernetes::Kubernetes;
 use crate::support::proxy::Proxy;
@@ -169,7 +169,7 @@ async fn restored(mut etcd: TestEtcd, ports: Ports, snapshot: PathBuf, proxy: &P
         etcd.restore(&snapshot).await;
         return etcd;
     }
-    let mut other = TestEtcd::start().await;
+    let mut other = TestEtcd::of(etcd.version, 1, &[]).await;
     other.restore(&snapshot).await;
     etcd.members[0].kill().await.unwrap();
     proxy.lead_to(&other.endpoints()[0]);
@@ -178,9 +178,9 @@ async fn restored(mut etcd: TestEtcd, ports: Ports, snapshot: PathBuf, proxy: &P
 
 /// The snapshot has a node that the release excludes. Later the node is upgraded, so that nothing is in the way of the
 /// replicas; then the snapshot is restored under them.
-async fn survives(site: &Site, position: Position, ports: Ports) {
+async fn survives(site: &Site, position: Position, ports: Ports, version: EtcdVersion) {
     eprintln!("{position:?}");
-    let etcd = TestEtcd::start().await;
+    let etcd = TestEtcd::of(version, 1, &[]).await;
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
     let endpoint = match ports {
         Ports::Same => etcd.endpoints()[0].clone(),
@@ -237,7 +237,7 @@ async fn survives(site: &Site, position: Position, ports: Ports) {
 async fn a_restore_under_three_replicas_restricts_and_reconciles_nothing_wherever_their_leader_is() {
     let site = Site::start().await;
     for position in POSITIONS {
-        survives(&site, position, Ports::Same).await;
+        survives(&site, position, Ports::Same, EtcdVersion::Installed).await;
     }
 }
 
@@ -245,6 +245,14 @@ async fn a_restore_under_three_replicas_restricts_and_reconciles_nothing_whereve
 async fn the_same_holds_where_the_restored_etcd_serves_on_other_ports() {
     let site = Site::start().await;
     for position in POSITIONS {
-        survives(&site, position, Ports::Others).await;
+        survives(&site, position, Ports::Others, EtcdVersion::Installed).await;
+    }
+}
+
+#[tokio::test]
+async fn and_where_both_are_of_the_next_release_of_etcd() {
+    let site = Site::start().await;
+    for position in POSITIONS {
+        survives(&site, position, Ports::Same, EtcdVersion::Next).await;
     }
 }

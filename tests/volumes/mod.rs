@@ -7,6 +7,7 @@ mod crashes;
 mod delays;
 mod deletion;
 mod events;
+mod expansion;
 mod forced;
 mod history;
 mod imports;

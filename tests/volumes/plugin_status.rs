@@ -8,9 +8,10 @@ use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::support::client::put_all;
 
 /// Volumes that wait for the plugin: many more than it has room for.
-const WAITING: usize = 2_000;
+const WAITING: usize = 20_000;
 
 /// Records below `/quorate/` that were written during this time.
 async fn writes_during(world: &World, time: Duration) -> usize {
@@ -48,10 +49,15 @@ async fn a_plugin_that_crashes_again_and_again_costs_few_writes_though_many_volu
     let socket = directory.path().join("csi.sock");
     let spec = format!("{{endpoint: \"unix://{}\"}}", socket.display());
     world.apply(&document("Plugin", DRIVER, &spec)).await;
-    let documents: String = (0..WAITING)
-        .map(|number| volume(&format!("v{number}"), ""))
-        .collect();
-    world.apply(&documents).await;
+    world.apply(&volume("v0", "")).await;
+    let first = world.volume("v0").await.unwrap();
+    let others = (1..WAITING).map(|number| {
+        let (mut volume, name) = (first.clone(), format!("v{number}"));
+        let metadata = volume.metadata.as_mut().unwrap();
+        (metadata.uid, metadata.name) = (format!("{}-{number}", metadata.uid), name.clone());
+        (format!("/quorate/volumes/{name}"), volume.encode_to_vec())
+    });
+    put_all(&world.store.etcd, others).await;
     let mut crashes = JoinSet::new();
     crashes.spawn(async move { crash_looping(&socket).await });
     let leader = world.leader().await;

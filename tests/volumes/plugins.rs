@@ -5,6 +5,7 @@ use quorate_dev::csi_plugin::order::Order;
 
 use super::world::leader_with;
 use super::*;
+use crate::support::client::written_since;
 use crate::support::csi::DRIVER;
 use crate::support::leader::Leader;
 
@@ -298,14 +299,17 @@ async fn every_volume_of_a_missing_plugin_says_so_however_many_there_are() {
         .map(|number| volume(&format!("v{number}"), "").replace(DRIVER, "missing.csi"))
         .collect();
     world.apply(&documents.concat()).await;
+    let since = world.put(b"/elsewhere", "").await;
     let leader = world.leader().await;
     eventually(SOON, "every volume says so", async || {
         let listed = world.done(&["get", "volumes", "--no-headers"]).await;
         same(listed.matches("PluginMissing").count(), ALL)
     })
     .await;
-    let written = world.records().await;
     leader.resign().await;
+    let writes = written_since(&world.store.etcd, "/quorate/volumes/", since.0).await;
+    assert_eq!(writes.len(), ALL, "one write each: {writes:?}");
+    let written = world.records().await;
     let leader = world.leader().await;
     world.apply(&volume("other", "")).await;
     world.expect_created("other").await;

@@ -1,5 +1,7 @@
 //! What a plugin's answer promises, compared with what was asked for.
 
+use std::time::Instant;
+
 use super::*;
 use quorate_dev::csi_plugin::options::Options;
 
@@ -127,5 +129,56 @@ async fn a_volume_is_not_published_to_a_node_that_cannot_reach_it() {
         "{refused}"
     );
     world.publish("data", "n1").await;
+    leader.resign().await;
+}
+
+/// A volume for which there is no room is not attempted, and created once there is.
+#[tokio::test]
+async fn a_volume_waits_for_room_that_the_plugin_says_it_does_not_have() {
+    let plugin = TestPlugin::start_with(|options| options.room = Some(3 << 30)).await;
+    let world = World::with(plugin).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "capacity: {required: 2Gi},")).await;
+    world.expect_created("data").await;
+    world.apply(&volume("more", "capacity: {required: 2Gi},")).await;
+    let blocked = world.expect_blocked("more", None, "InsufficientCapacity").await;
+    assert!(
+        blocked.message.contains("1Gi") && blocked.message.contains("2Gi"),
+        "{blocked:?}"
+    );
+    assert_eq!(world.plugin.calls_of("CreateVolume").len(), 1);
+    // Nothing is at the backend, and nothing is asked there for its end.
+    world.apply(&volume("less", "capacity: {required: 2Gi},")).await;
+    world.expect_blocked("less", None, "InsufficientCapacity").await;
+    world.delete("less").await;
+    // Without the deletion, the next attempt would be made after 25 s.
+    let begun = Instant::now();
+    world.delete("data").await;
+    world.expect_created("more").await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    world.expect_blocked("more", None, "").await;
+    leader.resign().await;
+}
+
+/// The backend has taken what it was asked, whatever the record can hold.
+#[tokio::test]
+async fn an_answer_that_does_not_fit_into_a_record_is_a_condition_until_it_does() {
+    let plugin = TestPlugin::start_with(|options| options.large_context = 2 << 20).await;
+    let mut world = World::with(plugin).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.done(&["publish", "data", "n1"]).await;
+    let blocked = world.expect_blocked("data", Some("n1"), "RecordTooLarge").await;
+    assert!(blocked.message.contains("large"), "{blocked:?}");
+    let id = world.backend_id("data").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world.plugin.stop().await.unwrap();
+    world.plugin.options_mut().large_context = 0;
+    world.plugin.launch().await.unwrap();
+    world.done(&["retry", "volume", "data"]).await;
+    world.expect_state("data", "n1", "published").await;
+    world.expect_blocked("data", Some("n1"), "").await;
+    world.unpublish("data", "n1").await;
+    assert_eq!(world.attached(&id), [""; 0]);
     leader.resign().await;
 }

@@ -74,6 +74,39 @@ async fn a_plugin_that_tells_one_writer_from_several_gets_the_exact_access_mode(
     leader.resign().await;
 }
 
+/// Has another instance of the plugin answer.
+async fn replace_plugin(world: &mut World, change: fn(&mut Options)) {
+    world.plugin.stop().await.unwrap();
+    change(world.plugin.options_mut());
+    world.plugin.launch().await.unwrap();
+}
+
+/// An endpoint that leads to another instance of the plugin, which has no Controller service, is no plugin whose volumes exist
+/// under their names: an id is for good.
+#[tokio::test]
+async fn a_plugin_that_created_volumes_and_no_longer_does_has_no_volume_take_its_name_as_its_id() {
+    let mut world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    world.expect_plugin("Ready").await;
+    replace_plugin(&mut world, |options| options.offers.controller = false).await;
+    world.apply(&volume("later", "")).await;
+    world.expect_blocked("later", None, "CreateUnsupported").await;
+    // The next leader knows it as well.
+    leader.resign().await;
+    let leader = world.leader().await;
+    world.apply(&volume("last", "")).await;
+    world.expect_blocked("last", None, "CreateUnsupported").await;
+    replace_plugin(&mut world, |options| options.offers.controller = true).await;
+    for name in ["later", "last"] {
+        let status = world.expect_created(name).await.status.unwrap();
+        assert_eq!(status.volume_id, world.backend_id(name).await);
+        assert!(!status.r#static, "{name}");
+    }
+    leader.resign().await;
+}
+
 /// An endpoint that leads to another instance of the plugin, which does not publish, is no plugin that needs no publication.
 #[tokio::test]
 async fn a_plugin_that_published_volumes_and_no_longer_does_fakes_no_publication() {
@@ -81,12 +114,7 @@ async fn a_plugin_that_published_volumes_and_no_longer_does_fakes_no_publication
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
     world.expect_created("data").await;
-    let offers = async |world: &mut World, change: fn(&mut Options)| {
-        world.plugin.stop().await.unwrap();
-        change(world.plugin.options_mut());
-        world.plugin.launch().await.unwrap();
-    };
-    offers(&mut world, |options| options.offers.publish = false).await;
+    replace_plugin(&mut world, |options| options.offers.publish = false).await;
     world.done(&["publish", "data", "n1"]).await;
     world
         .expect_blocked("data", Some("n1"), "PublishUnsupported")
@@ -97,7 +125,7 @@ async fn a_plugin_that_published_volumes_and_no_longer_does_fakes_no_publication
     // What was published without a call stays wanted until a call succeeds.
     let id = world.backend_id("later").await;
     // Not ready, so that no call is made before the fault is there.
-    offers(&mut world, |options| {
+    replace_plugin(&mut world, |options| {
         (options.offers.publish, options.not_ready) = (true, true);
     })
     .await;

@@ -107,6 +107,14 @@ pub struct CsiPluginArgs {
     /// The capacity of every new volume in bytes, whatever is asked for
     #[arg(long, value_name = "BYTES")]
     capacity: Option<u64>,
+
+    /// The bytes of its backend; offer GET_CAPACITY
+    #[arg(long, value_name = "BYTES")]
+    room: Option<u64>,
+
+    /// The size of the context that it gives with every publication, beside what it usually gives
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    large_context: usize,
 }
 
 fn place(text: &str) -> Result<BTreeMap<String, String>, String> {
@@ -150,6 +158,8 @@ pub async fn run(args: CsiPluginArgs) -> Result<(), Failure> {
         not_ready: args.not_ready,
         backend_id: args.backend_id,
         capacity: args.capacity,
+        room: args.room,
+        large_context: args.large_context,
     };
     tokio::select! {
         ended = serve(options) => {

@@ -242,7 +242,7 @@ async fn named(store: &Store, running: &[Member]) -> Result<MemberList, Failure>
 async fn adopt(store: &Store, running: &[Member]) -> Result<(), Failure> {
     let mut nodes = Vec::new();
     for member in &named(store, running).await?.members {
-        match roles::adopt::adopt(store, member, true).await {
+        match roles::adopt::adopt(store, member, roles::adopt::Adopter::OwnOfNamed).await {
             Ok(_) => nodes.push(member.name.clone()),
             // A member that this program has not started.
             Err(failure) => say("etcd", &format!("left alone: {failure}"))?,

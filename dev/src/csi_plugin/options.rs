@@ -40,6 +40,10 @@ pub struct Options {
     pub backend_id: Option<String>,
     /// The capacity of every new volume in bytes, whatever is asked for.
     pub capacity: Option<u64>,
+    /// The bytes of its backend, which it tells (GET_CAPACITY); none: no limit.
+    pub room: Option<u64>,
+    /// The size in bytes of the context that it gives with every publication, beside what it usually gives.
+    pub large_context: usize,
 }
 
 /// Capabilities that a plugin reports and has.
@@ -98,6 +102,8 @@ impl Options {
             not_ready: false,
             backend_id: None,
             capacity: None,
+            room: None,
+            large_context: 0,
         }
     }
 }

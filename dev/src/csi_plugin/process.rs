@@ -59,6 +59,12 @@ impl Options {
         if let Some(capacity) = self.capacity {
             args.push(format!("--capacity={capacity}").into());
         }
+        if let Some(room) = self.room {
+            args.push(format!("--room={room}").into());
+        }
+        if self.large_context > 0 {
+            args.push(format!("--large-context={}", self.large_context).into());
+        }
         if let Some(tls) = &self.tls {
             args.extend([file("--tls-cert=", &tls.cert), file("--tls-key=", &tls.key)]);
         }

@@ -24,6 +24,7 @@ const EVERYTHING: Offers = Offers {
     publish: true,
     expand: true,
     expand_offline_only: false,
+    created_before: false,
 };
 
 /// The tasks of a service, each in words. The view holds all tasks of the service.

@@ -26,6 +26,7 @@ pub struct View {
     derived: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// See [`View::observe_members`].
     membership: Option<Membership>,
+    quorum_lost: bool,
 }
 
 impl View {
@@ -37,6 +38,7 @@ impl View {
             revision: Revision::ABSENT,
             derived: OnceLock::new(),
             membership: None,
+            quorum_lost: false,
         }
     }
 
@@ -60,6 +62,8 @@ impl View {
                 lease: None,
             });
         }
+        // Only a command that got no linearizable read makes others.
+        self.quorum_lost = store.etcd.config().serializable && !membership.serves();
         self.membership = Some(membership);
         Ok(())
     }
@@ -67,6 +71,11 @@ impl View {
     /// The members of etcd; `None` before [`View::observe_members`].
     pub fn membership(&self) -> Option<&Membership> {
         self.membership.as_ref()
+    }
+
+    /// Whether no voter of etcd serves a linearizable read, so that this is what single members hold.
+    pub fn is_quorum_lost(&self) -> bool {
+        self.quorum_lost
     }
 
     /// Reads ranges. Each is read at a revision of its own: good enough to show, not to decide by.

@@ -11,7 +11,7 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, one_line, print};
 use crate::etcd::members::{ListedMember, MemberList};
-use crate::etcd::{KeyValue, MemberId, Txn};
+use crate::etcd::{KeyValue, MemberId, Revision, Txn};
 use crate::proto::node_spec::Availability;
 use crate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, Role};
 use crate::store::object::member::decode_member;
@@ -27,26 +27,43 @@ desired manager and have no other member. Etcd's member list does not change. Fr
 of their nodes. A member whose node was deleted by mistake is adopted again: by the node that has its name now, or by a \
 new one.
 
+--node names the node of a single member, where the two have different names or the member has none. The node must exist, and \
+the member must have no other one.
+
 Examples:
   quorate adopt                    # all members
-  quorate adopt etcd-1 8e9e05c52164694d")]
+  quorate adopt etcd-1 8e9e05c52164694d
+  quorate adopt node-7f3a2c91 --node n1")]
 pub struct AdoptArgs {
     /// Ids (hexadecimal) or names of members [default: all members]
     #[arg(value_name = "MEMBER")]
     members: Vec<String>,
+
+    /// The node that adopts the one member [default: the node with the name of the member]
+    #[arg(long, value_name = "NAME", requires = "members")]
+    node: Option<Name>,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a member that is not in the list, 4 for one that cannot be adopted.
+/// 3 for a member that is not in the list and for a node that does not exist, 4 for a member that cannot be adopted, 64 for
+/// a node of several members.
 pub async fn run(args: AdoptArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    if args.node.is_some() && args.members.len() > 1 {
+        return Err(Failure::usage("--node is for a single member: a node has one"));
+    }
     let store = connect(etcd).await?;
     let list = store.etcd.list_members().await?;
     let chosen = choose(&list, &args.members)?;
+    let by = match (&args.node, args.members.is_empty()) {
+        (Some(node), _) => Adopter::Node(node),
+        (None, true) => Adopter::OwnOfAll,
+        (None, false) => Adopter::OwnOfNamed,
+    };
     let mut failures = Vec::new();
     for member in chosen {
-        match adopt(&store, member, !args.members.is_empty()).await {
+        match adopt(&store, member, by).await {
             Ok(line) => _ = print(&format!("{line}\n"))? == Reader::Gone,
             Err(failure) => failures.push(failure),
         }
@@ -94,16 +111,26 @@ pub fn find<'a>(
     }
 }
 
-/// Ties one member to its node, and returns in words what was done. A member that leaves etcd is left alone, unless the
-/// operator has named it.
-///
-/// # Errors
-/// 4 by the rule that refuses it.
-pub async fn adopt(store: &Store, listed: &ListedMember, is_named: bool) -> Result<String, Failure> {
-    commit::settle(store, "adopted", async || decide(store, listed, is_named).await).await
+/// The node that adopts a member.
+#[derive(Clone, Copy, Debug)]
+pub enum Adopter<'a> {
+    /// The one with the name of the member, created where it is missing; of all members, those that leave etcd are left alone.
+    OwnOfAll,
+    /// The same of a member that the operator has named: one that leaves etcd is refused.
+    OwnOfNamed,
+    /// The existing node that the operator has named.
+    Node(&'a Name),
 }
 
-async fn decide(store: &Store, listed: &ListedMember, is_named: bool) -> Result<Decision<String>, Failure> {
+/// Ties one member to a node, and returns in words what was done.
+///
+/// # Errors
+/// 3 if the named node does not exist, 4 by the rule that refuses the member.
+pub async fn adopt(store: &Store, listed: &ListedMember, by: Adopter<'_>) -> Result<String, Failure> {
+    commit::settle(store, "adopted", async || decide(store, listed, by).await).await
+}
+
+async fn decide(store: &Store, listed: &ListedMember, by: Adopter<'_>) -> Result<Decision<String>, Failure> {
     let id = listed.id;
     let key = store.keys.member(id);
     let (stored, revision) = store.etcd.list(&store.keys.members()).await?;
@@ -113,11 +140,12 @@ async fn decide(store: &Store, listed: &ListedMember, is_named: bool) -> Result<
         let why = format_args!("its record cannot be read: {malformed}");
         refuse(id, "Malformed", why)
     })?;
-    let node = match &before {
-        Some(record) => NodeOf::read(store, id, &record.node).await?,
-        None if listed.is_started() => NodeOf::read(store, id, &listed.name).await?,
-        None => {
-            let why = "it has never started, so it has no name for a node";
+    let node = match (by, &before) {
+        (Adopter::Node(name), _) => NodeOf::existing(store, id, name).await?,
+        (_, Some(record)) => NodeOf::read(store, id, &record.node).await?,
+        (_, None) if listed.is_started() => NodeOf::read(store, id, &listed.name).await?,
+        (_, None) => {
+            let why = "it has never started, so it has no name for a node; --node names one";
             return Err(refuse(id, "NoName", why));
         }
     };
@@ -130,10 +158,13 @@ async fn decide(store: &Store, listed: &ListedMember, is_named: bool) -> Result<
     let mut txn = node.txn.clone();
     if let Some(record) = &before {
         match leaves(store, record).await? {
-            Some((rule, why)) if is_named => return Err(refuse(id, rule, why)),
+            Some((rule, why)) if !matches!(by, Adopter::OwnOfAll) => return Err(refuse(id, rule, why)),
             Some((_, why)) => return Ok(Decision::Nothing(format!("member/{id} is left alone: {why}"))),
             None => txn = txn.when_absent(&store.keys.removed(&record.node_uid)),
         }
+    }
+    if let Some(record) = before.as_ref().filter(|record| record.node != name.as_str()) {
+        txn = without_its_node(store, id, record, txn).await?;
     }
     node.check_manager(id)?;
     check_no_other_member(store, id, &node, &stored)?;
@@ -171,12 +202,30 @@ async fn leaves(store: &Store, record: &Member) -> Result<Option<(&'static str, 
     })
 }
 
-/// The node that adopts a member.
+/// The transaction with the proof that the recorded node of this member does not exist.
+async fn without_its_node(store: &Store, id: MemberId, record: &Member, txn: Txn) -> Result<Txn, Failure> {
+    let Ok(name) = record.node.parse::<Name>() else {
+        return Ok(txn);
+    };
+    let recorded = NodeOf::read(store, id, name.as_str()).await?;
+    if recorded.stored.is_some() && recorded.uid == record.node_uid {
+        let why = format_args!("it belongs to node {name}; demote and delete that node first");
+        return Err(refuse(id, "MemberHasNode", why));
+    }
+    let key = store.keys.node(&name);
+    Ok(match recorded.revision {
+        Revision::ABSENT => txn.when_absent(&key),
+        revision => txn.when_unchanged(&key, revision),
+    })
+}
+
+/// A node, and its part of the transaction.
 struct NodeOf {
     name: Name,
     uid: String,
     /// `None` if it does not exist: then it is created.
     stored: Option<Node>,
+    revision: Revision,
     /// Creates the node, or compares it.
     txn: Txn,
 }
@@ -196,6 +245,7 @@ impl NodeOf {
                 name,
                 uid: node.metadata.unwrap_or_default().uid,
                 stored: None,
+                revision: Revision::ABSENT,
                 txn,
             });
         };
@@ -203,12 +253,29 @@ impl NodeOf {
             let why = format_args!("node {name} cannot be read: {malformed}");
             refuse(id, "Malformed", why)
         })?;
+        let uid = node.metadata.clone().unwrap_or_default().uid;
+        if uid.is_empty() {
+            // A record without a uid would belong to no node that the leader can tell from others.
+            let why = format_args!("node {name} has no uid; delete it and create it again");
+            return Err(refuse(id, "Malformed", why));
+        }
         Ok(Self {
-            uid: node.metadata.clone().unwrap_or_default().uid,
+            uid,
             stored: Some(node),
+            revision: kv.mod_revision,
             txn: Txn::new().when_unchanged(&key, kv.mod_revision),
             name,
         })
+    }
+
+    /// The node that the operator has named.
+    async fn existing(store: &Store, id: MemberId, name: &Name) -> Result<Self, Failure> {
+        let node = Self::read(store, id, name.as_str()).await?;
+        match node.stored {
+            Some(_) => Ok(node),
+            None => Err(Failure::not_found(format!("node/{name} does not exist"))
+                .hint("quorate get nodes lists them; quorate apply creates one")),
+        }
     }
 
     fn check_manager(&self, id: MemberId) -> Result<(), Failure> {

@@ -17,6 +17,15 @@ use crate::store::{Name, Store, Update};
 /// How long a member may take to prove that it is healthy.
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 
+/// What the members are asked.
+#[derive(Clone, Copy)]
+enum Asked {
+    Nothing,
+    /// Those whose removal is decided, only whether they serve.
+    Health,
+    EveryStatus,
+}
+
 /// The store's part and etcd's part, read for a single decision.
 #[derive(Debug)]
 pub struct Facts {
@@ -32,7 +41,16 @@ impl Facts {
     /// # Errors
     /// etcd did not answer: what could not be read proves nothing.
     pub async fn with_health(store: &Store) -> Result<Self, Failure> {
-        Self::gather(store, true).await
+        Self::gather(store, Asked::Health).await
+    }
+
+    /// Reads everything, and asks each member for its health and its status, those too whose removal is decided. Only where
+    /// no voter serves: then no removal can be under way, which the request for a status could disturb.
+    ///
+    /// # Errors
+    /// etcd did not answer: what could not be read proves nothing.
+    pub async fn with_every_status(store: &Store) -> Result<Self, Failure> {
+        Self::gather(store, Asked::EveryStatus).await
     }
 
     /// Reads everything but the health of the members. They count as unhealthy, which only checks of quorum use.
@@ -40,10 +58,10 @@ impl Facts {
     /// # Errors
     /// etcd did not answer: what could not be read proves nothing.
     pub async fn without_health(store: &Store) -> Result<Self, Failure> {
-        Self::gather(store, false).await
+        Self::gather(store, Asked::Nothing).await
     }
 
-    async fn gather(store: &Store, health: bool) -> Result<Self, Failure> {
+    async fn gather(store: &Store, asked: Asked) -> Result<Self, Failure> {
         let list = store.etcd.list_members().await.map_err(|error| {
             Failure::failed(format!("the member list cannot be read: {error}"))
                 .hint("does etcd have a quorum? etcdctl endpoint health --cluster")
@@ -53,7 +71,7 @@ impl Facts {
         // As late as possible, since a member is not asked once its removal is recorded.
         let (keys, revision) = store.etcd.list(&store.keys.members()).await?;
         index.take_in(Update::Page { first: true, keys });
-        let evidence = survey(store, &list, &index, health).await;
+        let evidence = survey(store, &list, &index, asked).await;
         let names = recorded_nodes(&index);
         let nodes = names
             .iter()
@@ -109,13 +127,16 @@ fn recorded_nodes(index: &Index) -> BTreeSet<Name> {
 }
 
 /// Asks the listed members for their health; those that are being removed, only whether they serve.
-async fn survey(store: &Store, list: &[ListedMember], index: &Index, health: bool) -> Vec<Evidence> {
+async fn survey(store: &Store, list: &[ListedMember], index: &Index, asked: Asked) -> Vec<Evidence> {
     let asked = list.iter().map(async |listed| {
         let record = index.record(listed.id);
-        match record.is_some_and(|(record, _)| record.removal.is_some()) {
-            _ if !health => Evidence::not_asked(listed.id, listed.learner, NotAsked::NotNeeded),
-            true => store.etcd.survey_leaving(listed, HEALTH_LIMIT).await,
-            false => store.etcd.survey_one(listed, HEALTH_LIMIT).await,
+        let leaves = record.is_some_and(|(record, _)| record.removal.is_some());
+        match (asked, leaves) {
+            (Asked::Nothing, _) => Evidence::not_asked(listed.id, listed.learner, NotAsked::NotNeeded),
+            (Asked::Health, true) => store.etcd.survey_leaving(listed, HEALTH_LIMIT).await,
+            (Asked::Health, false) | (Asked::EveryStatus, _) => {
+                store.etcd.survey_one(listed, HEALTH_LIMIT).await
+            }
         }
     });
     join_all(asked).await

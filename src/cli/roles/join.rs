@@ -18,10 +18,12 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::view::View;
 use crate::cli::output::{Reader, note, print};
 use crate::cli::wait::{self, until};
+use crate::etcd::members::same_urls;
 use crate::etcd::{KeyRange, MemberId, Revision, Txn};
 use crate::proto::join::Progress;
 use crate::proto::{Join, JoinRequest, RemovedNode};
 use crate::roles::checks::{Refusal, check_peer_url};
+use crate::roles::membership::Member;
 use crate::store::object::{Object, member, time};
 use crate::store::{Name, Store};
 
@@ -212,6 +214,19 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
     if let Some(same) = same {
         return Ok(Decision::Nothing(same.id.clone()));
     }
+    let own = facts.membership.member_of_node(name.as_str(), uid);
+    let earlier = before.request.clone().unwrap_or_default();
+    let is_same = earlier.node_uid == uid && same_urls(&earlier.peer_urls, &args.peer_urls);
+    let votes = |own: &Member| {
+        let is_noted = before.progress() == Progress::Voter && member::member_of(&before) == Some(own.id);
+        is_noted && own.is_voter() && own.cause().is_none() && same_urls(own.peer_urls(), &args.peer_urls)
+    };
+    if is_same && member::is_answered(&before) && own.is_some_and(votes) {
+        return Ok(Decision::Nothing(earlier.id));
+    }
+    // The member that came by a replacement is itself replaced only by its id, wherever it joins again.
+    let came = own.is_some_and(|own| earlier.node_uid == uid && own.id.0 != earlier.replaces);
+    let replaces = if came { earlier.replaces } else { 0 };
     let id = uuid::Uuid::new_v4().to_string();
     // The leader's part stays: it says what became of an add that is under way.
     let join = Join {
@@ -221,8 +236,8 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
             peer_urls: args.peer_urls.clone(),
             requested_at: Some(time::to_proto(Timestamp::now())),
             no_dial: args.options.no_dial,
-            replaces: 0,
-            forced: false,
+            replaces,
+            ..JoinRequest::default()
         }),
         ..before
     };

@@ -47,22 +47,12 @@ Examples:
 /// 1 if no member answers.
 pub async fn run(args: RecoverArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let RecoverCommand::Plan = args.command;
-    let store = connect_without_quorum(etcd).await.map_err(|failure| {
-        failure.hint(match etcd.etcd_user {
-            Some(_) => {
-                "no member lets the user log in, which takes a quorum: give a client certificate of the user instead of \
-                 --etcd-user"
-            }
-            None => {
-                "no member answers, so none says what it holds: start one with its data, or restore a snapshot (docs/recover.md)"
-            }
-        })
-    })?;
+    let store = connect_without_quorum(etcd).await?;
     let mut facts = Facts::with_health(&store).await?;
-    if !steps::has_quorum(&facts.membership) {
+    if !facts.membership.serves() {
         note("no member proves a quorum; asking again, in case of an election");
         tokio::time::sleep(SECOND_LOOK).await;
-        facts = Facts::with_health(&store).await?;
+        facts = Facts::with_every_status(&store).await?;
     }
     print(&steps::steps(&facts.membership, &credentials(etcd))).map(|_: Reader| ())
 }

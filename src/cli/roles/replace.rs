@@ -13,11 +13,13 @@ use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::output::note;
+use crate::etcd::members::same_urls;
 use crate::etcd::{MemberId, Txn};
 use crate::proto::{Join, JoinRequest};
 use crate::roles::checks::{Refusal, check_manager};
 use crate::roles::membership::Member;
 use crate::roles::owner::NodeRoles;
+use crate::roles::reason::Reason;
 use crate::store::object::{Object, member, time};
 use crate::store::{Name, Store};
 
@@ -28,8 +30,9 @@ For a member whose data directory is lost or damaged. The leader removes the mem
 learner, and promotes it to a voter once it has caught up. The node stays a manager. As soon as etcd can be started, the \
 command prints the settings for that; the data directory must be empty.
 
-The same command again goes on where the replacement is, also if the leader or the command ended in between. A member that \
-came by a replacement is itself replaced only if --member names it.
+The same command again goes on where the replacement is, also if the leader or the command ended in between; with another \
+--peer-url, or with --force, that is what holds from then on. A member that came by a replacement is itself replaced only if \
+--member names it.
 
 A replacement is refused for a member that answers, also when the leader comes to it (rule MemberHealthy; --force replaces \
 it all the same), for the only voter \
@@ -107,63 +110,33 @@ async fn propose(store: &Store, args: &ReplaceArgs) -> Result<Proposal<Requested
     let uid = found.object.uid();
     // Before the members: a join that ends meanwhile is seen by the compare.
     let (before, read_at) = stored_join(store, name).await?;
-    let earlier = before.request.clone().unwrap_or_default();
-    let continues = earlier.replaces != 0 && earlier.node_uid == uid;
     let facts = Facts::with_health(store).await?;
-    let own = facts.membership.member_of_node(name.as_str(), uid);
-    let named = args.member.is_none_or(|member| member.0 == earlier.replaces);
-    let came = own.filter(|own| named && own.id.0 != earlier.replaces);
-    if continues && (came.is_some() || !member::is_ended(&before)) {
-        return Ok(Proposal {
-            statement: match came {
-                Some(came) => format!(
-                    "member {} of node {name} is replaced by {}; if that one is lost as well, name it: --member {}",
-                    MemberId(earlier.replaces),
-                    came.id,
-                    came.id
-                ),
-                None => format!("node/{name} is being replaced already"),
-            },
-            outcome: Requested {
-                id: earlier.id,
-                peer_urls: earlier.peer_urls,
-                client_urls: client_urls(&facts, args, earlier.replaces),
-                replaces: earlier.replaces,
-            },
-            txn: None,
-        });
+    let seen = Seen {
+        args,
+        facts: &facts,
+        own: facts.membership.member_of_node(name.as_str(), uid),
+        is_under_way: !member::is_ended(&before),
+        earlier: before
+            .request
+            .clone()
+            .filter(|earlier| earlier.replaces != 0 && earlier.node_uid == uid),
+    };
+    if let Some(going_on) = seen.going_on() {
+        return Ok(going_on);
     }
-    let (replaces, known) = match own {
-        Some(own) => (own.id.0, own.peer_urls()),
-        // It was removed, and could not join again.
-        None if continues => (earlier.replaces, &earlier.peer_urls[..]),
-        None => (0, &[][..]),
-    };
-    let peer_urls = match args.peer_urls.is_empty() {
-        true => known.to_vec(),
-        false => args.peer_urls.clone(),
-    };
-    check(&facts, args, found.roles(), own, replaces, &peer_urls).map_err(|refusal| refused(&refusal))?;
-    let request = JoinRequest {
-        id: uuid::Uuid::new_v4().to_string(),
-        node_uid: uid.to_owned(),
-        peer_urls,
-        requested_at: Some(time::to_proto(Timestamp::now())),
-        no_dial: args.options.no_dial,
-        replaces,
-        forced: args.force,
-    };
+    let request = seen.request(uid);
+    check(&seen, found.roles(), &request).map_err(|refusal| refused(&refusal))?;
     let outcome = Requested {
         id: request.id.clone(),
         peer_urls: request.peer_urls.clone(),
-        client_urls: client_urls(&facts, args, replaces),
-        replaces,
+        client_urls: request.client_urls.clone(),
+        replaces: request.replaces,
     };
     let removed = store.keys.removed(uid);
     // The leader's part stays: it says what became of an add that is under way.
     let join = Join {
         request: Some(request),
-        ..before
+        ..before.clone()
     };
     let key = store.keys.join(name);
     let txn = Txn::new()
@@ -172,43 +145,135 @@ async fn propose(store: &Store, args: &ReplaceArgs) -> Result<Proposal<Requested
         .when_absent(&removed)
         .put(&key, join.encode_to_vec());
     Ok(Proposal {
-        statement: statement(name, own),
+        statement: statement(name, seen.lost()),
         outcome,
         txn: Some(facts.compare(txn, store, name)),
     })
 }
 
-/// The client URLs for the settings: those given, else those of the lost member, as long as etcd lists it.
-fn client_urls(facts: &Facts, args: &ReplaceArgs, lost: u64) -> Vec<String> {
-    let given = &args.options.client_urls;
-    let member = facts.membership.member(MemberId(lost));
-    match member.and_then(|member| member.listed.as_ref()) {
-        Some(listed) if given.is_empty() => listed.client_urls.clone(),
-        _ => given.clone(),
+/// What a replacement is decided from.
+struct Seen<'a> {
+    args: &'a ReplaceArgs,
+    facts: &'a Facts,
+    /// The node's member in etcd's list.
+    own: Option<&'a Member>,
+    /// The replacement that was requested last for this node.
+    earlier: Option<JoinRequest>,
+    /// Whether the last join of the node has not ended.
+    is_under_way: bool,
+}
+
+impl<'a> Seen<'a> {
+    /// The member that has come in the place of a lost one.
+    fn came(&self) -> Option<&'a Member> {
+        let earlier = self.earlier.as_ref()?;
+        self.own.filter(|own| own.id.0 != earlier.replaces)
+    }
+
+    /// The member that is removed first, if it is listed. One that has come may be lost as well, before or after it votes: then
+    /// it is named.
+    fn lost(&self) -> Option<&'a Member> {
+        let is_named = |own: &&Member| self.args.member == Some(own.id);
+        self.own.filter(|own| self.came().is_none() || is_named(own))
+    }
+
+    /// What is asked for already; `None` if a request is written.
+    fn going_on(&self) -> Option<Proposal<Requested>> {
+        let (args, earlier, came) = (self.args, self.earlier.as_ref()?, self.came());
+        let names_another = args.member.is_some_and(|member| member.0 != earlier.replaces);
+        let moves = !args.peer_urls.is_empty() && !same_urls(&args.peer_urls, &earlier.peer_urls);
+        let forces = args.force && !earlier.forced && came.is_none();
+        let differs = self.is_under_way && (moves || forces);
+        if names_another || differs || (came.is_none() && !self.is_under_way) {
+            return None;
+        }
+        let (name, replaces) = (&args.node, MemberId(earlier.replaces));
+        let statement = match came {
+            Some(Member { id, .. }) => format!(
+                "member {replaces} of node {name} is replaced by {id}; if that one is lost as well, name it: --member {id}"
+            ),
+            None => format!("node/{name} is being replaced already"),
+        };
+        let outcome = Requested {
+            id: earlier.id.clone(),
+            peer_urls: earlier.peer_urls.clone(),
+            client_urls: self.client_urls(earlier.replaces),
+            replaces: earlier.replaces,
+        };
+        Some(Proposal {
+            statement,
+            outcome,
+            txn: None,
+        })
+    }
+
+    fn request(&self, uid: &str) -> JoinRequest {
+        let args = self.args;
+        let lost = self.lost().map(|lost| JoinRequest {
+            replaces: lost.id.0,
+            peer_urls: lost.peer_urls().to_vec(),
+            voters: u32::try_from(self.facts.membership.voters().count()).unwrap_or(u32::MAX),
+            ..JoinRequest::default()
+        });
+        // Without one it was removed, and could not join again.
+        let known = lost.or_else(|| self.earlier.clone()).unwrap_or_default();
+        let is_same = |earlier: &JoinRequest| self.is_under_way && earlier.replaces == known.replaces;
+        let was_forced = self
+            .earlier
+            .as_ref()
+            .is_some_and(|earlier| is_same(earlier) && earlier.forced);
+        JoinRequest {
+            id: uuid::Uuid::new_v4().to_string(),
+            node_uid: uid.to_owned(),
+            peer_urls: match args.peer_urls.is_empty() {
+                true => known.peer_urls,
+                false => args.peer_urls.clone(),
+            },
+            requested_at: Some(time::to_proto(Timestamp::now())),
+            no_dial: args.options.no_dial,
+            replaces: known.replaces,
+            forced: args.force || was_forced,
+            voters: known.voters,
+            client_urls: self.client_urls(known.replaces),
+        }
+    }
+
+    /// The client URLs for the settings: those given, else those of the lost member, as etcd lists them or as they were when
+    /// its replacement was requested.
+    fn client_urls(&self, lost: u64) -> Vec<String> {
+        let given = &self.args.options.client_urls;
+        let listed = self.facts.membership.member(MemberId(lost));
+        let earlier = self.earlier.as_ref().filter(|earlier| earlier.replaces == lost);
+        match listed.and_then(|lost| lost.listed.as_ref()) {
+            _ if !given.is_empty() => given.clone(),
+            Some(listed) => listed.client_urls.clone(),
+            None => earlier.map_or_else(Vec::new, |earlier| earlier.client_urls.clone()),
+        }
     }
 }
 
-fn check(
-    facts: &Facts,
-    args: &ReplaceArgs,
-    roles: NodeRoles,
-    own: Option<&Member>,
-    replaces: u64,
-    peer_urls: &[String],
-) -> Result<(), Refusal> {
-    let (membership, name) = (&facts.membership, args.node.as_str());
+fn check(seen: &Seen<'_>, roles: NodeRoles, request: &JoinRequest) -> Result<(), Refusal> {
+    let (args, membership) = (seen.args, &seen.facts.membership);
+    let name = args.node.as_str();
     check_manager(name, Some(roles))?;
-    if replaces == 0 || args.member.is_some_and(|member| member.0 != replaces) {
-        return Err(Refusal::not_a_member(name));
+    let is_other = args.member.is_some_and(|named| named.0 != request.replaces);
+    match (args.member, seen.own) {
+        (Some(named), Some(own)) if is_other => {
+            let message = format_args!("member {named} is not that of node {name}, which is {}", own.id);
+            return Err(Refusal::new(Reason::NotAMember, message));
+        }
+        _ if is_other || request.replaces == 0 => return Err(Refusal::not_a_member(name)),
+        _ => {}
     }
-    membership.check_join(name, Some(roles), false, peer_urls)?;
-    own.map_or(Ok(()), |own| membership.check_replacement(own, args.force))
+    membership.check_join(name, Some(roles), false, &request.peer_urls)?;
+    let lost = seen.lost();
+    lost.map_or(Ok(()), |lost| membership.check_replacement(lost, request.forced))
 }
 
-fn statement(name: &Name, own: Option<&Member>) -> String {
-    let removed = own.map_or_else(
+fn statement(name: &Name, lost: Option<&Member>) -> String {
+    let removed = lost.map_or_else(
         || "its member was removed from etcd".to_owned(),
-        |own| format!("its member {} is removed from etcd for good", own.id),
+        |lost| format!("its member {} is removed from etcd for good", lost.id),
     );
     format!(
         "node/{name}: {removed}, and the node joins again as a new member with an empty data directory; it stays a manager"

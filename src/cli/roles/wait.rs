@@ -32,7 +32,7 @@ pub async fn for_roles(
     let ranges = nodes.chain(others).collect();
     let word = node::role_word(role.into());
     let names: Vec<&Name> = names.iter().collect();
-    until_all(store, ranges, limit, REQUEST_STAYS, &names, |view, name| {
+    until_all(store, ranges, limit, REQUEST_STAYS, &names, |view, name, _| {
         let waits = role_of(view, name, role)?;
         if waits.is_none() {
             let _: Reader = print(&format!("node/{name} is a {word}\n"))?;

@@ -1,17 +1,19 @@
 //! `quorate tombstone`: takes back what a forced deletion left at the backend, or has it removed there.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use prost::Message;
 
 use super::REQUESTED;
-use crate::cli::commit::{self, Proposal};
+use crate::cli::commit::{self, Decision};
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
-use crate::etcd::{KeyValue, Txn};
+use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::ReclaimPolicy;
 use crate::proto::{Publication, Tombstone, Volume};
@@ -74,20 +76,35 @@ pub async fn run(args: TombstoneArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         &format!("remove what tombstone {name} names"),
     )?;
     let store = connect(etcd).await?;
-    let first = propose(&store, which, cleans).await?;
+    let first = plan(&store, which, cleans).await?;
     if cleans && !which.yes {
         confirm::ask(&[&first.statement], "nothing was changed")?;
     }
-    let again = async || Ok(propose(&store, which, cleans).await?.into());
-    let said = commit::settle_from(&store, REQUESTED, first.into(), again).await?;
-    print(&format!("tombstone/{name} {said}\n")).map(drop)
+    let said = commit::settle(&store, REQUESTED, async || {
+        plan(&store, which, cleans).await?.decide(&store).await
+    });
+    print(&format!("tombstone/{name} {}\n", said.await?)).map(drop)
 }
 
-/// A transaction of etcd has at most 128 operations by default. Two of them are the volume's and the tombstone's.
+/// Publications that are put back in one transaction. etcd takes 128 writes by default, of which two are the volume's and the
+/// tombstone's.
 const MOST_PUBLICATIONS: usize = 126;
 
-/// Puts the records back in the transaction that deletes the tombstone.
-async fn propose(store: &Store, which: &Which, cleans: bool) -> Result<Proposal<String>, Failure> {
+/// The records that take a tombstone's place.
+struct PutBack {
+    tombstone: Versioned<Tombstone>,
+    name: Name,
+    volume: Volume,
+    /// When the other volumes were read.
+    read_at: Revision,
+    /// By key.
+    publications: BTreeMap<Vec<u8>, Vec<u8>>,
+    statement: String,
+    said: String,
+}
+
+/// Decides what is put back.
+async fn plan(store: &Store, which: &Which, cleans: bool) -> Result<PutBack, Failure> {
     let Which { name, new_name, .. } = which;
     let key = store.keys.tombstone(name);
     let stored: Versioned<Tombstone> = Versioned::read(store, name.as_str(), key).await?;
@@ -122,38 +139,28 @@ async fn propose(store: &Store, which: &Which, cleans: bool) -> Result<Proposal<
     let volumes = store.keys.volumes();
     let (recorded, read_at) = store.etcd.list(&volumes).await?;
     check_recorded(store, &recorded, &of_volume, &volume)?;
-    let publications = publications_of(name, left, cleans)?;
     put_back(&mut volume, &volume_name, cleans);
-    let mut txn = Txn::new()
-        .when_unchanged(&stored.key, stored.revision)
-        .when_range_unwritten_since(&volumes, read_at)
-        .delete(&stored.key)
-        .put(&of_volume, volume.encode_to_vec());
-    for publication in publications {
-        let Ok(node) = publication.name().parse::<Name>() else {
-            continue;
-        };
-        let mut publication = publication.clone();
-        volume_name
-            .as_str()
-            .clone_into(&mut publication.spec.get_or_insert_default().volume);
-        if cleans {
-            publication
-                .status
-                .get_or_insert_default()
-                .set_state(State::PendingUnpublish);
-        }
+    let publications = left.publications.iter();
+    let publications = publications.filter_map(|publication| {
+        let node = publication.name().parse::<Name>().ok()?;
+        // Of one without a node id no call was made.
+        let is_needed = !cleans || !stored_node_id(publication).is_empty();
+        let publication = is_needed.then(|| publication_of(publication, &volume_name, cleans))?;
         let key = store.keys.publication(&volume_name, &node);
-        txn = txn.when_absent(&key).put(&key, publication.encode_to_vec());
-    }
+        Some((key, publication.encode_to_vec()))
+    });
     let said = match cleans {
         true => format!("is removed at the backend: volume/{volume_name} is marked for deletion until then"),
         false => format!("is adopted as volume/{volume_name}"),
     };
-    Ok(Proposal {
+    Ok(PutBack {
+        publications: publications.collect(),
+        tombstone: stored,
+        name: volume_name,
         statement: format!("tombstone/{name}: {}", removal(&volume)),
-        outcome: said,
-        txn: Some(txn),
+        volume,
+        read_at,
+        said,
     })
 }
 
@@ -191,27 +198,75 @@ fn check_recorded(
     Ok(())
 }
 
-/// The publications that are put back.
-fn publications_of<'t>(
-    name: &Name,
-    left: &'t Tombstone,
-    cleans: bool,
-) -> Result<Vec<&'t Publication>, Failure> {
-    let mut publications: Vec<&Publication> = left.publications.iter().collect();
-    if cleans {
-        // Of one without a node id no call was made.
-        publications.retain(|publication| !stored_node_id(publication).is_empty());
-    }
-    if publications.len() > MOST_PUBLICATIONS {
-        let why = format!(
-            "tombstone/{name} has {} publications, and at most {MOST_PUBLICATIONS} are put back at once",
-            publications.len()
+impl PutBack {
+    /// Puts back publications until the others fit into the transaction that puts back the volume and deletes the tombstone.
+    /// A publication without its volume is left alone by everybody, so that nothing is done for the volume before all of them are
+    /// there (INV-6); and what is there already is left as it is, so that an interrupted command can be repeated.
+    async fn decide(self, store: &Store) -> Result<Decision<String>, Failure> {
+        let (range, of_volume) = (
+            store.keys.publications_of(&self.name),
+            store.keys.volume(&self.name),
         );
-        let hint = "a Volume with spec.source takes in the volume by its id; quorate unpublish VOLUME --node-id ID unpublishes \
-                    it from a node";
-        return Err(Failure::refused("TooManyPublications", why).hint(hint));
+        let (there, mut read_at) = store.etcd.list(&range).await?;
+        if let Some(other) = there
+            .iter()
+            .find(|kv| self.publications.get(&kv.key) != Some(&kv.value))
+        {
+            let id = store.keys.parse_publication(&other.key).unwrap_or_default();
+            let why = format!("publication/{id} is there, and not of this tombstone");
+            let hint =
+                "quorate unpublish VOLUME NODE --force forgets it; --as NAME gives the records another name";
+            return Err(Failure::refused("NameInUse", why).hint(hint));
+        }
+        let there: BTreeSet<&Vec<u8>> = there.iter().map(|kv| &kv.key).collect();
+        let missing = self.publications.iter().filter(|(key, _)| !there.contains(key));
+        let missing: Vec<_> = missing.collect();
+        let unchanged = || {
+            let txn = Txn::new().when_unchanged(&self.tombstone.key, self.tombstone.revision);
+            txn.when_absent(&of_volume)
+        };
+        let first = missing.len().saturating_sub(MOST_PUBLICATIONS);
+        for page in missing[..first].chunks(MOST_PUBLICATIONS) {
+            let txn = unchanged().when_range_unwritten_since(&range, read_at);
+            let txn = page
+                .iter()
+                .fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
+            match commit::commit(&store.etcd, txn, REQUESTED).await? {
+                Some(revision) => read_at = revision,
+                // Someone else wrote one of them: refused or not, that is decided again.
+                None => {
+                    return Err(Failure::conflict(
+                        "others changed the records at the same moment; try again",
+                    ));
+                }
+            }
+        }
+        // No other volume has the id by then, either.
+        let txn = unchanged()
+            .when_range_unwritten_since(&range, read_at)
+            .when_range_unwritten_since(&store.keys.volumes(), self.read_at);
+        let txn = missing[first..]
+            .iter()
+            .fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
+        let txn = txn
+            .delete(&self.tombstone.key)
+            .put(&of_volume, self.volume.encode_to_vec());
+        Ok(Decision::Write(txn, self.said.clone()))
     }
-    Ok(publications)
+}
+
+fn publication_of(left: &Publication, volume: &Name, cleans: bool) -> Publication {
+    let mut publication = left.clone();
+    volume
+        .as_str()
+        .clone_into(&mut publication.spec.get_or_insert_default().volume);
+    if cleans {
+        publication
+            .status
+            .get_or_insert_default()
+            .set_state(State::PendingUnpublish);
+    }
+    publication
 }
 
 fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {

@@ -1,5 +1,6 @@
 //! What is known of a member's health: what it was asked, when, and what it answered. Pure.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
 
@@ -147,12 +148,24 @@ pub struct Status {
 }
 
 /// An alarm, which etcd raises by itself and a person has to clear (`etcdctl alarm disarm`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
     /// The member that raised it.
     pub member: MemberId,
     /// `NOSPACE` or `CORRUPT`.
     pub kind: String,
+}
+
+impl Alarm {
+    /// The database of the member is full.
+    pub const NOSPACE: &str = "NOSPACE";
+    /// The data of the member differs from that of the others.
+    pub const CORRUPT: &str = "CORRUPT";
+
+    /// Whether etcd refuses writes until it is cleared: for want of space those that need some, else all.
+    pub fn stops_writes(&self) -> bool {
+        [Self::NOSPACE, Self::CORRUPT].contains(&self.kind.as_str())
+    }
 }
 
 fn statuses<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> impl Iterator<Item = &'e Status> {
@@ -163,6 +176,13 @@ fn statuses<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> impl Iterator<Ite
 pub fn latest_raft_leader<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> Option<MemberId> {
     let following = statuses(of).filter(|status| status.raft_leader.is_some());
     following.max_by_key(|status| status.raft_term)?.raft_leader
+}
+
+/// The members of which one of these says that their data is corrupt.
+pub fn corrupt<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> BTreeSet<MemberId> {
+    let alarms = statuses(of).flat_map(|status| &status.alarms);
+    let corrupt = alarms.filter(|alarm| alarm.kind == Alarm::CORRUPT);
+    corrupt.map(|alarm| alarm.member).collect()
 }
 
 /// The highest log index that a member knows to be committed: the lag of the others is measured against it.

@@ -1,12 +1,13 @@
 //! The stored conditions that say what is blocked: `RoleChangeBlocked` of nodes, and `EvictionBlocked` of the records of
-//! members whose node does not exist. Pure.
+//! members whose node does not exist; and `QuorumLost` of all records, after an outage. Pure.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use prost::Message;
 
-use crate::etcd::MemberId;
+use super::outage;
+use crate::etcd::{MemberId, Outage};
 use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::index::Index;
 use crate::roles::membership::{Member, Membership};
@@ -23,6 +24,7 @@ pub fn conditions(
     keys: &Keys,
     membership: &Membership,
     blocked: &[Blocked],
+    outage: Option<&Outage>,
     now: Timestamp,
 ) -> Vec<Unit> {
     let (mut nodes, mut evictions) = (BTreeMap::new(), BTreeMap::new());
@@ -37,7 +39,7 @@ pub fn conditions(
         }
     }
     let mut units = of_nodes(index, keys, &nodes, now);
-    units.extend(of_records(index, keys, &evictions, now));
+    units.extend(of_records(index, keys, &evictions, outage, now));
     units
 }
 
@@ -59,16 +61,18 @@ fn of_records(
     index: &Index,
     keys: &Keys,
     blocked: &BTreeMap<MemberId, &Blocked>,
+    outage: Option<&Outage>,
     now: Timestamp,
 ) -> Vec<Unit> {
     let changed = index.records().filter_map(|(id, record, revision)| {
         let mut member = record.clone();
         let conditions = &mut member.conditions;
+        let returned = outage.is_some_and(|outage| outage::store(conditions, outage));
         let changed = match blocked.get(&id) {
             Some(one) => condition::set(conditions, EVICTION_BLOCKED, why(one), 0, now),
             None => condition::clear(conditions, EVICTION_BLOCKED),
         };
-        changed.then(|| Unit::new().put(keys.member(id), revision, member.encode_to_vec()))
+        (changed || returned).then(|| Unit::new().put(keys.member(id), revision, member.encode_to_vec()))
     });
     changed.collect()
 }

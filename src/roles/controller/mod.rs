@@ -8,6 +8,7 @@
 mod actions;
 mod conditions;
 mod execute;
+mod outage;
 mod phase;
 mod probes;
 mod report;

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tracing::{info, warn};
 
 use crate::etcd::MemberId;
+use crate::etcd::members::Alarm;
 use crate::kube::events::{Notice, Severity};
-use crate::metrics::{MemberKind, Metrics, RoleChange};
+use crate::metrics::{AlarmKind, MemberKind, Metrics, RoleChange};
 use crate::proto::Role;
 use crate::proto::join::Progress;
 use crate::roles::blocked::{Blocked, Subject};
@@ -26,6 +27,7 @@ pub struct Reporter {
     blocked: BTreeMap<Subject, Reason>,
     unmanaged: BTreeSet<MemberId>,
     unreadable: BTreeSet<MemberId>,
+    alarms: BTreeSet<Alarm>,
     paused: bool,
     _end_with_the_term: TermGauges,
 }
@@ -37,6 +39,9 @@ const MEMBER_KINDS: [MemberKind; 4] = [
     member_kind("learner", "healthy"),
     member_kind("learner", "unhealthy"),
 ];
+
+/// Every label of the gauge of alarms.
+const ALARM_KINDS: [&str; 2] = [Alarm::NOSPACE, Alarm::CORRUPT];
 
 const fn member_kind(kind: &'static str, health: &'static str) -> MemberKind {
     MemberKind { kind, health }
@@ -51,7 +56,8 @@ impl Reporter {
             &metrics.quorum_blocked,
             &metrics.roles_paused,
         ];
-        let gauges = members.into_iter().chain(others.map(Clone::clone));
+        let alarms = ALARM_KINDS.map(|kind| metrics.etcd_alarms.get_or_create(&AlarmKind { kind }).clone());
+        let gauges = members.into_iter().chain(alarms).chain(others.map(Clone::clone));
         Self {
             _end_with_the_term: TermGauges::new(gauges),
             metrics,
@@ -59,6 +65,7 @@ impl Reporter {
             blocked: BTreeMap::new(),
             unmanaged: BTreeSet::new(),
             unreadable: BTreeSet::new(),
+            alarms: BTreeSet::new(),
             paused: false,
         }
     }
@@ -77,6 +84,11 @@ impl Reporter {
             }
             false => self.publish(Severity::Normal, "RolesResumed", "roles are resumed".to_owned()),
         }
+    }
+
+    /// etcd has a quorum again, and these words say since when it had none.
+    pub fn quorum_returned(&self, reason: &'static str, words: String) {
+        self.publish(Severity::Warning, reason, words);
     }
 
     fn publish(&self, severity: Severity, reason: &'static str, note: String) {
@@ -198,6 +210,7 @@ impl Reporter {
                 .count();
             self.metrics.members.get_or_create(kind).set(gauge(count));
         }
+        self.observe_alarms(membership);
         let unmanaged = membership.members.iter().filter(|member| member.record.is_none());
         let unmanaged: BTreeSet<MemberId> = unmanaged.map(|member| member.id).collect();
         self.metrics.members_unmanaged.set(gauge(unmanaged.len()));
@@ -224,6 +237,22 @@ impl Reporter {
             self.publish(Severity::Warning, "UnreadableMember", note);
         }
         self.unreadable = unreadable;
+    }
+
+    fn observe_alarms(&mut self, membership: &Membership) {
+        let alarms: BTreeSet<Alarm> = membership.alarms().into_iter().cloned().collect();
+        for kind in ALARM_KINDS {
+            let count = alarms.iter().filter(|alarm| alarm.kind == kind).count();
+            let gauge_of_kind = self.metrics.etcd_alarms.get_or_create(&AlarmKind { kind });
+            gauge_of_kind.set(gauge(count));
+        }
+        for Alarm { member, kind } in alarms.difference(&self.alarms) {
+            let note = format!(
+                "etcd has raised the alarm {kind} of member {member} (quorate status says what to do)"
+            );
+            self.publish(Severity::Warning, "EtcdAlarm", note);
+        }
+        self.alarms = alarms;
     }
 
     /// Reports what is newly blocked, or blocked for another reason than before.

@@ -6,12 +6,14 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use super::RoleController;
 use super::actions::{Context, failpoints};
 use super::conditions::conditions;
 use super::execute::{NotDone, Outcome, execute};
+use super::outage;
 use super::phase::{Event, Phase};
 use super::probes::Probes;
 use super::report::Reporter;
@@ -22,7 +24,7 @@ use super::unread::Unread;
 use super::upkeep::{self, Upkeep};
 use crate::causes;
 use crate::etcd::members::ListedMember;
-use crate::etcd::{FencedError, MemberId, Revision};
+use crate::etcd::{FencedError, MemberId, Outage, Revision};
 use crate::failpoint;
 use crate::retry::sleep_until;
 use crate::roles::blocked::Blocked;
@@ -65,6 +67,9 @@ pub struct TermState<'c> {
     resumptions: u64,
     /// Superseded surveys, polled to completion so that no request for a status is pending when a member is removed.
     superseded: FuturesUnordered<BoxFuture<'static, ()>>,
+    outages: watch::Receiver<Option<Outage>>,
+    /// The last of them that this term has taken note of.
+    outage: Option<Outage>,
     unread: Unread,
 }
 
@@ -89,6 +94,8 @@ impl<'c> TermState<'c> {
             sightings: Sightings::new(Instant::now()),
             resumptions: 0,
             superseded: FuturesUnordered::new(),
+            outages: store.etcd.last_outage(),
+            outage: None,
             unread: Unread::since(Instant::now()),
         }
     }
@@ -111,6 +118,7 @@ impl<'c> TermState<'c> {
             () = self.probes.next() => Event::Probed,
             () = self.schedule.due(idle) => Event::Due,
             Some(()) = self.superseded.next() => Event::Due,
+            Ok(()) = self.outages.changed() => Event::Due,
             () = sleep_until(timer) => Event::Due,
         }
     }
@@ -226,6 +234,7 @@ impl<'c> TermState<'c> {
         let keys = &self.controller.store.keys;
         self.upkeep.seen(self.index.revision());
         self.reporter.paused(self.index.is_paused());
+        self.take_note_of_outage();
         let known = std::mem::replace(&mut self.resumptions, self.index.resumptions());
         if known != self.resumptions {
             self.begin_again();
@@ -239,6 +248,21 @@ impl<'c> TermState<'c> {
             self.survey();
         }
         self.decide();
+    }
+
+    /// A time without a quorum is over, which the replica that leads now has seen.
+    fn take_note_of_outage(&mut self) {
+        let last = self.outages.borrow_and_update().clone();
+        if last == self.outage {
+            return;
+        }
+        if let Some(last) = &last
+            && !outage::is_reported(&self.index, last)
+        {
+            self.reporter.quorum_returned(outage::REASON, outage::words(last));
+        }
+        self.outage = last;
+        self.schedule.wake();
     }
 
     /// Roles were resumed. Meanwhile an operator may have changed etcd's members, so an answer that was requested before
@@ -381,7 +405,7 @@ impl<'c> TermState<'c> {
             .collect();
         self.reporter.blocked(membership, &lasting);
         let keys = &store.keys;
-        let conditions = conditions(&self.index, keys, membership, &lasting, now);
+        let conditions = conditions(&self.index, keys, membership, &lasting, self.outage.as_ref(), now);
         let ended_joins = upkeep::ended_joins(&self.index, keys, now, settings.keep_joins);
         // What cannot be written now is written after a later survey, but not much later.
         let longest = match self.upkeep.begin_all(conditions.into_iter().chain(ended_joins)) {

@@ -147,7 +147,7 @@ pub fn begin(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Optio
 }
 
 /// Writes to the join why it waits, unless it says so already. Not before every member had its time to answer, and not for
-/// a wait that is over in an instant. Beside an intent, which stays, only a refusal that lasts is written.
+/// a wait that is over in an instant, nor while etcd takes no writes. Beside an intent, which stays, only a refusal that lasts is written.
 fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocked) -> Option<Step> {
     let progress = match pending.is_adding() {
         true => Progress::Adding,
@@ -159,7 +159,8 @@ fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocke
     };
     let why = Some((blocked.reason, blocked.message.clone()));
     let known = says(&pending.join, progress, None, why.as_ref());
-    (membership.complete && lasts && !known).then(|| pending.note(progress, None, why))
+    let is_taken = membership.refuses_writes().is_none();
+    (membership.complete && lasts && !known && is_taken).then(|| pending.note(progress, None, why))
 }
 
 /// Whether the leader's part of a join already says this.
@@ -325,10 +326,12 @@ impl Attempt<'_> {
         Ok(Step::Add { node, through })
     }
 
-    /// A member that is replaced has had its place already.
+    /// A voter that is replaced has had its place already, and may have it again unless another has taken it.
     fn await_room(&self) -> Result<(), Instead> {
         let (voters, most) = (self.membership.voters().count(), self.limits.max_voters);
-        match voters < most || self.pending.replaces().is_some() {
+        let request = self.pending.join.request.as_ref();
+        let had = request.map_or(0, |request| request.voters as usize);
+        match voters < most.max(had) {
             true => Ok(()),
             false => self.block(
                 Reason::VoterLimit,

@@ -37,6 +37,14 @@ fn step(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
             format_args!("the etcd of learner {} has not been started", member.id),
         ));
     }
+    if member.corrupt {
+        let message = format_args!(
+            "the data of learner {} is corrupt; quorate replace {} lets its node join again",
+            member.id,
+            member.node()
+        );
+        return Err(member.block(Reason::EtcdAlarm, message));
+    }
     if let Err(why) = member.evidence.health() {
         let urls = member.listed.as_ref().map(|listed| listed.client_urls.join(", "));
         return Err(member.block(

@@ -26,7 +26,7 @@ pub fn forget(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<St
 /// Carries out removals that are decided, and withdraws those whose grounds are gone.
 pub fn carry_out(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<Step> {
     let decided = membership.listed().filter(|member| member.removal().is_some());
-    let attempts = decided.map(|member| {
+    let attempts = corrupt_first(decided).into_iter().map(|member| {
         let attempt = match has_grounds(membership, member) {
             Ok(true) => remove(membership, member),
             Ok(false) if member.quiet => Ok(Step::Withdraw(member.id)),
@@ -36,6 +36,35 @@ pub fn carry_out(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option
         (member.node(), attempt)
     });
     first(membership, plan, attempts)
+}
+
+/// A member whose data is corrupt counts for nothing, so it goes before those that do.
+fn corrupt_first<'m>(members: impl Iterator<Item = &'m Member>) -> Vec<&'m Member> {
+    let mut members: Vec<&Member> = members.collect();
+    members.sort_by_key(|member| !member.corrupt);
+    members
+}
+
+/// Takes the raft leadership from a member whose data is corrupt: the others would follow it.
+pub fn depose(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<Step> {
+    let leads =
+        |member: &&Member| member.corrupt && Some(member.id) == membership.raft_leader && member.stays();
+    let leader = membership.voters().find(leads);
+    let attempts = leader.filter(|_| membership.complete).map(|leader| {
+        let blocked = || {
+            leader.block(
+                Reason::LeadershipNotMoved,
+                "its data is corrupt, and no other voter can lead",
+            )
+        };
+        let attempt = successor(membership, leader).ok_or_else(blocked);
+        let from = leader.id;
+        (
+            leader.node(),
+            attempt.map(|(_, to)| Step::MoveLeadership { from, to }),
+        )
+    });
+    first(membership, plan, attempts.into_iter())
 }
 
 /// Whether what a removal was decided for still holds.
@@ -130,7 +159,7 @@ fn successor(membership: &Membership, leaving: &Member) -> Option<(bool, MemberI
 /// Decides on removals.
 pub fn decide(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     let undecided = membership.listed().filter(|member| member.removal().is_none());
-    let attempts = undecided.filter_map(|member| {
+    let attempts = corrupt_first(undecided).into_iter().filter_map(|member| {
         let attempt = match member.cause().or_else(|| late(membership, member, limits)) {
             Some(cause) => decide_on(membership, member, cause),
             None if member.owner() == Some(Owner::Missing) => Err(node_missing(member)),

@@ -108,10 +108,15 @@ impl Membership {
         best.map(|member| member.id)
     }
 
-    /// The step, unless it failed a short while ago. Checked last, so that a safety refusal is reported rather than an
+    /// The step, unless etcd would refuse what it writes, or it failed a short while ago. Checked last, so that a safety refusal is reported rather than an
     /// earlier failure.
     pub(super) fn unless_resting(&self, step: Step, node: &str) -> Result<Step, Blocked> {
         let subject = step.subject();
+        if step.is_written()
+            && let Some(why) = self.refuses_writes()
+        {
+            return Err(Blocked::new(subject, node, Reason::EtcdAlarm, why));
+        }
         match self.resting.get(&subject) {
             None => Ok(step),
             Some((reason, message)) => {

@@ -17,7 +17,7 @@ pub enum Step {
     DecideRemoval(MemberId, Cause),
     /// Withdraws the intents to remove, to promote and to readdress the member.
     Withdraw(MemberId),
-    /// Transfers raft leadership from a member that is about to be removed.
+    /// Transfers raft leadership from a member that is about to be removed, or whose data is corrupt.
     MoveLeadership {
         /// The member that leads.
         from: MemberId,
@@ -97,10 +97,7 @@ impl fmt::Display for Step {
             }
             Self::Withdraw(member) => write!(f, "withdraw the intent to change member {member}"),
             Self::MoveLeadership { from, to } => {
-                write!(
-                    f,
-                    "transfer raft leadership from member {from}, which is being removed, to {to}"
-                )
+                write!(f, "transfer raft leadership from member {from} to {to}")
             }
             Self::Remove { member, through } => write!(f, "remove member {member} through {through}"),
             Self::DecidePromotion(member) => write!(f, "decide to promote learner {member}"),
@@ -132,6 +129,19 @@ impl fmt::Display for Step {
 }
 
 impl Step {
+    /// Whether the step puts something into the store, or makes a call whose result must be put there: nothing is added that
+    /// could not be recorded (INV-3). A removal that is decided is carried out, since it may be what ends the alarm.
+    pub fn is_written(&self) -> bool {
+        !matches!(
+            self,
+            Self::Forget(_)
+                | Self::MoveLeadership { .. }
+                | Self::Remove { .. }
+                | Self::Promote { .. }
+                | Self::Readdress { .. }
+        )
+    }
+
     /// The member or join that the step is about.
     pub fn subject(&self) -> Subject {
         match self {

@@ -12,6 +12,7 @@ use crate::roles::membership::{Member, PendingJoin, Reachability};
 use crate::roles::owner::Owner;
 use crate::roles::reason::Reason;
 
+mod alarms;
 mod cases;
 mod every_cluster;
 mod guards;

@@ -57,6 +57,19 @@ pub fn set(
     true
 }
 
+/// Makes the condition of this type false from `since` on, with a reason and a message.
+pub fn set_false(conditions: &mut Vec<Condition>, r#type: &str, why: (&str, &str), since: Timestamp) {
+    clear(conditions, r#type);
+    conditions.push(Condition {
+        r#type: r#type.to_owned(),
+        status: Status::False.into(),
+        reason: why.0.to_owned(),
+        message: why.1.to_owned(),
+        last_transition_time: Some(time::to_proto(since)),
+        observed_generation: 0,
+    });
+}
+
 /// Removes the condition of this type. Returns whether there was one.
 pub fn clear(conditions: &mut Vec<Condition>, r#type: &str) -> bool {
     let before = conditions.len();

@@ -60,9 +60,12 @@ pub const READY: &str = "Ready";
 /// The state of a plugin to which no connection is needed now.
 pub const IDLE: &str = "Idle";
 
+/// The state of a plugin to which a connection is made.
+pub const CONNECTING: &str = "Connecting";
+
 /// Why the plugin cannot be called, by its status: the state and its message.
 pub fn not_ready(status: &PluginStatus) -> Option<(&str, &str)> {
-    let is_usable = matches!(status.state.as_str(), "" | READY | IDLE);
+    let is_usable = matches!(status.state.as_str(), "" | READY | IDLE | CONNECTING);
     (!is_usable).then_some((&status.state, &status.message))
 }
 
@@ -135,6 +138,17 @@ pub fn is_backend_of(plugin: &Plugin, reported: &str, made_at: Option<&Backend>)
     let before = plugin.spec.iter().flat_map(|spec| &spec.same_backend_as);
     let mut listed = before.map(String::as_str).chain([endpoint(plugin)]);
     listed.any(|listed| is_same_endpoint(listed, &made_at.endpoint))
+}
+
+/// Whether volumes of the plugin that were made at these backends may be at the same one. A volume that names none is at the one
+/// that the plugin leads to, whose identity is not known here.
+pub fn may_share_backend(plugin: &Plugin, one: Option<&Backend>, other: Option<&Backend>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) if !one.id.is_empty() && !other.id.is_empty() => one.id == other.id,
+        (Some(one), Some(other)) if is_same_endpoint(&one.endpoint, &other.endpoint) => true,
+        (Some(known), None) | (None, Some(known)) if !known.id.is_empty() => true,
+        _ => is_backend_of(plugin, "", one) && is_backend_of(plugin, "", other),
+    }
 }
 
 /// Whether two texts are one endpoint: a document may end one in a slash, and records do not.
@@ -407,6 +421,50 @@ mod tests {
         for (endpoint, before) in [("http://h:1/", "http://h:2"), ("http://h:2", "http://h:1/")] {
             let plugin = with_slash(endpoint, before);
             assert!(is_backend_of(&plugin, "", Some(&made_at)), "{endpoint} {before}");
+        }
+    }
+
+    /// INV-6: where it is not known, it may be.
+    #[test]
+    fn volumes_share_a_backend_unless_their_records_say_that_they_do_not() {
+        let plugin = Plugin {
+            metadata: None,
+            spec: Some(PluginSpec {
+                endpoint: "unix:///new".to_owned(),
+                same_backend_as: vec!["unix:///old".to_owned()],
+                ..PluginSpec::default()
+            }),
+        };
+        for (one, other, expected) in [
+            (None, None, true),
+            (Some(("unix:///new", "")), None, true),
+            (Some(("unix:///other", "")), None, false),
+            (Some(("unix:///other", "pool-1")), None, true),
+            (Some(("unix:///new", "")), Some(("unix:///old", "")), true),
+            (Some(("unix:///new", "")), Some(("unix:///other", "")), false),
+            (Some(("unix:///other", "")), Some(("unix:///other", "")), true),
+            (
+                Some(("unix:///new", "pool-1")),
+                Some(("unix:///other", "pool-1")),
+                true,
+            ),
+            (
+                Some(("unix:///new", "pool-1")),
+                Some(("unix:///new", "pool-2")),
+                false,
+            ),
+        ] {
+            let backend = |given: Option<(&str, &str)>| {
+                given.map(|(endpoint, id)| Backend {
+                    endpoint: endpoint.to_owned(),
+                    id: id.to_owned(),
+                    ..Backend::default()
+                })
+            };
+            for (one, other) in [(one, other), (other, one)] {
+                let shared = may_share_backend(&plugin, backend(one).as_ref(), backend(other).as_ref());
+                assert_eq!(shared, expected, "{one:?} {other:?}");
+            }
         }
     }
 

@@ -86,6 +86,7 @@ pub fn to_document(publication: &Publication, mod_revision: Revision) -> Value {
         "state": state_word(state(publication)),
         "nodeID": status.csi_node_id,
         "publishContext": given(&status.publish_context),
+        "expandedBytes": given(&status.expanded_bytes),
         "conditions": condition::documents(&status.conditions),
     });
     let parts = json!({"spec": present(spec), "status": present(status)});

@@ -38,6 +38,10 @@ use plugins::PluginEvent;
 /// Woken volumes that are planned before the loop looks for events again.
 const PLANNED_AT_ONCE: usize = 256;
 
+/// Volumes that are tried again for the room that one has left. Were it all that wait, the deletion of many would have all ask
+/// for it many times.
+const TRIED_FOR_CAPACITY: usize = 16;
+
 /// Between two looks at sessions that have ended, at lists that are due, and at the gauges.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -172,6 +176,8 @@ impl Controller {
                 Change::Around(name) => self.wake(name, None),
                 Change::Plugin(plugin) => {
                     self.configure(&plugin);
+                    // Its limits may have been raised.
+                    self.serve_queue(&plugin, None);
                     for name in self.volumes_of(&plugin) {
                         self.wake(name, None);
                     }
@@ -191,6 +197,8 @@ impl Controller {
         debug!(volumes = names.len(), "planning every volume");
         let without_record = self.unsettled.iter().map(|(name, _)| name);
         names.extend(without_record.filter(|name| !self.index.has(name)).cloned());
+        // What waits for the new leader goes first.
+        names.sort_by_cached_key(|name| self.index.seems_settled(name));
         for name in names {
             self.wake(name, None);
         }
@@ -213,7 +221,8 @@ impl Controller {
             .plugins
             .entry(plugin.clone())
             .or_insert_with(|| PluginState::new(compare_at));
-        state.configure(plugin, self.index.plugin(plugin), &self.csi_plugins);
+        let status = self.index.plugin_status(plugin).map(|(status, _)| status);
+        state.configure(plugin, self.index.plugin(plugin), status, &self.csi_plugins);
         if state.plugin().is_none() {
             self.csi_plugins.retain(|name| name != plugin.as_str());
         }
@@ -269,7 +278,7 @@ impl Controller {
             Err(_) => None,
         };
         match result {
-            Ok(()) => self.on_success(&name, &action, &target),
+            Ok(()) => self.on_success(&name, &driver, &action, &target),
             Err(Interrupted::Stale) => self.unsettled.observed_stale(&name, target),
             Err(Interrupted::Orphaned(compensation)) => {
                 if compensation.held(&self.index, &name) == Held::Unreadable {
@@ -298,14 +307,15 @@ impl Controller {
         true
     }
 
-    fn on_success(&mut self, name: &Name, action: &Action, target: &Target) {
+    fn on_success(&mut self, name: &Name, driver: &Name, action: &Action, target: &Target) {
         let state = self.unsettled.state(name);
         match action {
             Action::SetConditions(_) => {}
             Action::Compensate(undone) => {
                 state.compensations.remove(0);
-                if let Some(made) = &undone.publication {
-                    self.wake_for_room(name, Some(&made.node));
+                match &undone.publication {
+                    Some(made) => self.wake_for_room(name, Some(&made.node)),
+                    None => self.wake_for_capacity(driver),
                 }
             }
             Action::Step(step) => {
@@ -320,11 +330,22 @@ impl Controller {
                         self.wake_for_room(name, node.as_ref());
                     }
                     Step::Unpublish { node, .. } => self.wake_for_room(name, Some(node)),
+                    Step::Delete => self.wake_for_capacity(driver),
                     _ => {}
                 }
                 self.unsettled.succeed(name, target);
                 info!(volume = %name, "{}", step.done_text());
             }
+        }
+    }
+
+    /// A volume of the plugin was deleted at the backend: plans some of those again for which there was no capacity.
+    fn wake_for_capacity(&mut self, driver: &Name) {
+        let waiting = self.unsettled.made_room().into_iter();
+        let of_plugin = waiting.filter(|name| self.index.driver(name) == Some(driver));
+        let woken: Vec<Name> = of_plugin.take(TRIED_FOR_CAPACITY).collect();
+        for name in woken {
+            self.wake(name, None);
         }
     }
 

@@ -106,6 +106,8 @@ struct Entry {
     publications: BTreeMap<Name, Stored>,
     driver: Option<Name>,
     uid: Option<Box<str>>,
+    /// The secrets that it names.
+    secrets: BTreeSet<Name>,
     /// The plugin and the plugin's id of the volume, once it has one or is to take it in.
     volume_id: Option<Box<str>>,
     state: Option<State>,
@@ -247,6 +249,16 @@ impl Index {
     /// The names of all volumes, and of publications without a volume.
     pub fn names(&self) -> Vec<Name> {
         self.volumes.keys().cloned().collect()
+    }
+
+    /// Whether the volume looks as if nothing were to be done for it: created, not marked, and published wherever it is wanted. A
+    /// guess that costs little, for an order.
+    pub fn seems_settled(&self, name: &Name) -> bool {
+        self.volumes.get(name).is_some_and(|entry| {
+            let mut publications = entry.publications.values();
+            entry.state == Some(State::Created)
+                && publications.all(|stored| records::is_published(&stored.value))
+        })
     }
 
     /// Whether there is a record of this volume or of a publication of it.

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use prost::Message as _;
+
 use super::{Change, Entry, Index, State, Stored, add, take};
 use crate::etcd::Revision;
-use crate::proto::Volume;
+use crate::proto::{Volume, publication_status};
 use crate::store::Name;
 use crate::store::object::volume::{backend_id, driver};
 use crate::store::object::{Object, decode};
@@ -18,27 +20,30 @@ impl Index {
         if known.is_some_and(|known| known.mod_revision >= stored.mod_revision) {
             return None;
         }
-        let before = known.and_then(|known| decode::<Volume>(name.as_str(), &known.value).ok());
         let after = decode::<Volume>(name.as_str(), &stored.value).ok();
         let revision = stored.mod_revision;
         entry.volume = Some(stored);
         entry.touched = self.changes;
-        self.reindex(&name, before.as_ref(), after.as_ref(), true);
+        self.reindex(&name, after.as_ref(), true);
         Some(Change::Record(name, revision))
     }
 
     /// Updates the ways from plugins and secrets to the volume, and the counts by state. `exists` is false once the record is
     /// deleted.
-    fn reindex(&mut self, name: &Name, before: Option<&Volume>, after: Option<&Volume>, exists: bool) {
-        for secret in secrets_of(before) {
-            take(&mut self.by_secret, &secret, name);
-        }
-        for secret in secrets_of(after) {
-            add(&mut self.by_secret, secret, name);
-        }
+    fn reindex(&mut self, name: &Name, after: Option<&Volume>, exists: bool) {
         let Some(entry) = self.volumes.get_mut(name) else {
             return;
         };
+        let secrets = secrets_of(after);
+        if secrets != entry.secrets {
+            for secret in &entry.secrets {
+                take(&mut self.by_secret, secret, name);
+            }
+            for secret in &secrets {
+                add(&mut self.by_secret, secret.clone(), name);
+            }
+            entry.secrets = secrets;
+        }
         if let Some(driver) = entry.driver.take()
             && let Some(names) = self.by_driver.get_mut(&driver)
         {
@@ -52,10 +57,13 @@ impl Index {
             let names = self.by_driver.entry(driver.clone()).or_default();
             names.insert(name.clone());
         }
-        let uid = after.map(|volume| volume.uid().into());
-        point(&mut self.by_uid, &mut entry.uid, uid, name);
-        let id = after.and_then(volume_id);
-        point(&mut self.by_volume_id, &mut entry.volume_id, id, name);
+        // A record that cannot be read any more may be that of the same volume (INV-12).
+        if after.is_some() || !exists {
+            let uid = after.map(|volume| volume.uid().into());
+            point(&mut self.by_uid, &mut entry.uid, uid, name);
+            let id = after.and_then(volume_id);
+            point(&mut self.by_volume_id, &mut entry.volume_id, id, name);
+        }
         let state = exists.then(|| state_of(after));
         if let Some(before) = std::mem::replace(&mut entry.state, state) {
             *self.counts.entry(before).or_default() -= 1;
@@ -83,11 +91,10 @@ impl Index {
     /// Takes in that a volume has no record at this revision. A newer record stays.
     pub(super) fn remove_volume(&mut self, name: Name, at: Revision) -> Option<Change> {
         let entry = self.volumes.get_mut(&name)?;
-        let known = entry.volume.take_if(|known| known.mod_revision < at)?;
+        entry.volume.take_if(|known| known.mod_revision < at)?;
         self.changes += 1;
         entry.touched = self.changes;
-        let before = decode::<Volume>(name.as_str(), &known.value).ok();
-        self.reindex(&name, before.as_ref(), None, false);
+        self.reindex(&name, None, false);
         self.drop_if_empty(&name);
         Some(Change::Record(name, at))
     }
@@ -113,6 +120,22 @@ impl Index {
             self.volumes.remove(name);
         }
     }
+}
+
+/// Whether this value is that of a publication that is published. Nothing else of it is decoded.
+pub(super) fn is_published(value: &[u8]) -> bool {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Record {
+        #[prost(message, optional, tag = "3")]
+        status: Option<Status>,
+    }
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Status {
+        #[prost(enumeration = "publication_status::State", tag = "1")]
+        state: i32,
+    }
+    let status = Record::decode(value).ok().and_then(|record| record.status);
+    status.is_some_and(|status| status.state() == publication_status::State::Published)
 }
 
 /// Replaces the one way to a volume in a map.

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::{Change, Index, records};
-use crate::proto::Volume;
+use crate::proto::{Volume, VolumeStatus};
 use crate::store::Name;
-use crate::store::object::Object;
 use crate::store::object::publication::stored_node_id;
+use crate::store::object::volume::driver;
+use crate::store::object::{Object, plugin};
 use crate::volumes::plan;
 
 impl Index {
@@ -22,18 +23,30 @@ impl Index {
         ids.filter(|id| !id.is_empty()).collect()
     }
 
-    /// The volumes with the uid of this one, or with its id at the plugin.
-    pub fn claiming(&self, volume: &Volume) -> BTreeSet<Name> {
-        let by_uid = self.by_uid.get(volume.uid());
-        let by_id = records::volume_id(volume).and_then(|id| self.by_volume_id.get(&id));
-        by_uid.into_iter().chain(by_id).flatten().cloned().collect()
+    /// Whether the record of a volume, or of a publication of it, cannot be read.
+    pub fn is_unreadable(&self, name: &Name) -> bool {
+        let publications = self.volumes.get(name).into_iter();
+        let mut nodes = publications.flat_map(|entry| entry.publications.keys());
+        self.volume(name).is_some_and(|volume| volume.is_err())
+            || nodes.any(|node| self.publication(name, node).is_some_and(|one| one.is_err()))
     }
 
-    /// Whether the volume has its id at the plugin, and is not only to take it in.
+    /// The volumes with the uid of this one, or with its id at its backend.
+    pub fn claiming(&self, volume: &Volume) -> BTreeSet<Name> {
+        let by_uid = self.by_uid.get(volume.uid()).into_iter().flatten();
+        let by_id = records::volume_id(volume).and_then(|id| self.by_volume_id.get(&id));
+        let by_id = by_id.into_iter().flatten();
+        let by_id = by_id.filter(|name| self.may_share_backend(volume, name));
+        by_uid.chain(by_id).cloned().collect()
+    }
+
+    /// Whether the volume has its id at the plugin, and is not only to take it in. One that cannot be read may have it (INV-12).
     pub(super) fn has_id(&self, name: &Name) -> bool {
-        let volume = self.volume(name).and_then(Result::ok);
-        let status = volume.and_then(|volume| volume.status);
-        status.is_some_and(|status| !status.volume_id.is_empty())
+        match self.volume(name) {
+            Some(Ok(volume)) => volume.status.is_some_and(|status| !status.volume_id.is_empty()),
+            Some(Err(_)) => true,
+            None => false,
+        }
     }
 
     pub(super) fn twin(&self, name: &Name) -> Option<plan::Twin> {
@@ -42,14 +55,35 @@ impl Index {
             name: sharing.first()?.clone(),
             has_id: sharing.iter().any(|other| self.has_id(other)),
             node_ids: sharing.iter().flat_map(|other| self.node_ids(other)).collect(),
+            unreadable: sharing.iter().any(|other| self.is_unreadable(other)),
         })
     }
 
-    /// The other volumes with the same id at the same plugin.
+    /// The other volumes with the same id at what may be the same backend.
     pub(super) fn sharing(&self, name: &Name) -> Vec<Name> {
         let id = self.volumes.get(name).and_then(|entry| entry.volume_id.as_ref());
-        let names = id.and_then(|id| self.by_volume_id.get(id)).into_iter().flatten();
-        names.filter(|other| *other != name).cloned().collect()
+        let names = id.and_then(|id| self.by_volume_id.get(id));
+        let Some(names) = names.filter(|names| names.len() > 1) else {
+            return Vec::new();
+        };
+        let own = self.volume(name).and_then(Result::ok);
+        let shares = |other: &&Name| own.as_ref().is_none_or(|own| self.may_share_backend(own, other));
+        let others = names.iter().filter(|other| *other != name);
+        others.filter(shares).cloned().collect()
+    }
+
+    fn may_share_backend(&self, volume: &Volume, other: &Name) -> bool {
+        let plugin = driver(volume)
+            .parse()
+            .ok()
+            .and_then(|driver: Name| self.plugin(&driver));
+        let other = self.volume(other).and_then(Result::ok);
+        let (Some(Ok(plugin)), Some(other)) = (plugin, other) else {
+            return true;
+        };
+        let (own, other) = (volume.status.as_ref(), other.status.as_ref());
+        let backend = |status: Option<&VolumeStatus>| status.and_then(|status| status.backend.clone());
+        plugin::may_share_backend(plugin, backend(own).as_ref(), backend(other).as_ref())
     }
 }
 

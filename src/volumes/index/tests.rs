@@ -472,3 +472,45 @@ fn the_records_of_volumes_with_one_id_are_news_for_each_other_only_in_what_they_
     assert_eq!(gone, [record("b", 13), around("a")]);
     assert_eq!(index.observe(&name("a")).unwrap().twin, None);
 }
+
+/// INV-6: one id at two backends is two volumes.
+#[test]
+fn volumes_with_one_id_at_two_backends_are_not_taken_for_one() {
+    let mut index = full();
+    let plugin = Plugin {
+        metadata: metadata("p"),
+        spec: Some(crate::proto::PluginSpec {
+            endpoint: "unix:///now".to_owned(),
+            ..Default::default()
+        }),
+    };
+    let plugin = kv(keys().plugin(&name("p")), plugin.encode_to_vec(), 9);
+    events(&mut index, Part::Plugins, vec![plugin]);
+    let mut elsewhere = with_id("b", "x", 11);
+    let mut volume = Volume::decode(&*elsewhere.value).unwrap();
+    volume.status.as_mut().unwrap().backend = Some(crate::proto::Backend {
+        endpoint: "unix:///former".to_owned(),
+        ..Default::default()
+    });
+    elsewhere.value = volume.encode_to_vec();
+    for kv in [with_id("a", "x", 10), elsewhere] {
+        index.note(&kv.key, Ok(&kv));
+    }
+    assert_eq!(index.observe(&name("a")).unwrap().twin, None);
+    assert_eq!(index.observe(&name("b")).unwrap().twin, None);
+}
+
+/// INV-12: the volume may still be there.
+#[test]
+fn a_record_that_can_no_longer_be_read_keeps_the_id_that_it_had() {
+    let mut index = full();
+    let (a, b) = (with_id("a", "x", 10), with_id("b", "x", 11));
+    for kv in [&a, &b, &kv(b.key.clone(), vec![0xff, 0xff], 12)] {
+        index.note(&kv.key, Ok(kv));
+    }
+    let twin = index.observe(&name("a")).unwrap().twin.unwrap();
+    assert!(twin.has_id && twin.unreadable && twin.name == name("b"));
+    let lost = Volume::decode(&*b.value).unwrap();
+    assert!(index.claiming(&lost).contains(&name("b")) && index.is_unreadable(&name("b")));
+    assert!(!index.is_unreadable(&name("a")));
+}

@@ -53,20 +53,34 @@ impl Compensation {
     /// back or in.
     pub fn held(&self, index: &Index, name: &Name) -> Held {
         match self.held_by(index, name) {
-            Held::Gone if self.is_claimed(index) => Held::Recorded,
+            Held::Gone => self.claimed(index),
             held => held,
         }
     }
 
-    fn is_claimed(&self, index: &Index) -> bool {
-        let mut names = index.claiming(&self.volume).into_iter();
-        match &self.publication {
-            None => names.any(|name| {
-                let volume = index.volume(&name).and_then(Result::ok);
-                volume.is_some_and(|volume| is_found(&volume))
-            }),
-            Some(made) => names.any(|name| index.node_ids(&name).contains(&made.csi_node_id)),
+    /// Whether a record of any name has what would be undone.
+    fn claimed(&self, index: &Index) -> Held {
+        let mut held = Held::Gone;
+        for name in index.claiming(&self.volume) {
+            let (has, is_unreadable) = match &self.publication {
+                None => match index.volume(&name) {
+                    Some(Ok(volume)) => (is_found(&volume), false),
+                    Some(Err(_)) => (false, true),
+                    None => (false, false),
+                },
+                Some(made) => (
+                    index.node_ids(&name).contains(&made.csi_node_id),
+                    index.is_unreadable(&name),
+                ),
+            };
+            if has {
+                return Held::Recorded;
+            }
+            if is_unreadable {
+                held = Held::Unreadable;
+            }
         }
+        held
     }
 
     fn held_by(&self, index: &Index, name: &Name) -> Held {

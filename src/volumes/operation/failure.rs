@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::csi::{CallError, Class, Code, Empty, Endpoint};
 use crate::etcd;
 use crate::retry::Policy;
+use crate::store::object::volume::format_bytes;
 use crate::volumes::record::Blocked;
 
 /// No rest is longer.
@@ -27,8 +28,17 @@ pub struct Failure {
     pub is_quiet: bool,
     /// The gRPC code of the call that failed, if one did.
     pub code: Option<Code>,
-    /// Another volume on the node, or another publication of the volume, is in the way.
-    pub waits_for_other: bool,
+    /// What ends it, beside what changes in the records.
+    pub waits_for: Option<WaitsFor>,
+}
+
+/// What ends a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Another volume leaves the node, or another publication of the volume ends.
+    Other,
+    /// Another volume of the plugin is deleted.
+    Room,
 }
 
 impl Failure {
@@ -41,7 +51,7 @@ impl Failure {
             retry,
             is_quiet: false,
             code: None,
-            waits_for_other: false,
+            waits_for: None,
         }
     }
 
@@ -91,6 +101,19 @@ impl Failure {
         Self::new("PlaintextSecrets", message, None)
     }
 
+    /// The backend has no room for the volume, by the plugin's own word.
+    pub fn no_room(room: i64, required: i64) -> Self {
+        let message = format!(
+            "the plugin has room for {}, and {} is required",
+            format_bytes(room),
+            format_bytes(required)
+        );
+        Self {
+            waits_for: Some(WaitsFor::Room),
+            ..Self::new("InsufficientCapacity", message, Some(SLOW))
+        }
+    }
+
     /// A call failed: the table of gRPC codes ([`crate::csi::class`]) says what follows.
     pub fn of_call(error: &CallError) -> Self {
         let retry = match error.class() {
@@ -101,7 +124,7 @@ impl Failure {
         };
         Self {
             code: Some(error.code),
-            waits_for_other: error.class() == Class::WaitForOther,
+            waits_for: (error.class() == Class::WaitForOther).then_some(WaitsFor::Other),
             ..Self::new(error.code_name(), error.to_string(), retry)
         }
     }

@@ -23,7 +23,7 @@ mod records;
 mod secrets;
 
 pub use compensate::{Compensation, Held, PublishedTo};
-pub use failure::{Failure, QUICK, SLOW};
+pub use failure::{Failure, QUICK, SLOW, WaitsFor};
 
 /// What every operation of a term shares.
 #[derive(Clone, Debug)]
@@ -194,6 +194,11 @@ impl Run<'_> {
                 self.put(stored, named, None).await
             }
             Step::Expand => self.expand().await,
+            Step::EndNodeExpansion { bytes } => {
+                let stored = self.stored_volume();
+                let settled = self.settle(stored, |volume| Some(record::node_expanded(volume, *bytes)));
+                settled.await?.is_written().map(drop)
+            }
             Step::Publish { node, csi_node_id } => self.publish(node, csi_node_id).await,
             Step::PublishNothing { node } => {
                 let stored = &mut self.stored_publication(node)?;
@@ -266,6 +271,11 @@ impl Run<'_> {
         }
         if let Some(why) = &changes.drift
             && let Some(after) = record::volume_drifted(&stored.object, why.as_ref(), now)
+        {
+            self.put(stored, after, None).await?;
+        }
+        if changes.capacity_accepted
+            && let Some(after) = record::capacity_accepted(&stored.object, now)
         {
             self.put(stored, after, None).await?;
         }

@@ -7,7 +7,8 @@ use super::{
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Scope, Sharing};
 use crate::proto::publication_status::State;
-use crate::proto::{AccessMode, Publication, VolumeStatus};
+use crate::proto::volume_spec::Availability;
+use crate::proto::{AccessMode, Publication, VolumeSpec, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
@@ -56,10 +57,13 @@ impl Ending<'_> {
         }
     }
 
-    /// The uid of the node, where the publication may start over once it has ended.
+    /// The uid of the node, where the publication may start over once it has ended: what `publish` refuses by then ends.
     fn restart(&self, observed: &Observed<'_>) -> Option<String> {
         let node = self.node?;
-        let may = !observed.volume.is_marked() && !node.out_of_service && !node.uid.is_empty();
+        let spec = observed.volume.spec.as_ref();
+        let availability = spec.map_or(Availability::Unspecified, VolumeSpec::availability);
+        let is_refused = matches!(availability, Availability::Pause | Availability::Drain);
+        let may = !observed.volume.is_marked() && !is_refused && !node.out_of_service && !node.uid.is_empty();
         may.then(|| node.uid.clone())
     }
 

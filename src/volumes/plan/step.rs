@@ -36,6 +36,11 @@ pub enum Step {
     TakeName,
     /// ControllerExpandVolume.
     Expand,
+    /// Every node that has the volume has expanded what is on it up to this capacity: forget that they have to.
+    EndNodeExpansion {
+        /// The capacity in bytes.
+        bytes: i64,
+    },
     /// ControllerPublishVolume. Its intent, with the node's id, is committed first, unless it stands.
     Publish {
         /// The node to publish to.
@@ -104,6 +109,9 @@ impl fmt::Display for Step {
                 "take the volume's name as its id (the plugin creates no volumes)"
             ),
             Self::Expand => write!(f, "expand the volume"),
+            Self::EndNodeExpansion { .. } => {
+                write!(f, "record that the nodes have expanded what is on the volume")
+            }
             Self::Publish { node, csi_node_id } => {
                 write!(f, "publish the volume to node {node} (node id {csi_node_id})")
             }
@@ -151,6 +159,7 @@ impl Step {
             Self::TakeBackend => "backend of the volume recorded".to_owned(),
             Self::TakeName => "volume took its name as its id (the plugin creates no volumes)".to_owned(),
             Self::Expand => "volume expanded".to_owned(),
+            Self::EndNodeExpansion { .. } => "the nodes have expanded what is on the volume".to_owned(),
             Self::Publish { node, csi_node_id } => {
                 format!("volume published to node {node} (node id {csi_node_id})")
             }
@@ -184,6 +193,7 @@ impl Step {
             | Self::TakeBackend
             | Self::TakeName
             | Self::Expand
+            | Self::EndNodeExpansion { .. }
             | Self::Delete
             | Self::DeleteRecord => Target::Volume,
             Self::Publish { node, .. }

@@ -13,6 +13,7 @@ const ALL: Offers = Offers {
     publish: true,
     expand: true,
     expand_offline_only: false,
+    created_before: false,
 };
 
 fn name(text: &str) -> Name {
@@ -283,6 +284,12 @@ fn a_plugin_without_create_gives_the_name_and_one_without_publish_a_record() {
         Scene::of(volume(Scope::SingleNode)).offering(nothing).step(),
         Some(Step::TakeName)
     );
+    let no_longer = Plugin::Offers(Offers {
+        created_before: true,
+        ..Offers::default()
+    });
+    let scene = Scene::of(volume(Scope::SingleNode)).offering(no_longer);
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["CreateUnsupported"]));
     let scene = Scene::of(created(volume(Scope::SingleNode)))
         .with("n1", State::PendingPublish, "")
         .offering(nothing);

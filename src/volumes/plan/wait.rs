@@ -5,7 +5,7 @@ use super::Target;
 /// Why a requested change cannot be made now: a stable word of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// The plugin may have created the volume, and no longer creates volumes.
+    /// The plugin may have created the volume, or created others before, and no longer creates volumes.
     CreateUnsupported,
     /// The plugin created the volume and no longer deletes volumes.
     DeleteUnsupported,

@@ -151,3 +151,33 @@ fn a_volume_that_its_plugin_does_not_create_has_its_name_as_id_and_says_so() {
     assert!(taken.r#static && taken.create.is_none());
     assert_eq!(taken.conditions[0].reason, "NotCreatedByPlugin");
 }
+
+#[test]
+fn a_capacity_that_is_allowed_by_now_is_no_mismatch() {
+    let limited = |limit| {
+        let mut volume = volume(5);
+        volume.spec.as_mut().unwrap().capacity = Some(Capacity { required: 5, limit });
+        volume
+    };
+    let made = Created {
+        volume_id: "v".to_owned(),
+        capacity_bytes: 9,
+        ..Created::default()
+    };
+    let intended = intend_create(&limited(7), &Backend::default(), 1, NOW).unwrap();
+    let mut created = created(&intended, made, NOW);
+    assert_eq!(capacity_accepted(&created, NOW), None, "it is too large");
+    created.spec = limited(9).spec;
+    let accepted = capacity_accepted(&created, NOW).unwrap();
+    assert!(accepted.status.as_ref().unwrap().conditions.is_empty());
+    assert_eq!(capacity_accepted(&accepted, NOW), None, "once");
+}
+
+#[test]
+fn nodes_confirm_no_later_expansion_than_the_one_they_made() {
+    let mut volume = volume(5);
+    volume.status.get_or_insert_default().node_expansion_bytes = 7;
+    assert_eq!(node_expanded(&volume, 5), volume);
+    let done = node_expanded(&volume, 7);
+    assert_eq!(done.status.unwrap().node_expansion_bytes, 0);
+}

@@ -25,7 +25,7 @@ fn failure(retry: Option<Policy>) -> Failure {
         retry,
         is_quiet: false,
         code: None,
-        waits_for_other: false,
+        waits_for: None,
     }
 }
 

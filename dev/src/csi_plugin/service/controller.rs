@@ -3,6 +3,7 @@
 use tonic::{Request, Response, Status};
 
 use super::Plugin;
+use super::checks::wire_bytes;
 use crate::csi_plugin::backend::id_of;
 use crate::csi_plugin::wire;
 use crate::csi_plugin::wire::controller_server::Controller;
@@ -82,6 +83,19 @@ impl Controller for Plugin {
             .await
     }
 
+    async fn get_capacity(
+        &self,
+        _: Request<wire::GetCapacityRequest>,
+    ) -> Result<Response<wire::GetCapacityResponse>, Status> {
+        self.serve(Method::GetCapacity, "", None, None, || {
+            Ok(wire::GetCapacityResponse {
+                available_capacity: wire_bytes(self.room()?),
+                maximum_volume_size: None,
+            })
+        })
+        .await
+    }
+
     async fn controller_get_capabilities(
         &self,
         _: Request<wire::ControllerGetCapabilitiesRequest>,
@@ -118,6 +132,7 @@ impl Plugin {
             (offers.expand, RpcType::ExpandVolume),
             (offers.list || offers.list_nodes, RpcType::ListVolumes),
             (offers.list_nodes, RpcType::ListVolumesPublishedNodes),
+            (self.options.room.is_some(), RpcType::GetCapacity),
         ];
         let offered = all.into_iter().filter(|(offered, _)| *offered);
         offered

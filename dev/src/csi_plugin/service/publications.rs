@@ -51,9 +51,12 @@ impl Plugin {
             }
         }
         let path = self.backend.data(id, &volume).display().to_string();
-        Ok(wire::ControllerPublishVolumeResponse {
-            publish_context: BTreeMap::from([("devicePath".to_owned(), path)]),
-        })
+        let mut publish_context = BTreeMap::from([("devicePath".to_owned(), path)]);
+        if self.options.large_context > 0 {
+            let large = "x".repeat(self.options.large_context);
+            publish_context.insert("large".to_owned(), large);
+        }
+        Ok(wire::ControllerPublishVolumeResponse { publish_context })
     }
 
     pub(super) fn unpublish(

@@ -42,6 +42,9 @@ impl Plugin {
             least
         };
         let capacity = self.options.capacity.unwrap_or(usual);
+        if capacity > self.room()? {
+            return Err(Status::resource_exhausted("there is no room for it"));
+        }
         let volume = Volume {
             name: request.name.clone(),
             capacity,
@@ -52,6 +55,18 @@ impl Plugin {
         };
         self.backend.create(&id, &volume).map_err(broken)?;
         Ok(self.created(&id, volume))
+    }
+
+    /// The bytes that no volume has.
+    pub(super) fn room(&self) -> Result<u64, Status> {
+        let Some(mut room) = self.options.room else {
+            return Ok(i64::MAX.unsigned_abs());
+        };
+        for id in self.backend.ids().map_err(broken)? {
+            let volume = self.backend.volume(&id).map_err(broken)?;
+            room = room.saturating_sub(volume.map_or(0, |volume| volume.capacity));
+        }
+        Ok(room)
     }
 
     fn created(&self, id: &str, volume: Volume) -> wire::CreateVolumeResponse {

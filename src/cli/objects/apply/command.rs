@@ -1,14 +1,17 @@
 //! `quorate apply`: writes objects from documents. All documents are checked before the first object is written.
 
 use clap::{Args, ValueEnum};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::backends::{self, Moved};
 use super::input::{self, Manifest};
+use super::references::Used;
 use super::{references, roles};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::objects::kinds::READ_AT_ONCE;
 use crate::cli::output::{Reader, print, warn};
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::store::Store;
@@ -75,23 +78,22 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         None => Part::Spec,
         Some(Subresource::Status) => Part::Status,
     };
-    let planned = plan_all(&store, manifests, part).await?;
+    let mut planned = plan_all(&store, manifests, part).await?;
     let mut failures = Vec::new();
-    for mut planned in planned {
-        let id = planned.manifest.id();
-        let marked = part == Part::Spec && planned.is_marked();
-        match planned.write(&store, args.force_conflicts).await {
-            Ok(outcome) => {
-                // The remaining objects are written even if standard output has no reader any more.
-                let _: Reader = print(&format!("{id} {outcome}\n"))?;
-                if marked {
-                    warn(&format!(
-                        "{id} is marked for deletion: the leader deletes it once nothing holds it back; apply it again after that"
-                    ));
-                }
-                planned.warning.iter().for_each(|warning| warn(warning));
+    for alike in planned.chunk_by_mut(Planned::is_like) {
+        let at_once = alike[0].manifest.kind.written_at_once();
+        let (store, force) = (&store, args.force_conflicts);
+        let writes = alike.iter_mut().map(|planned| async move {
+            let marked = part == Part::Spec && planned.is_marked();
+            let written = planned.write(store, force).await;
+            (planned.manifest.id(), marked, written, planned)
+        });
+        let mut writes = stream::iter(writes).buffered(at_once);
+        while let Some((id, marked, written, planned)) = writes.next().await {
+            match written {
+                Ok(outcome) => planned.report(outcome, marked)?,
+                Err(failure) => failures.push(failure.on(id)),
             }
-            Err(failure) => failures.push(failure.on(id)),
         }
     }
     Failure::all("not everything was applied", &failures)
@@ -113,6 +115,24 @@ impl Planned {
         let id = self.manifest.name.to_string();
         let marked = |kv: &KeyValue| self.manifest.codec.is_marked(&id, &kv.value);
         self.stored.as_ref().is_some_and(|kv| marked(kv) == Ok(true))
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        std::ptr::eq(self.manifest.kind, other.manifest.kind)
+    }
+
+    /// Prints what was done, and warns of what follows.
+    fn report(&self, outcome: &str, marked: bool) -> Result<(), Failure> {
+        let id = self.manifest.id();
+        // The remaining objects are written even if standard output has no reader any more.
+        let _: Reader = print(&format!("{id} {outcome}\n"))?;
+        if marked {
+            warn(&format!(
+                "{id} is marked for deletion: the leader deletes it once nothing holds it back; apply it again after that"
+            ));
+        }
+        self.warning.iter().for_each(|warning| warn(warning));
+        Ok(())
     }
 
     /// The revision that the transaction compares.
@@ -213,9 +233,14 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
     manifests.sort_by_key(|manifest| manifest.codec.layer());
     let mut planned = Vec::new();
     let mut failures = Vec::new();
-    for manifest in manifests {
+    let reads = manifests.into_iter().map(async |manifest| {
         let key = manifest.kind.space.key(&store.keys, &manifest.name);
-        let (stored, _) = store.etcd.get(&key).await?;
+        let read = store.etcd.get(&key).await;
+        (manifest, key, read)
+    });
+    let mut reads = stream::iter(reads).buffered(READ_AT_ONCE);
+    while let Some((manifest, key, read)) = reads.next().await {
+        let (stored, _) = read?;
         let request = Request {
             part,
             now,
@@ -244,10 +269,19 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
         .filter(|planned| matches!(planned.step, Step::Create(_)))
         .map(|planned| planned.key.clone())
         .collect();
+    let checks = planned.iter().map(|planned| {
+        let Planned {
+            manifest,
+            stored,
+            step,
+            ..
+        } = planned;
+        references::check(store, manifest, stored.as_ref(), step)
+    });
+    let checks: Vec<Used> = stream::iter(checks).buffered(READ_AT_ONCE).try_collect().await?;
     let mut demoted = Vec::new();
-    for planned in &mut planned {
+    for (planned, checked) in planned.iter_mut().zip(checks) {
         let (manifest, stored) = (&planned.manifest, planned.stored.as_ref());
-        let checked = references::check(store, manifest, stored, &planned.step).await?;
         let mut demotion = roles::look_up(store, manifest, stored, &planned.step).await?;
         let moved = backends::look_up(store, manifest, stored, &planned.step).await?;
         planned.warning = moved.as_ref().and_then(Moved::warning);

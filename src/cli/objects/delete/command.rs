@@ -1,6 +1,7 @@
 //! `quorate delete`: deletes or marks objects. All objects are checked before the first one is deleted.
 
 use clap::Args;
+use futures::{StreamExt as _, stream};
 
 use super::following::Following;
 use super::{Deletable, Deletion, Request};
@@ -8,8 +9,8 @@ use crate::cli::commit;
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::cli::objects::kinds::Kind;
 use crate::cli::objects::kinds::target::{Target, TargetParser};
+use crate::cli::objects::kinds::{Kind, READ_AT_ONCE};
 use crate::cli::output::{Reader, print};
 use crate::cli::wait::WaitArgs;
 use crate::store::{Id, Store};
@@ -135,10 +136,12 @@ impl Command<'_> {
     }
 
     async fn plan_all<'i>(&self, ids: &'i [Id]) -> Result<Vec<(&'i Id, Deletion)>, Failure> {
+        let plans = ids.iter().map(async |id| (id, self.plan(id).await));
+        let mut plans = stream::iter(plans).buffered(READ_AT_ONCE);
         let mut planned = Vec::new();
         let mut failures = Vec::new();
-        for id in ids {
-            match self.plan(id).await {
+        while let Some((id, plan)) = plans.next().await {
+            match plan {
                 Ok(deletion) => planned.push((id, deletion)),
                 Err(failure) => failures.push(self.failure(id, failure)),
             }
@@ -164,8 +167,12 @@ impl Command<'_> {
     ) -> Result<(Vec<Id>, Result<(), Failure>), Failure> {
         let mut done = Vec::new();
         let mut failures = Vec::new();
-        for (id, deletion) in planned {
-            match self.delete(id, deletion).await {
+        let deletions = planned
+            .into_iter()
+            .map(async |(id, deletion)| (id, self.delete(id, deletion).await));
+        let mut deletions = stream::iter(deletions).buffered(self.kind.written_at_once());
+        while let Some((id, deleted)) = deletions.next().await {
+            match deleted {
                 Ok(outcome) => {
                     let _: Reader = print(&format!("{}/{id} {outcome}\n", self.kind.words.singular))?;
                     done.push(id.clone());

@@ -64,10 +64,11 @@ impl Following<'_> {
             wait.timeout,
             hint,
             &marked,
-            |view, (id, created)| {
+            |view, (id, created), explain| {
                 // An object of the same name that is created later is another one.
                 if created.is_some() && self.created(view, id) == created {
-                    return Ok(Some(self.line(view, id)));
+                    let line = explain.then(|| self.line(view, id));
+                    return Ok(Some(line.unwrap_or_default()));
                 }
                 let (kind, outcome) = (self.kind.words.singular, self.ending.outcome);
                 let _: Reader = print(&format!("{kind}/{id} {outcome}\n"))?;

@@ -13,7 +13,7 @@ use super::view::{Item, View};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Description, UNKNOWN, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, Revision};
-use crate::proto::Metadata;
+use crate::proto::{Metadata, Node};
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Codec;
 use crate::store::object::mark::{self, Marked};
@@ -115,7 +115,19 @@ impl Affected {
     }
 }
 
+/// Objects that a command reads, or writes, at once: one after the other, each would wait for etcd by itself.
+pub const READ_AT_ONCE: usize = 16;
+
 impl Kind {
+    /// How many objects of the kind a command writes at once. Whether a node may be demoted or deleted depends on what became of
+    /// the others.
+    pub fn written_at_once(&self) -> usize {
+        match self.words.kind == Node::KIND {
+            true => 1,
+            false => READ_AT_ONCE,
+        }
+    }
+
     /// A kind that is not applied and is shown from its own key alone.
     const fn new(
         words: Words,

@@ -6,6 +6,7 @@ use crate::cli::output::{Description, or_none, pairs, yes_no};
 use crate::proto::Publication;
 use crate::store::keys::KeySpace;
 use crate::store::object::publication::{reads_only_next, state, state_word, to_document};
+use crate::store::object::volume::format_bytes;
 use crate::store::object::{Malformed, Object};
 use crate::volumes::record::blocked;
 
@@ -59,5 +60,8 @@ fn describe(item: &Item<'_>, description: &mut Description) {
         .field("Publish Again", again)
         .field("Node ID", or_none(&status.csi_node_id))
         .field("Context", pairs(&status.publish_context));
+    if status.expanded_bytes > 0 {
+        description.field("Expanded To", format_bytes(status.expanded_bytes));
+    }
     description.conditions(&status.conditions, item.now);
 }

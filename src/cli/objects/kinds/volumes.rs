@@ -49,13 +49,18 @@ fn phase(volume: &Volume) -> &'static str {
     }
 }
 
-/// The capacity that it has, or else the one that it requires.
+/// The capacity that it has, or else the one that it requires, and whether its nodes have yet to expand what is on it.
 fn capacity(volume: &Volume) -> String {
-    let has = volume.status.as_ref().map_or(0, |status| status.capacity_bytes);
-    match (has, volume::required_bytes(volume)) {
+    let status = volume.status.as_ref();
+    let has = status.map_or(0, |status| status.capacity_bytes);
+    let capacity = match (has, volume::required_bytes(volume)) {
         (0, 0) => NONE.to_owned(),
         (0, required) => volume::format_bytes(required),
         (has, _) => volume::format_bytes(has),
+    };
+    match status.map_or(0, |status| status.node_expansion_bytes) {
+        0 => capacity,
+        _ => format!("{capacity} ({})", volume::NODE_EXPANSION_PENDING),
     }
 }
 

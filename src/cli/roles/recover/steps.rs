@@ -19,8 +19,18 @@ pub struct Credentials {
 /// The steps for a cluster as its members show it.
 pub fn steps(membership: &Membership, credentials: &Credentials) -> String {
     let mut text = members(membership);
-    if has_quorum(membership) {
+    if membership.serves() {
         text += &with_quorum(membership);
+        return text;
+    }
+    let unasked: Vec<&Member> = membership.voters().filter(is_unasked).collect();
+    if !unasked.is_empty() {
+        _ = writeln!(
+            text,
+            "\nNo voter answers a linearizable read. The removal of {} is decided, so that it was not asked what it holds, and it may \
+             hold the most. Run this again.",
+            names(unasked),
+        );
         return text;
     }
     let quorum = Quorum::of(&membership.votes());
@@ -55,19 +65,20 @@ pub fn steps(membership: &Membership, credentials: &Credentials) -> String {
     text
 }
 
-/// Whether a voter has answered a linearizable read. A single one proves a quorum, which this machine need not reach.
-pub fn has_quorum(membership: &Membership) -> bool {
-    membership.voters().any(Member::is_healthy)
+/// Whether nothing is known of what it holds, because its removal is decided.
+fn is_unasked(member: &&Member) -> bool {
+    matches!(member.evidence.status, Inquiry::NotAsked(NotAsked::Leaving))
 }
 
 fn status(member: &Member) -> Option<&Status> {
     member.evidence.status.answer()
 }
 
-/// The voter that has the most of the log.
+/// The voter that has the most of the log, of those whose data is not corrupt.
 fn best(membership: &Membership) -> Option<&Member> {
     let voters = membership
         .voters()
+        .filter(|member| !member.corrupt)
         .filter_map(|member| Some((status(member)?, member)));
     let most = voters.max_by_key(|(status, member)| (status.committed, status.applied, member.id));
     most.map(|(_, member)| member)
@@ -98,8 +109,14 @@ fn members(membership: &Membership) -> String {
             Inquiry::Asked {
                 answer: Ok(status), ..
             } => format!(
-                "runs, has applied {} of {} entries",
-                status.applied, status.committed
+                "runs, has applied {} of {} entries{}",
+                status.applied,
+                status.committed,
+                if member.corrupt {
+                    ", and its data is corrupt"
+                } else {
+                    ""
+                }
             ),
             Inquiry::Asked { answer: Err(_), .. } => "does not answer here".to_owned(),
             Inquiry::NotAsked(why @ NotAsked::Leaving) => why.to_string(),
@@ -111,30 +128,36 @@ fn members(membership: &Membership) -> String {
 }
 
 fn with_quorum(membership: &Membership) -> String {
-    let (serving, lost): (Vec<_>, Vec<_>) = membership.voters().partition(|member| member.is_healthy());
+    let serves = |member: &&Member| member.evidence.is_healthy();
+    let (serving, silent): (Vec<_>, Vec<_>) = membership.voters().partition(serves);
     let mut text = format!(
         "\netcd has a quorum, which the linearizable read through {} proves: there is nothing to recover.\n",
         names(serving)
     );
-    if !lost.is_empty() {
-        let lost = names(lost.iter().copied());
+    if !silent.is_empty() {
+        let silent = names(silent);
         _ = writeln!(
             text,
-            "No linearizable read through {lost} is answered here: look on the machine whether etcd runs, and whether this \
+            "No linearizable read through {silent} is answered here: look on the machine whether etcd runs, and whether this \
              machine reaches it."
         );
     }
-    for lost in lost {
+    for lost in membership.voters().filter(|member| !member.is_healthy()) {
+        let condition = if lost.corrupt {
+            "corrupt, as etcd says"
+        } else {
+            "lost"
+        };
         let _ = match lost.node() {
             "" => writeln!(
                 text,
-                "If the data of {} is lost: etcdctl member remove {}",
+                "If the data of {} is {condition}: etcdctl member remove {}",
                 name(lost),
                 lost.id
             ),
             node => writeln!(
                 text,
-                "If the data of {} is lost: quorate replace {node}",
+                "If the data of {} is {condition}: quorate replace {node}",
                 name(lost)
             ),
         };
@@ -219,6 +242,7 @@ fn client_urls(member: &Member) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::removal::Cause;
     use crate::roles::membership::tests::fixtures::{surveyed, voter};
 
     fn plan(members: Vec<Member>) -> String {
@@ -237,6 +261,25 @@ mod tests {
     }
 
     #[test]
+    fn a_corrupt_member_is_replaced_and_is_nothing_to_come_back_from() {
+        let text = plan(vec![voter(1), voter(2), voter(3).corrupt()]);
+        assert!(
+            text.contains("If the data of n3 is corrupt, as etcd says: quorate replace n3"),
+            "{text}"
+        );
+        assert!(!text.contains("No linearizable read through n3"), "{text}");
+        let cut_off = |id, applied| voter(id).applied(applied).unread();
+        let text = plan(vec![
+            cut_off(1, 90),
+            cut_off(2, 100).corrupt(),
+            voter(3).down(),
+            voter(4).down(),
+        ]);
+        assert!(text.contains("3. n1 knows the most entries"), "{text}");
+        assert!(text.contains("of 100 entries, and its data is corrupt"), "{text}");
+    }
+
+    #[test]
     fn one_voter_that_answers_a_linearizable_read_proves_a_quorum_that_this_machine_does_not_reach() {
         let text = plan(vec![voter(1), voter(2).down(), voter(3).down()]);
         for part in [
@@ -249,6 +292,22 @@ mod tests {
         // A learner serves no linearizable read.
         let text = plan(vec![voter(1).unread(), voter(2).down(), voter(3).learner()]);
         assert!(text.contains("of 2 voters 1 answer here"), "{text}");
+    }
+
+    #[test]
+    fn a_voter_whose_removal_is_decided_runs_and_may_hold_the_most() {
+        let cut_off = |id, applied| voter(id).applied(applied).unread();
+        let mut leaving = voter(2).leaving(Cause::Demoted).unread();
+        leaving.evidence.status = Inquiry::NotAsked(NotAsked::Leaving);
+        let text = plan(vec![cut_off(1, 90), leaving, voter(3).down()]);
+        assert!(text.contains("it may hold the most. Run this again."), "{text}");
+        assert!(!text.contains("--force-new-cluster"), "{text}");
+        // Asked for its status, it counts as a voter that runs, and is what the cluster comes back from.
+        let leaving = || cut_off(2, 100).leaving(Cause::Demoted);
+        let text = plan(vec![cut_off(1, 90), leaving(), voter(3).down()]);
+        assert!(text.contains("2 of 3 voters run, and 2 are enough"), "{text}");
+        let text = plan(vec![voter(1).down(), leaving(), voter(3).down()]);
+        assert!(text.contains("3. n2 knows the most entries"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::etcd::members::{Evidence, Inquiry, ListedMember, Listener, NotAsked, Status};
+use crate::etcd::members::{Alarm, Evidence, Inquiry, ListedMember, Listener, NotAsked, Status};
 use crate::etcd::{MemberId, Revision};
 use crate::proto::removal::Cause;
 use crate::proto::{Readdress, Role};
@@ -54,6 +54,7 @@ pub(crate) fn voter(id: u64) -> Member {
             readdress: None,
         }),
         evidence: answers(MemberId(id), None, 100 + id),
+        corrupt: false,
         idle: Duration::ZERO,
         quiet: false,
         moved: Reachability::Pending,
@@ -145,6 +146,26 @@ impl Member {
     /// It reports its status, but serves no read, as without a quorum.
     pub(crate) fn unread(mut self) -> Self {
         self.evidence.read = Inquiry::NotAsked(NotAsked::NotYet);
+        self
+    }
+
+    /// It answers, and etcd has raised the alarm CORRUPT for it.
+    pub(crate) fn corrupt(mut self) -> Self {
+        self.corrupt = true;
+        self
+    }
+
+    /// It says that this alarm of the member is raised.
+    pub(crate) fn with_alarm(mut self, kind: &str, member: u64) -> Self {
+        if let Inquiry::Asked {
+            answer: Ok(status), ..
+        } = &mut self.evidence.status
+        {
+            status.alarms.push(Alarm {
+                member: MemberId(member),
+                kind: kind.to_owned(),
+            });
+        }
         self
     }
 

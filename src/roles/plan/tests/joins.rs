@@ -153,6 +153,7 @@ fn a_member_is_given_up_only_where_the_new_one_can_be_added() {
     assert_eq!(step(&many), Some(Step::DecideRemoval(M2, Cause::DataLost)));
     // It takes the place of the member that it replaces, however many there are.
     many.members.remove(1);
+    many.joins[0].join.request.as_mut().unwrap().voters = 8;
     assert_eq!(step(&many), Some(Step::DecideAdd("n2".to_owned())));
     // A learner that is stuck would hold the new one up, unless it is the very one that is replaced.
     let stuck = voter(4).learner().down().unmanaged();
@@ -184,6 +185,15 @@ fn there_are_no_more_voters_than_allowed_and_a_join_waits_for_the_address_of_a_m
         other => panic!("{other:?}"),
     };
     assert_eq!(limit(&membership), Some(Reason::VoterLimit));
+    // A replacement may have the place of the voter that it was requested for, but not one more.
+    let replaces = |voters| {
+        let mut membership = membership.clone();
+        let request = membership.joins[0].join.request.as_mut().unwrap();
+        (request.replaces, request.voters) = (99, voters);
+        membership
+    };
+    assert_eq!(step(&replaces(8)), Some(Step::DecideAdd("n9".to_owned())));
+    assert_eq!(limit(&replaces(7)), Some(Reason::VoterLimit));
     let mut membership = surveyed(vec![
         voter(1),
         voter(2),

@@ -329,6 +329,7 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
         name: name("twin"),
         has_id,
         node_ids: ["csi-n1".to_owned()].into(),
+        unreadable: false,
     };
     let wanted = || Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingPublish, "");
     assert_eq!(wanted().beside(twin(true)).step(), None);
@@ -343,8 +344,36 @@ fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_i
     assert_eq!(ending("n1").step(), None);
     assert_eq!(ending("n1").reasons(), ["SharedVolumeID", "SharedVolumeID"]);
     assert_eq!(ending("n2").step(), unpublish("n2", "csi-n2", Some("node-uid")));
+    // What cannot be read may be published there, too (INV-12).
+    let unreadable = Twin {
+        unreadable: true,
+        ..twin(true)
+    };
+    assert_eq!(ending("n2").beside(unreadable).step(), None);
     let stray = Scene::of(created(volume(Scope::MultiNode))).detaching(["csi-n1"]);
     assert_eq!(stray.beside(twin(true)).step(), None);
+}
+
+/// Each node that has the volume confirms, also one that is about to let it go; a later expansion is another one.
+#[test]
+fn an_expansion_on_nodes_ends_once_every_node_that_has_the_volume_has_confirmed_it() {
+    let mut expanded = created(volume(Scope::MultiNode));
+    expanded.status.as_mut().unwrap().node_expansion_bytes = 7;
+    let step = |nodes: &[(&str, State, i64)]| {
+        let mut scene = Scene::of(expanded.clone());
+        for (node, state, bytes) in nodes {
+            scene = scene.with(node, *state, &format!("csi-{node}"));
+            let publication = scene.publications.get_mut(&name(node)).unwrap();
+            publication.status.as_mut().unwrap().expanded_bytes = *bytes;
+        }
+        scene.step()
+    };
+    let (published, leaving) = (State::Published, State::PendingNodeUnpublish);
+    let end = Some(Step::EndNodeExpansion { bytes: 7 });
+    assert_eq!(step(&[]), None, "the next node has to");
+    assert_eq!(step(&[("n1", published, 7), ("n2", published, 5)]), None);
+    assert_eq!(step(&[("n1", published, 7), ("n2", leaving, 5)]), None);
+    assert_eq!(step(&[("n1", published, 7), ("n2", leaving, 9)]), end);
 }
 
 /// INV-3: the node may or may not have it by the call that failed, and only another call ends that.

@@ -191,6 +191,7 @@ impl World {
                     publish,
                     expand,
                     expand_offline_only: false,
+                    created_before: false,
                 };
                 self.scene.plugin = Plugin::Unknown;
             }
@@ -247,6 +248,7 @@ impl World {
                 return tried || happens;
             }
             Step::TakeIn => *volume = record::taken_in(volume, &Backend::default()),
+            Step::EndNodeExpansion { bytes } => *volume = record::node_expanded(volume, bytes),
             Step::TakeBackend => *volume = record::with_backend(volume, Backend::default()),
             Step::TakeName => *volume = record::name_taken(volume, &Backend::default(), now),
             Step::PublishNothing { node } => {

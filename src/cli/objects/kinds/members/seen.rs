@@ -9,8 +9,8 @@ use crate::etcd::{KeyValue, MemberId, Revision};
 use crate::proto::condition::Status as ConditionStatus;
 use crate::proto::{Condition, Member};
 use crate::roles::membership as roles;
-use crate::roles::reason::UNMANAGED_MEMBER;
-use crate::store::object::{Malformed, member};
+use crate::roles::reason::{QUORUM_LOST, UNMANAGED_MEMBER};
+use crate::store::object::{Malformed, condition, member};
 
 /// Everything that is known of one member.
 pub(super) struct Seen<'v> {
@@ -22,6 +22,8 @@ pub(super) struct Seen<'v> {
     /// Entries that it has yet to apply, of those that any member knows to be committed.
     pub(super) lag: Option<u64>,
     pub(super) alarms: Vec<&'v str>,
+    /// Why etcd has no quorum, as far as the command can see; `None` if it has one.
+    quorum_lost: Option<String>,
 }
 
 impl<'v> Seen<'v> {
@@ -48,6 +50,7 @@ impl<'v> Seen<'v> {
             leads: latest_raft_leader(all()) == Some(id),
             lag: None,
             alarms: own.into_iter().collect(),
+            quorum_lost: quorum_lost(view),
         };
         let lag = |status: &Status| most_committed(all()).saturating_sub(status.applied);
         seen.lag = seen.status().map(lag);
@@ -85,8 +88,7 @@ impl<'v> Seen<'v> {
     /// Why it is not healthy; `None` if it is, or if it is not listed.
     pub(super) fn illness(&self) -> Option<String> {
         self.listed()?;
-        let health = self.member?.evidence.health();
-        health.err().map(|why| why.to_string())
+        self.member?.illness()
     }
 
     pub(super) fn node(&self) -> &str {
@@ -94,18 +96,43 @@ impl<'v> Seen<'v> {
     }
 
     pub(super) fn conditions(&self) -> Vec<Condition> {
-        match &self.record {
+        let mut conditions = match &self.record {
             Some(record) => record.conditions.clone(),
-            None => vec![Condition {
-                r#type: UNMANAGED_MEMBER.to_owned(),
-                status: ConditionStatus::True.into(),
-                reason: "NoRecord".to_owned(),
-                message: "Quorate has no record of it and leaves it alone; quorate adopt makes one"
-                    .to_owned(),
-                ..Condition::default()
-            }],
+            None => vec![computed(
+                UNMANAGED_MEMBER,
+                "NoRecord",
+                "Quorate has no record of it and leaves it alone; quorate adopt makes one",
+            )],
+        };
+        if let Some(why) = &self.quorum_lost {
+            condition::clear(&mut conditions, QUORUM_LOST);
+            conditions.push(computed(QUORUM_LOST, "NoLinearizableRead", why));
         }
+        conditions
     }
+}
+
+/// A condition that is not stored.
+fn computed(r#type: &str, reason: &str, message: &str) -> Condition {
+    Condition {
+        r#type: r#type.to_owned(),
+        status: ConditionStatus::True.into(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        ..Condition::default()
+    }
+}
+
+fn quorum_lost(view: &View) -> Option<String> {
+    let membership = view.membership().filter(|_| view.is_quorum_lost())?;
+    let voters = membership.voters().count();
+    let answers = membership.voters();
+    let answers = answers.filter(|voter| voter.evidence.status.answer().is_some());
+    Some(format!(
+        "no voter answers a linearizable read: of {voters} voters {} answer here, and {} are needed",
+        answers.count(),
+        voters / 2 + 1
+    ))
 }
 
 /// `20 KiB`, `1.5 MiB`: as much as is of interest.

@@ -1,0 +1,124 @@
+//! Alarms of etcd: what is not done while they are raised, and what a member with corrupt data no longer counts for.
+
+use super::*;
+use crate::etcd::members::Alarm;
+
+const M1: MemberId = MemberId(1);
+const M2: MemberId = MemberId(2);
+const M3: MemberId = MemberId(3);
+
+#[test]
+fn nothing_is_decided_and_nothing_is_added_while_etcd_takes_no_writes() {
+    for kind in [Alarm::NOSPACE, Alarm::CORRUPT] {
+        // Of a member that is long gone, too: etcd keeps the alarm until a person clears it.
+        for member in [2, 99] {
+            let full = |id| voter(id).with_alarm(kind, member);
+            let mut membership = surveyed(vec![full(1), full(2), full(3).demoted()]);
+            membership.joins.push(new_join());
+            let plan = next(&membership);
+            assert_eq!(plan.step, None, "{kind}");
+            let reasons: Vec<_> = plan.blocked.iter().map(|blocked| blocked.reason).collect();
+            assert_eq!(reasons, [Reason::EtcdAlarm, Reason::EtcdAlarm]);
+            let said = &plan.blocked[1].message;
+            assert!(
+                said.contains(&format!("the alarm {kind} of member {}", MemberId(member))),
+                "{said}"
+            );
+            // An add that is decided waits: its result could not be recorded.
+            membership.members[2] = full(3);
+            membership.joins = vec![adding("n9")];
+            assert_eq!(next(&membership).step, None);
+            membership.members[2] = full(3).learner();
+            membership.joins.clear();
+            assert_eq!(super::reasons(&membership), [Reason::EtcdAlarm]);
+        }
+    }
+}
+
+#[test]
+fn what_is_decided_is_carried_out_under_an_alarm() {
+    let full = |id| voter(id).with_alarm(Alarm::NOSPACE, 3);
+    let leaving = surveyed(vec![full(1), full(2), full(3).leaving(Cause::DataLost).demoted()]);
+    let remove = Step::Remove {
+        member: M3,
+        through: M1,
+    };
+    assert_eq!(step(&leaving), Some(remove));
+}
+
+#[test]
+fn a_corrupt_member_counts_for_no_quorum_although_it_answers() {
+    let membership = surveyed(vec![voter(1), voter(2).demoted(), voter(3).corrupt()]);
+    assert_eq!(reasons(&membership), [Reason::QuorumRisk]);
+    let membership = surveyed(vec![voter(1), voter(2), voter(3).corrupt().demoted()]);
+    assert_eq!(step(&membership), Some(Step::DecideRemoval(M3, Cause::Demoted)));
+}
+
+#[test]
+fn a_corrupt_member_goes_before_a_healthy_one() {
+    let all = [
+        voter(1),
+        voter(2).demoted(),
+        voter(3),
+        voter(4),
+        voter(5).corrupt().demoted(),
+    ];
+    let corrupt = MemberId(5);
+    assert_eq!(
+        step(&surveyed(all.to_vec())),
+        Some(Step::DecideRemoval(corrupt, Cause::Demoted))
+    );
+    let decided = all.map(|member| match member.is_wanted() {
+        true => member,
+        false => member.leaving(Cause::Demoted),
+    });
+    let first = step(&surveyed(decided.to_vec()));
+    assert!(
+        matches!(first, Some(Step::Remove { member, .. }) if member == corrupt),
+        "{first:?}"
+    );
+}
+
+#[test]
+fn a_corrupt_member_neither_leads_nor_is_asked_for_changes() {
+    let of_other = |id| voter(id).with_alarm(Alarm::CORRUPT, 1);
+    let membership = surveyed(vec![voter(1).corrupt(), of_other(2), of_other(3)]);
+    let step = step(&membership);
+    let moved = matches!(
+        step,
+        Some(Step::MoveLeadership {
+            from: M1,
+            to: M2 | M3
+        })
+    );
+    assert!(moved, "{step:?}");
+    // Not to another one of its kind.
+    let alone = surveyed(vec![voter(1).corrupt(), voter(2).corrupt(), voter(3).down()]);
+    assert_eq!(reasons(&alone), [Reason::LeadershipNotMoved]);
+    let leaving = surveyed(vec![
+        voter(2).corrupt(),
+        voter(1),
+        voter(4),
+        voter(3).leaving(Cause::Demoted).demoted(),
+    ]);
+    let mut leaving = leaving;
+    leaving.raft_leader = Some(M3);
+    let step = super::step(&leaving);
+    assert!(
+        matches!(step, Some(Step::MoveLeadership { from: M3, to }) if to == M1 || to == MemberId(4)),
+        "{step:?}"
+    );
+}
+
+#[test]
+fn a_corrupt_learner_is_not_promoted() {
+    let membership = surveyed(vec![voter(1), voter(2), voter(3), voter(4).learner().corrupt()]);
+    assert_eq!(reasons(&membership), [Reason::EtcdAlarm]);
+    let decided = surveyed(vec![
+        voter(1),
+        voter(2),
+        voter(3),
+        voter(4).learner().rising().corrupt(),
+    ]);
+    assert_eq!(next(&decided).step, None);
+}
