@@ -77,24 +77,30 @@ impl Etcd {
         expected: MemberId,
         cluster: ClusterId,
     ) -> io::Result<Listener> {
+        let server = tcp.peer_addr()?;
         let request = stream_request(expected, cluster);
         let answer = self.exchange(peer_url, tcp, &request).await?;
         if let Some(other) = not_expected(&answer, cluster) {
             return Ok(other);
         }
-        // A member that is new does not know the expected one either, but it does not list it.
-        let tcp = TcpStream::connect(address(peer_url)).await?;
-        let list = self.exchange(peer_url, tcp, "GET /members HTTP/1.1\r\n").await?;
+        // A member that is new does not know the expected one either, but it does not list it. The same address of the host is
+        // asked.
+        let tcp = TcpStream::connect(server).await?;
+        let list = self.exchange(peer_url, tcp, "GET /members HTTP/1.0\r\n").await?;
         Ok(match lists(&list, expected) {
-            true => Listener::Expected,
-            false => Listener::Another("is the address of a member that does not know this one".to_owned()),
+            Some(true) => Listener::Expected,
+            Some(false) => {
+                Listener::Another("is the address of a member that does not know this one".to_owned())
+            }
+            None => Listener::Unproven("its list of members cannot be read".to_owned()),
         })
     }
 
-    /// Sends a request of these lines, and reads the whole answer.
+    /// Sends a request of these lines, and reads the whole answer. By HTTP/1.0, so that it comes in one piece, whose end is
+    /// that of the connection: by a later version, etcd cuts long answers up, and closes only seconds later.
     async fn exchange(&self, peer_url: &str, tcp: TcpStream, request: &str) -> io::Result<String> {
         let host = address(peer_url);
-        let request = format!("{request}Host: {host}\r\nConnection: close\r\n\r\n");
+        let request = format!("{request}Host: {host}\r\n\r\n");
         if !peer_url.starts_with("https://") {
             return ask(tcp, &request).await;
         }
@@ -181,7 +187,7 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 /// compatible.
 fn stream_request(expected: MemberId, ClusterId(cluster): ClusterId) -> String {
     format!(
-        "GET /raft/stream/message/{:x} HTTP/1.1\r\nX-Raft-To: 0\r\nX-Etcd-Cluster-ID: {cluster:x}\r\n\
+        "GET /raft/stream/message/{:x} HTTP/1.0\r\nX-Raft-To: 0\r\nX-Etcd-Cluster-ID: {cluster:x}\r\n\
          X-Server-Version: 3.4.0\r\nX-Min-Cluster-Version: 3.0.0\r\n",
         expected.0
     )
@@ -210,15 +216,16 @@ fn not_expected(answer: &str, cluster: ClusterId) -> Option<Listener> {
     }
 }
 
-/// Whether this answer to a request for the members lists the expected one.
-fn lists(answer: &str, expected: MemberId) -> bool {
+/// Whether this answer to a request for the members lists the expected one; `None` if it cannot be read, as where it was
+/// cut off.
+fn lists(answer: &str, expected: MemberId) -> Option<bool> {
     #[derive(Deserialize)]
     struct Listed {
         id: u64,
     }
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let listed: Vec<Listed> = serde_json::from_str(body.trim()).unwrap_or_default();
-    listed.iter().any(|member| member.id == expected.0)
+    let listed: Vec<Listed> = serde_json::from_str(body.trim()).ok()?;
+    Some(listed.iter().any(|member| member.id == expected.0))
 }
 
 #[cfg(test)]
@@ -282,11 +289,16 @@ mod tests {
     #[test]
     fn only_a_list_with_the_expected_member_is_its_own() {
         let list = |body: &str| lists(&format!("HTTP/1.1 200 OK\r\n\r\n{body}\n"), EXPECTED);
-        assert!(list(
-            r#"[{"id":1,"name":"a"},{"id":102,"peerURLs":["http://127.0.0.1:1"]}]"#
-        ));
-        assert!(!list(r#"[{"id":1}]"#));
-        assert!(!list("nonsense"));
+        let both = r#"[{"id":1,"name":"a"},{"id":102,"peerURLs":["http://127.0.0.1:1"]}]"#;
+        assert_eq!(list(both), Some(true));
+        assert_eq!(list(r#"[{"id":1}]"#), Some(false));
+        for unreadable in [
+            "nonsense",
+            &both[..40],
+            &format!("{:x}\r\n{both}\r\n0", both.len()),
+        ] {
+            assert_eq!(list(unreadable), None, "{unreadable}");
+        }
     }
 
     /// One address of a host may lead nowhere while another one answers.
