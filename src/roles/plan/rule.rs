@@ -95,7 +95,25 @@ impl Membership {
     /// INV-5: whether the cluster has a healthy quorum after this change, which `words` describe, whatever else is under
     /// way.
     pub(super) fn check_quorum(&self, change: Change, words: impl fmt::Display) -> Result<(), String> {
-        quorum::check(&self.votes(), change, &self.in_doubt()).map_err(|quorum| quorum.lost(words))
+        let doubts = self.in_doubt();
+        let doubts: Vec<Change> = doubts
+            .into_iter()
+            .filter(|doubt| !self.is_undone(*doubt, change))
+            .collect();
+        quorum::check(&self.votes(), change, &doubts).map_err(|quorum| quorum.lost(words))
+    }
+
+    /// Whether a change undoes a doubt: the next move of a voter that was not found where the list has it.
+    fn is_undone(&self, doubt: Change, change: Change) -> bool {
+        let (Change::Readdress { member, .. }, Change::Readdress { member: next, .. }) = (doubt, change)
+        else {
+            return false;
+        };
+        let moved = |member: &Member| {
+            let made = member.readdress().is_some_and(|to| member.is_at(&to.peer_urls));
+            made && member.quiet
+        };
+        member == next && self.member(member).is_some_and(moved)
     }
 
     /// The healthy voter but `except` to send a change to: one that is not being removed rather than one that is, then the

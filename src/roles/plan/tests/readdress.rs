@@ -176,6 +176,17 @@ fn a_voter_that_is_not_found_where_it_moved_says_so_until_it_is_or_moves_on() {
         "{:?}",
         step(&back)
     );
+    // Also where the quorum needs it: its last move is over.
+    let mut needed = back.clone();
+    needed.members[1] = needed.members[1].clone().quiet();
+    needed.members[2] = voter(3).down();
+    assert!(
+        matches!(step(&needed), Some(Step::DecideReaddress { .. })),
+        "{:?}",
+        step(&needed)
+    );
+    needed.joins[0].reachability = Reachability::Reached(Listener::Absent);
+    assert!(!matches!(step(&needed), Some(Step::DecideReaddress { .. })));
     back.members[1].record.as_mut().unwrap().readdress = Some(Readdress {
         peer_urls: urls,
         ..Readdress::default()
