@@ -32,7 +32,8 @@ struct Test {
     outcome: Reachability,
     /// When the outcome was known.
     at: Instant,
-    under_way: bool,
+    /// The number of the test that is under way.
+    under_way: Option<u64>,
 }
 
 impl Test {
@@ -44,7 +45,9 @@ impl Test {
 /// The outcome of each test.
 pub struct Probes {
     known: BTreeMap<Target, Test>,
-    under_way: FuturesUnordered<BoxFuture<'static, (Target, Reachability)>>,
+    under_way: FuturesUnordered<BoxFuture<'static, (Target, u64, Reachability)>>,
+    /// How many tests were begun.
+    begun: u64,
 }
 
 /// What is tested for a join. A voter that joins again is looked for at its new peer URLs.
@@ -69,6 +72,7 @@ impl Probes {
         Self {
             known: BTreeMap::new(),
             under_way: FuturesUnordered::new(),
+            begun: 0,
         }
     }
 
@@ -138,18 +142,21 @@ impl Probes {
         let test = self.known.entry(target.clone()).or_insert_with(|| Test {
             outcome: Reachability::Pending,
             at: Instant::now(),
-            under_way: false,
+            under_way: None,
         });
-        if std::mem::replace(&mut test.under_way, true) {
+        if test.under_way.is_some() {
             return;
         }
+        self.begun += 1;
+        let number = self.begun;
+        test.under_way = Some(number);
         self.under_way.push(Box::pin(async move {
             let tests = urls.iter().map(|url| etcd.who_listens(url, expected, limit));
             let outcome = match futures::future::try_join_all(tests).await {
                 Ok(listeners) => Reachability::Reached(worst(listeners)),
                 Err(why) => Reachability::Unreachable(why),
             };
-            (target, outcome)
+            (target, number, outcome)
         }));
     }
 
@@ -157,15 +164,20 @@ impl Probes {
     /// news: otherwise a member that waits to be found would have every step repeated that failed. Safe to cancel.
     pub async fn next(&mut self) {
         loop {
-            let Some((target, outcome)) = self.under_way.next().await else {
+            let Some((target, number, outcome)) = self.under_way.next().await else {
                 return std::future::pending().await;
             };
+            let test = self.known.get(&target);
+            if test.is_none_or(|test| test.under_way != Some(number)) {
+                // It was forgotten meanwhile.
+                continue;
+            }
             let known = self.of(Some(target.clone()));
             let news = known != outcome;
             let test = Test {
                 outcome,
                 at: Instant::now(),
-                under_way: false,
+                under_way: None,
             };
             self.known.insert(target, test);
             if news {
@@ -174,13 +186,10 @@ impl Probes {
         }
     }
 
-    /// Forgets where this member was found: its peer URLs may have changed.
+    /// Forgets where this member was found, also by a test that is under way: what follows is decided from a later one.
     pub fn forget(&mut self, member: MemberId) {
-        let known = self.known.iter_mut();
-        for (_, test) in known.filter(|(target, _)| matches!(target, Target::Member(id, _) if *id == member))
-        {
-            test.outcome = Reachability::Pending;
-        }
+        let of_member = |target: &Target| matches!(target, Target::Member(id, _) if *id == member);
+        self.known.retain(|target, _| !of_member(target));
     }
 }
 

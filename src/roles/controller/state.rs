@@ -185,7 +185,7 @@ impl<'c> TermState<'c> {
         if let Err(why) = &outcome {
             self.sightings.failed(&step, why, Instant::now());
         }
-        if let Step::Readdress { member, .. } = step {
+        if let Step::DecideReaddress { member, .. } | Step::Readdress { member, .. } = step {
             self.probes.forget(member);
         }
         match outcome {
