@@ -75,8 +75,8 @@ fn role_of(view: &View, name: &Name, role: Role) -> Result<Option<String>, Failu
             None => match unreadable_record(view).filter(|_| role == Role::Worker) {
                 // Nothing in the node says so: the record concerns all nodes alike.
                 Some(key) => format!(
-                    "node/{name}: the member record {key} cannot be read, and may be that of the node's member \
-                     (etcdctl del {key}, then quorate adopt)"
+                    "node/{name}: the member record {key} cannot be read, and may be that of the node's member; \
+                     docs/troubleshooting.md says in which order to mend that"
                 ),
                 None => format!("node/{name}: the leader has yet to carry it out"),
             },

@@ -232,7 +232,7 @@ impl Reporter {
         for id in unreadable.difference(&self.unreadable) {
             let note = format!(
                 "the record of member {id} cannot be read: as long as it is there, no manager without a member becomes a \
-                 worker, and member {id} is left alone (delete the record, then quorate adopt {id})"
+                 worker, and member {id} is left alone (docs/troubleshooting.md says in which order to mend that)"
             );
             self.publish(Severity::Warning, "UnreadableMember", note);
         }
@@ -270,12 +270,16 @@ impl Reporter {
             let change = match (subject, reason) {
                 (Subject::Join(_), _) => ("none", "learner"),
                 (_, Reason::LearnerNotStarted | Reason::LearnerNotInSync) => ("learner", "voter"),
-                // A move changes no kind.
-                (Subject::Member(_), Reason::AddressUnproven | Reason::PeerMismatch) => ("voter", "voter"),
                 (Subject::Member(id), _) => (kind(membership, *id), "none"),
             };
-            self.count(change, "blocked", 1);
-            let note = format!("the role of node {node} cannot change now, {reason}: {message}");
+            let moves = matches!(reason, Reason::AddressUnproven | Reason::PeerMismatch);
+            let note = match moves {
+                true => format!("the move of node {node} is not done, {reason}: {message}"),
+                false => {
+                    self.count(change, "blocked", 1);
+                    format!("the role of node {node} cannot change now, {reason}: {message}")
+                }
+            };
             self.publish(Severity::Warning, "RoleChangeBlocked", note);
         }
         let now = blocked.iter().map(|one| (one.subject.clone(), one.reason));
