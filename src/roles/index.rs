@@ -135,6 +135,12 @@ impl Index {
             .filter_map(|(id, entry)| Some((*id, entry.value.as_ref()?, entry.mod_revision)))
     }
 
+    /// The members whose record cannot be read.
+    pub fn unreadable_records(&self) -> impl Iterator<Item = MemberId> {
+        let unreadable = self.members.iter().filter(|(_, entry)| entry.value.is_none());
+        unreadable.map(|(id, _)| *id)
+    }
+
     /// When each member record was last written, also of those that cannot be read.
     pub fn record_revisions(&self) -> impl Iterator<Item = (MemberId, Revision)> {
         self.members.iter().map(|(id, entry)| (*id, entry.mod_revision))

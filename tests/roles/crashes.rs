@@ -41,7 +41,14 @@ const TO_VOTER: [&str; 6] = [
 
 const HALF_ADDED: [&str; 2] = ["roles.recording", "roles.recorded"];
 
-const TO_ANOTHER_ADDRESS: [&str; 2] = ["roles.readdressing", "roles.readdressed"];
+const TO_ANOTHER_ADDRESS: [&str; 6] = [
+    "roles.deciding-readdress",
+    "roles.decided-readdress",
+    "roles.readdressing",
+    "roles.readdressed",
+    "roles.ending-readdress",
+    "roles.ended-readdress",
+];
 
 const WITHDRAWN: [&str; 2] = ["roles.withdrawing", "roles.withdrawn"];
 
@@ -192,10 +199,38 @@ async fn move_behind(world: &World, of: &str, target: &str) -> Proxy {
     assert_eq!(join.member_id, before.0);
     let list = world.list().await;
     assert_eq!(list.member(before).unwrap().peer_urls, [proxy.url()]);
-    let record = world.member(before).await.unwrap();
+    let record = world.wait_settled(before).await;
     assert_eq!((record.peer_urls, record.removal), (vec![proxy.url()], None));
     assert_eq!(world.members().await, members);
     proxy
+}
+
+/// The next leader withdraws the intent, since no join asks for that address any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decided_move_whose_node_joins_at_its_present_address_is_withdrawn() {
+    let world = World::start_with(3, &FLAGS).await;
+    let (before, id) = (world.peer_urls("etcd-2"), world.id_of("etcd-2").await);
+    let proxy = Proxy::in_front_of(&before[0]);
+    let launch = launch(&world);
+    let mut first = Doomed::start(&launch, "a", "roles.decided-readdress", &world.store);
+    first.wait_leading().await;
+    first
+        .aborted_during(async {
+            world.ask_to_join("etcd-2", &[proxy.url()]).await;
+            eventually(LONG, "the move is decided", async || {
+                let decided = world.member(id).await.unwrap().readdress;
+                same(decided.map(|to| to.peer_urls), Some(vec![proxy.url()]))
+            })
+            .await;
+        })
+        .await;
+    let request = world.ask_to_join("etcd-2", &before).await;
+    let mut second = launch.start("b");
+    world.wait_join("etcd-2", &request, Progress::Voter).await;
+    let record = world.wait_settled(id).await;
+    assert_eq!(record.peer_urls, before);
+    assert_eq!(world.list().await.member(id).unwrap().peer_urls, before);
+    second.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
