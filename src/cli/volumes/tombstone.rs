@@ -244,7 +244,7 @@ impl PutBack {
         // No other volume has the id by then, either.
         let txn = unchanged()
             .when_range_unwritten_since(&range, read_at)
-            .when_range_unwritten_since(&store.keys.volumes(), self.read_at);
+            .when_none_created_since(&store.keys.volumes(), self.read_at);
         let txn = missing[first..]
             .iter()
             .fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
