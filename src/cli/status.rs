@@ -139,12 +139,16 @@ fn text(overview: &Overview) -> String {
     }
     for alarm in overview.alarms.iter().flatten() {
         let meaning = match alarm.kind.as_str() {
-            "NOSPACE" => {
+            Alarm::NOSPACE => {
                 "etcd refuses every write until there is space again (compact, defragment, or raise \
-                          --quota-backend-bytes) and the alarm is cleared: etcdctl alarm disarm"
+                               --quota-backend-bytes) and the alarm is cleared: etcdctl alarm disarm"
+                    .to_owned()
             }
-            "CORRUPT" => "its data differs from that of the others: replace the member",
-            _ => "see etcdctl alarm list",
+            Alarm::CORRUPT => format!(
+                "its data differs from that of the others, and etcd refuses every write: {}, then quorate replace its node",
+                Alarm::BEFORE_REPLACEMENT
+            ),
+            _ => "see etcdctl alarm list".to_owned(),
         };
         lines.field(
             "Alarm",

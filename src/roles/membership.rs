@@ -299,7 +299,8 @@ impl Membership {
         statuses.map(|status| status.db_size).max()
     }
 
-    /// Whether a voter has answered a linearizable read. A single one proves a quorum, which this machine need not reach.
+    /// Whether a voter has answered a linearizable read. One answer proves a quorum, even if the asking machine reaches no other
+    /// voter.
     pub fn serves(&self) -> bool {
         self.voters().any(|voter| voter.evidence.is_healthy())
     }

@@ -1,6 +1,9 @@
-//! An etcd that is full: what waits meanwhile, and goes on once the alarm is cleared.
+//! An etcd that has raised an alarm: what waits meanwhile, and what ends it.
 
-use super::tour::led;
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client};
+
+use super::replace::lose;
+use super::tour::{led, voters};
 use super::{Site, free_url};
 use crate::support::base::Base;
 use crate::support::etcd::TestEtcd;
@@ -67,5 +70,48 @@ async fn a_join_waits_while_etcd_is_full_and_goes_on_once_the_alarm_is_cleared()
     site.etcd.etcdctl(&["alarm", "disarm"]);
     let settings = site.run(&[&join[..], &["--timeout", "50s"]].concat()).await;
     assert!(settings.expect_done().contains("ETCD_INITIAL_CLUSTER="));
+    eventually(SOON, "no alarm", async || same(replica.metric(alarms).await, 0.0)).await;
+}
+
+#[tokio::test]
+async fn a_member_with_corrupt_data_counts_for_nothing_and_is_replaced_as_the_status_says() {
+    let mut site = Site::adopted(3).await;
+    let replica = led(&site).await;
+    let corrupt = site.member("etcd-3").await;
+    let mut client = Client::connect(site.etcd.endpoints(), None).await.unwrap();
+    let mut options = AlarmOptions::new();
+    options.with_member(corrupt.0);
+    client
+        .alarm(AlarmAction::Activate, AlarmType::Corrupt, Some(options))
+        .await
+        .unwrap();
+    drop(client);
+    let alarms = r#"quorate_etcd_alarms{kind="CORRUPT"}"#;
+    eventually(SOON, "the alarm", async || {
+        same(replica.metric(alarms).await, 1.0)
+    })
+    .await;
+    let unhealthy = r#"quorate_members{kind="voter",health="unhealthy"}"#;
+    assert_eq!(replica.metric(unhealthy).await, 1.0);
+    let members = site.run(&["get", "members", "--no-headers"]).await.expect_done();
+    assert_eq!(members.matches(" unhealthy ").count(), 1, "{members}");
+    let plan = site.run(&["recover", "plan"]).await.expect_done();
+    let said = "stop its etcd, set its data directory aside, and clear the alarm (etcdctl alarm disarm), then quorate replace";
+    assert!(plan.contains(&format!("{said} etcd-3")), "{plan}");
+    let status = site.run(&["status"]).await.expect_done();
+    assert!(status.contains(&format!("{said} its node")), "{status}");
+
+    lose(&mut site, 2).await;
+    site.etcd.etcdctl(&["alarm", "disarm"]);
+    let replace = ["replace", "etcd-3", "--yes", "--timeout", "50s"];
+    let settings = site
+        .run(&[&replace[..], &["-o", "env"]].concat())
+        .await
+        .expect_done();
+    let _etcd = site.start_etcd("etcd-3", &settings);
+    site.run(&[&replace[..], &["--wait"]].concat())
+        .await
+        .expect_done();
+    assert_eq!(voters(&site).await, ["etcd-1", "etcd-2", "etcd-3"]);
     eventually(SOON, "no alarm", async || same(replica.metric(alarms).await, 0.0)).await;
 }

@@ -57,7 +57,7 @@ async fn a_lost_quorum_is_shown_while_it_lasts_and_reported_once_it_is_over() {
             .expect_done()
             .contains("QuorumLost: etcd answers no linearizable read")
     );
-    assert!(leader.log().contains("QuorumLost: "), "{}", leader.log());
+    leader.wait_for_log("QuorumLost: ").await;
 
     site.0.etcd.members[1].process().unwrap().resume();
     site.0.etcd.members[2].start().await.unwrap();

@@ -12,9 +12,10 @@ use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, one_line, print};
 use crate::etcd::members::{ListedMember, MemberList};
 use crate::etcd::{KeyValue, MemberId, Revision, Txn};
+use crate::proto::join::Progress;
 use crate::proto::node_spec::Availability;
 use crate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, Role};
-use crate::store::object::member::decode_member;
+use crate::store::object::member::{decode_join, decode_member};
 use crate::store::object::{decode, time};
 use crate::store::{Name, Store};
 
@@ -166,6 +167,9 @@ async fn decide(store: &Store, listed: &ListedMember, by: Adopter<'_>) -> Result
     if let Some(record) = before.as_ref().filter(|record| record.node != name.as_str()) {
         txn = without_its_node(store, id, record, txn).await?;
     }
+    if !listed.is_started() {
+        txn = without_an_add(store, listed, txn).await?;
+    }
     node.check_manager(id)?;
     check_no_other_member(store, id, &node, &stored)?;
     let record = Member {
@@ -200,6 +204,24 @@ async fn leaves(store: &Store, record: &Member) -> Result<Option<(&'static str, 
         )),
         (None, false) => None,
     })
+}
+
+/// The transaction with the proof that this learner, which never started, is not the one that the leader is adding for a node.
+async fn without_an_add(store: &Store, listed: &ListedMember, txn: Txn) -> Result<Txn, Failure> {
+    let range = store.keys.joins();
+    let (joins, revision) = store.etcd.list(&range).await?;
+    let adding = joins.iter().find_map(|kv| {
+        let join = decode_join(&kv.value).ok()?;
+        let is_this = join.progress() == Progress::Adding && listed.has_peer_urls(&join.peer_urls);
+        is_this.then(|| String::from_utf8_lossy(&kv.key).into_owned())
+    });
+    match adding {
+        None => Ok(txn.when_range_unwritten_since(&range, revision)),
+        Some(key) => {
+            let why = format_args!("the leader is adding it for the node of {key}");
+            Err(refuse(listed.id, "LearnerPending", why))
+        }
+    }
 }
 
 /// The transaction with the proof that the recorded node of this member does not exist.

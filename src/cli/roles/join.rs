@@ -226,7 +226,13 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
     }
     // The member that came by a replacement is itself replaced only by its id, wherever it joins again.
     let came = own.is_some_and(|own| earlier.node_uid == uid && own.id.0 != earlier.replaces);
-    let replaces = if came { earlier.replaces } else { 0 };
+    let replacement = match came {
+        true => JoinRequest {
+            forced: false,
+            ..earlier
+        },
+        false => JoinRequest::default(),
+    };
     let id = uuid::Uuid::new_v4().to_string();
     // The leader's part stays: it says what became of an add that is under way.
     let join = Join {
@@ -236,8 +242,7 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
             peer_urls: args.peer_urls.clone(),
             requested_at: Some(time::to_proto(Timestamp::now())),
             no_dial: args.options.no_dial,
-            replaces,
-            ..JoinRequest::default()
+            ..replacement
         }),
         ..before
     };

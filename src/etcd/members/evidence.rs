@@ -162,6 +162,11 @@ impl Alarm {
     /// The data of the member differs from that of the others.
     pub const CORRUPT: &str = "CORRUPT";
 
+    /// What comes before the replacement of a member with corrupt data. While the alarm is raised, etcd takes no request to
+    /// replace it; once it is cleared, nothing but its silence keeps the member from counting again.
+    pub const BEFORE_REPLACEMENT: &str =
+        "stop its etcd, set its data directory aside, and clear the alarm (etcdctl alarm disarm)";
+
     /// Whether etcd refuses writes until it is cleared: for want of space those that need some, else all.
     pub fn stops_writes(&self) -> bool {
         [Self::NOSPACE, Self::CORRUPT].contains(&self.kind.as_str())

@@ -1,5 +1,7 @@
 //! What the leader stores and reports of a time without a quorum, once that is over: nothing can be written before. Pure.
 
+use std::time::Duration;
+
 use jiff::{Timestamp, Unit};
 
 use crate::etcd::Outage;
@@ -10,6 +12,9 @@ use crate::store::object::{condition, time};
 
 /// The reason of the stored condition, and of the Event.
 pub const REASON: &str = "QuorumReturned";
+
+/// How long an outage is reported after its end.
+pub const NEWS: Duration = Duration::from_secs(300);
 
 /// The outage in words.
 pub fn words(outage: &Outage) -> String {
@@ -56,7 +61,7 @@ pub fn store(conditions: &mut Vec<Condition>, outage: &Outage) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     use super::*;
 

@@ -253,7 +253,9 @@ impl<'c> TermState<'c> {
 
     /// A time without a quorum is over, which the replica that leads now has seen.
     fn take_note_of_outage(&mut self) {
-        let last = self.outages.borrow_and_update().clone();
+        let is_news = |last: &Outage| last.until.elapsed().is_ok_and(|passed| passed < outage::NEWS);
+        // A later term of the same process finds it again.
+        let last = self.outages.borrow_and_update().clone().filter(is_news);
         if last == self.outage {
             return;
         }

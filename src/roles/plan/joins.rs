@@ -147,7 +147,8 @@ pub fn begin(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Optio
 }
 
 /// Writes to the join why it waits, unless it says so already. Not before every member had its time to answer, and not for
-/// a wait that is over in an instant, nor while etcd takes no writes. Beside an intent, which stays, only a refusal that lasts is written.
+/// a wait that is over in an instant, nor while etcd takes no writes. Beside an intent, which stays, only a refusal that lasts
+/// is written.
 fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocked) -> Option<Step> {
     let progress = match pending.is_adding() {
         true => Progress::Adding,

@@ -2,6 +2,7 @@
 
 use super::rule::{Limits, Plan, first};
 use super::step::Step;
+use crate::etcd::members::Alarm;
 use crate::roles::blocked::Blocked;
 use crate::roles::membership::{Member, Membership};
 use crate::roles::quorum::Change;
@@ -38,11 +39,9 @@ fn step(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
         ));
     }
     if member.corrupt {
-        let message = format_args!(
-            "the data of learner {} is corrupt; quorate replace {} lets its node join again",
-            member.id,
-            member.node()
-        );
+        let (id, remedy, node) = (member.id, Alarm::BEFORE_REPLACEMENT, member.node());
+        let message =
+            format_args!("the data of learner {id} is corrupt: {remedy}, then quorate replace {node}");
         return Err(member.block(Reason::EtcdAlarm, message));
     }
     if let Err(why) = member.evidence.health() {

@@ -38,7 +38,8 @@ pub fn carry_out(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option
     first(membership, plan, attempts)
 }
 
-/// A member whose data is corrupt counts for nothing, so it goes before those that do.
+/// A member whose data is corrupt counts for nothing, so it goes before those that do. Nothing is decided meanwhile: etcd
+/// refuses to write.
 fn corrupt_first<'m>(members: impl Iterator<Item = &'m Member>) -> Vec<&'m Member> {
     let mut members: Vec<&Member> = members.collect();
     members.sort_by_key(|member| !member.corrupt);
@@ -159,7 +160,7 @@ fn successor(membership: &Membership, leaving: &Member) -> Option<(bool, MemberI
 /// Decides on removals.
 pub fn decide(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     let undecided = membership.listed().filter(|member| member.removal().is_none());
-    let attempts = corrupt_first(undecided).into_iter().filter_map(|member| {
+    let attempts = undecided.filter_map(|member| {
         let attempt = match member.cause().or_else(|| late(membership, member, limits)) {
             Some(cause) => decide_on(membership, member, cause),
             None if member.owner() == Some(Owner::Missing) => Err(node_missing(member)),

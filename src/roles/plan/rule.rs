@@ -126,8 +126,8 @@ impl Membership {
         best.map(|member| member.id)
     }
 
-    /// The step, unless etcd would refuse what it writes, or it failed a short while ago. Checked last, so that a safety refusal is reported rather than an
-    /// earlier failure.
+    /// The step, unless etcd would refuse what it writes, or it failed a short while ago. Checked last, so that a safety refusal
+    /// is reported rather than an earlier failure.
     pub(super) fn unless_resting(&self, step: Step, node: &str) -> Result<Step, Blocked> {
         let subject = step.subject();
         if step.is_written()

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::cli::output::{one_line, shell_word};
-use crate::etcd::members::{Inquiry, NotAsked, Status};
+use crate::etcd::members::{Alarm, Inquiry, NotAsked, Status};
 use crate::roles::membership::{Member, Membership};
 use crate::roles::quorum::Quorum;
 
@@ -38,11 +38,17 @@ pub fn steps(membership: &Membership, credentials: &Credentials) -> String {
         membership.voters().partition(|member| status(member).is_some());
     let (voters, needed) = (quorum.voters, quorum.needed());
     if answering.len() >= needed {
+        let data = match names(membership.voters().filter(|member| member.corrupt)) {
+            none if none.is_empty() => "Their data is whole".to_owned(),
+            corrupt => {
+                format!("The data of {corrupt} is corrupt, as etcd says, and that of the others whole")
+            }
+        };
         _ = writeln!(
             text,
-            "\netcd has no quorum, though {} of {voters} voters run, and {needed} are enough: they do not find each other. Their data \
-             is whole, so there is nothing to recover. Look at their peer URLs and ports, the certificates between them, their \
-             clocks and their logs.",
+            "\netcd has no quorum, though {} of {voters} voters run, and {needed} are enough: they do not find each other. {data}, \
+             so there is nothing to recover. Look at their peer URLs and ports, the certificates between them, their clocks and \
+             their logs.",
             answering.len(),
         );
         return text;
@@ -74,13 +80,16 @@ fn status(member: &Member) -> Option<&Status> {
     member.evidence.status.answer()
 }
 
-/// The voter that has the most of the log, of those whose data is not corrupt.
+/// The voters from which the cluster can come back, each with its status: those that answer, and whose data is not corrupt.
+fn candidates(membership: &Membership) -> impl Iterator<Item = (&Status, &Member)> {
+    let intact = membership.voters().filter(|member| !member.corrupt);
+    intact.filter_map(|member| Some((status(member)?, member)))
+}
+
+/// The one of them that has the most of the log.
 fn best(membership: &Membership) -> Option<&Member> {
-    let voters = membership
-        .voters()
-        .filter(|member| !member.corrupt)
-        .filter_map(|member| Some((status(member)?, member)));
-    let most = voters.max_by_key(|(status, member)| (status.committed, status.applied, member.id));
+    let most =
+        candidates(membership).max_by_key(|(status, member)| (status.committed, status.applied, member.id));
     most.map(|(_, member)| member)
 }
 
@@ -143,23 +152,17 @@ fn with_quorum(membership: &Membership) -> String {
         );
     }
     for lost in membership.voters().filter(|member| !member.is_healthy()) {
-        let condition = if lost.corrupt {
-            "corrupt, as etcd says"
-        } else {
-            "lost"
+        let replace = match lost.node() {
+            "" => format!("etcdctl member remove {}", lost.id),
+            node => format!("quorate replace {node}"),
         };
-        let _ = match lost.node() {
-            "" => writeln!(
+        let (name, before) = (name(lost), Alarm::BEFORE_REPLACEMENT);
+        _ = match lost.corrupt {
+            true => writeln!(
                 text,
-                "If the data of {} is {condition}: etcdctl member remove {}",
-                name(lost),
-                lost.id
+                "The data of {name} is corrupt, as etcd says: {before}, then {replace}"
             ),
-            node => writeln!(
-                text,
-                "If the data of {} is {condition}: quorate replace {node}",
-                name(lost)
-            ),
+            false => writeln!(text, "If the data of {name} is lost: {replace}"),
         };
     }
     text
@@ -171,11 +174,10 @@ fn from_survivor(text: &mut String, membership: &Membership, survivor: &Member, 
         .listed()
         .filter(|other| other.id != survivor.id)
         .collect();
-    let known = |member: &Member| status(member).map(|status| status.committed);
-    let as_much = membership
-        .voters()
-        .filter(|other| other.id != survivor.id && known(other) == known(survivor));
-    let tie = match names(as_much) {
+    let known = status(survivor).map(|status| status.committed);
+    let as_much = candidates(membership)
+        .filter(|(status, other)| other.id != survivor.id && Some(status.committed) == known);
+    let tie = match names(as_much.map(|(_, other)| other)) {
         none if none.is_empty() => String::new(),
         equals => format!(" {equals} knows as much, and will do as well."),
     };
@@ -264,7 +266,7 @@ mod tests {
     fn a_corrupt_member_is_replaced_and_is_nothing_to_come_back_from() {
         let text = plan(vec![voter(1), voter(2), voter(3).corrupt()]);
         assert!(
-            text.contains("If the data of n3 is corrupt, as etcd says: quorate replace n3"),
+            text.contains("The data of n3 is corrupt, as etcd says: stop its etcd"),
             "{text}"
         );
         assert!(!text.contains("No linearizable read through n3"), "{text}");
@@ -277,6 +279,18 @@ mod tests {
         ]);
         assert!(text.contains("3. n1 knows the most entries"), "{text}");
         assert!(text.contains("of 100 entries, and its data is corrupt"), "{text}");
+        // Nor does it do as well where it knows as much.
+        let text = plan(vec![
+            cut_off(1, 100),
+            cut_off(2, 100).corrupt(),
+            voter(3).down(),
+            voter(4).down(),
+            voter(5).down(),
+        ]);
+        assert!(
+            text.contains("3. n1 knows the most entries to be committed. What"),
+            "{text}"
+        );
     }
 
     #[test]

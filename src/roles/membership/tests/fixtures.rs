@@ -152,7 +152,8 @@ impl Member {
     /// It answers, and etcd has raised the alarm CORRUPT for it.
     pub(crate) fn corrupt(mut self) -> Self {
         self.corrupt = true;
-        self
+        let id = self.id.0;
+        self.with_alarm(Alarm::CORRUPT, id)
     }
 
     /// It says that this alarm of the member is raised.

@@ -48,33 +48,40 @@ fn what_is_decided_is_carried_out_under_an_alarm() {
 
 #[test]
 fn a_corrupt_member_counts_for_no_quorum_although_it_answers() {
-    let membership = surveyed(vec![voter(1), voter(2).demoted(), voter(3).corrupt()]);
+    let leaving = |member: Member| member.demoted().leaving(Cause::Demoted);
+    let membership = surveyed(vec![voter(1), leaving(voter(2)), voter(3).corrupt()]);
     assert_eq!(reasons(&membership), [Reason::QuorumRisk]);
-    let membership = surveyed(vec![voter(1), voter(2), voter(3).corrupt().demoted()]);
-    assert_eq!(step(&membership), Some(Step::DecideRemoval(M3, Cause::Demoted)));
+    let membership = surveyed(vec![voter(1), voter(2), leaving(voter(3).corrupt())]);
+    let remove = |member| Step::Remove { member, through: M1 };
+    assert_eq!(step(&membership), Some(remove(M3)));
+    // It is as good as lost where it is replaced.
+    let mut replaced = surveyed(vec![
+        voter(1),
+        voter(2).corrupt().leaving(Cause::DataLost),
+        voter(3),
+    ]);
+    let mut pending = new_join();
+    pending.node = "n2".to_owned();
+    let request = pending.join.request.as_mut().unwrap();
+    (request.node_uid, request.replaces) = ("u2".to_owned(), 2);
+    replaced.joins.push(pending);
+    assert_eq!(step(&replaced), Some(remove(M2)));
 }
 
 #[test]
 fn a_corrupt_member_goes_before_a_healthy_one() {
-    let all = [
-        voter(1),
-        voter(2).demoted(),
-        voter(3),
-        voter(4),
-        voter(5).corrupt().demoted(),
-    ];
-    let corrupt = MemberId(5);
-    assert_eq!(
-        step(&surveyed(all.to_vec())),
-        Some(Step::DecideRemoval(corrupt, Cause::Demoted))
-    );
-    let decided = all.map(|member| match member.is_wanted() {
-        true => member,
-        false => member.leaving(Cause::Demoted),
-    });
-    let first = step(&surveyed(decided.to_vec()));
+    let leaving = |member: Member| member.demoted().leaving(Cause::Demoted);
+    let corrupt = leaving(voter(5).corrupt());
+    let all = vec![voter(1), leaving(voter(2)), voter(3), voter(4), corrupt];
+    let first = step(&surveyed(all));
     assert!(
-        matches!(first, Some(Step::Remove { member, .. }) if member == corrupt),
+        matches!(
+            first,
+            Some(Step::Remove {
+                member: MemberId(5),
+                ..
+            })
+        ),
         "{first:?}"
     );
 }
@@ -111,14 +118,15 @@ fn a_corrupt_member_neither_leads_nor_is_asked_for_changes() {
 }
 
 #[test]
-fn a_corrupt_learner_is_not_promoted() {
-    let membership = surveyed(vec![voter(1), voter(2), voter(3), voter(4).learner().corrupt()]);
-    assert_eq!(reasons(&membership), [Reason::EtcdAlarm]);
-    let decided = surveyed(vec![
-        voter(1),
-        voter(2),
-        voter(3),
-        voter(4).learner().rising().corrupt(),
-    ]);
-    assert_eq!(next(&decided).step, None);
+fn a_corrupt_learner_is_not_promoted_although_that_is_decided() {
+    let corrupt = voter(4).learner().rising().corrupt();
+    let plan = next(&surveyed(vec![voter(1), voter(2), voter(3), corrupt]));
+    assert_eq!(plan.step, None);
+    let said = &plan.blocked[0];
+    assert_eq!(said.reason, Reason::EtcdAlarm);
+    assert!(
+        said.message.contains("is corrupt: stop its etcd"),
+        "{}",
+        said.message
+    );
 }
