@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::rule::{Limits, Plan, first};
 use super::step::Step;
 use crate::etcd::MemberId;
+use crate::proto::Role;
 use crate::proto::removal::Cause;
 use crate::roles::blocked::Blocked;
 use crate::roles::membership::{Member, Membership};
@@ -24,10 +25,10 @@ pub fn forget(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<St
 }
 
 /// Carries out removals that are decided, and withdraws those whose grounds are gone.
-pub fn carry_out(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<Step> {
+pub fn carry_out(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     let decided = membership.listed().filter(|member| member.removal().is_some());
     let attempts = corrupt_first(decided).into_iter().map(|member| {
-        let attempt = match has_grounds(membership, member) {
+        let attempt = match has_grounds(membership, member, limits) {
             Ok(true) => remove(membership, member),
             Ok(false) if member.quiet => Ok(Step::Withdraw(member.id)),
             Ok(false) => finish(membership, member),
@@ -68,22 +69,35 @@ pub fn depose(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<St
 }
 
 /// Whether what a removal was decided for still holds.
-fn has_grounds(membership: &Membership, member: &Member) -> Result<bool, Blocked> {
-    match member.removal() {
-        Some(Cause::Demoted) => match member.owner() {
-            // INV-12: a node that cannot be read may be a manager again.
-            Some(Owner::Missing) => Err(node_missing(member)),
-            Some(Owner::Unknown) => Err(member.block(Reason::NodeMissing, "its node cannot be read")),
-            _ => Ok(!member.is_wanted()),
-        },
-        Some(Cause::DataLost) if member.is_wanted() => {
-            let mut joins = membership.joins.iter();
-            match joins.find(|pending| pending.replaces() == Some(member.id)) {
-                Some(pending) => is_lost(membership, member, pending.is_forced()),
-                None => Ok(false),
+fn has_grounds(membership: &Membership, member: &Member, limits: &Limits) -> Result<bool, Blocked> {
+    let cause = member.removal();
+    if !matches!(cause, Some(Cause::Demoted | Cause::DataLost)) {
+        return Ok(true);
+    }
+    // INV-12: a node that cannot be read may be a manager that keeps its member.
+    let unread = match member.owner() {
+        Some(Owner::Node(roles)) => match roles.desired {
+            Role::Worker => return Ok(true),
+            Role::Manager if cause == Some(Cause::Demoted) => return Ok(false),
+            Role::Manager => return is_replaced(membership, member),
+            Role::Unspecified => {
+                member.block(Reason::NodeMissing, "the desired role of its node cannot be read")
             }
-        }
-        _ => Ok(true),
+        },
+        Some(Owner::Unknown) => member.block(Reason::NodeMissing, "its node cannot be read"),
+        Some(Owner::Missing) => node_missing(member),
+        Some(Owner::Removed) | None => return Ok(true),
+    };
+    // A learner that is late makes way for others, whatever its node is.
+    late(membership, member, limits).map_or(Err(unread), |_| Ok(true))
+}
+
+/// Whether a join replaces the member, and the member is lost.
+fn is_replaced(membership: &Membership, member: &Member) -> Result<bool, Blocked> {
+    let mut joins = membership.joins.iter();
+    match joins.find(|pending| pending.replaces() == Some(member.id)) {
+        Some(pending) => is_lost(membership, member, pending.is_forced()),
+        None => Ok(false),
     }
 }
 

@@ -244,6 +244,10 @@ fn a_demotion_that_is_decided_waits_while_its_node_cannot_be_read() {
         reasons(&of(voter(2).node_missing().quiet())),
         [Reason::NodeMissing]
     );
+    assert_eq!(
+        reasons(&of(voter(2).desiring(Role::Unspecified))),
+        [Reason::NodeMissing]
+    );
     let removed = of(voter(2).nodeless());
     assert!(matches!(step(&removed), Some(Step::Remove { member: M2, .. })));
 }
