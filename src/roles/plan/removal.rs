@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::rule::{Limits, Plan, first};
 use super::step::Step;
 use crate::etcd::MemberId;
+use crate::etcd::members::{NotAsked, Unproven};
 use crate::proto::Role;
 use crate::proto::removal::Cause;
 use crate::roles::blocked::Blocked;
@@ -104,23 +105,31 @@ fn is_replaced(membership: &Membership, member: &Member) -> Result<bool, Blocked
 /// What becomes of a removal without grounds while a call of it may be under way: it is carried out, and the node may join
 /// again. A member that is well after all is not given up for that; it waits until its removal can be withdrawn.
 fn finish(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
-    if member.removal() == Some(Cause::DataLost) && member.is_healthy() {
+    if member.removal() == Some(Cause::DataLost) && !is_lost(membership, member, false)? {
         let message = "it answers again; its removal is withdrawn once no call of it can be under way";
         return Err(member.block(Reason::MemberHealthy, message));
     }
     remove(membership, member)
 }
 
-/// Whether a member that is replaced is without its data, as far as can be seen: it does not answer, although it had its
-/// time. The command has seen that as well, but the leader may come to the request much later.
+/// Whether a member that is replaced is without its data, as far as can be seen: the data is corrupt, or it does not answer,
+/// although it had its time. The command has seen that as well, but the leader may come to the request much later.
 pub fn is_lost(membership: &Membership, member: &Member, forced: bool) -> Result<bool, Blocked> {
-    if forced {
+    if forced || member.corrupt {
         return Ok(true);
     }
-    if !membership.complete && !member.is_healthy() {
-        return Err(member.block(Reason::Pending, "it is replaced, but may still answer"));
+    match member.evidence.read.result() {
+        Ok(()) => Ok(false),
+        // Its silence proves nothing.
+        Err(Unproven::NotAsked(NotAsked::RemovalBegun)) => {
+            let message = "it is replaced, and is asked again once no call of its removal can be under way";
+            Err(member.block(Reason::Pending, message))
+        }
+        Err(_) if !membership.complete => {
+            Err(member.block(Reason::Pending, "it is replaced, but may still answer"))
+        }
+        Err(_) => Ok(true),
     }
-    Ok(!member.is_healthy())
 }
 
 fn remove(membership: &Membership, member: &Member) -> Result<Step, Blocked> {

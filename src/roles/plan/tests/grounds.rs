@@ -1,6 +1,7 @@
 //! Removals that are decided, while it cannot be seen whether they are still asked for.
 
 use super::*;
+use crate::etcd::members::{Evidence, NotAsked};
 
 const M2: MemberId = MemberId(2);
 
@@ -41,6 +42,42 @@ fn a_replacement_that_is_decided_waits_while_its_node_cannot_be_read() {
         assert!(matches!(step(&of(member)), Some(Step::Remove { member: M2, .. })));
     }
     assert_eq!(step(&of(voter(2))), Some(Step::Withdraw(M2)));
+}
+
+/// INV-5: a member that gets no requests may have come back with its data.
+#[test]
+fn a_member_that_is_replaced_is_removed_again_only_once_it_was_asked() {
+    let excluded = || {
+        let mut member = voter(2).leaving(Cause::DataLost);
+        member.evidence = Evidence::not_asked(M2, false, NotAsked::RemovalBegun);
+        member
+    };
+    let of = |member: Member, forced: bool| {
+        let mut membership = surveyed(vec![voter(1), member, voter(3)]);
+        let mut join = replacing(M2);
+        join.join.request.as_mut().unwrap().forced = forced;
+        membership.joins.push(join);
+        membership
+    };
+    assert_eq!(obstacle(&of(excluded(), false)), Reason::Pending);
+    assert!(matches!(
+        step(&of(excluded(), true)),
+        Some(Step::Remove { member: M2, .. })
+    ));
+    let mut corrupt = voter(2).leaving(Cause::DataLost);
+    corrupt.corrupt = true;
+    assert!(matches!(
+        step(&of(corrupt, false)),
+        Some(Step::Remove { member: M2, .. })
+    ));
+    let down = voter(2).leaving(Cause::DataLost).down();
+    assert!(matches!(
+        step(&of(down, false)),
+        Some(Step::Remove { member: M2, .. })
+    ));
+    // Without the request as well, while a call may be under way.
+    let ended = surveyed(vec![voter(1), excluded(), voter(3)]);
+    assert_eq!(reasons(&ended), [Reason::Pending]);
 }
 
 /// The one place that etcd has for learners is given to others in time.
