@@ -204,7 +204,7 @@ impl<'c> TermState<'c> {
                 debug!("refused, because something changed: {step}");
                 self.not_taken(&step, "something changed meanwhile".to_owned());
             }
-            Err(NotDone::Failed(reason, message)) => {
+            Err(NotDone::Failed(reason, message) | NotDone::NotCalled(reason, message)) => {
                 self.reporter.step_failed(&step, reason, &message);
                 self.schedule.failed(&step.subject(), reason, message);
                 // At once: the step may have been done all the same, and other steps may be possible.
@@ -369,10 +369,10 @@ impl<'c> TermState<'c> {
             _ => None,
         };
         let (before, after) = failpoints(&step);
-        let (store, fence) = (store.clone(), fence.clone());
+        let (store, fence, last_pause) = (store.clone(), fence.clone(), self.index.last_pause());
         let executing = async move {
             failpoint::pause_at(before).await;
-            let outcome = execute(&store, &fence, action).await;
+            let outcome = execute(&store, &fence, action, last_pause).await;
             failpoint::abort_at(after);
             outcome
         };
