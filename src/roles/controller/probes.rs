@@ -14,7 +14,7 @@ use crate::proto::Join;
 use crate::roles::index::Index;
 use crate::roles::membership::Reachability;
 
-/// The outcome of each test, by the id of the request. A request is tested once a term.
+/// The outcome of each test, by the id of the request. A request is tested once a term, and again after a pause.
 pub struct Probes {
     known: BTreeMap<String, Reachability>,
     under_way: FuturesUnordered<BoxFuture<'static, (String, Reachability)>>,

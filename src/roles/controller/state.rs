@@ -263,9 +263,10 @@ impl<'c> TermState<'c> {
     }
 
     /// Roles were resumed. Meanwhile an operator may have changed etcd's members, so an answer that was requested before
-    /// proves nothing (INV-5).
+    /// proves nothing, that of a listener included (INV-5).
     fn begin_again(&mut self) {
         self.sightings.resumed(Instant::now());
+        self.probes = Probes::new();
         let survey = match &mut self.phase {
             Phase::Idle => None,
             Phase::Acting { next_survey, .. } => next_survey.take(),
