@@ -337,11 +337,7 @@ impl<'c> TermState<'c> {
             self.controller.store.etcd.readmit_member(member.id);
         }
         let now = Timestamp::now();
-        let mut next = plan(&membership, &settings.limits);
-        if self.index.is_paused() {
-            // What was in the way before stays reported.
-            (next.step, next.probe) = (None, Vec::new());
-        }
+        let next = plan(&membership, &settings.limits);
         self.probes.begin(&next.probe, &self.index, settings.dial_timeout);
         match next.step {
             Some(step) => self.take(step, membership, now),

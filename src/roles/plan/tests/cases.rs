@@ -315,6 +315,18 @@ fn what_etcd_refuses_while_a_voter_is_down_names_it() {
 }
 
 #[test]
+fn while_roles_are_paused_no_step_is_taken_and_every_obstacle_stays_reported() {
+    let mut paused = surveyed(vec![voter(1), voter(2).node_missing(), voter(3).learner()]);
+    paused.joins.push(new_join());
+    assert_eq!(step(&paused), Some(Step::DecidePromotion(M3)));
+    paused.paused = true;
+    let pending = [Reason::Pending, Reason::NodeMissing, Reason::LearnerPending];
+    assert_eq!(reasons(&paused), pending);
+    paused.joins[0].reachability = Reachability::Pending;
+    assert!(next(&paused).probe.is_empty());
+}
+
+#[test]
 fn a_step_that_failed_a_short_while_ago_rests_and_delays_no_other() {
     let mut membership = surveyed(vec![voter(1), voter(2).demoted(), voter(3).learner()]);
     assert_eq!(step(&membership), Some(Step::DecidePromotion(M3)));
