@@ -38,15 +38,17 @@ use crate::kube::events::Events;
 use crate::retry::Delays;
 use crate::roles::controller::{self as roles, RoleController};
 use crate::store::{Name, Store};
-use crate::term::{self, Notices};
+use crate::term::{self, NodeWrites, Notices};
 use crate::volumes::controller::{self as volumes, Volumes};
 
 mod eligibility;
 mod newer;
 mod rights;
 mod status;
+mod trial;
 
 use eligibility::Eligibility;
+pub use rights::INTERVAL as RIGHTS_INTERVAL;
 use rights::Rights;
 pub use status::ReplicaStatus;
 
@@ -62,6 +64,11 @@ pub struct Settings {
     pub bundle: BundleVersions,
     /// TTL of the election's and the registration's lease.
     pub lease_ttl: Duration,
+    /// How long a newer candidate must have stood for election before this replica yields to it. One that ends stands until its
+    /// lease has run out, so a TTL shows that it has lasted.
+    pub trial: Duration,
+    /// How often a leader that is refused nothing asks whether etcd accepts its writes.
+    pub rights_interval: Duration,
     /// The waits of the gate.
     pub times: Times,
     /// The waits and limits of node roles.
@@ -222,7 +229,7 @@ where
     async fn watch_newer(self: Arc<Self>) {
         tokio::select! {
             () = self.stop.cancelled() => {}
-            () = newer::follow(&self.store, self.releases.clone(), &self.status.newer) => {}
+            () = newer::follow(&self.store, self.releases.clone(), self.settings.trial, &self.status.newer) => {}
         }
     }
 
@@ -230,6 +237,7 @@ where
         Rights {
             store: self.store.clone(),
             refusal: self.status.refusal.clone(),
+            interval: self.settings.rights_interval,
         }
     }
 
@@ -310,6 +318,7 @@ where
             (notices, publishing) = Notices::publishing(events(), fence.clone());
             tasks.spawn(publishing);
         }
+        let node_writes = NodeWrites::default();
         // Without Kubernetes there is nothing for the gate to hold back.
         if let Some(resources) = &self.resources {
             let controller = GateController {
@@ -318,6 +327,7 @@ where
                 node: self.settings.node.to_string(),
                 bundle: self.settings.bundle.clone(),
                 releases: self.releases.clone(),
+                node_writes: node_writes.clone(),
                 resources: resources(notices.clone()),
                 times: self.settings.times,
             };
@@ -333,6 +343,7 @@ where
             store: self.store.clone(),
             fence: fence.clone(),
             notices: notices.clone(),
+            node_writes,
             settings: self.settings.roles,
         };
         tasks.spawn(roles.run());
@@ -349,12 +360,19 @@ where
     }
 }
 
+/// After this long a replica that is about to stand asks again whether etcd accepts its writes.
+const RECENT: Duration = Duration::from_secs(1);
+
 /// Resolves once this replica is eligible and etcd accepts its writes. The one may be lost while the other is awaited.
 async fn may_stand(eligibility: &mut Eligibility, rights: &Rights) {
     loop {
-        // What is shown of the rights stays current while a newer replica stands.
-        tokio::join!(eligibility.granted(), rights.restored());
-        rights.granted().await;
+        // At the same time: a replica that etcd refuses cannot register either, and shows why. What is shown stays current while
+        // a newer replica stands.
+        let asked = Instant::now();
+        tokio::join!(eligibility.granted(), rights.granted());
+        if asked.elapsed() > RECENT {
+            rights.granted().await;
+        }
         if eligibility.is_granted() {
             return;
         }

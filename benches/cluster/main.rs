@@ -35,7 +35,8 @@ const BENCHMARKS: &[Benchmark] = &[
     ("endpoints", || endpoints::run().boxed_local()),
     ("watch-nodes", || watch_nodes::run().boxed_local()),
     ("idle", || idle::run().boxed_local()),
-    ("bundle", || bundle::run().boxed_local()),
+    ("bundle-first", || bundle::first().boxed_local()),
+    ("bundle-kept", || bundle::kept().boxed_local()),
 ];
 
 fn main() -> Result<()> {

@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use prost::Message;
 use quorate::proto::{Metadata, Node, NodeSpec, NodeStatus, Role};
 use quorate::roles::controller::{RoleController, Settings};
-use quorate::term::Notices;
+use quorate::term::{NodeWrites, Notices};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -102,6 +102,7 @@ fn follow_roles(leader: &Leader) -> JoinSet<()> {
         store: leader.store.clone(),
         fence: leader.fence().clone(),
         notices: Notices::default(),
+        node_writes: NodeWrites::default(),
         settings: Settings::default(),
     };
     let etcd = leader.store.etcd.clone();

@@ -11,7 +11,6 @@ use super::output::{Format, print};
 use crate::etcd::{KeyValue, Txn};
 use crate::kube::ObjectRef;
 use crate::proto::Applied;
-use crate::resources::DELETING;
 use crate::store::Store;
 use crate::store::object::message;
 
@@ -46,7 +45,7 @@ Example:
   quorate inventory forget Ball.toys.example.com red
 
 Quorate never prunes a forgotten object. It stays in the cluster with its label; delete it there if it is not wanted.
-A deletion that has begun is not taken back.
+A deletion that has begun may still happen; the command says so.
 
 Exit codes: 0 done, 3 not in the inventory, 4 the bundle holds the object, or no leader has looked at it yet.")]
 struct ForgetArgs {
@@ -80,10 +79,10 @@ async fn forget(args: &ForgetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         match forgotten.await {
             Ok(Forgotten {
                 object,
-                is_being_deleted,
+                may_be_deleted,
             }) => {
-                let so = match is_being_deleted {
-                    true => "it is being deleted; what was begun is not taken back",
+                let so = match may_be_deleted {
+                    true => "its deletion was begun and may still happen; it is not begun again",
                     false => "it stays in the cluster and is not pruned",
                 };
                 print(&format!("forgot {object}: {so}\n"))?;
@@ -100,17 +99,18 @@ async fn forget(args: &ForgetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 /// An object that was taken out of the inventory.
 struct Forgotten {
     object: ObjectRef,
-    /// Whether the leader has begun to delete it.
-    is_being_deleted: bool,
+    /// Whether a leader has begun to delete it.
+    may_be_deleted: bool,
 }
 
 async fn decide(store: &Store, kind: &str, name: &str) -> Result<Decision<Forgotten>, Failure> {
     let (entry, object) = find(store, kind, name).await?;
-    let mut is_being_deleted = false;
+    let mut may_be_deleted = false;
     // An entry that cannot be read says nothing that could be lost.
     if let Ok(applied) = message::<Applied>("Applied", &entry.value) {
+        may_be_deleted = applied.deleting;
         match applied.state {
-            Some(state) if state.dropped => is_being_deleted = state.outcome == DELETING,
+            Some(state) if state.dropped => {}
             Some(_) => {
                 let why = format!("the bundle holds {object}");
                 return Err(Failure::refused("BundleHolds", why).hint(
@@ -128,7 +128,7 @@ async fn decide(store: &Store, kind: &str, name: &str) -> Result<Decision<Forgot
         .delete(&entry.key);
     let forgotten = Forgotten {
         object,
-        is_being_deleted,
+        may_be_deleted,
     };
     Ok(Decision::Write(txn, forgotten))
 }

@@ -202,10 +202,10 @@ fn add_replicas(lines: &mut Description, overview: &Overview) {
                 let newer = newest.filter(|(release, _)| *release > version.release);
                 format!("{name} at {version}, {}", role(position, newer))
             }
-            None => format!(
-                "{name}, {}: its registration cannot be read",
-                role(position, None)
-            ),
+            None => {
+                let role = position.map_or_else(|| NOT_STANDING.to_owned(), |at| role(Some(at), None));
+                format!("{name}, {role}: its registration cannot be read")
+            }
         };
         lines.field(title, text);
         title = "";
@@ -227,14 +227,17 @@ fn paused(pause: &Pause) -> String {
     )
 }
 
+const NOT_STANDING: &str = "not standing for election";
+
 /// What a replica is in the election, by its position among the candidates. `newer` keeps it from standing.
 fn role(position: Option<usize>, newer: Option<(Release, &str)>) -> String {
     match (position, newer) {
         (Some(0), _) => "leader".to_owned(),
         (Some(_), _) => "standby".to_owned(),
-        (None, None) => "not standing for election".to_owned(),
+        // A replica that etcd refuses can write down nothing of it.
+        (None, None) => format!("{NOT_STANDING}: its log and its /leaderz say why"),
         (None, Some((release, name))) => {
-            format!("not standing for election: replica {name} runs release {release}, which is newer")
+            format!("{NOT_STANDING}: replica {name} runs release {release}, which is newer")
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::retry::Delays;
 pub(super) const LARGEST_MESSAGE: usize = 64 << 20;
 
 /// How long a connection waits for further endpoints once it is decided what it connects to.
-const STRAGGLERS: Duration = Duration::from_millis(300);
+pub(super) const STRAGGLERS: Duration = Duration::from_millis(300);
 
 /// A request without an answer for this long has the endpoints checked, and is given up if one of them leaves the channel.
 pub(super) const SLOW: Duration = Duration::from_secs(1);
@@ -219,7 +219,8 @@ impl Etcd {
     }
 
     /// Makes one request within the configured limit, counts and times it. A request that etcd refused for a stale token
-    /// was not applied: it is sent once more with a new token.
+    /// was not applied: it is sent once more with a new token. One that reached no member goes to another at once: an endpoint
+    /// that has just gone is in the channel until the next check.
     pub(super) async fn call<T, F, Fut>(&self, operation: &'static str, attempt: F) -> Result<T, Error>
     where
         T: Answer,
@@ -227,8 +228,14 @@ impl Etcd {
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let mut patience = self.patience();
+        let mut others = match self.0.live.borrow().len() {
+            0 | 1 => 0,
+            // The channel chooses at random, so that it may choose the same one again.
+            endpoints => 2 * endpoints,
+        };
         loop {
             match self.call_once(operation, &attempt).await {
+                Err(error) if error.is_refused_connection() && others > 0 => others -= 1,
                 Err(error) if patience.allows(operation, &error) => patience.wait().await,
                 result => return result,
             }

@@ -15,7 +15,7 @@ use super::kv::{KeyRange, KeyValue, LeaseId, Revision};
 use super::session::{Pulse, Session, SessionError};
 use super::txn::{Txn, TxnError};
 use super::watch::{Event, Watched, Watcher};
-use crate::retry::Delays;
+use crate::retry::{Delays, spread};
 
 mod candidacy;
 
@@ -25,6 +25,8 @@ use candidacy::{Candidacy, is_held};
 pub struct Leadership {
     session: Session,
     fence: Fence,
+    /// The revision of the read that showed the won key.
+    confirmed: Revision,
     /// Beats the pulse of a leader that has no other.
     _beating: JoinSet<()>,
 }
@@ -50,7 +52,8 @@ impl Leadership {
     pub async fn key_lost(&self) {
         let Fence { key, term, .. } = &self.fence;
         let held = |found: &KeyValue| is_held(found, *term, self.session.lease());
-        self.session.etcd().while_key(key, held).await;
+        let etcd = self.session.etcd();
+        etcd.while_key_since(key, self.confirmed, held).await;
     }
 
     /// Gives up leadership: deletes the key and revokes the lease, so that the next candidate leads. Call it only after all
@@ -163,16 +166,17 @@ pub async fn campaign(
         won = async {
             let candidacy = Candidacy::enter(etcd, prefix, &key, name, session.lease()).await?;
             entered = Some(candidacy.term);
-            candidacy.wait_until_first().await?;
-            Ok(candidacy.term)
+            let confirmed = candidacy.wait_until_first().await?;
+            Ok((candidacy.term, confirmed))
         } => won,
     };
     let lost = match won {
-        Ok(term) if session.window().is_open() => {
+        Ok((term, confirmed)) if session.window().is_open() => {
             let fence = Fence::new(key, term, session.window().clone());
             return Ok(Leadership {
                 session,
                 fence,
+                confirmed,
                 _beating: JoinSet::new(),
             });
         }
@@ -217,20 +221,25 @@ async fn delete_off_lease(etcd: &Etcd, key: &[u8], created: Revision, lease: Lea
     }
 }
 
-/// Follows who leads below `prefix`: calls `on_leader` with the name of the leader, `None` while there is none. Reads only
-/// when the leader changes, however many candidates there are. Never ends.
+/// After a change an observer reads who leads within this time, at random. Its read must not come between the requests by which
+/// the next leader takes over, nor those of a thousand observers together.
+const OBSERVED_WITHIN: Duration = Duration::from_millis(200);
+
+/// Follows who leads below `prefix`: calls `on_leader` with the name of the leader, `None` while there is none. Reads once
+/// after each change of the leader, a moment later, however many candidates there are. Never ends.
 pub async fn observe(etcd: &Etcd, prefix: &str, mut on_leader: impl FnMut(Option<String>)) {
     let range = range_of(prefix);
     let mut delays = Delays::etcd();
     loop {
         match etcd.first_created(&range).await {
-            Ok((Some(first), _)) => {
+            Ok((Some(first), now)) => {
                 delays.reset();
                 on_leader(Some(String::from_utf8_lossy(&first.value).into_owned()));
-                let unchanged = |found: &KeyValue| {
-                    found.create_revision == first.create_revision && found.value == first.value
-                };
-                etcd.while_key(&first.key, unchanged).await;
+                // Any change of the key, and a compaction, has the first key read again.
+                Watcher::new(etcd, KeyRange::key(first.key), now.next())
+                    .next()
+                    .await;
+                tokio::time::sleep(spread(OBSERVED_WITHIN)).await;
             }
             Ok((None, now)) => {
                 delays.reset();
@@ -242,13 +251,24 @@ pub async fn observe(etcd: &Etcd, prefix: &str, mut on_leader: impl FnMut(Option
     }
 }
 
-/// Follows whether one of the `wanted` candidates stands for election below `prefix`: calls `on_change` with the name of
-/// one that does, `None` while none does. Reads only when such a one may have come or gone. Never ends.
+/// A candidate that an observer found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The create revision of its key: no two candidacies have the same.
+    pub entered: Revision,
+    /// Whether it led when it was found.
+    pub leads: bool,
+}
+
+/// Follows whether one of the `wanted` candidates stands for election below `prefix`: calls `on_change` with one that does,
+/// `None` while none does. Reads only when such a one may have come or gone. Never ends.
 pub async fn observe_any(
     etcd: &Etcd,
     prefix: &str,
     wanted: impl Fn(&str) -> bool,
-    mut on_change: impl FnMut(Option<&str>),
+    mut on_change: impl FnMut(Option<Standing<'_>>),
 ) {
     let range = range_of(prefix);
     let name = |kv: &KeyValue| String::from_utf8_lossy(&kv.value).into_owned();
@@ -263,7 +283,12 @@ pub async fn observe_any(
         };
         delays.reset();
         if let Some(found) = keys.iter().find(|kv| wanted(&name(kv))) {
-            on_change(Some(&name(found)));
+            let mut created = keys.iter().map(|kv| kv.create_revision);
+            on_change(Some(Standing {
+                name: &name(found),
+                entered: found.create_revision,
+                leads: created.all(|other| other >= found.create_revision),
+            }));
             let stands = |kv: &KeyValue| kv.create_revision == found.create_revision && wanted(&name(kv));
             etcd.while_key(&found.key, stands).await;
             continue;

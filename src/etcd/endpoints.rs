@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::answer::Answer;
 use super::config::Credentials;
-use super::connect::{Etcd, Shared};
+use super::connect::{Etcd, STRAGGLERS, Shared};
 use super::connection::Connection;
 use super::error::{Class, Error};
 use super::probe::{Pending, Probe, Probed, clusters, configured};
@@ -103,19 +103,17 @@ impl Etcd {
         let Ok(floor) = self.before_request("range") else {
             return;
         };
-        let known = match renewed {
-            false => self.endpoint_clients().clone(),
-            true => BTreeMap::new(),
-        };
-        let earlier = match renewed {
-            false => std::mem::take(pending),
+        let (known, earlier) = match renewed {
+            false => (self.endpoint_clients().clone(), std::mem::take(pending)),
             // Those answer with the credentials of before.
-            true => Pending::default(),
+            true => Default::default(),
         };
         let late = earlier.endpoints().clone();
         let mut probe = Probe::begin(config, &credentials, &known, &candidates, floor, earlier);
+        // A leader that etcd refuses for its old password waits for the new one.
+        let patience = if renewed { STRAGGLERS } else { LATE };
         probe
-            .collect(LATE, |answers, _| {
+            .collect(patience, |answers, _| {
                 answers.iter().any(|probed| probed.answer.is_ok())
             })
             .await;
@@ -164,7 +162,7 @@ impl Etcd {
             Ok(fresh) => {
                 *self.0.connection.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
                 info!("etcd credentials changed on disk: reconnected");
-                self.0.live.send_replace(live);
+                self.set_live(live);
             }
             Err(error) => warn!("etcd credentials changed on disk, but do not work: {error}"),
         }
@@ -241,11 +239,17 @@ impl Etcd {
         for endpoint in &gone {
             let _ = connection.client.remove_endpoint(endpoint).await;
         }
-        self.0.live.send_replace(live);
-        if !gone.is_empty() {
+        self.set_live(live);
+        true
+    }
+
+    /// The endpoints that are in the balanced channel from now on. What waits for one that is no longer among them is notified.
+    fn set_live(&self, live: Vec<String>) {
+        let before = self.0.live.send_replace(live);
+        let live = self.0.live.borrow();
+        if before.iter().any(|endpoint| !live.contains(endpoint)) {
             self.0.left.send_replace(());
         }
-        true
     }
 
     /// Makes one request through every endpoint in use at once, each within `limit`, and returns the first answer that etcd

@@ -94,6 +94,15 @@ impl Txn {
         self.when(&range.start, compare)
     }
 
+    /// Requires that no key of the range was created after this revision; those that are there may change. Costs etcd a read of
+    /// the whole range.
+    #[must_use]
+    pub fn when_none_created_since(self, range: &KeyRange, revision: Revision) -> Self {
+        let compare = Compare::create_revision(range.start.clone(), CompareOp::Less, revision.next().0)
+            .with_range(range.end.clone());
+        self.when(&range.start, compare)
+    }
+
     /// Requires that the range holds no key. Costs etcd a read of the whole range.
     #[must_use]
     pub fn when_range_empty(self, range: &KeyRange) -> Self {

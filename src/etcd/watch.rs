@@ -352,6 +352,18 @@ impl Watch {
 }
 
 impl Etcd {
+    /// [`Etcd::while_key`], for a key of which it is known that `holds` is true at this revision: reads nothing before the key
+    /// changes.
+    pub(super) async fn while_key_since(
+        &self,
+        key: &[u8],
+        known: Revision,
+        holds: impl Fn(&KeyValue) -> bool,
+    ) {
+        Watcher::new(self, KeyRange::key(key), known.next()).next().await;
+        self.while_key(key, holds).await;
+    }
+
     /// Resolves once the key is gone or `holds` is false for it. While etcd does not answer, the state of the key is
     /// unknown and this waits: the caller's lease limits for how long.
     pub async fn while_key(&self, key: &[u8], holds: impl Fn(&KeyValue) -> bool) {

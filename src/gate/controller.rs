@@ -15,6 +15,7 @@ use crate::etcd::{Fence, Stop, Txn};
 use crate::failpoint;
 use crate::retry::Delays;
 use crate::store::Store;
+use crate::term::NodeWrites;
 
 /// Keeps the resources in place. The gate calls it only while it allows reconciling, inside the fence's window.
 pub trait Reconcile: Send {
@@ -79,6 +80,8 @@ pub struct GateController<R> {
     pub bundle: BundleVersions,
     /// The releases that run, from watch-nodes; `None` until its first list is complete.
     pub releases: watch::Receiver<Option<Releases>>,
+    /// Held back while a restriction is attempted.
+    pub node_writes: NodeWrites,
     /// Reconciles the resources.
     pub resources: R,
     /// The waits.
@@ -190,6 +193,7 @@ impl<R: Reconcile> GateController<R> {
             nodes: self.store.keys.nodes(),
             releases: &mut self.releases,
             bundle: &self.bundle,
+            node_writes: &self.node_writes,
             blocked,
         };
         tokio::select! {

@@ -13,7 +13,7 @@ use crate::etcd::{Etcd, KeyRange, Stop, Txn};
 use crate::failpoint;
 use crate::metrics::Metrics;
 use crate::retry::Delays;
-use crate::term::TermGauges;
+use crate::term::{NodeWrites, TermGauges};
 
 /// The longest wait for news, and about the longest delay after an attempt that was refused. A transaction can be refused for a
 /// change that the watches brought before it was sent: then no news follows, and only the next attempt shows that nothing is
@@ -35,6 +35,7 @@ pub(super) struct Restriction<'a> {
     /// The releases that run, from watch-nodes.
     pub releases: &'a mut watch::Receiver<Option<Releases>>,
     pub bundle: &'a BundleVersions,
+    pub node_writes: &'a NodeWrites,
     pub blocked: Blocked,
 }
 
@@ -42,15 +43,19 @@ impl Restriction<'_> {
     /// Writes the status once no node is in the way.
     pub async fn write(mut self) -> Result<(), Stop> {
         let mut delays = Delays::new(FIRST_DELAY, RETRY);
+        let mut held = None;
         loop {
             match self.look() {
                 Ok(last_write) => {
+                    held.get_or_insert_with(|| self.node_writes.hold());
                     if self.try_write(last_write).await? {
                         return Ok(());
                     }
                     self.rest(&mut delays).await?;
                 }
                 Err(blockers) => {
+                    // It may take hours until nothing is in the way.
+                    held = None;
                     delays.reset();
                     self.show(&blockers).await?;
                     self.wait_for_news(RETRY).await?;

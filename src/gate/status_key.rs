@@ -23,7 +23,8 @@ pub(super) struct StatusKey {
 }
 
 impl StatusKey {
-    /// Reads the status, and watches it from then on. `status_json` is the content of `status.json`, if it is known.
+    /// Reads the status, and watches it from then on: the first write opens the watch, or [`StatusKey::changed_by_others`].
+    /// `status_json` is the content of `status.json`, if it is known.
     pub async fn read(
         store: &Store,
         fence: &Fence,
@@ -32,8 +33,7 @@ impl StatusKey {
     ) -> Result<Self, Error> {
         let name = store.keys.status();
         let (stored, revision) = store.etcd.get(&name).await?;
-        let mut watcher = Watcher::new(&store.etcd, KeyRange::key(name), revision.next());
-        watcher.open().await;
+        let watcher = Watcher::new(&store.etcd, KeyRange::key(name), revision.next());
         let status = stored.as_ref().and_then(|stored| {
             Status::decode(&stored.value)
                 .inspect_err(|error| warn!("the stored status counts as none: {error}"))
@@ -115,7 +115,23 @@ impl StatusKey {
         // Until the write is confirmed, `status.json` may hold the old content or the new.
         self.status_json = None;
         let txn = txn.put(&self.store.keys.status_json(), status_json.to_json());
-        let committed = self.store.etcd.fenced(&self.fence, txn).await?;
+        // At the same time, and the watch first: a new leader's first write does not wait for it, and it is open before the
+        // store goes on. What was begun goes on with the next look.
+        let Self {
+            store,
+            fence,
+            watcher,
+            ..
+        } = self;
+        let opening = async {
+            watcher.open().await;
+            std::future::pending().await
+        };
+        let committed = tokio::select! {
+            biased;
+            never = opening => never,
+            committed = store.etcd.fenced(fence, txn) => committed?,
+        };
         self.status_json = Some(status_json);
         Ok(committed.revision)
     }

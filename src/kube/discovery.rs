@@ -64,11 +64,13 @@ fn root(group: &str, version: &str) -> String {
     }
 }
 
-/// The group versions that were read from the server so far. Each is read once, until it is forgotten.
+/// The group versions that were read from the server so far. Each is read once, and again after a doubt.
 #[derive(Debug, Default)]
 pub struct Discovery {
     versions: HashMap<(String, String), BTreeMap<String, Resource>>,
     doubted: HashSet<String>,
+    /// The versions of groups to read again. What is known of them stays until the answer.
+    stale: HashSet<(String, String)>,
 }
 
 #[derive(Deserialize)]
@@ -112,25 +114,33 @@ impl Discovery {
 
     /// Stores the result of [`KubeClient::served`].
     pub fn learn(&mut self, group: &str, version: &str, resources: Vec<Resource>) {
+        let version = (group.to_owned(), version.to_owned());
+        self.stale.remove(&version);
         let kinds = resources
             .into_iter()
             .map(|resource| (resource.kind.clone(), resource))
             .collect();
-        self.versions
-            .insert((group.to_owned(), version.to_owned()), kinds);
+        self.versions.insert(version, kinds);
     }
 
-    /// Marks a group to be read again, because a kind of it is not served, or no longer. The group stays known until
-    /// [`Discovery::forget_doubted`], so that one pass sees one state of it.
+    /// Marks a group to be read again by the next pass, because a kind of it is not served, or no longer. What is known of
+    /// the group stays until the answer, so that a late one changes nothing of its other kinds (INV-8).
     pub fn doubt(&mut self, group: &str) {
         self.doubted.insert(group.to_owned());
     }
 
-    /// Forgets the groups in doubt. Called at the start of a pass.
-    pub fn forget_doubted(&mut self) {
-        let Self { versions, doubted } = self;
-        versions.retain(|(group, _), _| !doubted.contains(group));
-        doubted.clear();
+    /// Has the groups in doubt read again. Called at the start of a pass.
+    pub fn read_doubted(&mut self) {
+        let doubted = std::mem::take(&mut self.doubted);
+        let versions = self.versions.keys();
+        let stale = versions.filter(|(group, _)| doubted.contains(group));
+        self.stale.extend(stale.cloned());
+    }
+
+    /// Whether the version of the group was not read yet, or is to be read again.
+    pub fn has_to_read(&self, group: &str, version: &str) -> bool {
+        let version = (group.to_owned(), version.to_owned());
+        !self.versions.contains_key(&version) || self.stale.contains(&version)
     }
 }
 
@@ -246,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubted_group_stays_known_until_it_is_forgotten() {
+    fn a_doubted_group_stays_known_until_it_is_read_again() {
         let mut discovery = Discovery::default();
         assert_eq!(discovery.known("example.com", "v1", "Toy"), None);
         discovery.learn(
@@ -260,11 +270,18 @@ mod tests {
             Some(Some(_))
         ));
         discovery.doubt("example.com");
+        assert!(
+            !discovery.has_to_read("example.com", "v1"),
+            "a pass sees one state"
+        );
+        discovery.read_doubted();
+        assert!(discovery.has_to_read("example.com", "v1"));
         assert!(matches!(
             discovery.known("example.com", "v1", "Ball"),
             Some(Some(_))
         ));
-        discovery.forget_doubted();
-        assert_eq!(discovery.known("example.com", "v1", "Ball"), None);
+        discovery.learn("example.com", "v1", Vec::new());
+        assert!(!discovery.has_to_read("example.com", "v1"));
+        assert_eq!(discovery.known("example.com", "v1", "Ball"), Some(None));
     }
 }

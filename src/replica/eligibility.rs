@@ -1,4 +1,5 @@
-//! Eligibility for election: a replica must be registered, and none with a newer release may stand for election.
+//! Eligibility for election: a replica must be registered, and none with a newer release may stand for election for longer than
+//! its trial.
 
 use tokio::sync::watch;
 
@@ -12,14 +13,10 @@ pub(super) struct Eligibility {
 }
 
 impl Eligibility {
-    /// Resolves once this replica is registered and none with a newer release stands for election.
+    /// Resolves once this replica is registered and yields to none with a newer release.
     pub async fn granted(&mut self) {
         let registered = self.registered.wait_for(Option::is_some).await.map(drop);
-        let newest = self
-            .newer
-            .wait_for(|newer| *newer == Newer::Absent)
-            .await
-            .map(drop);
+        let newest = self.newer.wait_for(is_none_yielded_to).await.map(drop);
         if registered.is_err() || newest.is_err() {
             // A part of the replica ended, which ends the replica: no candidacy begins on the way out.
             std::future::pending().await
@@ -28,15 +25,24 @@ impl Eligibility {
 
     /// Whether this replica may stand at this instant.
     pub fn is_granted(&self) -> bool {
-        self.registered.borrow().is_some() && *self.newer.borrow() == Newer::Absent
+        self.registered.borrow().is_some() && is_none_yielded_to(&self.newer.borrow())
     }
 
-    /// Resolves once a replica with a newer release stands for election. A lost registration revokes nothing: it does not
+    /// Resolves once this replica yields to one with a newer release. A lost registration revokes nothing: it does not
     /// touch the lease of the election, and the replica registers again.
     pub async fn revoked(&mut self) {
         let surpassed = |newer: &Newer| matches!(newer, Newer::Stands(_));
         // An error where the part that follows them ended, which ends the replica.
         let _ = self.newer.wait_for(surpassed).await;
+    }
+}
+
+/// Whether no newer candidate keeps this replica from standing. One on trial does not: what stands behind it leads only once the
+/// other is gone.
+fn is_none_yielded_to(newer: &Newer) -> bool {
+    match newer {
+        Newer::Absent | Newer::OnTrial(_) => true,
+        Newer::Unknown | Newer::Stands(_) => false,
     }
 }
 
@@ -84,6 +90,8 @@ mod tests {
         assert!(!granted(), "the releases are not known");
         publishing.send_replace(stands());
         assert!(!granted(), "a replica with a higher release stands for election");
+        publishing.send_replace(Newer::OnTrial("replica b".to_owned()));
+        assert!(granted());
         publishing.send_replace(Newer::Absent);
         assert!(granted());
         registering.send_replace(None);
@@ -94,6 +102,8 @@ mod tests {
     fn only_a_candidate_with_a_higher_release_revokes_eligibility() {
         let (mut eligibility, _registering, publishing) = eligibility();
         publishing.send_replace(Newer::Absent);
+        assert!(eligibility.revoked().now_or_never().is_none());
+        publishing.send_replace(Newer::OnTrial("replica b".to_owned()));
         assert!(eligibility.revoked().now_or_never().is_none());
         publishing.send_replace(stands());
         assert!(eligibility.revoked().now_or_never().is_some());

@@ -1,17 +1,22 @@
 //! Which replica of a newer release stands for election.
 //!
 //! Older replicas make way for a newer candidate, not for a newer registration. So a newer release that ends again and again
-//! before it can lead, or hangs before that, takes the lead from no other.
+//! before it can lead, or hangs before that, takes the lead from no other. One that ends as soon as it leads takes the lead
+//! from the others ever more seldom: each candidacy that did not last doubles the trial of the next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::etcd::election;
+use super::trial::{Trials, Verdict};
+use crate::etcd::Revision;
+use crate::etcd::election::{self, Standing};
 use crate::gate::releases::Releases;
 use crate::release::Release;
+use crate::retry::sleep_until;
 use crate::store::Store;
 
 /// What is known of newer replicas.
@@ -22,16 +27,73 @@ pub(super) enum Newer {
     Unknown,
     /// None of them stands for election.
     Absent,
+    /// One stands, who it is in words, but not for long enough: older ones lead on and keep their places.
+    OnTrial(String),
     /// One stands: who it is, in words.
     Stands(String),
 }
 
-/// Publishes whether a registered replica with a newer release stands for election. While none is registered it reads
-/// nothing. Never ends.
+/// Publishes whether a registered replica with a newer release stands for election, and has done so for long enough: `first`,
+/// and longer after others that did not last. While none is registered it reads nothing. Never ends.
 pub(super) async fn follow(
     store: &Store,
-    mut releases: watch::Receiver<Option<Releases>>,
+    releases: watch::Receiver<Option<Releases>>,
+    first: Duration,
     published: &watch::Sender<Newer>,
+) {
+    let (finding, found) = watch::channel(Found::Unknown);
+    tokio::join!(find(store, releases, &finding), judge(found, first, published));
+}
+
+/// Publishes the verdict on the newer candidate that was found, whenever one is found and when its trial ends.
+async fn judge(mut found: watch::Receiver<Found>, first: Duration, published: &watch::Sender<Newer>) {
+    let mut trials = Trials::new(first);
+    loop {
+        let now = Instant::now();
+        let (newer, due) = match &*found.borrow_and_update() {
+            Found::Unknown => (Newer::Unknown, None),
+            Found::None => {
+                trials.none_stands(now);
+                (Newer::Absent, None)
+            }
+            Found::Candidate {
+                which,
+                entered,
+                leads,
+            } => match trials.stands(*entered, *leads, now) {
+                Verdict::OnTrial { until } => (Newer::OnTrial(which.clone()), Some(until)),
+                Verdict::Lasting => (Newer::Stands(which.clone()), None),
+            },
+        };
+        publish(published, newer);
+        tokio::select! {
+            changed = found.changed() => if changed.is_err() {
+                // What finds them ended, which ends the replica.
+                std::future::pending().await
+            },
+            () = sleep_until(due) => {}
+        }
+    }
+}
+
+/// The newer candidate that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    Unknown,
+    None,
+    Candidate {
+        /// In words.
+        which: String,
+        entered: Revision,
+        leads: bool,
+    },
+}
+
+/// Finds registered replicas with a newer release that stand for election.
+async fn find(
+    store: &Store,
+    mut releases: watch::Receiver<Option<Releases>>,
+    finding: &watch::Sender<Found>,
 ) {
     let prefix = store.keys.election();
     // This function alone sets both, so that neither changes while a list or an event is judged.
@@ -43,15 +105,15 @@ pub(super) async fn follow(
         let known = registered_other_than(None, &mut releases).await;
         found.send_replace(None);
         if known.is_empty() {
-            publish(published, Newer::Absent);
+            finding.send_replace(Found::None);
             registered_other_than(Some(&known), &mut releases).await;
             continue;
         }
         registered.send_replace(known);
         let wanted = |name: &str| registered.borrow().contains_key(name);
-        let on_change = |name: Option<&str>| {
-            found.send_replace(name.map(str::to_owned));
-            publish(published, of(name, &registered.borrow()));
+        let on_change = |standing: Option<Standing<'_>>| {
+            found.send_replace(standing.map(|standing| standing.name.to_owned()));
+            finding.send_replace(of(standing, &registered.borrow()));
         };
         let mut later = releases.clone();
         let must_list = async {
@@ -59,12 +121,8 @@ pub(super) async fn follow(
                 let before = registered.borrow().clone();
                 let now = registered_other_than(Some(&before), &mut later).await;
                 registered.send_replace(now.clone());
-                let found = found.borrow().clone();
-                if must_list(found.as_deref(), &before, &now) {
+                if must_list(found.borrow().as_deref(), &before, &now) {
                     return;
-                }
-                if found.is_some() {
-                    publish(published, of(found.as_deref(), &now));
                 }
             }
         };
@@ -101,12 +159,15 @@ async fn registered_other_than(
     }
 }
 
-fn of(name: Option<&str>, registered: &Registered) -> Newer {
-    match name.and_then(|name| registered.get_key_value(name)) {
-        Some((name, release)) => {
-            Newer::Stands(format!("replica {name} runs release {release}, which is newer"))
-        }
-        None => Newer::Absent,
+fn of(standing: Option<Standing<'_>>, registered: &Registered) -> Found {
+    let found = standing.and_then(|standing| Some((standing, registered.get_key_value(standing.name)?)));
+    match found {
+        Some((Standing { entered, leads, .. }, (name, release))) => Found::Candidate {
+            which: format!("replica {name} runs release {release}, which is newer"),
+            entered,
+            leads,
+        },
+        None => Found::None,
     }
 }
 
@@ -114,8 +175,12 @@ fn of(name: Option<&str>, registered: &Registered) -> Newer {
 fn publish(published: &watch::Sender<Newer>, newer: Newer) {
     published.send_if_modified(|before| {
         let is_news = *before != newer;
-        if let (true, Newer::Stands(which)) = (is_news, &newer) {
-            info!("{which}: this one does not stand for election");
+        match &newer {
+            Newer::Stands(which) if is_news => info!("{which}: this one does not stand for election"),
+            Newer::OnTrial(which) if is_news => {
+                info!("{which}: this one stands for election until the other has proved lasting");
+            }
+            _ => {}
         }
         *before = newer;
         is_news

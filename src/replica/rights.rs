@@ -13,11 +13,11 @@ use crate::store::Store;
 /// Why etcd refuses the writes of this replica, in words; `None` while etcd is not known to.
 pub(super) type Refusal = Arc<watch::Sender<Option<String>>>;
 
-/// How often a leader asks. One that has nothing to write would not notice otherwise.
-const INTERVAL: Policy = Policy::new(Duration::from_secs(5), Duration::from_secs(5));
+/// How often a leader asks. The first write that etcd refuses has it ask at once; until then it has nothing to write, and a lost
+/// right does no harm but that no operator sees it. Each question is a proposal to etcd, so it is asked seldom.
+pub const INTERVAL: Duration = Duration::from_secs(60);
 
-/// After a refused write the leader asks at once, but no more often than this: of many objects each may be refused. As its
-/// term begins it waits as long, since its first writes would wait for the answer.
+/// After a refused write the leader asks at once, but no more often than this: of many objects each may be refused.
 const PAUSE: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(1));
 
 /// For how long etcd refuses a leader before that steps down: a password may change in etcd a moment before it changes on
@@ -37,6 +37,8 @@ enum Answer {
 pub(super) struct Rights {
     pub store: Store,
     pub refusal: Refusal,
+    /// [`INTERVAL`], or another in tests.
+    pub interval: Duration,
 }
 
 impl Rights {
@@ -58,28 +60,23 @@ impl Rights {
         }
     }
 
-    /// Resolves once no refusal is noted.
-    pub async fn restored(&self) {
-        if self.are_refused() {
-            self.granted().await;
-        }
-    }
-
     fn are_refused(&self) -> bool {
         self.refusal.borrow().is_some()
     }
 
     /// Resolves once etcd has refused this leader for [`PATIENCE`].
     pub async fn revoked(&self) {
+        let interval = Policy::new(self.interval, self.interval);
         loop {
+            // It has just asked, or been refused, or stood for election.
             tokio::time::sleep(PAUSE.delay(1)).await;
+            tokio::select! {
+                () = tokio::time::sleep(interval.delay(1)) => {}
+                () = self.store.etcd.write_denied() => {}
+            }
             if let Some(refused) = self.lasting_refusal().await {
                 self.note(Some(refused));
                 return;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(INTERVAL.delay(1)) => {}
-                () = self.store.etcd.write_denied() => {}
             }
         }
     }

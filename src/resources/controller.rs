@@ -68,7 +68,7 @@ pub struct Reconciler {
     pub(super) late: HashSet<String>,
     /// Requests about objects, at most one an object.
     pub(super) jobs: Jobs<ObjectRef, Job>,
-    /// Results of jobs that ended between two passes.
+    /// Results of jobs that ended between two passes, or while other results were recorded.
     pub(super) ended: Vec<Ended<ObjectRef, Job>>,
     /// The window of the term, once a pass was made.
     window: Option<Window>,
@@ -245,8 +245,7 @@ impl Reconciler {
         while let Some(ended) = self.jobs.try_next() {
             self.ended.push(ended);
         }
-        let ended = std::mem::take(&mut self.ended);
-        self.take_in(fence, ended, report).await?;
+        self.finish(fence, HashSet::new(), report).await?;
         self.take_changes();
         let unwritten = self.inventory.unwritten(|object| self.wanted.contains(object));
         self.forget(fence, &unwritten).await?;

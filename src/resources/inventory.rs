@@ -16,7 +16,7 @@ use crate::kube::ObjectRef;
 use crate::proto::{Applied, ResourceState};
 use crate::store::Store;
 use crate::store::object::time;
-use crate::store::writer::{Unit, writer};
+use crate::store::writer::{Proof, Unit, writer};
 
 /// The entry of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +35,9 @@ pub struct Entry {
     pub unwritten: bool,
     /// Whether the object is deleted to be created again, so that its uid is not known yet.
     pub recreating: bool,
+    /// Whether a deletion was begun, because the bundle no longer holds the object. It may have been carried out, or may
+    /// still be, whatever the state says.
+    pub deleting: bool,
     /// How the last pass left the object.
     pub state: Option<State>,
 }
@@ -94,6 +97,7 @@ impl Entry {
             fingerprint: stored.fingerprint,
             unwritten: stored.unwritten,
             recreating: stored.recreating,
+            deleting: stored.deleting,
             state: stored.state.map(|state| State {
                 outcome: state.outcome,
                 message: state.message,
@@ -114,6 +118,7 @@ impl Entry {
             fingerprint: self.fingerprint,
             unwritten: self.unwritten,
             recreating: self.recreating,
+            deleting: self.deleting,
             state: state.map(|state| ResourceState {
                 outcome: state.outcome,
                 message: state.message,
@@ -166,6 +171,7 @@ impl Inventory {
     /// # Errors
     /// [`etcd::Error`] unless all of it was read. The inventory then stays empty, and nothing may be pruned.
     pub async fn load(&mut self) -> Result<(), etcd::Error> {
+        self.conflict = false;
         if let Some(entries) = &self.entries {
             if self.counted.is_some_and(|at| at.elapsed() < COUNT_EVERY) {
                 return Ok(());
@@ -296,6 +302,32 @@ impl Inventory {
             }
         }
         Ok(())
+    }
+
+    /// Records that deletions of these objects begin. Proves that each entry is still as it was read, also where it says so
+    /// already: an object that was forgotten by hand is not deleted (INV-12).
+    ///
+    /// # Errors
+    /// [`FencedError`]; the inventory is then unloaded, because some entries may have been written.
+    pub(super) async fn begin_deletions(
+        &mut self,
+        fence: &Fence,
+        objects: &[ObjectRef],
+    ) -> Result<(), FencedError> {
+        let (begun, new): (Vec<&ObjectRef>, Vec<&ObjectRef>) =
+            objects.iter().partition(|object| self.entry(object).deleting);
+        let prove = |object: &ObjectRef| {
+            let unchanged = Proof::Unchanged(self.key(object), self.revision(object));
+            Unit::new().proving(unchanged)
+        };
+        let proofs = begun.into_iter().map(prove).collect();
+        self.commit(fence, proofs).await?;
+        let entry = |object: &ObjectRef| Entry {
+            deleting: true,
+            ..self.entry(object)
+        };
+        let entries = new.into_iter().map(|object| (object.clone(), entry(object)));
+        self.record(fence, entries.collect()).await
     }
 
     /// Deletes the entries of these objects.

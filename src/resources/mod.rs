@@ -24,6 +24,7 @@ pub mod preview;
 mod pruning;
 mod recreate;
 pub mod report;
+mod results;
 mod settle;
 mod term_reconciler;
 pub mod upgrade;

@@ -63,7 +63,7 @@ pub(super) enum KindState {
     /// that it does not exist.
     Unlisted,
     /// The objects with the bundle label.
-    Listed(Known),
+    Listed(Box<Known>),
 }
 
 /// The objects that a pass has to know.
@@ -81,13 +81,21 @@ impl<'a> Targets<'a> {
     }
 }
 
+/// An object that was read alone.
+struct Read {
+    at: Instant,
+    /// What it was read through.
+    resource: Resource,
+    result: Result<Option<Meta>, ApiError>,
+}
+
 /// The cluster as the term knows it.
 pub(super) struct Cluster {
     kube: KubeClient,
     discovery: Discovery,
     kinds: BTreeMap<GroupKind, KindState>,
-    /// Obsolete objects that no list covers: when each was read, and what came of it.
-    read: HashMap<ObjectRef, (Instant, Result<Option<Meta>, ApiError>)>,
+    /// Obsolete objects that no list covers.
+    read: HashMap<ObjectRef, Read>,
     /// Why the server did not say which kinds a version of a group serves. Stays until it does.
     undiscovered: HashMap<(String, String), ApiError>,
     /// The versions of groups, as far as this pass asked for them. An error stays until the next answer.
@@ -131,7 +139,7 @@ impl Cluster {
         targets: Targets<'_>,
         has: impl Fn(&GroupKind) -> bool,
     ) -> Result<(), ApiError> {
-        self.discovery.forget_doubted();
+        self.discovery.read_doubted();
         self.failed.clear();
         let kinds: BTreeSet<GroupKind> = targets.all().map(Target::kind).collect();
         let is_needed = |group: &String| kinds.iter().any(|(needed, _)| needed == group);
@@ -187,32 +195,42 @@ impl Cluster {
             }
             let list = ask::list(self.kube.clone(), resource, namespace);
             self.ask(Question::List(kind.clone()), list);
-            asked.push(kind);
+            asked.push((kind, obsolete.is_empty()));
         }
         self.answers().await?;
-        for kind in asked {
+        for (kind, only_wanted) in asked {
             let unanswered = self.questions.is_busy(&Question::List(kind.clone()));
-            // The error of the list before says more than that this one takes long.
-            let known = matches!(
-                self.kinds.get(&kind),
-                Some(KindState::Listed(_) | KindState::Unknown(_))
-            );
+            let known = match self.kinds.get(&kind) {
+                // The error of the list before says more than that this one takes long.
+                Some(KindState::Listed(_) | KindState::Unknown(_)) => true,
+                // What this term has put in place is in place, as far as it knows.
+                Some(KindState::Unlisted) => only_wanted,
+                _ => false,
+            };
             if unanswered && !known {
                 self.kinds.insert(kind, KindState::Unanswered);
             }
         }
-        self.read_uncovered(targets.obsolete).await
+        self.read_uncovered(targets).await
     }
 
-    /// Reads every group version of the targets that is not known yet.
+    /// Reads every group version of the targets, and every one that a kind is listed through, that is not known yet or in
+    /// doubt.
     async fn discover(&mut self, targets: Targets<'_>) -> Result<(), ApiError> {
-        let unknown: BTreeSet<(String, String)> = targets
+        let named = targets
             .all()
-            .filter(|target| {
-                let ObjectRef { group, kind, .. } = &target.object;
-                self.discovery.known(group, &target.version, kind).is_none()
-            })
-            .map(|target| (target.object.group.clone(), target.version.clone()))
+            .map(|target| (target.object.group.clone(), target.version.clone()));
+        let listed = targets
+            .all()
+            .filter_map(|target| match self.kinds.get(&target.kind()) {
+                Some(KindState::Listed(known)) => {
+                    Some((known.resource.group.clone(), known.resource.version.clone()))
+                }
+                _ => None,
+            });
+        let unknown: BTreeSet<(String, String)> = named
+            .chain(listed)
+            .filter(|(group, version)| self.discovery.has_to_read(group, version))
             .collect();
         for (group, version) in unknown {
             let served = ask::served(self.kube.clone(), group.clone(), version.clone());
@@ -251,27 +269,31 @@ impl Cluster {
 
     /// Reads the obsolete objects that the list of their kind does not cover, or that may be read though their kind may
     /// not be listed: the permissions for a later bundle name what an earlier one left behind.
-    async fn read_uncovered(&mut self, obsolete: &[Target]) -> Result<(), ApiError> {
-        for target in obsolete {
-            let Target { object, version } = target;
-            let recent = self.read.get(object).filter(|(at, _)| at.elapsed() < READ_AGAIN);
+    async fn read_uncovered(&mut self, targets: Targets<'_>) -> Result<(), ApiError> {
+        for target in targets.obsolete {
+            let object = &target.object;
+            let recent = self
+                .read
+                .get(object)
+                .filter(|read| read.at.elapsed() < READ_AGAIN);
             if self.is_covered(object) || recent.is_some() {
                 continue;
             }
             // The version of the last apply may not be served by now.
             let resource = match self.kinds.get(&target.kind()) {
-                Some(KindState::Listed(known)) => Some(&known.resource),
-                _ => self
-                    .discovery
-                    .known(&object.group, version, &object.kind)
-                    .flatten(),
+                Some(KindState::Listed(known)) => Some(known.resource.clone()),
+                _ => {
+                    let others = targets.all().filter(|other| other.kind() == target.kind());
+                    let all: Vec<&Target> = std::iter::once(target).chain(others).collect();
+                    self.resource(&target.kind(), &all)
+                }
             };
             let Some(resource) =
                 resource.filter(|resource| resource.namespaced == object.namespace.is_some())
             else {
                 continue;
             };
-            let read = ask::object(self.kube.clone(), resource.clone(), object.clone());
+            let read = ask::object(self.kube.clone(), resource, object.clone());
             self.ask(Question::Object(object.clone()), read);
         }
         self.answers().await

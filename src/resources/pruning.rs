@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
-use jiff::Timestamp;
-
 use super::act::{ATTEMPTS, Actor, Job, PruneResult, being_deleted};
 use super::controller::{Reconciler, api_server, etcd};
 use super::deletion::{Deletions, KeepReason, Prune, how_to_forget, plan_prune, stage};
@@ -183,7 +181,11 @@ impl Reconciler {
         for deletion in waiting {
             report.set(deletion.object.clone(), self.failed_before(&deletion.object));
         }
-        self.record_deletions(fence, &due).await?;
+        let begun: Vec<ObjectRef> = due.iter().map(|deletion| deletion.object.clone()).collect();
+        self.inventory
+            .begin_deletions(fence, &begun)
+            .await
+            .map_err(etcd)?;
         for deletion in due {
             let (actor, wanted_uids) = (self.actor(), wanted_uids.clone());
             let object = deletion.object.clone();
@@ -193,27 +195,16 @@ impl Reconciler {
         }
         self.finish(fence, objects.iter().cloned().collect(), report)
             .await?;
+        // A deletion that was not sent proves its entry again before it is: the object may be forgotten until then (INV-12).
+        for object in self.jobs.withdraw(&begun) {
+            let why = "its deletion waits for those under way, which the API server has not answered yet";
+            report.set(object, Outcome::Failed(why.to_owned()));
+        }
         for object in &objects {
             self.report_busy(object, report);
         }
         let gone = |object: &ObjectRef| report.objects().get(object) == Some(&Outcome::Pruned);
         Ok(objects.into_iter().find(|object| !gone(object)))
-    }
-
-    /// Records that these deletions begin. Fails before anything is sent if an entry was forgotten by hand since the
-    /// inventory was read: a forgotten object is never deleted (INV-12).
-    async fn record_deletions(&mut self, fence: &Fence, deletions: &[Deletion]) -> Result<(), Stopped> {
-        let now = (Instant::now(), Timestamp::now());
-        let begin = |Deletion { object, .. }: &Deletion| {
-            let begins = Outcome::Deleting(being_deleted(None));
-            let entry = Entry {
-                state: Some(self.state_of(object, &begins, now)),
-                ..self.inventory.entry(object)
-            };
-            (object.clone(), entry)
-        };
-        let entries = deletions.iter().map(begin).collect();
-        self.inventory.record(fence, entries).await.map_err(etcd)
     }
 
     /// Removes objects that are gone from the inventory.

@@ -1,28 +1,17 @@
-//! Puts the objects of the bundle in place: decides, starts the requests, takes in their results.
+//! Puts the objects of the bundle in place: decides, starts the requests, and records the outcomes.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tracing::info;
 
 use super::act::{Job, Write, WriteResult};
 use super::bundle::Manifest;
-use super::controller::{Reconciler, api_server, etcd};
+use super::controller::{Reconciler, etcd};
 use super::inventory::{Entry, IN_PLACE, State};
-use super::jobs::Ended;
-use super::memory::Memory;
 use super::plan::{Fingerprint, Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::ObjectRef;
-
-/// A pass in which no result comes for this long ends early if another object of the bundle changed meanwhile. A server
-/// under load answers within it.
-const BRIEF: Duration = Duration::from_secs(1);
-
-/// Results that are recorded together: what a transaction holds.
-const BATCH: usize = 64;
 
 /// Longer than every wait between attempts at an object that fails. The end of a wait that the server asked for, or of a
 /// contention, may be later; that one is recorded.
@@ -80,138 +69,12 @@ impl Reconciler {
         Ok(())
     }
 
-    fn put_in_place(&mut self, write: Write) {
+    pub(super) fn put_in_place(&mut self, write: Write) {
         let actor = self.actor();
         self.jobs.add(write.manifest.object.clone(), async move {
             let result = actor.put_in_place(&write).await;
             Job::Written(Box::new((write, result)))
         });
-    }
-
-    /// Waits for the jobs of these objects, as far as they are answered in time, and takes in the results of all that end.
-    pub(super) async fn finish(
-        &mut self,
-        fence: &Fence,
-        mut objects: HashSet<ObjectRef>,
-        report: &mut Report,
-    ) -> Result<(), Stopped> {
-        while !objects.is_empty()
-            && let Some(next) = self.next_result().await
-        {
-            // Results are recorded in batches: what has ended meanwhile shares a transaction.
-            let mut ended = vec![next];
-            while ended.len() < BATCH
-                && let Some(more) = self.jobs.try_next()
-            {
-                ended.push(more);
-            }
-            let subjects: Vec<ObjectRef> = ended.iter().map(|ended| ended.subject.clone()).collect();
-            self.take_in(fence, ended, report).await?;
-            for object in subjects {
-                // One that is recreated goes on.
-                if !self.jobs.is_busy(&object) {
-                    objects.remove(&object);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The next result that the pass waits for; `None` once the rest lingers, or once another object needs a pass while no
-    /// result comes.
-    async fn next_result(&mut self) -> Option<Ended<ObjectRef, Job>> {
-        let quiet_at = tokio::time::Instant::now() + BRIEF;
-        let mut quiet = false;
-        loop {
-            tokio::select! {
-                biased;
-                next = self.jobs.next(self.settings.in_flight) => return next,
-                () = tokio::time::sleep_until(quiet_at), if !quiet => quiet = true,
-                () = self.watches.noted(), if quiet => {}
-            }
-            if quiet && self.has_news() {
-                return None;
-            }
-        }
-    }
-
-    /// Remembers, records and reports results.
-    ///
-    /// # Errors
-    /// [`Stopped::ApiServer`] if one of them says that the server as a whole is unusable. All jobs are dropped then.
-    pub(super) async fn take_in(
-        &mut self,
-        fence: &Fence,
-        ended: Vec<Ended<ObjectRef, Job>>,
-        report: &mut Report,
-    ) -> Result<(), Stopped> {
-        let (mut written, mut forgotten, mut down) = (Vec::new(), Vec::new(), None);
-        let mut recreated = Vec::new();
-        for Ended {
-            subject: object,
-            result,
-        } in ended
-        {
-            let (outcome, act) = match result {
-                Job::Written(result) => {
-                    let (mut write, result) = *result;
-                    if result.recreates.is_some() {
-                        write.recreation = result.recreates;
-                        recreated.push(write);
-                        continue;
-                    }
-                    if let Some(in_sync) = &result.in_sync {
-                        written.push((object.clone(), self.entry_of(&write.manifest, Some(in_sync))));
-                    }
-                    if let Some(meta) = &result.left {
-                        self.cluster.note(&object, meta, false);
-                    }
-                    down = down.or_else(|| result.server.clone());
-                    let act = result.act.clone();
-                    (remember(&mut self.memory, &write, result), act)
-                }
-                Job::Pruned(Ok(result)) => {
-                    if result.gone {
-                        self.cluster.remove(&object);
-                        forgotten.push(object.clone());
-                    }
-                    (result.outcome, result.act)
-                }
-                Job::Pruned(Err(error)) => {
-                    let why = error.to_string();
-                    let at_least = error.cause.retry_after().unwrap_or_default();
-                    self.memory
-                        .failed(&object, None, why.clone(), at_least, Instant::now());
-                    down = down.or_else(|| error.cause.is_the_server().then_some(error));
-                    (Outcome::Failed(why), None)
-                }
-            };
-            if let Some(act) = act {
-                info!("{act}");
-                report.did(act);
-            }
-            report.set(object, outcome);
-        }
-        // A process that dies before the new uid is recorded leaves an entry that fits whatever object we made.
-        let intents = recreated.iter().map(|write| {
-            let entry = Entry {
-                // The label of the present object names the bundle that wrote it.
-                bundle: self.inventory.entry(&write.manifest.object).bundle,
-                recreating: true,
-                ..self.entry_of(&write.manifest, None)
-            };
-            (write.manifest.object.clone(), entry)
-        });
-        written.extend(intents);
-        self.inventory.record(fence, written).await.map_err(etcd)?;
-        self.forget(fence, &forgotten).await?;
-        for mut write in recreated {
-            write.recorded = self.inventory.entry(&write.manifest.object);
-            self.put_in_place(write);
-        }
-        let Some(error) = down else { return Ok(()) };
-        self.jobs.clear();
-        Err(api_server(error))
     }
 
     /// Reports an object whose request is not answered yet.
@@ -228,7 +91,7 @@ impl Reconciler {
     }
 
     /// The entry of an object: in place with this fingerprint, or about to be written for the first time.
-    fn entry_of(&self, manifest: &Manifest, in_sync: Option<&Fingerprint>) -> Entry {
+    pub(super) fn entry_of(&self, manifest: &Manifest, in_sync: Option<&Fingerprint>) -> Entry {
         let entry = Entry {
             version: manifest.version.clone(),
             bundle: self.bundle.name.clone(),
@@ -317,6 +180,9 @@ impl Reconciler {
             .cluster
             .look_up(object, &manifest.version)
             .map_err(|error| Outcome::Failed(error.to_string()))?;
+        if self.cluster.is_unlisted(object) && self.memory.in_sync(object).is_some() {
+            return Err(Outcome::Unchanged);
+        }
         let recorded = self.inventory.entry(object);
         let wanted = Wanted {
             bundle: &self.bundle.name,
@@ -344,21 +210,4 @@ impl Reconciler {
             Step::AwaitDeletion | Step::Refuse(_) => Err(WriteResult::not_written(&step, observed).outcome),
         }
     }
-}
-
-/// Updates the memory with the result of a write.
-fn remember(memory: &mut Memory, write: &Write, result: WriteResult) -> Outcome {
-    let now = Instant::now();
-    let object = &write.manifest.object;
-    if let Some(in_sync) = result.in_sync {
-        memory.settled(object, in_sync);
-    }
-    if let Some(other_manager) = result.mended {
-        memory.mended(object, other_manager.as_deref(), now);
-    }
-    if let Outcome::Failed(why) = &result.outcome {
-        let seen = result.left.as_ref().or(write.observed.as_ref());
-        memory.failed(object, seen, why.clone(), result.at_least, now);
-    }
-    result.outcome
 }

@@ -45,22 +45,39 @@ impl Shared {
     }
 }
 
+/// When the watch of a kind may be opened next. Outlives the watch, so that the waits keep growing for the one that follows
+/// it: a server that refuses every watch is not asked more often because the kind is listed more often (INV-9).
+#[derive(Debug)]
+struct Pace {
+    delays: Delays,
+    next: Instant,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self {
+            delays: Delays::new(FIRST_DELAY, LONGEST_DELAY),
+            next: Instant::now(),
+        }
+    }
+
+    fn failed(&mut self) {
+        self.next = Instant::now() + self.delays.next_delay();
+    }
+}
+
 /// One watch per kind, of the objects with the bundle label. Dropping this value ends them.
 #[derive(Default)]
 pub(super) struct Watches {
-    tasks: JoinSet<(GroupKind, Delays)>,
-    running: HashMap<GroupKind, AbortHandle>,
-    /// A watch that lost track hands its delays to the next one, so that they keep growing.
-    delays: HashMap<GroupKind, Delays>,
+    tasks: JoinSet<()>,
+    running: HashMap<GroupKind, (AbortHandle, Arc<Mutex<Pace>>)>,
     shared: Arc<Shared>,
 }
 
 impl Watches {
     /// Watches the kinds that were listed, each from its last list.
     pub(super) fn follow(&mut self, kube: &KubeClient, cluster: &mut Cluster) {
-        while let Some(ended) = self.tasks.try_join_next() {
-            self.delays.extend(ended);
-        }
+        while self.tasks.try_join_next().is_some() {}
         let mut kept = HashSet::new();
         for (kind, state) in cluster.kinds() {
             kept.insert(kind.clone());
@@ -69,18 +86,18 @@ impl Watches {
                 continue;
             };
             let watch = kube.watch(&known.resource, known.namespace.as_deref(), LABEL, &version);
-            let delays = self
-                .delays
-                .remove(kind)
-                .unwrap_or_else(|| Delays::new(FIRST_DELAY, LONGEST_DELAY));
-            let task = self
-                .tasks
-                .spawn(follow_one(kind.clone(), watch, delays, self.shared.clone()));
-            if let Some(before) = self.running.insert(kind.clone(), task) {
-                before.abort();
-            }
+            let pace = match self.running.remove(kind) {
+                Some((before, pace)) => {
+                    before.abort();
+                    pace
+                }
+                None => Arc::new(Mutex::new(Pace::new())),
+            };
+            let following = follow_one(kind.clone(), watch, pace.clone(), self.shared.clone());
+            let task = self.tasks.spawn(following);
+            self.running.insert(kind.clone(), (task, pace));
         }
-        self.running.retain(|kind, task| {
+        self.running.retain(|kind, (task, _)| {
             let keep = kept.contains(kind);
             if !keep {
                 task.abort();
@@ -115,22 +132,24 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 /// Notes the changes that a watch delivers, until the watch has missed some.
-async fn follow_one(
-    kind: GroupKind,
-    mut watch: Watch,
-    mut delays: Delays,
-    shared: Arc<Shared>,
-) -> (GroupKind, Delays) {
+async fn follow_one(kind: GroupKind, mut watch: Watch, pace: Arc<Mutex<Pace>>, shared: Arc<Shared>) {
+    // A poisoned lock holds a pace all the same.
+    let paced = || pace.lock().unwrap_or_else(PoisonError::into_inner);
+    let rest = async || {
+        let next = paced().next;
+        tokio::time::sleep_until(next.into()).await;
+    };
     loop {
+        rest().await;
         let asked = Instant::now();
         let seen = watch.next().await;
         if asked.elapsed() > LONGEST_DELAY {
             // The watch was open all that time, without a change.
-            delays.reset();
+            paced().delays.reset();
         }
         match seen {
             Ok(ObjectEvent { meta, deleted }) => {
-                delays.reset();
+                paced().delays.reset();
                 let object = ObjectRef {
                     group: kind.0.clone(),
                     kind: kind.1.clone(),
@@ -144,15 +163,16 @@ async fn follow_one(
             }
             Err(error) if error.lost_track() => {
                 debug!(%error, "listing again");
+                paced().failed();
                 // The next pass lists, and watches from there. The wait is for a server that ends every watch so (INV-9).
-                delays.wait().await;
-                shared.note(|changes| _ = changes.lost_track.insert(kind.clone()));
-                return (kind, delays);
+                rest().await;
+                shared.note(|changes| _ = changes.lost_track.insert(kind));
+                return;
             }
             Err(error) => {
                 debug!(%error, "watching again later");
+                paced().failed();
                 shared.note(|changes| _ = changes.failed.insert(kind.clone()));
-                delays.wait().await;
             }
         }
     }

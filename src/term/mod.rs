@@ -10,10 +10,12 @@ use crate::etcd::Fence;
 use crate::etcd::election::Leadership;
 
 mod gauges;
+mod node_writes;
 mod notices;
 mod watchdog;
 
 pub use gauges::TermGauges;
+pub use node_writes::{Held, NodeWrites};
 pub use notices::Notices;
 use watchdog::Watchdog;
 

@@ -3,6 +3,7 @@
 mod candidates;
 mod crowds;
 mod fence;
+mod handover;
 mod newer;
 mod rights;
 mod stopping;

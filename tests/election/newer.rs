@@ -1,6 +1,6 @@
 //! Replicas of several releases: older ones make way for a newer one that stands for election, and for no other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorate::etcd::{LeaseId, Txn};
 use quorate::grpc_code::Code;
@@ -28,17 +28,22 @@ async fn register(etcd: &TestEtcd, node: &str, release: Release) {
         .unwrap();
 }
 
-fn registering(etcd: &TestEtcd, node: &str, release: Release) -> Txn {
+/// The registration of another process.
+pub fn record(release: Release) -> Vec<u8> {
     let record = Registration {
         version: Some(Version::from(release).to_proto()),
         process: "another".to_owned(),
         registered_at: None,
     };
-    let value = prost::Message::encode_to_vec(&record);
+    prost::Message::encode_to_vec(&record)
+}
+
+fn registering(etcd: &TestEtcd, node: &str, release: Release) -> Txn {
+    let value = record(release);
     Txn::new().put_leased(registration(node).as_bytes(), value, granted_lease(etcd))
 }
 
-fn registration(node: &str) -> String {
+pub fn registration(node: &str) -> String {
     format!("/quorate/nodes/{node}/release")
 }
 
@@ -126,6 +131,40 @@ async fn while_a_replica_of_a_newer_release_stands_for_election_older_ones_neith
     wait_for_candidates(&etcd, 1).await;
     etcd.etcdctl(&["del", &registration("newer")]);
     wait_for_candidates(&etcd, 4).await;
+}
+
+/// A release that crashes again and again, some time after it stood for election, has the lead for the rest of its lease each time.
+#[tokio::test]
+async fn a_newer_candidate_takes_the_lead_once_it_has_lasted_and_later_after_others_that_did_not() {
+    const TRIAL: Duration = Duration::from_secs(2);
+    let etcd = TestEtcd::start().await;
+    let mut replicas = launch(&etcd).trial(TRIAL).start_all(&["a", "b"]);
+    wait_for_candidates(&etcd, 2).await;
+    let (leader, _) = replicas.leader().await;
+    let older = etcd.keys(ELECTION);
+    register(&etcd, "newer", Release::new(999, 0, 0)).await;
+    for candidacy in 1..=2 {
+        let key = stand(&etcd, "newer").await;
+        for replica in &mut replicas.0 {
+            eventually(SOON, "the trial begins", async || {
+                let log = replica.log();
+                match log.matches("until the other has proved lasting").count() >= candidacy {
+                    true => Ok(()),
+                    false => Err(log),
+                }
+            })
+            .await;
+        }
+        etcd.etcdctl(&["del", &key]);
+    }
+    assert!(replicas.0[leader].leads().await);
+    assert_eq!(etcd.keys(ELECTION), older);
+    let begun = Instant::now();
+    stand(&etcd, "newer").await;
+    wait_for_candidates(&etcd, 1).await;
+    let took = begun.elapsed();
+    assert!(took > 3 * TRIAL, "the trial was doubled twice, and took {took:?}");
+    assert!(!replicas.0[leader].leads().await);
 }
 
 /// With a thousand replicas each list costs a thousand keys, so that a thousand lists for each change would be a million.

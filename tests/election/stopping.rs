@@ -205,6 +205,8 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
         node: "a".parse().unwrap(),
         bundle: bundle(1, 0),
         lease_ttl: TTL,
+        trial: TTL,
+        rights_interval: replica::RIGHTS_INTERVAL,
         times: TIMES,
         roles: quorate::roles::controller::Settings::default(),
         volumes: Default::default(),

@@ -16,7 +16,11 @@ use crate::support::wait::{SOON, eventually, same};
 
 /// Waits until a replica other than `gone` leads. Returns its index, and when it was seen leading.
 async fn successor(replicas: &Replicas, gone: usize) -> (usize, Instant) {
-    eventually(SOON, "another replica leads", async || {
+    successor_within(SOON, replicas, gone).await
+}
+
+async fn successor_within(limit: Duration, replicas: &Replicas, gone: usize) -> (usize, Instant) {
+    eventually(limit, "another replica leads", async || {
         for (index, replica) in replicas.0.iter().enumerate() {
             if index != gone && replica.leads().await {
                 return Ok((index, Instant::now()));
@@ -86,25 +90,25 @@ async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once_each_ti
     }
     // A busy machine delays some.
     let slow = gaps.iter().filter(|gap| **gap >= Duration::from_secs(1)).count();
-    assert!(slow <= gaps.len() / 3, "{gaps:?}");
+    assert!(slow <= gaps.len() / 10, "{gaps:?}");
     report_gaps(gaps);
 }
 
-/// etcd takes no lease back until its members have elected another raft leader. A replica waits a second for that, so the
-/// lease may have to run out; a raft leader that was just elected gives it its whole TTL again.
+/// etcd takes no lease back until its members have elected another raft leader, 1 to 2 s later. A replica waits for that.
 #[tokio::test]
-async fn a_leader_that_stops_as_the_raft_leader_dies_hands_over_within_two_ttls() {
+async fn a_leader_that_stops_as_the_raft_leader_dies_hands_over_once_another_one_is_elected() {
     let mut etcd = TestEtcd::with(3, &[]).await;
-    let (mut replicas, mut leader) = three_for(&etcd, SHORT_TTL).await;
+    let (mut replicas, mut leader) = three(&etcd).await;
     let mut gaps = Vec::new();
-    for _ in 0..2 {
+    // A busy machine may delay an election beyond the limit; then the lease runs out.
+    while gaps.last().is_none_or(|gap| *gap > TTL / 4) {
+        assert!(gaps.len() < 5, "{gaps:?}");
         let member = etcd.raft_leader().await;
         etcd.members[member].kill().await.unwrap();
         let asked = Instant::now();
         replicas.0[leader].terminate();
-        let (next, led) = successor(&replicas, leader).await;
+        let (next, led) = successor_within(2 * TTL, &replicas, leader).await;
         gaps.push(led - asked);
-        assert!(led - asked < 2 * SHORT_TTL, "{:?}", led - asked);
         assert!(replicas.0[leader].ended().await.success());
         etcd.members[member].start().await.unwrap();
         replicas.0[leader].launch().unwrap();

@@ -70,6 +70,26 @@ async fn while_no_endpoint_answers_the_channel_keeps_them_all() {
     .await;
 }
 
+/// Until the endpoints are checked, one that has just gone is in the channel, which chooses at random.
+#[tokio::test]
+async fn a_request_that_reaches_no_member_goes_to_another_one() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    // Nothing checks its endpoints.
+    let client = eventually(SOON, "all endpoints are in use", async || {
+        let client = connect(&etcd).await;
+        same(client.live_endpoints().len(), 3).map(|_| client)
+    })
+    .await;
+    let follower = (etcd.raft_leader().await + 1) % 3;
+    etcd.members[follower].kill().await.unwrap();
+    let mut failed = 0;
+    for _ in 0..60 {
+        failed += usize::from(client.get(b"/e").await.is_err());
+    }
+    // Those that were lost with their connection.
+    assert!(failed <= 6, "{failed} of 60 requests failed");
+}
+
 #[tokio::test]
 async fn a_learner_is_no_endpoint() {
     let mut etcd = TestEtcd::start().await;

@@ -6,6 +6,7 @@ use quorate::etcd::Txn;
 use quorate::gate::controller::{GateController, Times};
 use quorate::gate::status::{State, Status};
 use quorate::grpc_code::Code;
+use quorate::term::NodeWrites;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -185,6 +186,7 @@ async fn what_a_write_without_an_answer_left_in_status_json_is_corrected() {
         node: "leader".to_owned(),
         bundle: bundle(5, 3),
         releases,
+        node_writes: NodeWrites::default(),
         resources: recorder.clone(),
         times: TIMES,
     };

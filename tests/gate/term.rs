@@ -15,6 +15,7 @@ use quorate::grpc_code::Code;
 use quorate::proto::{Metadata, Node, NodeStatus, Registration};
 use quorate::release::{Release, Version};
 use quorate::store::Store;
+use quorate::term::NodeWrites;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -73,7 +74,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    fn new(store: &Store) -> Self {
+    /// Its passes succeed at once.
+    pub fn new(store: &Store) -> Self {
         Self {
             store: store.clone(),
             passes: Arc::default(),
@@ -343,6 +345,7 @@ impl Cluster {
             node: "leader".to_owned(),
             bundle: bundle.clone(),
             releases,
+            node_writes: NodeWrites::default(),
             resources: recorder.clone(),
             times,
         };

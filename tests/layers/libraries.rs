@@ -27,7 +27,14 @@ const PLACES: [(&str, &[&str]); 30] = [
     ("prometheus_client", &["src/metrics.rs", "src/term/gauges.rs"]),
     ("prost", &[]),
     ("prost_types", &[]),
-    ("rustix", &["src/csi/connection.rs", "src/cli/run.rs"]),
+    (
+        "rustix",
+        &[
+            "src/csi/connection.rs",
+            "src/cli/run.rs",
+            "src/etcd/session/clock.rs",
+        ],
+    ),
     ("rustls_native_certs", &["src/etcd"]),
     ("semver", &["src/release.rs"]),
     ("serde", &[]),

@@ -164,6 +164,66 @@ async fn an_object_that_is_not_ours_after_a_failed_attempt_starts_no_passes() {
     }
 }
 
+/// A kind is listed for the first time after its objects were created.
+#[tokio::test]
+async fn a_first_list_that_takes_long_leaves_in_place_what_the_term_has_just_created() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let manifests = config_map("a", "ours") + &config_map("b", "ours");
+    let mut reconciler = site
+        .patient_reconciler_as(proxy.kubeconfig(), bundle(&manifests))
+        .await;
+    proxy.fail("GET", "configmaps?", 1, Fault::Held(None));
+    expect_success(&reconciler.pass(site.fence()).await);
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(proxy.held(), 1, "the list is under way");
+    expect_success(&report);
+    assert_eq!(report.count("unchanged"), 2, "{:#?}", report.objects());
+    let woken = tokio::time::timeout(Duration::from_millis(500), reconciler.changed()).await;
+    assert!(
+        woken.is_err(),
+        "a pass has nothing to do before the answer (INV-9)"
+    );
+
+    site.delete(&config_map_path("a")).await;
+    proxy.release();
+    site.reconcile_until(&mut reconciler, |report| {
+        ended(report, "created") == ["ConfigMap default/a"]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_before_the_answer_to_its_apply_comes_is_created_again() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let path = config_map_path("a");
+    let mut reconciler = site
+        .patient_reconciler_as(proxy.kubeconfig(), bundle(&config_map("a", "ours")))
+        .await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    site.settle(&mut reconciler).await;
+    proxy.fail("PATCH", "configmaps/a", 1, Fault::HeldReply);
+    site.patch(&path, json!({"data": {"key": "theirs"}})).await;
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "failed"), ["ConfigMap default/a"]);
+    assert_eq!(proxy.held(), 1);
+    site.delete(&path).await;
+    // The deletion is noted, and starts no pass: the answer to the request will.
+    let woken = tokio::time::timeout(Duration::from_secs(1), reconciler.changed()).await;
+    assert!(woken.is_err());
+    proxy.release();
+    eventually(SOON, "it is there again", async || {
+        reconciler.pass(site.fence()).await;
+        let found = site.get(&path).await.ok_or("absent")?;
+        assert_eq!(found["data"]["key"], "ours");
+        Ok::<_, &str>(())
+    })
+    .await;
+}
+
 const RED: &str = "---
 apiVersion: toys.example.com/v1
 kind: Ball

@@ -2,9 +2,14 @@
 
 use serde_json::json;
 
-use super::faults::FaultProxy;
+use quorate::etcd::Config;
+
+use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
-use crate::support::wait::SOON;
+use crate::support::client::connect_with;
+use crate::support::kubernetes::Kubernetes;
+use crate::support::proxy::{Network, Proxy};
+use crate::support::wait::{SOON, eventually, same};
 
 /// The requests since the last call, watches included, as `METHOD path`.
 fn requests(proxy: &FaultProxy) -> Vec<String> {
@@ -91,4 +96,39 @@ async fn a_new_leader_that_finds_everything_in_place_lists_and_writes_nothing() 
     let other = manifests.replace("key: v", "key: w");
     let report = site.pass(bundle(&other)).await;
     assert_eq!(report.count("applied"), 2, "{:#?}", report.objects());
+}
+
+#[tokio::test]
+async fn the_requests_to_the_api_server_go_on_while_etcd_records_what_is_answered() {
+    let kubernetes = Kubernetes::start().await;
+    let network = Proxy::in_front_of(&kubernetes.etcd.endpoints()[0]);
+    let mut config = Config::new(vec![network.url()]);
+    config.sync_endpoints = false;
+    // A write that is not answered is awaited, however long the test takes.
+    config.request_timeout = SOON * 2;
+    let etcd = connect_with(config).await;
+    let site = Site::through(kubernetes, &etcd).await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let count = 60;
+    let manifests: String = (0..count).map(|n| config_map(&format!("map-{n}"), "v")).collect();
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    proxy.fail("PATCH", "configmaps/", usize::MAX, Fault::Held(None));
+    let (report, ()) = tokio::join!(reconciler.pass(site.fence()), async {
+        // Every entry is there before the first write (INV-3).
+        eventually(SOON, "requests are under way", async || {
+            same(proxy.held() > 0, true)
+        })
+        .await;
+        network.set(Network::BlackHole);
+        proxy.release();
+        eventually(SOON, "every object is written", async || {
+            let noted = proxy.noted();
+            let writes = noted.iter().filter(|noted| noted.method == "PATCH").count();
+            same(writes, count)
+        })
+        .await;
+        network.set(Network::Passes);
+    });
+    expect_success(&report);
+    assert_eq!(report.count("created"), count);
 }

@@ -29,6 +29,8 @@ pub enum Fault {
     Break,
     /// Forwards it, and then responds with this status.
     LoseReply(u16),
+    /// Forwards it, and holds the response until [`FaultProxy::release`].
+    HeldReply,
     /// Responds with success and an empty body: a watch that ends as it begins.
     Ends,
     /// Never responds; the server does not see the request.
@@ -68,6 +70,15 @@ struct Shared {
 struct Held {
     waiting: AtomicUsize,
     released: watch::Sender<bool>,
+}
+
+impl Held {
+    /// Waits, as one that is held, for the release.
+    async fn released(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _ = self.released.subscribe().wait_for(|released| *released).await;
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 pub struct FaultProxy {
@@ -121,7 +132,8 @@ impl FaultProxy {
         self.kubeconfig.clone()
     }
 
-    /// Applies the fault to the next `times` requests of this method whose path and query contain this text.
+    /// Applies the fault to the next `times` requests of this method whose path and query contain this text, or end with it
+    /// where it ends with `$`.
     pub fn fail(&self, method: &'static str, path_holds: &str, times: usize, fault: Fault) {
         self.shared.rules.lock().unwrap().push(Rule {
             method,
@@ -189,7 +201,11 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     let fault = {
         let mut rules = shared.rules.lock().unwrap();
         let applies = |rule: &&mut Rule| {
-            rule.times > 0 && rule.method == method && uri.contains(rule.path_holds.as_str())
+            let is_meant = match rule.path_holds.strip_suffix('$') {
+                Some(end) => uri.ends_with(end),
+                None => uri.contains(rule.path_holds.as_str()),
+            };
+            rule.times > 0 && rule.method == method && is_meant
         };
         rules.iter_mut().find(applies).map(|rule| {
             rule.times -= 1;
@@ -207,12 +223,16 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
         Ok(answer) => answer,
         Err(error) => return (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     };
-    if let Some(Fault::LoseReply(code)) = fault {
+    let (parts, mut body) = answer.into_parts();
+    if matches!(fault, Some(Fault::LoseReply(_) | Fault::HeldReply)) {
         // The server has carried out the request once its response is complete.
-        answer.into_body().collect_bytes().await.unwrap();
-        return failure(code, None);
+        body = body.collect_bytes().await.unwrap().into();
     }
-    let (parts, body) = answer.into_parts();
+    match fault {
+        Some(Fault::LoseReply(code)) => return failure(code, None),
+        Some(Fault::HeldReply) => shared.held.released().await,
+        _ => {}
+    }
     let mut headers = HeaderMap::new();
     for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
         if let Some(value) = parts.headers.get(&name) {
@@ -241,10 +261,7 @@ async fn apply_before(shared: &Shared, fault: Option<&Fault>) -> Option<Response
             std::future::pending::<()>().await;
         }
         Some(Fault::Held(code)) => {
-            let held = &shared.held;
-            held.waiting.fetch_add(1, Ordering::SeqCst);
-            let _ = held.released.subscribe().wait_for(|released| *released).await;
-            held.waiting.fetch_sub(1, Ordering::SeqCst);
+            shared.held.released().await;
             return code.map(|code| failure(code, None));
         }
         Some(Fault::After(method, path, content_type, body)) => {
@@ -261,7 +278,7 @@ async fn apply_before(shared: &Shared, fault: Option<&Fault>) -> Option<Response
                 answer.status()
             );
         }
-        Some(Fault::Nothing | Fault::LoseReply(_)) | None => {}
+        Some(Fault::Nothing | Fault::LoseReply(_) | Fault::HeldReply) | None => {}
     }
     None
 }

@@ -1,6 +1,6 @@
 //! Lists in pages, and watches that end early.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorate::kube::{Cause, KubeClient, Limits, Resource};
 
@@ -97,6 +97,32 @@ async fn watches_that_lose_track_at_once_cause_lists_with_growing_delays() {
     assert!(
         requests <= 12,
         "{requests} requests: one list per watch, and those of the first pass"
+    );
+}
+
+#[tokio::test]
+async fn a_watch_that_is_refused_is_asked_for_with_growing_delays_however_often_a_pass_comes() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("GET", "watch=true", usize::MAX, Fault::Status(403, None));
+    let mut reconciler = site
+        .reconciler_as(proxy.kubeconfig(), bundle(&config_map("a", "v")))
+        .await;
+    let begun = Instant::now();
+    let mut passes = 0;
+    while begun.elapsed() < Duration::from_secs(4) {
+        expect_success(&reconciler.pass(site.fence()).await);
+        passes += 1;
+        // A pass may come for any other reason.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // The delays are 0.1, 0.2, 0.4, … seconds, with jitter at least three quarters of that.
+    let watches = proxy.watches();
+    assert!((2..=8).contains(&watches), "{watches} watches in {passes} passes");
+    let lists = proxy.take_noted().len();
+    assert!(
+        lists <= 12,
+        "{lists} requests in {passes} passes: one list per watch"
     );
 }
 

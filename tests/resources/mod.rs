@@ -5,6 +5,7 @@ mod commands;
 mod cost;
 mod deletions;
 mod faults;
+mod forgetting;
 mod immutable;
 mod inventory;
 mod lists;

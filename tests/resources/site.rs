@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate::etcd::Fence;
+use quorate::etcd::{Etcd, Fence};
 use quorate::kube::{KubeClient, Limits};
 use quorate::metrics::Metrics;
 use quorate::resources::{Bundle, Inventory, Reconciler, Report, Settings};
@@ -29,7 +29,12 @@ impl Site {
 
     pub async fn on(kubernetes: Kubernetes) -> Self {
         let etcd = connect(&kubernetes.etcd).await;
-        let store = store(&etcd);
+        Self::through(kubernetes, &etcd).await
+    }
+
+    /// A site whose leader and reconcilers use this connection to etcd.
+    pub async fn through(kubernetes: Kubernetes, etcd: &Etcd) -> Self {
+        let store = store(etcd);
         let leader = Leader::elect(&store, "test").await;
         Self {
             kubernetes,
@@ -64,7 +69,8 @@ impl Site {
             .await
     }
 
-    async fn reconciler_with(
+    /// A reconciler with these limits, and this one for each request.
+    pub async fn reconciler_with(
         &self,
         kubeconfig: PathBuf,
         bundle: Bundle,

@@ -7,7 +7,7 @@ use quorate::resources::report::Stopped;
 use quorate::resources::{Reconciler, Report};
 
 use super::faults::{Fault, FaultProxy};
-use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
+use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
 use crate::support::client::commit;
 use crate::support::kubernetes::Kubernetes;
 use crate::support::wait::{SOON, eventually};
@@ -80,6 +80,32 @@ async fn a_request_that_fails_once_is_repeated() {
     proxy.fail("PATCH", "configmaps/a", 2, Fault::Status(500, None));
     expect_success(&reconciler.pass(site.fence()).await);
     assert_eq!(lists(&proxy), 2);
+}
+
+/// Server-side apply checks each manifest against the schema of its kind, so that a misspelt field is an error without any
+/// `fieldValidation`.
+#[tokio::test]
+async fn a_field_that_the_schema_does_not_declare_is_refused_and_named() {
+    let anything = "x-kubernetes-preserve-unknown-fields: true";
+    let size = "properties: {spec: {type: object, properties: {size: {type: integer}}}}";
+    let manifests = BALLS.replace(anything, size)
+        + "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\nspec: {size: 1, colour: red}\n"
+        + &config_map("a", "v").replace("\ndata:", "\ndta:");
+    let (site, proxy, mut reconciler) = proxied(&manifests).await;
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(
+        ended(&report, "failed"),
+        ["ConfigMap default/a", "Ball.toys.example.com red"]
+    );
+    for field in [".dta", ".spec.colour"] {
+        let named = format!("{field}: field not declared in schema");
+        assert!(report.summary().contains(&named), "{}", report.summary());
+    }
+    for path in ["configmaps/a", "balls/red"] {
+        let noted = proxy.noted();
+        let sent = noted.iter().filter(|noted| noted.uri.contains(path)).count();
+        assert_eq!(sent, 1, "a repetition cannot succeed: {path}");
+    }
 }
 
 #[tokio::test]

@@ -78,6 +78,51 @@ async fn a_kept_namespace_that_may_not_be_read_any_more_holds_nothing_up() {
     assert_eq!(site.inventory().len(), 2);
 }
 
+/// A refusal says nothing about what the server serves.
+#[tokio::test]
+async fn a_look_that_is_forbidden_has_nothing_discovered_again() {
+    let team = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
+    let before = config_map("a", "v") + team;
+    let (site, proxy, mut reconciler) = upgrading(&before, &config_map("a", "v")).await;
+    let forbidden = json!({"message": "User \"quorate\" cannot list resource \"namespaces\""});
+    proxy.fail("GET", "/namespaces?", 100, Fault::Refuse(403, forbidden.clone()));
+    proxy.fail("GET", "/namespaces/team$", 100, Fault::Refuse(403, forbidden));
+    expect_success(&reconciler.pass(site.fence()).await);
+    proxy.take_noted();
+    expect_success(&reconciler.pass(site.fence()).await);
+    let noted = proxy.take_noted();
+    let discovered = noted.iter().filter(|noted| noted.uri == "/api/v1").count();
+    assert_eq!(discovered, 0, "{noted:#?}");
+}
+
+#[tokio::test]
+async fn a_discovery_that_takes_long_changes_nothing_of_the_other_kinds_of_its_group() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    // The kind may come with every pass, so each one asks.
+    let ghost = "---\napiVersion: v1\nkind: Ghost\nmetadata: {name: g, namespace: default}\n";
+    let manifests = config_map("a", "v") + ghost;
+    let mut reconciler = site
+        .patient_reconciler_as(proxy.kubeconfig(), bundle(&manifests))
+        .await;
+    let failed = ["Ghost default/g"];
+    for _ in 0..2 {
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(ended(&report, "failed"), failed, "{:#?}", report.objects());
+    }
+    proxy.take_noted();
+    proxy.fail("GET", "/api/v1$", 1, Fault::Held(None));
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(proxy.held(), 1);
+    assert_eq!(ended(&report, "failed"), failed, "{:#?}", report.objects());
+    assert_eq!(ended(&report, "unchanged"), ["ConfigMap default/a"]);
+    let noted = proxy.noted();
+    assert!(
+        noted.iter().all(|noted| !noted.uri.contains("configmaps")),
+        "{noted:#?}"
+    );
+}
+
 fn claim(namespace: &str) -> String {
     format!(
         "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: {namespace}}}\n\

@@ -7,7 +7,7 @@ use super::commands::diff;
 use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, bundle_directory, config_map, ended, expect_success};
 use crate::support::quorate::quorate;
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{SOON, eventually, same};
 
 /// A definition of balls with these versions, each served or not; the first one is the storage version.
 fn balls(versions: &[(&str, bool)]) -> serde_json::Value {
@@ -242,4 +242,81 @@ async fn a_404_that_does_not_name_the_object_is_no_proof_that_it_is_gone() {
         assert!(site.inventory().contains(&ENTRY.to_owned()), "{method}");
         assert!(site.get(IN_SYSTEM).await.is_some(), "{method}");
     }
+}
+
+/// A 503 says nothing about what is served, nor about an object that was read before.
+#[tokio::test]
+async fn an_object_that_was_read_through_another_version_is_not_taken_for_one_of_a_kind_that_is_not_served() {
+    let site = two_balls().await;
+    serve_only_the_later_version(&site).await;
+    let after = ball("v1beta1", "default") + &config_map("held", "v");
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("PATCH", "configmaps/held", usize::MAX, Fault::Status(403, None));
+    proxy.fail("GET", "watch=true", usize::MAX, Fault::Status(410, None));
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&after)).await;
+    let report = reconciler.pass(site.fence()).await;
+    let red = ["Ball.toys.example.com kube-system/red"];
+    assert_eq!(ended(&report, "kept"), red, "{:#?}", report.objects());
+    // The watch has lost track: the kind is listed again.
+    proxy.fail("GET", "/balls?", usize::MAX, Fault::Status(503, None));
+    eventually(SOON, "the list has failed", async || {
+        let report = reconciler.pass(site.fence()).await;
+        let objects = format!("{:#?}", report.objects());
+        assert!(!objects.contains("does not serve"), "{objects}");
+        same(ended(&report, "failed").contains(&red[0].to_owned()), true)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_steady_pass_sends_nothing_for_an_object_that_only_another_version_shows() {
+    let site = two_balls().await;
+    site.patch(
+        "/apis/toys.example.com/v1alpha1/namespaces/kube-system/balls/red",
+        json!({"metadata": {"annotations": {"quorate.dev/prune": "false"}}}),
+    )
+    .await;
+    serve_only_the_later_version(&site).await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let mut reconciler = site
+        .reconciler_as(proxy.kubeconfig(), bundle(&config_map("a", "v")))
+        .await;
+    for _ in 0..3 {
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(ended(&report, "failed"), [""; 0], "{:#?}", report.objects());
+    }
+    proxy.take_all();
+    for _ in 0..2 {
+        reconciler.pass(site.fence()).await;
+    }
+    let noted = proxy.take_all();
+    assert!(noted.is_empty(), "{noted:#?}");
+}
+
+#[tokio::test]
+async fn a_kind_that_is_listed_through_another_version_is_watched_through_it() {
+    let site = two_balls().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let manifests = ball("v1alpha1", "kube-system") + &ball("v1beta1", "default");
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    eventually(SOON, "it is watched", async || is_watched(&proxy, "v1alpha1")).await;
+    serve_only_the_later_version(&site).await;
+    eventually(SOON, "it is watched through the later version", async || {
+        reconciler.pass(site.fence()).await;
+        is_watched(&proxy, "v1beta1")
+    })
+    .await;
+    site.delete(IN_DEFAULT).await;
+    let red = ["Ball.toys.example.com default/red"];
+    site.reconcile_until(&mut reconciler, |report| ended(report, "created") == red)
+        .await;
+}
+
+/// Whether the balls were watched through this version since the last look.
+fn is_watched(proxy: &FaultProxy, version: &str) -> Result<(), String> {
+    let path = format!("/apis/toys.example.com/{version}/balls?watch=true");
+    let noted = proxy.take_all();
+    let found = noted.iter().any(|noted| noted.uri.starts_with(&path));
+    found.then_some(()).ok_or_else(|| format!("{noted:#?}"))
 }

@@ -4,7 +4,7 @@ use quorate::etcd::{Etcd, Fence};
 use quorate::kube::events::Notice;
 use quorate::roles::controller::{RoleController, Settings};
 use quorate::store::{Keys, Store};
-use quorate::term::Notices;
+use quorate::term::{NodeWrites, Notices};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -54,6 +54,7 @@ impl Leader {
             store,
             fence: term.fence().clone(),
             notices: sending,
+            node_writes: NodeWrites::default(),
             settings,
         };
         term.work(controller.run());

@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// What the network does to every connection, those that are open and those that come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +197,8 @@ enum Direction {
     Reply,
 }
 
-/// Carries bytes one way until the sender closes, then closes the other side.
+/// Carries bytes one way until the sender closes, then closes the other side. Pieces that follow each other are delayed at the
+/// same time, as on a long way.
 async fn pump(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
@@ -204,31 +206,53 @@ async fn pump(
     mut network: watch::Receiver<Network>,
     count: Option<Arc<AtomicU64>>,
 ) {
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let read = from.read(&mut buffer).await.unwrap_or(0);
-        // An end of the connection travels through the network like anything else.
-        let state = *network.borrow();
-        if let Network::Delays(delay) = state {
-            tokio::time::sleep(delay).await;
+    let (sender, mut on_the_way) = mpsc::unbounded_channel();
+    let state = network.clone();
+    let reading = async move {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let read = from.read(&mut buffer).await.unwrap_or(0);
+            let delay = match *state.borrow() {
+                Network::Delays(delay) => delay,
+                _ => Duration::ZERO,
+            };
+            // An end of the connection travels through the network like anything else.
+            let _ = sender.send((Instant::now() + delay, buffer[..read].to_vec()));
+            if read == 0 {
+                return;
+            }
         }
-        let passes = |network: &Network| match network {
-            Network::Passes | Network::Delays(_) => true,
-            Network::LosesReplies => direction == Direction::Request,
-            Network::BlackHole | Network::Resets | Network::Gone => false,
-        };
-        if network.wait_for(passes).await.is_err() {
-            return;
+    };
+    let passes = |network: &Network| match network {
+        Network::Passes | Network::Delays(_) => true,
+        Network::LosesReplies => direction == Direction::Request,
+        Network::BlackHole | Network::Resets | Network::Gone => false,
+    };
+    let writing = async move {
+        while let Some((due, piece)) = on_the_way.recv().await {
+            tokio::time::sleep_until(due).await;
+            if network.wait_for(passes).await.is_err() {
+                return;
+            }
+            if piece.is_empty() {
+                let _ = to.shutdown().await;
+                return;
+            }
+            if to.write_all(&piece).await.is_err() {
+                return;
+            }
+            if let Some(count) = &count {
+                count.fetch_add(piece.len() as u64, Ordering::SeqCst);
+            }
         }
-        if read == 0 {
-            let _ = to.shutdown().await;
-            return;
-        }
-        if to.write_all(&buffer[..read]).await.is_err() {
-            return;
-        }
-        if let Some(count) = &count {
-            count.fetch_add(read as u64, Ordering::SeqCst);
-        }
+    };
+    let reading = async {
+        reading.await;
+        // Its last piece is on the way.
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = writing => {}
+        () = reading => {}
     }
 }

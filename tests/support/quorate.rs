@@ -123,6 +123,7 @@ pub struct Launch {
     kubeconfig: Option<PathBuf>,
     flags: Vec<String>,
     variables: Vec<(String, OsString)>,
+    trial: Duration,
 }
 
 impl Launch {
@@ -165,6 +166,11 @@ impl Launch {
         self
     }
 
+    /// Older ones yield to a newer candidate that has stood for this long; to any without this.
+    pub fn trial(self, trial: Duration) -> Self {
+        Self { trial, ..self }
+    }
+
     /// With one more variable in its environment.
     pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.variables.push((name.to_owned(), value.into()));
@@ -182,12 +188,14 @@ impl Launch {
             .prefix("quorate-test-")
             .tempdir()
             .unwrap();
+        let trial = format!("--trial-ms={}", self.trial.as_millis());
+        let flags = self.flags.iter().cloned().chain([trial]);
         let options = Options {
             binary: binary(),
             node_id: node_id.to_owned(),
             etcd_endpoints: self.endpoints.clone(),
             kubeconfig: self.kubeconfig.clone(),
-            flags: self.flags.clone(),
+            flags: flags.collect(),
             env: self.variables.clone(),
         };
         let replica = Replica::start(directory.path(), options).unwrap_or_else(|error| panic!("{error}"));

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::history::History;
 use super::witness::Witness;
-use super::{Cluster, Deployment, Shipped, wait_unready};
+use super::{Cluster, Deployment, Shipped, apply, wait_unready};
 use crate::support::client::{commit, put};
 use crate::support::hold::Hold;
-use crate::support::quorate::{TestReplica, quorate_with, status_json};
+use crate::support::quorate::{TestReplica, status_json};
 use crate::support::wait::{SOON, eventually, same};
 
 /// The document of a node that is a controller of this release.
@@ -20,14 +20,6 @@ fn node(release: &str) -> String {
         "apiVersion: quorate.dev/v1\nkind: Node\nmetadata: {{name: c2}}\n\
          status: {{controller: true, release: {release}}}\n"
     )
-}
-
-async fn apply(deployment: &Deployment<'_>, text: &str, further: &[&str]) {
-    let endpoints = format!("--etcd-endpoints={}", deployment.cluster.etcd().endpoints_flag());
-    let prefix = format!("--prefix={}", deployment.prefix());
-    let args = ["apply", "-f", "-", &endpoints, &prefix];
-    let args = args.iter().copied().chain(further.iter().copied());
-    quorate_with(args, Some(text), &[]).await.expect_done();
 }
 
 /// Waits until the leader shows everywhere which nodes it waits for.

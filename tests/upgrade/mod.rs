@@ -6,6 +6,7 @@ mod blocked;
 mod bundles;
 mod crashes;
 mod first_start;
+mod held_back;
 mod history;
 mod mishaps;
 mod restores;
@@ -23,7 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::client::connect;
 use crate::support::etcd::TestEtcd;
 use crate::support::kubernetes::Kubernetes;
-use crate::support::quorate::{Finished, Launch, TestReplica, quorate};
+use crate::support::quorate::{Finished, Launch, TestReplica, quorate, quorate_with};
 use crate::support::wait::{SOON, eventually, same};
 use bundles::Release as Shipped;
 
@@ -186,4 +187,13 @@ async fn wait_unready(replica: &TestReplica, reason: &str) {
 
 fn release(text: &str) -> Release {
     text.parse().unwrap()
+}
+
+/// Runs `quorate apply` below the prefix of this deployment.
+async fn apply(deployment: &Deployment<'_>, text: &str, further: &[&str]) {
+    let endpoints = format!("--etcd-endpoints={}", deployment.cluster.etcd().endpoints_flag());
+    let prefix = format!("--prefix={}", deployment.prefix());
+    let args = ["apply", "-f", "-", &endpoints, &prefix];
+    let args = args.iter().copied().chain(further.iter().copied());
+    quorate_with(args, Some(text), &[]).await.expect_done();
 }

@@ -1,7 +1,6 @@
 //! What is forgotten by force: publications, and volumes that are taken back or removed.
 
 use quorate::proto::Tombstone;
-use quorate::proto::publication_status::State;
 use quorate::store::object::Object;
 use quorate_dev::csi_plugin::order::Order;
 
@@ -149,12 +148,6 @@ async fn a_volume_with_many_large_publications_is_forgotten_by_force_taken_back_
     let left = Tombstone::decode(&*left.unwrap().value).unwrap();
     let leader = world.leader().await;
     for publication in &left.publications[..9] {
-        let mut publication = publication.clone();
-        publication
-            .status
-            .as_mut()
-            .unwrap()
-            .set_state(State::PendingUnpublish);
         let key = world
             .store
             .keys
@@ -336,4 +329,37 @@ async fn a_volume_whose_id_another_volume_has_by_now_is_not_put_back() {
     world.expect_gone("data").await;
     world.expect_empty_backend().await;
     leader.resign().await;
+}
+
+/// A plugin whose volumes fail is what has to be mended, and their conditions are written all the time.
+#[tokio::test]
+async fn a_volume_is_put_back_and_a_plugin_moves_while_other_volumes_are_written() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    for name in ["data", "busy"] {
+        world.apply(&volume(name, "")).await;
+        world.expect_created(name).await;
+    }
+    leader.resign().await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    let key = world.store.keys.volume(&parsed("busy"));
+    let record = world.read(&key).await.unwrap().value;
+    let writes = async {
+        loop {
+            world.put(&key, record.clone()).await;
+        }
+    };
+    let name = tombstone(&world).await;
+    let commands = async {
+        world.done(&["tombstone", "adopt", &name]).await;
+        let plugin = world.plugin_document("{}").replace("csi.sock", "other.sock");
+        world.apply(&plugin).await;
+    };
+    tokio::select! {
+        () = commands => {}
+        () = writes => {}
+    }
+    world.expect_created("data").await;
 }

@@ -47,7 +47,7 @@ impl View {
     /// # Errors
     /// 1 if etcd did not answer.
     pub async fn observe_members(&mut self, store: &Store) -> Result<(), Failure> {
-        let membership = Facts::with_health(store).await?.membership;
+        let membership = Facts::to_show(store).await?.membership;
         self.derived.take();
         // Members without a record have a key without a value here, so that they are shown like the others.
         self.entries

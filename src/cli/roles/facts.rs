@@ -14,8 +14,12 @@ use crate::roles::membership::{Membership, membership};
 use crate::roles::owner::Owner;
 use crate::store::{Name, Store, Update};
 
-/// How long a member may take to prove that it is healthy.
+/// How long a member may take to prove that it is healthy, where a decision depends on it.
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long a member may take to answer where it is only shown. With a member that hangs, the connection of the command takes
+/// 0.3 s, and the whole command should take less than a second. It is time for a connection and an answer over a link of 100 ms.
+const SHOWN_LIMIT: Duration = Duration::from_millis(400);
 
 /// What the members are asked.
 #[derive(Clone, Copy)]
@@ -23,6 +27,8 @@ enum Asked {
     Nothing,
     /// Those whose removal is decided, only whether they serve.
     Health,
+    /// The same, for less time.
+    Shown,
     EveryStatus,
 }
 
@@ -42,6 +48,15 @@ impl Facts {
     /// etcd did not answer: what could not be read proves nothing.
     pub async fn with_health(store: &Store) -> Result<Self, Failure> {
         Self::gather(store, Asked::Health).await
+    }
+
+    /// [`Facts::with_health`] for a table: a member that is slow to answer is shown as one that has not answered. Decide nothing
+    /// by it.
+    ///
+    /// # Errors
+    /// As [`Facts::with_health`].
+    pub async fn to_show(store: &Store) -> Result<Self, Failure> {
+        Self::gather(store, Asked::Shown).await
     }
 
     /// Reads everything, and asks each member for its health and its status, those too whose removal is decided. Only where
@@ -119,14 +134,18 @@ fn recorded_nodes(index: &Index) -> BTreeSet<Name> {
 
 /// Asks the listed members for their health; those that are being removed, only whether they serve.
 async fn survey(store: &Store, list: &[ListedMember], index: &Index, asked: Asked) -> Vec<Evidence> {
+    let limit = match asked {
+        Asked::Shown => SHOWN_LIMIT,
+        Asked::Nothing | Asked::Health | Asked::EveryStatus => HEALTH_LIMIT,
+    };
     let asked = list.iter().map(async |listed| {
         let record = index.record(listed.id);
         let leaves = record.is_some_and(|(record, _)| record.removal.is_some());
         match (asked, leaves) {
             (Asked::Nothing, _) => Evidence::not_asked(listed.id, listed.learner, NotAsked::NotNeeded),
-            (Asked::Health, true) => store.etcd.survey_leaving(listed, HEALTH_LIMIT).await,
-            (Asked::Health, false) | (Asked::EveryStatus, _) => {
-                store.etcd.survey_one(listed, HEALTH_LIMIT).await
+            (Asked::Health | Asked::Shown, true) => store.etcd.survey_leaving(listed, limit).await,
+            (Asked::Health | Asked::Shown, false) | (Asked::EveryStatus, _) => {
+                store.etcd.survey_one(listed, limit).await
             }
         }
     });

@@ -16,7 +16,7 @@ use crate::gate::controller::Times;
 use crate::gate::plan::BundleVersions;
 use crate::kube::Limits;
 use crate::kube::events::Pod;
-use crate::replica::Settings;
+use crate::replica::{RIGHTS_INTERVAL, Settings};
 use crate::resources;
 use crate::roles::controller as roles;
 use crate::roles::plan::Limits as RoleLimits;
@@ -90,6 +90,14 @@ pub struct RunArgs {
     #[arg(long, env = "QUORATE_ETCD_SYNC_ENDPOINTS", value_name = "BOOL", default_value_t = true,
           action = clap::ArgAction::Set)]
     etcd_sync_endpoints: bool,
+
+    /// For a newer candidate to stand before this one yields to it, in milliseconds [default: the TTL of the leases]
+    #[arg(long, hide = true)]
+    trial_ms: Option<u64>,
+
+    /// Between a leader's questions whether it may write, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(RIGHTS_INTERVAL))]
+    rights_interval_ms: u64,
 
     /// Wait before reconciling over an existing status, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Times::default().settle))]
@@ -199,6 +207,8 @@ impl RunArgs {
             node,
             bundle,
             lease_ttl: self.lease_ttl,
+            trial: self.trial_ms.map_or(self.lease_ttl, Duration::from_millis),
+            rights_interval: Duration::from_millis(self.rights_interval_ms),
             times: Times {
                 settle: Duration::from_millis(self.settle_ms),
                 pass_interval: Duration::from_millis(self.pass_interval_ms),

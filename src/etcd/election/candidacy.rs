@@ -61,8 +61,8 @@ impl<'a> Candidacy<'a> {
     }
 
     /// Waits until no older key is left. The read that shows this also confirms the own key: it is linearizable and shows
-    /// the key with its create revision and lease at the same revision (INV-2).
-    pub async fn wait_until_first(&self) -> Result<(), CampaignError> {
+    /// the key with its create revision and lease at the same revision (INV-2), which this returns.
+    pub async fn wait_until_first(&self) -> Result<Revision, CampaignError> {
         let mut own = Watcher::new(self.etcd, KeyRange::key(self.key), self.term.next());
         own.open().await;
         let mut ahead: Option<(Revision, Watcher)> = None;
@@ -71,7 +71,9 @@ impl<'a> Candidacy<'a> {
             if !place.own.is_some_and(|own| is_held(&own, self.term, self.lease)) {
                 return Err(CampaignError::CandidacyLost);
             }
-            let Some(next) = place.ahead else { return Ok(()) };
+            let Some(next) = place.ahead else {
+                return Ok(place.revision);
+            };
             let watcher = match &mut ahead {
                 Some((created, watcher)) if *created == next.create_revision => watcher,
                 other => {

@@ -3,12 +3,11 @@
 //! It asks one member at a time, and the next one if an answer is late. A balanced channel could choose the same
 //! black-holed member again.
 
-use std::time::Instant;
-
 use etcd_client::{Client, LeaseKeepAliveStream, LeaseKeeper};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::clock;
 use super::window::{LeaseTimes, Pulse, Window};
 use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
@@ -103,11 +102,11 @@ impl Renewal {
                 tokio::time::sleep(self.times.retry).await;
                 continue;
             }
-            let sent = Instant::now();
+            let sent = clock::now();
             let limit = self.times.answer_limit;
             match tokio::time::timeout(limit, self.renew(&mut streams)).await {
                 Ok(Ok(())) => {
-                    if !self.window.extend(Instant::now(), self.times.deadline(sent)) {
+                    if !self.window.extend(clock::now(), self.times.deadline(sent)) {
                         info!(lease = %self.lease, "the lease was renewed after its window had closed");
                         return;
                     }

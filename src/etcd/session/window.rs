@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::clock;
 use crate::retry::Delays;
 
 /// The times of one lease, all computed from the TTL that etcd granted.
@@ -71,10 +72,13 @@ impl LeaseTimes {
     }
 }
 
+/// A waiter looks at the clock again after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Until when the owner of a session may act. A window that is closed, by its deadline or by [`Window::close`], stays
 /// closed.
 ///
-/// It uses the monotonic clock, so that steps of the wall clock do not move it.
+/// It uses a monotonic clock, so that steps of the wall clock do not move it. The clock goes on while the machine is suspended.
 #[derive(Clone, Debug)]
 pub struct Window(Arc<watch::Sender<Option<Instant>>>);
 
@@ -91,7 +95,7 @@ impl Window {
 
     /// How long such a call may take; zero once the window is closed.
     pub fn remaining(&self) -> Duration {
-        self.remaining_at(Instant::now())
+        self.remaining_at(clock::now())
     }
 
     fn remaining_at(&self, now: Instant) -> Duration {
@@ -121,11 +125,13 @@ impl Window {
         loop {
             let deadline = *deadlines.borrow_and_update();
             let Some(deadline) = deadline else { return };
-            if deadline <= Instant::now() {
+            let left = deadline.saturating_duration_since(clock::now());
+            if left.is_zero() {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep_until(deadline.into()) => {}
+                // A timer stands still while the machine is suspended.
+                () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
                 _ = deadlines.changed() => {}
             }
         }

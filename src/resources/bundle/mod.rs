@@ -87,13 +87,18 @@ impl Bundle {
         let mut faults = Vec::new();
         let mut files = Vec::new();
         let mut ignored = Vec::new();
+        let name = directory.display().to_string();
+        let only = |file: &str, what: &str| BadBundle {
+            name: name.clone(),
+            faults: vec![Fault::new(whole_file(file), "", what)],
+        };
+        if directory.is_file() {
+            return Err(only(&name, "must be a directory, with bundle.yaml and manifests"));
+        }
         // Looked for first: a directory without it may be any directory, and a large one.
         if directory.is_dir() && !directory.join(DESCRIPTION).exists() {
             let what = "is required; it holds name, release, minReconcilerRelease and minApiserverRelease";
-            return Err(BadBundle {
-                name: directory.display().to_string(),
-                faults: vec![Fault::new(whole_file(DESCRIPTION), "", what)],
-            });
+            return Err(only(DESCRIPTION, what));
         }
         find_files(directory, Path::new(""), &mut files, &mut ignored, &mut faults);
         let mut texts = Vec::new();
@@ -152,7 +157,11 @@ fn find_files(
     ignored: &mut Vec<String>,
     faults: &mut Vec<Fault>,
 ) {
-    let directory = root.join(below);
+    // Joined to nothing, the root would have a slash at its end.
+    let directory: PathBuf = [root, below]
+        .iter()
+        .filter(|part| **part != Path::new(""))
+        .collect();
     let entries = std::fs::read_dir(&directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let mut entries = match entries {
         Ok(entries) => entries,

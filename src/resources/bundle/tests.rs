@@ -179,7 +179,18 @@ fn a_missing_directory_is_one_fault() {
     let bad = Bundle::load(Path::new("/nowhere/at/all")).unwrap_err();
     assert_eq!(
         bad.to_string(),
-        "invalid bundle /nowhere/at/all:\n  /nowhere/at/all/: cannot read: No such file or directory (os error 2)"
+        "invalid bundle /nowhere/at/all:\n  /nowhere/at/all: cannot read: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn a_file_is_no_bundle() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let bad = Bundle::load(file.path()).unwrap_err();
+    let name = file.path().display();
+    assert_eq!(
+        bad.to_string(),
+        format!("invalid bundle {name}:\n  {name}: must be a directory, with bundle.yaml and manifests")
     );
 }
 

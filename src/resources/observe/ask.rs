@@ -5,8 +5,8 @@ use std::time::Instant;
 use super::super::bundle::LABEL;
 use super::super::jobs::{Ended, Subject};
 use super::known::Known;
-use super::{Cluster, GroupKind, KindState};
-use crate::kube::{Error as ApiError, KubeClient, Meta, ObjectList, ObjectRef, Resource};
+use super::{Cluster, GroupKind, KindState, Read};
+use crate::kube::{Cause, Error as ApiError, KubeClient, Meta, ObjectList, ObjectRef, Resource};
 
 /// A question. The same one is never asked twice at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,10 @@ pub(super) enum Answer {
         namespace: Option<String>,
         listed: Result<ObjectList, ApiError>,
     },
-    Object(Result<Option<Meta>, ApiError>),
+    Object {
+        resource: Resource,
+        read: Result<Option<Meta>, ApiError>,
+    },
 }
 
 impl Answer {
@@ -55,7 +58,7 @@ impl Answer {
             Self::Served(result) => result.as_ref().err(),
             Self::Versions(result) => result.as_ref().err(),
             Self::List { listed, .. } => listed.as_ref().err(),
-            Self::Object(result) => result.as_ref().err(),
+            Self::Object { read, .. } => read.as_ref().err(),
         }
     }
 }
@@ -78,7 +81,13 @@ pub(super) async fn list(kube: KubeClient, resource: Resource, namespace: Option
 }
 
 pub(super) async fn object(kube: KubeClient, resource: Resource, object: ObjectRef) -> Answer {
-    Answer::Object(kube.meta(&resource, &object).await)
+    let read = kube.meta(&resource, &object).await;
+    Answer::Object { resource, read }
+}
+
+/// Whether the kind may be gone, so that the next pass reads its group again. A refusal says nothing about what is served.
+fn shows_no_such_kind(error: &ApiError) -> bool {
+    matches!(error.cause, Cause::NotFound(_))
 }
 
 impl Cluster {
@@ -120,11 +129,16 @@ impl Cluster {
             (Question::Versions(group), Answer::Versions(versions)) => {
                 self.versions.insert(group, versions);
             }
-            (Question::Object(object), Answer::Object(read)) => {
-                if read.as_ref().is_err_and(|error| !error.cause.may_be_the_server()) {
+            (Question::Object(object), Answer::Object { resource, read }) => {
+                if read.as_ref().is_err_and(shows_no_such_kind) {
                     self.discovery.doubt(&object.group);
                 }
-                self.read.insert(object, (Instant::now(), read));
+                let read = Read {
+                    at: Instant::now(),
+                    resource,
+                    result: read,
+                };
+                self.read.insert(object, read);
             }
             (
                 Question::List(kind),
@@ -137,14 +151,13 @@ impl Cluster {
                 let state = match listed {
                     Ok(list) => {
                         let before = match self.kinds.remove(&kind) {
-                            Some(KindState::Listed(known)) => Some(known),
+                            Some(KindState::Listed(known)) => Some(*known),
                             _ => None,
                         };
-                        KindState::Listed(Known::of_list(resource, namespace, list, before))
+                        KindState::Listed(Box::new(Known::of_list(resource, namespace, list, before)))
                     }
                     Err(error) => {
-                        // The kind may be gone. The next pass reads the group again.
-                        if !error.cause.may_be_the_server() {
+                        if shows_no_such_kind(&error) {
                             self.discovery.doubt(&kind.0);
                         }
                         KindState::Unknown(error)

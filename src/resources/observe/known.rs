@@ -6,15 +6,21 @@ use std::time::Instant;
 use super::RELIST;
 use crate::kube::{Meta, ObjectList, ObjectRef, Resource};
 
+/// Namespace and name of an object.
+type Name = (Option<String>, String);
+
 /// The objects of a kind that have the bundle label.
 #[derive(Debug)]
 pub(in crate::resources) struct Known {
     pub(in crate::resources) resource: Resource,
     /// The namespace that was listed; `None` for all.
     pub(in crate::resources) namespace: Option<String>,
-    /// By namespace and name.
-    objects: HashMap<(Option<String>, String), Meta>,
+    objects: HashMap<Name, Meta>,
+    /// The version at which an object was deleted after the list. A write that ended before may be answered after it.
+    deleted: HashMap<Name, String>,
     listed: Instant,
+    /// The version of the list.
+    version: String,
     /// The version of the list, until a watch continues from there.
     pub(in crate::resources) watch_from: Option<String>,
     /// Whether the watch failed or missed changes, so that only a list shows the objects.
@@ -22,7 +28,7 @@ pub(in crate::resources) struct Known {
 }
 
 impl Known {
-    /// The list of a kind that began at `asked`. What `before` holds of later versions stays: those are our own writes.
+    /// The list of a kind. What `before` holds of later versions stays: our own writes, and what its watch delivered.
     pub(in crate::resources) fn of_list(
         resource: Resource,
         namespace: Option<String>,
@@ -31,19 +37,27 @@ impl Known {
     ) -> Self {
         let ObjectList {
             items,
-            resource_version,
+            resource_version: version,
         } = list;
-        let mut objects: HashMap<_, Meta> = items.into_iter().map(|meta| (key(&meta), meta)).collect();
-        let written = before.into_iter().flat_map(|before| before.objects);
-        for (key, meta) in written.filter(|(_, meta)| is_newer(&meta.resource_version, &resource_version)) {
-            objects.insert(key, meta);
+        let mut objects: HashMap<Name, Meta> = items.into_iter().map(|meta| (name(&meta), meta)).collect();
+        let (written, mut deleted) = before
+            .map(|before| (before.objects, before.deleted))
+            .unwrap_or_default();
+        deleted.retain(|_, at| is_newer(at, &version));
+        objects.retain(|name, _| !deleted.contains_key(name));
+        for (name, meta) in written {
+            if is_newer(&meta.resource_version, &version) {
+                objects.insert(name, meta);
+            }
         }
         Self {
             resource,
             namespace,
             objects,
+            deleted,
             listed: Instant::now(),
-            watch_from: Some(resource_version),
+            watch_from: Some(version.clone()),
+            version,
             is_doubtful: false,
         }
     }
@@ -65,22 +79,26 @@ impl Known {
         self.objects.get(&(object.namespace.clone(), object.name.clone()))
     }
 
-    /// Whether this version of an object is later than the one that is known.
+    /// Whether this version of an object is later than what is known of it.
     pub(in crate::resources) fn is_news(&self, meta: &Meta) -> bool {
-        let known = self.objects.get(&key(meta));
-        known.is_none_or(|known| {
-            known.resource_version != meta.resource_version
-                && !is_newer(&known.resource_version, &meta.resource_version)
-        })
+        let name = name(meta);
+        let known = match self.objects.get(&name) {
+            Some(known) => &known.resource_version,
+            // The object did not exist then.
+            None => self.deleted.get(&name).unwrap_or(&self.version),
+        };
+        *known != meta.resource_version && !is_newer(known, &meta.resource_version)
     }
 
     /// Notes a change, if it is news. Returns whether it is.
     pub(in crate::resources) fn note(&mut self, meta: &Meta, deleted: bool) -> bool {
         let news = self.is_news(meta);
-        match deleted {
-            _ if !news => {}
-            true => drop(self.objects.remove(&key(meta))),
-            false => drop(self.objects.insert(key(meta), meta.clone())),
+        if news && deleted {
+            self.objects.remove(&name(meta));
+            self.deleted.insert(name(meta), meta.resource_version.clone());
+        } else if news {
+            self.deleted.remove(&name(meta));
+            self.objects.insert(name(meta), meta.clone());
         }
         news
     }
@@ -92,7 +110,7 @@ impl Known {
     }
 }
 
-fn key(meta: &Meta) -> (Option<String>, String) {
+fn name(meta: &Meta) -> Name {
     (meta.namespace.clone(), meta.name.clone())
 }
 
@@ -153,6 +171,31 @@ mod tests {
         assert_eq!(versions(&known), ["a@12"]);
         assert!(known.note(&meta("a", "13"), true));
         assert_eq!(versions(&known), [""; 0]);
+    }
+
+    #[test]
+    fn a_write_that_is_answered_late_brings_no_deleted_object_back() {
+        let mut known = known(vec![meta("a", "5")], "9", None);
+        assert!(known.note(&meta("a", "14"), true));
+        assert!(
+            !known.note(&meta("a", "12"), false),
+            "deleted since it was written"
+        );
+        assert_eq!(versions(&known), [""; 0]);
+        // The watch of the list before the deletion delivers it once more.
+        let mut after = self::known(vec![meta("a", "5")], "13", Some(known));
+        assert_eq!(versions(&after), [""; 0]);
+        assert!(!after.note(&meta("a", "12"), false));
+        assert!(after.note(&meta("a", "15"), false), "created again");
+        assert_eq!(versions(&after), ["a@15"]);
+    }
+
+    #[test]
+    fn a_write_before_a_list_that_lacks_its_object_is_no_news() {
+        let mut known = known(Vec::new(), "14", None);
+        assert!(!known.note(&meta("a", "12"), false));
+        assert!(known.note(&meta("a", "15"), false));
+        assert_eq!(versions(&known), ["a@15"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the term knows of an object, and what changes it between two lists.
 
-use super::{Cluster, GroupKind, KindState};
-use crate::kube::{Error as ApiError, Meta, ObjectRef, Resource};
+use super::{Cluster, GroupKind, KindState, Question};
+use crate::kube::{Cause, Error as ApiError, Meta, ObjectRef, Resource};
 
 /// Why the state of an object is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -45,12 +45,17 @@ impl Cluster {
             _ => {}
         }
         let state = self.kinds.get(&(group.clone(), kind.clone()));
-        let observed = match (state, self.read.get(object)) {
+        let read = self.read.get(object);
+        let observed = match (state, read.map(|read| (&read.resource, &read.result))) {
             (None | Some(KindState::NotServed), _) => return Err(not_served()),
             (Some(KindState::Unanswered), _) => return Err(LookupError::Unanswered(kind.clone())),
             (Some(KindState::Unlisted), _) => None,
             (Some(KindState::Listed(known)), _) if known.covers(object) => known.get(object),
-            (_, Some((_, Ok(read)))) => read.as_ref(),
+            // What was read before is older than this.
+            (Some(KindState::Unknown(error)), _) if !matches!(error.cause, Cause::Forbidden { .. }) => {
+                return Err(LookupError::Unknown(error.clone()));
+            }
+            (_, Some((resource, Ok(read)))) => return Ok((resource, read.as_ref())),
             (_, Some((_, Err(error)))) => return Err(LookupError::Unknown(error.clone())),
             (Some(KindState::Unknown(error)), None) => return Err(LookupError::Unknown(error.clone())),
             (Some(KindState::Listed(_)), None) => return Err(LookupError::Unanswered(kind.clone())),
@@ -91,8 +96,16 @@ impl Cluster {
 
     /// Whether there are kinds that the next pass lists for the first time.
     pub(in crate::resources) fn has_unlisted(&self) -> bool {
-        let mut states = self.kinds.values();
-        states.any(|state| matches!(state, KindState::Unlisted))
+        let mut kinds = self.kinds.iter();
+        kinds.any(|(kind, state)| {
+            matches!(state, KindState::Unlisted) && !self.questions.is_busy(&Question::List(kind.clone()))
+        })
+    }
+
+    /// Whether the kind of the object is yet to be listed for the first time, so that only the memory of the term tells
+    /// whether the object exists.
+    pub(in crate::resources) fn is_unlisted(&self, object: &ObjectRef) -> bool {
+        matches!(self.kinds.get(&kind_of(object)), Some(KindState::Unlisted))
     }
 
     /// Whether the server serves a kind under this plural, in a version that the bundle uses.

@@ -25,7 +25,7 @@ use super::plan::Limits;
 use crate::etcd::Fence;
 use crate::store::writer::{Writer, writer};
 use crate::store::{Follower, Store};
-use crate::term::Notices;
+use crate::term::{NodeWrites, Notices};
 
 /// Waits and limits.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,8 @@ pub struct RoleController {
     pub fence: Fence,
     /// Receives what is published as Kubernetes Events.
     pub notices: Notices,
+    /// Whether nodes may be written now.
+    pub node_writes: NodeWrites,
     /// Waits and limits.
     pub settings: Settings,
 }

@@ -78,6 +78,7 @@ impl<'c> TermState<'c> {
         let RoleController {
             store,
             notices,
+            node_writes,
             settings,
             ..
         } = controller;
@@ -89,7 +90,7 @@ impl<'c> TermState<'c> {
             written: Revision::ABSENT,
             schedule: Schedule::new(settings.retry, settings.resync),
             probes: Probes::new(),
-            upkeep: Upkeep::new(writer),
+            upkeep: Upkeep::new(writer, node_writes.clone()),
             reporter: Reporter::new(store.etcd.metrics().clone(), notices.clone()),
             sightings: Sightings::new(Instant::now()),
             resumptions: 0,

@@ -19,6 +19,7 @@ use crate::store::object::member::is_ended;
 use crate::store::object::time;
 use crate::store::writer::{Proof, Unit, Writer};
 use crate::store::{Keys, Name};
+use crate::term::NodeWrites;
 
 /// Units under way at once: twice what the writer has in transactions, so that it never waits for more.
 const MOST: usize = 1000;
@@ -26,6 +27,7 @@ const MOST: usize = 1000;
 /// The writes under way.
 pub struct Upkeep {
     writer: Writer,
+    node_writes: NodeWrites,
     under_way: FuturesUnordered<BoxFuture<'static, Ended>>,
     /// Keys that are being written, or that the index shows only at this revision. Until then their writes would be
     /// repeated.
@@ -43,9 +45,10 @@ pub struct Ended {
 }
 
 impl Upkeep {
-    pub fn new(writer: Writer) -> Self {
+    pub fn new(writer: Writer, node_writes: NodeWrites) -> Self {
         Self {
             writer,
+            node_writes,
             under_way: FuturesUnordered::new(),
             unseen: HashMap::new(),
             failed: Backoff::default(),
@@ -89,8 +92,9 @@ impl Upkeep {
     fn begin(&mut self, unit: Unit, transition: Option<Transition>) {
         let key = key_of(&unit).to_vec();
         self.unseen.insert(key.clone(), None);
-        let writer = self.writer.clone();
+        let (writer, node_writes) = (self.writer.clone(), self.node_writes.clone());
         self.under_way.push(Box::pin(async move {
+            node_writes.allowed().await;
             if transition.is_some() {
                 failpoint::abort_at("roles.changing-roles");
             }

@@ -5,7 +5,7 @@ use prost::Message;
 use super::{Failure, Interrupted, Run};
 use crate::csi::class::effect;
 use crate::csi::{Effect, Method};
-use crate::etcd::{Revision, Stop};
+use crate::etcd::{KeyValue, Revision, Stop};
 use crate::proto::publication_status::State;
 use crate::proto::{Publication, Tombstone, Volume};
 use crate::store::object::publication::{state, stored_node_id};
@@ -200,14 +200,28 @@ impl Run<'_> {
     /// Whether the records hold the result, by etcd: what the controller has seen of them may be older than the tombstone.
     async fn held_now(&self, compensation: &Compensation) -> Result<Held, Interrupted> {
         let Store { etcd, keys } = &self.env.store;
+        let name = &self.operation.volume;
+        let has_uid = |record: &KeyValue| {
+            let id = keys.parse_volume(&record.key).unwrap_or_default();
+            let volume = decode::<Volume>(id, &record.value);
+            volume.is_ok_and(|volume| volume.uid() == compensation.volume.uid())
+        };
+        let (own, _) = etcd.get(&keys.volume(name)).await?;
+        // While the volume's own record is there, no other one has its uid.
+        let taken_back = match own.as_ref().is_some_and(has_uid) {
+            true => Vec::new(),
+            false => etcd.list(&keys.volumes()).await?.0,
+        };
         let mut index = Index::new(keys.clone());
-        for range in [keys.volumes(), keys.publications()] {
-            let (records, _) = etcd.list(&range).await?;
-            for record in records {
+        for record in own.into_iter().chain(taken_back.into_iter().filter(has_uid)) {
+            let id = keys.parse_volume(&record.key).unwrap_or_default();
+            let of_volume = id.parse::<Name>().map(|name| keys.publications_of(&name));
+            let (publications, _) = etcd.list(&of_volume.map_err(|_| Interrupted::Stale)?).await?;
+            for record in std::iter::once(record).chain(publications) {
                 index.note(&record.key, Ok(&record));
             }
         }
-        Ok(compensation.held(&index, &self.operation.volume))
+        Ok(compensation.held(&index, name))
     }
 
     /// Deletes the tombstone of a volume of which nothing is left at the backend.

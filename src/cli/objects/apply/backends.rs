@@ -100,9 +100,10 @@ impl Moved {
         })
     }
 
-    /// Adds the compare of the volumes that were counted.
+    /// Adds the compare of the volumes that were counted: one that was put back since may name no backend. Those that are there
+    /// change all the time.
     pub fn compare(&self, txn: Txn, store: &Store) -> Txn {
-        txn.when_range_unwritten_since(&store.keys.volumes(), self.read_at)
+        txn.when_none_created_since(&store.keys.volumes(), self.read_at)
     }
 
     /// Says for how many volumes the leader calls the plugin no more, if there are any.

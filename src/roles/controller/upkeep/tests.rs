@@ -164,7 +164,7 @@ fn an_expired_record_is_due_at_once_unless_its_deletion_is_under_way_unseen_or_h
     };
     let key = keys().removed("u");
     let index = index(vec![kv(key.clone(), removed)]);
-    let mut upkeep = Upkeep::new(Writer::ended());
+    let mut upkeep = Upkeep::new(Writer::ended(), NodeWrites::default());
     let due = |upkeep: &Upkeep, second| upkeep.next_expiry(&index, &keys(), at(second));
     assert_eq!(due(&upkeep, 4), Some(Duration::from_secs(6)));
     assert_eq!(due(&upkeep, 11), Some(Duration::ZERO));

@@ -1,0 +1,204 @@
+//! The results of the requests about objects: taken in as they come, and recorded together.
+
+use std::collections::HashSet;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout_at;
+use tracing::info;
+
+use super::act::{Job, Write, WriteResult};
+use super::controller::{Reconciler, api_server, etcd};
+use super::inventory::Entry;
+use super::jobs::Ended;
+use super::memory::Memory;
+use super::report::{Outcome, Report, Stopped};
+use crate::etcd::Fence;
+use crate::kube::ObjectRef;
+
+/// A pass in which no result comes for this long ends early if another object of the bundle changed meanwhile. A server
+/// under load answers within it.
+const BRIEF: Duration = Duration::from_secs(1);
+
+/// Results that are recorded together: what a transaction holds.
+const BATCH: usize = 64;
+
+/// Results that come within this time of the first are recorded with it: a write to etcd costs as much as a few requests.
+/// Of a leader that dies meanwhile the next one applies the objects again, which changes nothing.
+const GATHER: Duration = Duration::from_millis(50);
+
+impl Reconciler {
+    /// Waits for the jobs of these objects, as far as they are answered in time, and takes in the results of all that end.
+    pub(super) async fn finish(
+        &mut self,
+        fence: &Fence,
+        mut objects: HashSet<ObjectRef>,
+        report: &mut Report,
+    ) -> Result<(), Stopped> {
+        loop {
+            let ended = self.next_results(&objects).await;
+            if ended.is_empty() {
+                return Ok(());
+            }
+            let subjects: Vec<ObjectRef> = ended.iter().map(|ended| ended.subject.clone()).collect();
+            self.take_in(fence, ended, report).await?;
+            for object in subjects {
+                // One that is recreated goes on.
+                if !self.jobs.is_busy(&object) {
+                    objects.remove(&object);
+                }
+            }
+        }
+    }
+
+    /// The results to record together: what came during the last record, or else the next result; and what follows it
+    /// soon. Empty once no object of these is waited for any more.
+    async fn next_results(&mut self, objects: &HashSet<ObjectRef>) -> Vec<Ended<ObjectRef, Job>> {
+        let mut ended = std::mem::take(&mut self.ended);
+        if ended.is_empty() && !objects.is_empty() {
+            ended.extend(self.next_result().await);
+        }
+        let is_awaited = |ended: &&Ended<ObjectRef, Job>| objects.contains(&ended.subject);
+        let mut awaited = objects.len() - ended.iter().filter(is_awaited).count();
+        let until = tokio::time::Instant::now() + GATHER;
+        while !ended.is_empty() && awaited > 0 && ended.len() < BATCH {
+            let next = self.jobs.next(self.settings.in_flight);
+            let Ok(Some(more)) = timeout_at(until, next).await else {
+                break;
+            };
+            awaited -= usize::from(is_awaited(&&more));
+            ended.push(more);
+        }
+        ended
+    }
+
+    /// The next result that the pass waits for; `None` once the rest lingers, or once another object needs a pass while no
+    /// result comes.
+    async fn next_result(&mut self) -> Option<Ended<ObjectRef, Job>> {
+        let quiet_at = tokio::time::Instant::now() + BRIEF;
+        let mut quiet = false;
+        loop {
+            tokio::select! {
+                biased;
+                next = self.jobs.next(self.settings.in_flight) => return next,
+                () = tokio::time::sleep_until(quiet_at), if !quiet => quiet = true,
+                () = self.watches.noted(), if quiet => {}
+            }
+            if quiet && self.has_news() {
+                return None;
+            }
+        }
+    }
+
+    /// Remembers, records and reports results.
+    ///
+    /// # Errors
+    /// [`Stopped::ApiServer`] if one of them says that the server as a whole is unusable. All jobs are dropped then.
+    async fn take_in(
+        &mut self,
+        fence: &Fence,
+        ended: Vec<Ended<ObjectRef, Job>>,
+        report: &mut Report,
+    ) -> Result<(), Stopped> {
+        let (mut written, mut forgotten, mut down) = (Vec::new(), Vec::new(), None);
+        let mut recreated = Vec::new();
+        for Ended {
+            subject: object,
+            result,
+        } in ended
+        {
+            let (outcome, act) = match result {
+                Job::Written(result) => {
+                    let (mut write, result) = *result;
+                    if result.recreates.is_some() {
+                        write.recreation = result.recreates;
+                        recreated.push(write);
+                        continue;
+                    }
+                    if let Some(in_sync) = &result.in_sync {
+                        written.push((object.clone(), self.entry_of(&write.manifest, Some(in_sync))));
+                    }
+                    if let Some(meta) = &result.left {
+                        self.cluster.note(&object, meta, false);
+                    }
+                    down = down.or_else(|| result.server.clone());
+                    let act = result.act.clone();
+                    (remember(&mut self.memory, &write, result), act)
+                }
+                Job::Pruned(Ok(result)) => {
+                    if result.gone {
+                        self.cluster.remove(&object);
+                        forgotten.push(object.clone());
+                    }
+                    (result.outcome, result.act)
+                }
+                Job::Pruned(Err(error)) => {
+                    let why = error.to_string();
+                    let at_least = error.cause.retry_after().unwrap_or_default();
+                    self.memory
+                        .failed(&object, None, why.clone(), at_least, Instant::now());
+                    down = down.or_else(|| error.cause.is_the_server().then_some(error));
+                    (Outcome::Failed(why), None)
+                }
+            };
+            if let Some(act) = act {
+                info!("{act}");
+                report.did(act);
+            }
+            report.set(object, outcome);
+        }
+        // A process that dies before the new uid is recorded leaves an entry that fits whatever object we made.
+        let intents = recreated.iter().map(|write| {
+            let entry = Entry {
+                // The label of the present object names the bundle that wrote it.
+                bundle: self.inventory.entry(&write.manifest.object).bundle,
+                recreating: true,
+                ..self.entry_of(&write.manifest, None)
+            };
+            (write.manifest.object.clone(), entry)
+        });
+        written.extend(intents);
+        self.record_beside_jobs(fence, written).await?;
+        self.forget(fence, &forgotten).await?;
+        for mut write in recreated {
+            write.recorded = self.inventory.entry(&write.manifest.object);
+            self.put_in_place(write);
+        }
+        let Some(error) = down else { return Ok(()) };
+        self.jobs.clear();
+        Err(api_server(error))
+    }
+
+    /// Records entries while the jobs go on: no slot stays empty while etcd writes.
+    async fn record_beside_jobs(
+        &mut self,
+        fence: &Fence,
+        entries: Vec<(ObjectRef, Entry)>,
+    ) -> Result<(), Stopped> {
+        let mut recorded = pin!(self.inventory.record(fence, entries));
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut recorded => return result.map_err(etcd),
+                ended = self.jobs.ended(self.settings.in_flight) => self.ended.push(ended),
+            }
+        }
+    }
+}
+
+/// Updates the memory with the result of a write.
+fn remember(memory: &mut Memory, write: &Write, result: WriteResult) -> Outcome {
+    let now = Instant::now();
+    let object = &write.manifest.object;
+    if let Some(in_sync) = result.in_sync {
+        memory.settled(object, in_sync);
+    }
+    if let Some(other_manager) = result.mended {
+        memory.mended(object, other_manager.as_deref(), now);
+    }
+    if let Outcome::Failed(why) = &result.outcome {
+        let seen = result.left.as_ref().or(write.observed.as_ref());
+        memory.failed(object, seen, why.clone(), result.at_least, now);
+    }
+    result.outcome
+}
