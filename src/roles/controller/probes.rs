@@ -42,7 +42,7 @@ impl Test {
     }
 }
 
-/// The outcome of each test.
+/// The outcome of each test, until roles are resumed after a pause.
 pub struct Probes {
     known: BTreeMap<Target, Test>,
     under_way: FuturesUnordered<BoxFuture<'static, (Target, u64, Reachability)>>,
