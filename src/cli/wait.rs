@@ -97,8 +97,8 @@ fn report(reasons: &[String], reported: &[String]) -> Vec<String> {
 /// often as there are of them, and finding a reason takes longer than seeing that it is gone.
 const EXPLAINED_AT_ONCE: usize = 16;
 
-/// [`until`] for several objects: `observe` returns why one is not done yet, or `None` once it is. Where it is told not to explain
-/// that, any text will do.
+/// [`until`] for several objects: `observe` returns why one is not done yet, or `None` once it is. Its last argument says whether
+/// the reason is wanted; if not, any text will do.
 ///
 /// # Errors
 /// As [`until`].
@@ -110,24 +110,22 @@ pub async fn until_all<T: Copy>(
     objects: &[T],
     mut observe: impl FnMut(&View, T, bool) -> Result<Option<String>, Failure>,
 ) -> Result<(), Failure> {
-    let mut left = objects.to_vec();
-    let (mut reasons, mut explained): (Vec<String>, Option<Instant>) = (Vec::new(), None);
+    let mut left: Vec<(T, String)> = objects.iter().map(|object| (*object, String::new())).collect();
+    let mut explained: Option<Instant> = None;
     until(store, ranges, limit, hint, |view| {
         let is_due = explained.is_none_or(|at| at.elapsed() >= REPORT_EVERY);
         let explain = is_due || left.len() <= EXPLAINED_AT_ONCE;
-        let mut now = Vec::new();
-        for object in std::mem::take(&mut left) {
-            if let Some(reason) = observe(view, object, explain)? {
-                left.push(object);
-                now.push(reason);
+        for (object, before) in std::mem::take(&mut left) {
+            if let Some(now) = observe(view, object, explain)? {
+                left.push((object, if explain { now } else { before }));
             }
         }
         if explain {
-            (reasons, explained) = (now, Some(Instant::now()));
+            explained = Some(Instant::now());
         }
         Ok(match left.is_empty() {
             true => Progress::Done(()),
-            false => Progress::Waiting(reasons.clone()),
+            false => Progress::Waiting(left.iter().map(|(_, reason)| reason.clone()).collect()),
         })
     })
     .await

@@ -33,7 +33,7 @@ pub(super) fn listed(entry: wire::list_volumes_response::Entry) -> Option<Listed
 }
 
 /// The most bytes that a volume could have by an answer to GetCapacity.
-pub(super) fn room(answer: &wire::GetCapacityResponse) -> i64 {
+pub(super) fn available(answer: &wire::GetCapacityResponse) -> i64 {
     let largest = answer.maximum_volume_size.filter(|largest| *largest > 0);
     let available = capacity(answer.available_capacity);
     largest.map_or(available, |largest| available.min(largest))
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_is_what_is_available_up_to_the_largest_volume() {
+    fn the_capacity_for_a_volume_is_what_is_available_up_to_the_largest_one() {
         for (available, largest, expected) in
             [(7, None, 7), (7, Some(5), 5), (7, Some(0), 7), (-1, Some(5), 0)]
         {
@@ -57,7 +57,7 @@ mod tests {
                 available_capacity: available,
                 maximum_volume_size: largest,
             };
-            assert_eq!(room(&answer), expected, "{available} {largest:?}");
+            assert_eq!(super::available(&answer), expected, "{available} {largest:?}");
         }
     }
 

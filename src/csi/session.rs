@@ -165,7 +165,7 @@ impl Session {
     ///
     /// # Errors
     /// [`CallError`]; without a call where the plugin does not offer to tell it.
-    pub async fn room_for(&self, create: &CreateVolume) -> Result<i64, CallError> {
+    pub async fn capacity_for(&self, create: &CreateVolume) -> Result<i64, CallError> {
         let method = Method::GetCapacity;
         let mut controller = self.controller(method, Capability::GetCapacity)?;
         let places = create.topology.iter().flat_map(|topology| &topology.requisite);
@@ -186,7 +186,7 @@ impl Session {
             );
             let answer = controller.get_capacity(request);
             let answer = self.caller.call(method, &Secrets::none(), answer).await?;
-            most = most.max(convert::room(&answer));
+            most = most.max(convert::available(&answer));
             if most >= required {
                 break;
             }

@@ -98,6 +98,14 @@ impl PluginState {
     ) {
         if let Some(status) = status.filter(|_| self.creator.is_empty()) {
             self.creator.clone_from(&status.creator);
+            let create = Capability::CreateDeleteVolume.name();
+            // An earlier release wrote no creator.
+            if let Some(Ok(record)) = record
+                && self.creator.is_empty()
+                && status.capabilities.iter().any(|capability| capability == create)
+            {
+                record.uid().clone_into(&mut self.creator);
+            }
         }
         self.generation += 1;
         self.session = None;
@@ -193,6 +201,11 @@ impl PluginState {
     pub fn allows_plaintext_secrets(&self) -> bool {
         let spec = self.record.spec.as_ref();
         spec.is_some_and(|spec| spec.allow_plaintext_secrets)
+    }
+
+    /// Whether it is asked for its capacity before a creation.
+    pub fn checks_capacity(&self) -> bool {
+        self.record.spec.as_ref().is_some_and(|spec| spec.check_capacity)
     }
 
     /// The part of its status that does not count anything.

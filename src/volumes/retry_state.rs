@@ -250,6 +250,13 @@ impl Unsettled {
         }
     }
 
+    /// What failed may succeed by now, which is not certain: it is tried again, and its rest goes on. False if an operation runs or
+    /// waits for its turn.
+    pub fn try_again(&mut self, name: &Name) -> bool {
+        let state = self.states.get_mut(name).filter(|state| !state.is_active());
+        state.map(RetryState::begin_pass).is_some()
+    }
+
     /// Waits for the end of the next rest, and returns the volumes whose rest is over. Safe to cancel.
     pub async fn next_due(&mut self) -> Vec<Name> {
         let due = self.backoff.next_due().await;
@@ -284,9 +291,9 @@ impl Unsettled {
         own.into_iter().chain(of_others).collect()
     }
 
-    /// A volume was deleted. Returns the volumes for which there was no room.
-    pub fn made_room(&mut self) -> Vec<Name> {
-        self.waiting_for(WaitsFor::Room, None, |_| true)
+    /// A volume was deleted. Returns the volumes for which there was no capacity.
+    pub fn made_capacity(&mut self) -> Vec<Name> {
+        self.waiting_for(WaitsFor::Capacity, None, |_| true)
     }
 
     fn waiting_for(
@@ -301,7 +308,7 @@ impl Unsettled {
             state.is_some_and(|state| state.waits_for(what, node))
         };
         self.waiting
-            .retain(|name| waits(name, WaitsFor::Other, None) || waits(name, WaitsFor::Room, None));
+            .retain(|name| waits(name, WaitsFor::Other, None) || waits(name, WaitsFor::Capacity, None));
         let waiting = self.waiting.iter();
         let concerned = waiting.filter(|name| concerns(name) && waits(name, what, node));
         concerned.cloned().collect()

@@ -39,7 +39,13 @@ async fn what_nodes_have_yet_to_expand_is_kept_until_each_of_them_has_confirmed_
     world.apply(&shared_files("data", "2Gi")).await;
     expect_due(&world, 2).await;
     leader.resign().await;
+    // A publication that has not begun confirms nothing.
+    world.done(&["publish", "data", "n3"]).await;
+    let refused = world.run(&["expanded", "data", "n3"]).await.expect_code(4);
+    assert!(refused.contains("NotPublished"), "{refused}");
+    world.done(&["unpublish", "data", "n3"]).await;
     let leader = world.leader().await;
+    world.expect_state("data", "n3", "").await;
 
     // As a node's agent does.
     let key = world.store.keys.publication(&parsed("data"), &parsed("n1"));

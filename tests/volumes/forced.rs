@@ -1,7 +1,6 @@
 //! What is forgotten by force: publications, and volumes that are taken back or removed.
 
 use quorate::proto::Tombstone;
-use quorate::proto::publication_status::State;
 use quorate::store::object::Object;
 use quorate_dev::csi_plugin::order::Order;
 
@@ -149,12 +148,6 @@ async fn a_volume_with_many_large_publications_is_forgotten_by_force_taken_back_
     let left = Tombstone::decode(&*left.unwrap().value).unwrap();
     let leader = world.leader().await;
     for publication in &left.publications[..9] {
-        let mut publication = publication.clone();
-        publication
-            .status
-            .as_mut()
-            .unwrap()
-            .set_state(State::PendingUnpublish);
         let key = world
             .store
             .keys

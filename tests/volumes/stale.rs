@@ -46,6 +46,7 @@ fn operation(name: &str, snapshot: &VolumeSnapshot, step: Step, session: &Arc<Se
         action: Action::Step(step),
         session: Some(session.clone()),
         plaintext_secrets: false,
+        checks_capacity: false,
         permits: Arc::new(Semaphore::new(1)),
     }
 }

@@ -8,7 +8,9 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
+use crate::proto::publication_status::State;
 use crate::proto::{Publication, Volume};
+use crate::store::object::publication::state;
 use crate::store::object::volume::format_bytes;
 use crate::store::{Name, Store};
 use crate::volumes::record;
@@ -36,7 +38,7 @@ pub struct ExpandedArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a volume that does not exist, or is not published to the node, 5 if the volume was expanded again meanwhile.
+/// 3 for a volume that does not exist, or is not published to the node, 4 for a publication that has not begun or has ended, 5 if the volume was expanded again meanwhile.
 pub async fn run(args: ExpandedArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let mut confirmed = None;
@@ -46,7 +48,7 @@ pub async fn run(args: ExpandedArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     print(&format!("volume/{} {}\n", args.volume, said.await?)).map(drop)
 }
 
-/// `confirmed` is the capacity of the first decision: what a later expansion needs of the nodes, nobody has confirmed.
+/// `confirmed` is the capacity of the first decision: a later expansion needs more of the nodes, which is not confirmed.
 async fn decide(
     store: &Store,
     args: &ExpandedArgs,
@@ -74,6 +76,13 @@ async fn decide(
         let why = format!("volume {name} is not published to node {node}");
         return Err(Failure::not_found(why).hint("quorate get publications lists where volumes are"));
     };
+    if !matches!(
+        state(&published.object),
+        State::Published | State::PendingNodeUnpublish
+    ) {
+        let why = format!("the volume is not on node {node} yet, or no longer: publication/{id}");
+        return Err(Failure::refused("NotPublished", why));
+    }
     let mut publication = published.object.clone();
     publication.status.get_or_insert_default().expanded_bytes = due;
     let txn = published

@@ -1,6 +1,6 @@
 //! `quorate tombstone`: takes back what a forced deletion left at the backend, or has it removed there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -11,12 +11,13 @@ use crate::cli::commit::{self, Decision};
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::cli::objects::stored::Versioned;
+use crate::cli::objects::stored::{Versioned, malformed};
 use crate::cli::output::print;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::ReclaimPolicy;
-use crate::proto::{Publication, Tombstone, Volume};
+use crate::proto::{Backend, Plugin, Publication, Tombstone, Volume};
+use crate::store::object::plugin::may_share_backend;
 use crate::store::object::publication::stored_node_id;
 use crate::store::object::volume::{backend_id, driver, may_exist};
 use crate::store::object::{Object, decode, time};
@@ -138,7 +139,8 @@ async fn plan(store: &Store, which: &Which, cleans: bool) -> Result<PutBack, Fai
     let of_volume = store.keys.volume(&volume_name);
     let volumes = store.keys.volumes();
     let (recorded, read_at) = store.etcd.list(&volumes).await?;
-    check_recorded(store, &recorded, &of_volume, &volume)?;
+    let plugin = plugin_of(store, &volume).await?;
+    check_recorded(store, &recorded, &of_volume, &volume, &plugin)?;
     put_back(&mut volume, &volume_name, cleans);
     let publications = left.publications.iter();
     let publications = publications.filter_map(|publication| {
@@ -173,6 +175,20 @@ fn removal(volume: &Volume) -> &'static str {
     }
 }
 
+/// The plugin of the volume; one that says nothing where there is none, or it cannot be read.
+async fn plugin_of(store: &Store, volume: &Volume) -> Result<Plugin, Failure> {
+    let Ok(name) = driver(volume).parse::<Name>() else {
+        return Ok(Plugin::default());
+    };
+    let (stored, _) = store.etcd.get(&store.keys.plugin(&name)).await?;
+    let plugin = stored.and_then(|kv| decode::<Plugin>(name.as_str(), &kv.value).ok());
+    Ok(plugin.unwrap_or_default())
+}
+
+fn made_at(volume: &Volume) -> Option<&Backend> {
+    volume.status.as_ref()?.backend.as_ref()
+}
+
 /// Checks that no volume has the key of the one that is put back, or its id at the plugin: one would be detached and deleted
 /// under the other (INV-6).
 fn check_recorded(
@@ -180,6 +196,7 @@ fn check_recorded(
     recorded: &[KeyValue],
     of_volume: &[u8],
     volume: &Volume,
+    plugin: &Plugin,
 ) -> Result<(), Failure> {
     for kv in recorded {
         let name = store.keys.parse_volume(&kv.key).unwrap_or_default();
@@ -188,8 +205,13 @@ fn check_recorded(
             return Err(Failure::refused("NameInUse", why).hint("--as NAME gives the records another name"));
         }
         let id = backend_id(volume);
-        let is_same = |other: &Volume| driver(other) == driver(volume) && backend_id(other) == id;
-        if !id.is_empty() && decode::<Volume>(name, &kv.value).is_ok_and(|other| is_same(&other)) {
+        if id.is_empty() {
+            continue;
+        }
+        // Nothing says that it has another id (INV-12).
+        let other = decode::<Volume>(name, &kv.value).map_err(|why| malformed::<Volume>(name, &why))?;
+        let is_same = driver(&other) == driver(volume) && backend_id(&other) == id;
+        if is_same && may_share_backend(plugin, made_at(&other), made_at(volume)) {
             let why = format!("volume {name} has the same id at the plugin, {id}");
             let hint = format!("quorate describe volume {name} says what it has of it");
             return Err(Failure::refused("SharedVolumeID", why).hint(hint));
@@ -200,58 +222,56 @@ fn check_recorded(
 
 impl PutBack {
     /// Puts back publications until the others fit into the transaction that puts back the volume and deletes the tombstone.
-    /// A publication without its volume is left alone by everybody, so that nothing is done for the volume before all of them are
-    /// there (INV-6); and what is there already is left as it is, so that an interrupted command can be repeated.
+    /// A publication without its volume is left alone, so that nothing is done for the volume before all of them are there
+    /// (INV-6). Those of an interrupted command are there already, as that one put them back.
     async fn decide(self, store: &Store) -> Result<Decision<String>, Failure> {
         let (range, of_volume) = (
             store.keys.publications_of(&self.name),
             store.keys.volume(&self.name),
         );
-        let (there, mut read_at) = store.etcd.list(&range).await?;
-        if let Some(other) = there
-            .iter()
-            .find(|kv| self.publications.get(&kv.key) != Some(&kv.value))
-        {
-            let id = store.keys.parse_publication(&other.key).unwrap_or_default();
-            let why = format!("publication/{id} is there, and not of this tombstone");
-            let hint =
-                "quorate unpublish VOLUME NODE --force forgets it; --as NAME gives the records another name";
-            return Err(Failure::refused("NameInUse", why).hint(hint));
-        }
-        let there: BTreeSet<&Vec<u8>> = there.iter().map(|kv| &kv.key).collect();
-        let missing = self.publications.iter().filter(|(key, _)| !there.contains(key));
-        let missing: Vec<_> = missing.collect();
-        let unchanged = || {
-            let txn = Txn::new().when_unchanged(&self.tombstone.key, self.tombstone.revision);
-            txn.when_absent(&of_volume)
-        };
-        let first = missing.len().saturating_sub(MOST_PUBLICATIONS);
-        for page in missing[..first].chunks(MOST_PUBLICATIONS) {
-            let txn = unchanged().when_range_unwritten_since(&range, read_at);
-            let txn = page
-                .iter()
-                .fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
-            match commit::commit(&store.etcd, txn, REQUESTED).await? {
-                Some(revision) => read_at = revision,
-                // Someone else wrote one of them: refused or not, that is decided again.
-                None => {
-                    return Err(Failure::conflict(
-                        "others changed the records at the same moment; try again",
-                    ));
-                }
+        loop {
+            let (there, read_at) = store.etcd.list(&range).await?;
+            if let Some(other) = there.iter().find(|kv| !self.is_of_this(store, kv)) {
+                let id = store.keys.parse_publication(&other.key).unwrap_or_default();
+                let why = format!("publication/{id} is there, and not of this tombstone");
+                let hint = "quorate unpublish VOLUME NODE --force forgets it; --as NAME gives the records another name";
+                return Err(Failure::refused("NameInUse", why).hint(hint));
+            }
+            let there: BTreeMap<_, _> = there.iter().map(|kv| (&kv.key, &kv.value)).collect();
+            let missing = self.publications.iter();
+            let missing: Vec<_> = missing
+                .filter(|(key, value)| there.get(key) != Some(value))
+                .collect();
+            let txn = Txn::new()
+                .when_unchanged(&self.tombstone.key, self.tombstone.revision)
+                .when_absent(&of_volume)
+                .when_range_unwritten_since(&range, read_at);
+            let page = missing.iter().take(MOST_PUBLICATIONS);
+            let txn = page.fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
+            if missing.len() <= MOST_PUBLICATIONS {
+                // No other volume has the id by then, either.
+                let txn = txn.when_none_created_since(&store.keys.volumes(), self.read_at);
+                let txn = txn.delete(&self.tombstone.key);
+                let txn = txn.put(&of_volume, self.volume.encode_to_vec());
+                return Ok(Decision::Write(txn, self.said));
+            }
+            if commit::commit(&store.etcd, txn, REQUESTED).await?.is_none() {
+                let why = "others changed the records at the same moment; try again";
+                return Err(Failure::conflict(why));
             }
         }
-        // No other volume has the id by then, either.
-        let txn = unchanged()
-            .when_range_unwritten_since(&range, read_at)
-            .when_none_created_since(&store.keys.volumes(), self.read_at);
-        let txn = missing[first..]
-            .iter()
-            .fold(txn, |txn, (key, value)| txn.put(key, value.as_slice()));
-        let txn = txn
-            .delete(&self.tombstone.key)
-            .put(&of_volume, self.volume.encode_to_vec());
-        Ok(Decision::Write(txn, self.said.clone()))
+    }
+
+    /// Whether the stored publication is one of the tombstone, perhaps as another command put it back.
+    fn is_of_this(&self, store: &Store, stored: &KeyValue) -> bool {
+        let id = store.keys.parse_publication(&stored.key).unwrap_or_default();
+        let uid = |value: &[u8]| {
+            decode::<Publication>(id, value)
+                .ok()
+                .map(|one| one.uid().to_owned())
+        };
+        let own = self.publications.get(&stored.key).and_then(|value| uid(value));
+        own.is_some() && own == uid(&stored.value)
     }
 }
 

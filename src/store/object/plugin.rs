@@ -36,6 +36,7 @@ pub struct Manifest {
     per_node: Option<u32>,
     timeouts: Timeouts,
     allow_plaintext_secrets: bool,
+    check_capacity: bool,
     tls: Option<proto::Tls>,
 }
 
@@ -146,8 +147,14 @@ pub fn may_share_backend(plugin: &Plugin, one: Option<&Backend>, other: Option<&
     match (one, other) {
         (Some(one), Some(other)) if !one.id.is_empty() && !other.id.is_empty() => one.id == other.id,
         (Some(one), Some(other)) if is_same_endpoint(&one.endpoint, &other.endpoint) => true,
-        (Some(known), None) | (None, Some(known)) if !known.id.is_empty() => true,
-        _ => is_backend_of(plugin, "", one) && is_backend_of(plugin, "", other),
+        // An identity is no proof that a backend which tells none is another one.
+        (one, other) => {
+            let mut without = [one, other]
+                .into_iter()
+                .flatten()
+                .filter(|made_at| made_at.id.is_empty());
+            without.all(|made_at| is_backend_of(plugin, "", Some(made_at)))
+        }
     }
 }
 
@@ -188,6 +195,7 @@ impl Appliable for Plugin {
                 timeouts: spec.object("timeouts", read_timeouts).unwrap_or_default(),
                 tls: spec.object("tls", read_tls),
                 allow_plaintext_secrets: spec.boolean("allowPlaintextSecrets").unwrap_or_default(),
+                check_capacity: spec.boolean("checkCapacity").unwrap_or_default(),
                 same_backend_as: spec
                     .distinct("sameBackendAs", |text| {
                         check_endpoint(text).map(|()| text.to_owned())
@@ -290,6 +298,7 @@ fn spec_of(manifest: &Manifest) -> PluginSpec {
         timeout_millis: millis(timeout.unwrap_or_default()),
         same_backend_as: manifest.same_backend_as.clone(),
         allow_plaintext_secrets: manifest.allow_plaintext_secrets,
+        check_capacity: manifest.check_capacity,
         tls: manifest.tls.clone(),
         per_node: manifest.per_node.unwrap_or_default(),
         timeouts: Some(manifest.timeouts).filter(|timeouts| *timeouts != Timeouts::default()),
@@ -322,6 +331,7 @@ pub fn to_document(plugin: &Plugin, status: Option<&PluginStatus>, mod_revision:
         "endpoint": endpoint(plugin), "concurrency": concurrency(plugin), "timeout": timeout_text(plugin),
         "sameBackendAs": given(&stored.same_backend_as),
         "allowPlaintextSecrets": given(&stored.allow_plaintext_secrets),
+        "checkCapacity": given(&stored.check_capacity),
         "tls": stored.tls.map(|tls| present(json!({
             "caFile": given(&tls.ca_file),
             "certFile": given(&tls.cert_file),
@@ -443,6 +453,12 @@ mod tests {
             (Some(("unix:///new", "")), Some(("unix:///old", "")), true),
             (Some(("unix:///new", "")), Some(("unix:///other", "")), false),
             (Some(("unix:///other", "")), Some(("unix:///other", "")), true),
+            (Some(("unix:///new", "")), Some(("unix:///other", "pool-1")), true),
+            (
+                Some(("unix:///other", "")),
+                Some(("unix:///new", "pool-1")),
+                false,
+            ),
             (
                 Some(("unix:///new", "pool-1")),
                 Some(("unix:///other", "pool-1")),

@@ -178,6 +178,7 @@ impl Controller {
             action,
             session: plugin.session(),
             plaintext_secrets: plugin.allows_plaintext_secrets(),
+            checks_capacity: plugin.checks_capacity(),
             permits: plugin.lanes.permits(lane),
         };
         self.operations.push(operation.run(self.env.clone()).boxed());

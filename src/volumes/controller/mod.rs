@@ -38,7 +38,7 @@ use plugins::PluginEvent;
 /// Woken volumes that are planned before the loop looks for events again.
 const PLANNED_AT_ONCE: usize = 256;
 
-/// Volumes that are tried again for the room that one has left. Were it all that wait, the deletion of many would have all ask
+/// Volumes that are tried again for the capacity that one has left. Were it all that wait, the deletion of many would have all ask
 /// for it many times.
 const TRIED_FOR_CAPACITY: usize = 16;
 
@@ -176,8 +176,6 @@ impl Controller {
                 Change::Around(name) => self.wake(name, None),
                 Change::Plugin(plugin) => {
                     self.configure(&plugin);
-                    // Its limits may have been raised.
-                    self.serve_queue(&plugin, None);
                     for name in self.volumes_of(&plugin) {
                         self.wake(name, None);
                     }
@@ -341,11 +339,14 @@ impl Controller {
 
     /// A volume of the plugin was deleted at the backend: plans some of those again for which there was no capacity.
     fn wake_for_capacity(&mut self, driver: &Name) {
-        let waiting = self.unsettled.made_room().into_iter();
+        let waiting = self.unsettled.made_capacity().into_iter();
         let of_plugin = waiting.filter(|name| self.index.driver(name) == Some(driver));
         let woken: Vec<Name> = of_plugin.take(TRIED_FOR_CAPACITY).collect();
         for name in woken {
-            self.wake(name, None);
+            // Without a new beginning: most of them fail as before, and that is no news.
+            if self.unsettled.try_again(&name) {
+                self.woken.push_back(name);
+            }
         }
     }
 

@@ -117,6 +117,8 @@ impl Controller {
                 self.woken.push_back(name);
             }
         }
+        // The limits of its record may have been raised.
+        self.serve_queue(driver, None);
         if is_due {
             self.list(driver);
         }

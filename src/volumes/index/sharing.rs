@@ -97,7 +97,13 @@ pub(super) fn with_sharing(
     let seen = |index: &Index| {
         let sharing = index.sharing(name);
         let is_shared = !sharing.is_empty();
-        let held = is_shared.then(|| (index.has_id(name), index.node_ids(name)));
+        let held = is_shared.then(|| {
+            (
+                index.has_id(name),
+                index.node_ids(name),
+                index.is_unreadable(name),
+            )
+        });
         (sharing, held)
     };
     let before = seen(index);

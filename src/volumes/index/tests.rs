@@ -513,4 +513,10 @@ fn a_record_that_can_no_longer_be_read_keeps_the_id_that_it_had() {
     let lost = Volume::decode(&*b.value).unwrap();
     assert!(index.claiming(&lost).contains(&name("b")) && index.is_unreadable(&name("b")));
     assert!(!index.is_unreadable(&name("a")));
+    // What waited for it is planned again once it can be read, though nothing else has changed.
+    let again = index.note(&b.key, Ok(&with_id("b", "x", 13)));
+    assert_eq!(
+        again,
+        [Change::Record(name("b"), Revision(13)), Change::Around(name("a"))]
+    );
 }

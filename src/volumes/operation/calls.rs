@@ -32,7 +32,7 @@ impl Run<'_> {
         );
         let is_first_attempt = intent.is_some();
         if let Some(intent) = intent {
-            self.check_room(&session, &intent).await?;
+            self.check_capacity(&session, &intent).await?;
             self.put(&mut stored, intent, None).await?;
         }
         failpoint::abort_at("volumes.create-intended");
@@ -59,14 +59,15 @@ impl Run<'_> {
 
     /// Fails if the plugin tells that it has no room for the volume: then its creation is not attempted. A plugin that does not
     /// tell it now is asked to create the volume all the same.
-    async fn check_room(&self, session: &Session, volume: &Volume) -> Result<(), Interrupted> {
+    async fn check_capacity(&self, session: &Session, volume: &Volume) -> Result<(), Interrupted> {
         let wanted = request::create(volume)?;
         let required = wanted.capacity.map_or(0, |range| range.required_bytes);
-        if required == 0 || !session.offers(Capability::GetCapacity) {
+        let is_asked = self.operation.checks_capacity && session.offers(Capability::GetCapacity);
+        if required == 0 || !is_asked {
             return Ok(());
         }
-        match self.attempt(session.room_for(&wanted)).await? {
-            Ok(room) if room < required => Err(Failure::no_room(room, required).into()),
+        match self.attempt(session.capacity_for(&wanted)).await? {
+            Ok(most) if most < required => Err(Failure::no_capacity(required).into()),
             Ok(_) | Err(_) => Ok(()),
         }
     }

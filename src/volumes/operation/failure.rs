@@ -38,7 +38,7 @@ pub enum WaitsFor {
     /// Another volume leaves the node, or another publication of the volume ends.
     Other,
     /// Another volume of the plugin is deleted.
-    Room,
+    Capacity,
 }
 
 impl Failure {
@@ -101,15 +101,12 @@ impl Failure {
         Self::new("PlaintextSecrets", message, None)
     }
 
-    /// The backend has no room for the volume, by the plugin's own word.
-    pub fn no_room(room: i64, required: i64) -> Self {
-        let message = format!(
-            "the plugin has room for {}, and {} is required",
-            format_bytes(room),
-            format_bytes(required)
-        );
+    /// The backend has too little capacity for the volume, by the plugin's own word. How much it has is not said: that changes with
+    /// every other volume, and each change would be written.
+    pub fn no_capacity(required: i64) -> Self {
+        let message = format!("the plugin has no capacity of {}", format_bytes(required));
         Self {
-            waits_for: Some(WaitsFor::Room),
+            waits_for: Some(WaitsFor::Capacity),
             ..Self::new("InsufficientCapacity", message, Some(SLOW))
         }
     }

@@ -51,6 +51,8 @@ pub struct Operation {
     pub session: Option<Arc<Session>>,
     /// Whether secrets may be sent where they can be read on their way.
     pub plaintext_secrets: bool,
+    /// Whether the plugin is asked for its capacity before a creation.
+    pub checks_capacity: bool,
     /// One permit a call: the plugin's concurrency.
     pub permits: Arc<Semaphore>,
 }

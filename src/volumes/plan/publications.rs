@@ -12,7 +12,7 @@ use crate::proto::{AccessMode, Publication, VolumeSpec, VolumeStatus};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
-use crate::store::object::volume::{driver, is_reachable_from, place_text, places_text};
+use crate::store::object::volume::{availability_word, driver, is_reachable_from, place_text, places_text};
 
 /// One publication of the volume, with its node.
 struct Ending<'a> {
@@ -57,13 +57,11 @@ impl Ending<'_> {
         }
     }
 
-    /// The uid of the node, where the publication may start over once it has ended: what `publish` refuses by then ends.
+    /// The uid of the node, where the publication may start over once it has ended.
     fn restart(&self, observed: &Observed<'_>) -> Option<String> {
         let node = self.node?;
-        let spec = observed.volume.spec.as_ref();
-        let availability = spec.map_or(Availability::Unspecified, VolumeSpec::availability);
-        let is_refused = matches!(availability, Availability::Pause | Availability::Drain);
-        let may = !observed.volume.is_marked() && !is_refused && !node.out_of_service && !node.uid.is_empty();
+        let is_drained = availability(observed) == Availability::Drain;
+        let may = !observed.volume.is_marked() && !is_drained && !node.out_of_service && !node.uid.is_empty();
         may.then(|| node.uid.clone())
     }
 
@@ -191,6 +189,44 @@ pub(super) fn plan_ends(observed: &Observed<'_>, status: &VolumeStatus, decision
     }
 }
 
+fn availability(observed: &Observed<'_>) -> Availability {
+    let spec = observed.volume.spec.as_ref();
+    spec.map_or(Availability::Unspecified, VolumeSpec::availability)
+}
+
+/// Why the volume is not published to the node now, whatever its plugin offers.
+fn hindrance(
+    node: &Name,
+    publication: &Publication,
+    observed: &Observed<'_>,
+) -> Option<(WaitReason, String)> {
+    let volume = observed.volume;
+    let is_attempted = !stored_node_id(publication).is_empty();
+    let is_paused = matches!(availability(observed), Availability::Pause | Availability::Drain);
+    if is_paused && !is_attempted && state(publication) == State::PendingPublish {
+        let word = availability_word(volume);
+        let message = format!("the volume is set to {word}: nothing new is published");
+        return Some((WaitReason::VolumePaused, message));
+    }
+    let place = observed.nodes.get(node).map(|node| &node.topology);
+    if let Some(place) = place.filter(|place| !is_attempted && !is_reachable_from(volume, place)) {
+        let message = format!(
+            "the volume can be reached from {}, and node {node} is in {}",
+            places_text(volume),
+            place_text(place)
+        );
+        return Some((WaitReason::TopologyMismatch, message));
+    }
+    let holder = excluding_holder(node, publication, observed)?;
+    let message = match scope_of(volume) {
+        Scope::MultiNode => format!("only one node may write the volume, and node {holder} may"),
+        Scope::SingleNode | Scope::Unspecified => {
+            format!("only one node may have the volume, and node {holder} has it")
+        }
+    };
+    Some((WaitReason::OtherNode, message))
+}
+
 /// Plans the beginnings of publications, of a volume that is created and not marked for deletion.
 pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) {
     // The access modes of two records do not know of each other. The volume's own condition says so.
@@ -214,26 +250,8 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             }
             continue;
         }
-        let place = now.map(|node| &node.topology);
-        if let Some(place) =
-            place.filter(|place| stored.is_empty() && !is_reachable_from(observed.volume, place))
-        {
-            let message = format!(
-                "the volume can be reached from {}, and node {node} is in {}",
-                places_text(observed.volume),
-                place_text(place)
-            );
-            decision.wait(&target, WaitReason::TopologyMismatch, message);
-            continue;
-        }
-        if let Some(holder) = excluding_holder(node, publication, observed) {
-            let message = match scope_of(observed.volume) {
-                Scope::MultiNode => format!("only one node may write the volume, and node {holder} may"),
-                Scope::SingleNode | Scope::Unspecified => {
-                    format!("only one node may have the volume, and node {holder} has it")
-                }
-            };
-            decision.wait(&target, WaitReason::OtherNode, message);
+        if let Some((reason, message)) = hindrance(node, publication, observed) {
+            decision.wait(&target, reason, message);
             continue;
         }
         let Some(offers) = offers(observed, &target, decision) else {

@@ -39,6 +39,8 @@ pub enum WaitReason {
     Published,
     /// The plugin published the volume and no longer unpublishes volumes.
     UnpublishUnsupported,
+    /// The volume is paused or drained: nothing new is published.
+    VolumePaused,
 }
 
 impl WaitReason {
@@ -62,6 +64,7 @@ impl WaitReason {
             Self::SharedVolumeID => "SharedVolumeID",
             Self::TopologyMismatch => "TopologyMismatch",
             Self::UnpublishUnsupported => "UnpublishUnsupported",
+            Self::VolumePaused => "VolumePaused",
         }
     }
 
@@ -80,7 +83,8 @@ impl WaitReason {
             | Self::PublishUnsupported
             | Self::SharedVolumeID
             | Self::TopologyMismatch
-            | Self::UnpublishUnsupported => true,
+            | Self::UnpublishUnsupported
+            | Self::VolumePaused => true,
             Self::ExpandOffline | Self::NodeUnpublish | Self::OtherNode | Self::Published => false,
         }
     }

@@ -79,7 +79,7 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         Some(Subresource::Status) => Part::Status,
     };
     let mut planned = plan_all(&store, manifests, part).await?;
-    let mut failures = Vec::new();
+    let (mut failures, mut unsaid) = (Vec::new(), None);
     for alike in planned.chunk_by_mut(Planned::is_like) {
         let at_once = alike[0].manifest.kind.written_at_once();
         let (store, force) = (&store, args.force_conflicts);
@@ -91,12 +91,14 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         let mut writes = stream::iter(writes).buffered(at_once);
         while let Some((id, marked, written, planned)) = writes.next().await {
             match written {
-                Ok(outcome) => planned.report(outcome, marked)?,
+                // What is under way is written all the same.
+                Ok(outcome) => unsaid = planned.report(outcome, marked).err().or(unsaid),
                 Err(failure) => failures.push(failure.on(id)),
             }
         }
     }
-    Failure::all("not everything was applied", &failures)
+    Failure::all("not everything was applied", &failures)?;
+    unsaid.map_or(Ok(()), Err)
 }
 
 /// A document, the stored object that it was compared with, and what follows.

@@ -166,7 +166,7 @@ impl Command<'_> {
         planned: Vec<(&Id, Deletion)>,
     ) -> Result<(Vec<Id>, Result<(), Failure>), Failure> {
         let mut done = Vec::new();
-        let mut failures = Vec::new();
+        let (mut failures, mut said) = (Vec::new(), Ok(()));
         let deletions = planned
             .into_iter()
             .map(async |(id, deletion)| (id, self.delete(id, deletion).await));
@@ -174,12 +174,15 @@ impl Command<'_> {
         while let Some((id, deleted)) = deletions.next().await {
             match deleted {
                 Ok(outcome) => {
-                    let _: Reader = print(&format!("{}/{id} {outcome}\n", self.kind.words.singular))?;
+                    // What is under way is deleted all the same.
+                    let line = format!("{}/{id} {outcome}\n", self.kind.words.singular);
+                    said = said.and(print(&line).map(|_: Reader| ()));
                     done.push(id.clone());
                 }
                 Err(failure) => failures.push(self.failure(id, failure)),
             }
         }
+        said?;
         Ok((done, Failure::all("not everything was deleted", &failures)))
     }
 

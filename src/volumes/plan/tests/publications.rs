@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::proto::Backend;
+use crate::proto::volume_spec::Availability;
 
 #[test]
 fn a_volume_with_a_publication_is_never_deleted() {
@@ -400,4 +401,28 @@ fn a_publication_without_a_call_has_its_plugin_asked_again() {
         scene.offering(Plugin::Offers(ALL)).step(),
         publish("n1", "csi-n1")
     );
+}
+
+/// To pause delays, to drain ends: a request that the leader itself takes apart is not lost.
+#[test]
+fn a_publication_of_a_paused_volume_waits_and_one_that_ends_starts_over() {
+    let set_to = |availability: Availability| {
+        let mut volume = created(volume(Scope::MultiNode));
+        volume.spec.as_mut().unwrap().set_availability(availability);
+        Scene::of(volume)
+    };
+    let scene = set_to(Availability::Pause).with("n1", State::PendingPublish, "");
+    assert_eq!((scene.step(), scene.reasons()), (None, vec!["VolumePaused"]));
+    let attempted = set_to(Availability::Pause).with("n1", State::PendingPublish, "csi-n1");
+    assert_eq!(attempted.step(), publish("n1", "csi-n1"));
+    let ending = |availability| {
+        set_to(availability)
+            .with("n1", State::PendingUnpublish, "csi-n1")
+            .step()
+    };
+    assert_eq!(
+        ending(Availability::Pause),
+        unpublish("n1", "csi-n1", Some("node-uid"))
+    );
+    assert_eq!(ending(Availability::Drain), unpublish("n1", "csi-n1", None));
 }
