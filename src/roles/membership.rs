@@ -32,6 +32,8 @@ pub struct Membership {
     pub raft_leader: Option<MemberId>,
     /// Steps that failed a short while ago, and why. They are not tried again yet.
     pub resting: BTreeMap<Subject, (Reason, String)>,
+    /// Whether an operator has paused roles: no step is taken, and what is in the way of each change is said all the same.
+    pub paused: bool,
 }
 
 /// A member that is listed, recorded, or both.
@@ -355,6 +357,7 @@ pub fn membership(
         members,
         joins,
         resting: BTreeMap::new(),
+        paused: index.is_paused(),
     }
 }
 

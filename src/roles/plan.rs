@@ -35,6 +35,9 @@ pub fn plan(membership: &Membership, limits: &Limits) -> Plan {
         joins::begin,
     ];
     plan.step = rules.iter().find_map(|rule| rule(membership, limits, &mut plan));
+    if membership.paused {
+        plan.probe.clear();
+    }
     plan
 }
 

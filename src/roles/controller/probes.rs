@@ -22,7 +22,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// What is tested.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
-    /// The peer URLs of the request with this id, once a term.
+    /// The peer URLs of the request with this id, once a term, and again after a pause.
     Request(String),
     /// Whether the member is at these peer URLs.
     Member(MemberId, Vec<String>),
@@ -119,6 +119,7 @@ impl Probes {
             .known
             .iter()
             .filter(|(target, test)| matches!(target, Target::Member(..)) && test.age() >= AGAIN_AFTER);
+        let old = old.filter(|_| !membership.paused);
         let due: Vec<_> = asked.chain(old.map(|(target, _)| target.clone())).collect();
         for target in due {
             self.begin_one(target, membership, etcd.clone(), limit);

@@ -209,7 +209,7 @@ impl<'c> TermState<'c> {
                 debug!("refused, because something changed: {step}");
                 self.not_taken(&step, "something changed meanwhile".to_owned());
             }
-            Err(NotDone::Failed(reason, message)) => {
+            Err(NotDone::Failed(reason, message) | NotDone::NotCalled(reason, message)) => {
                 self.reporter.step_failed(&step, &membership, reason, &message);
                 self.schedule.failed(&step.subject(), reason, message);
                 // At once: the step may have been done all the same, and other steps may be possible.
@@ -267,9 +267,10 @@ impl<'c> TermState<'c> {
     }
 
     /// Roles were resumed. Meanwhile an operator may have changed etcd's members, so an answer that was requested before
-    /// proves nothing (INV-5).
+    /// proves nothing, that of a listener included (INV-5).
     fn begin_again(&mut self) {
         self.sightings.resumed(Instant::now());
+        self.probes = Probes::new();
         let survey = match &mut self.phase {
             Phase::Idle => None,
             Phase::Acting { next_survey, .. } => next_survey.take(),
@@ -337,11 +338,7 @@ impl<'c> TermState<'c> {
             self.controller.store.etcd.readmit_member(member.id);
         }
         let now = Timestamp::now();
-        let mut next = plan(&membership, &settings.limits);
-        if self.index.is_paused() {
-            // What was in the way before stays reported.
-            (next.step, next.probe) = (None, Vec::new());
-        }
+        let next = plan(&membership, &settings.limits);
         let etcd = &self.controller.store.etcd;
         self.probes
             .begin(&next.probe, &membership, etcd, settings.dial_timeout);
@@ -374,10 +371,10 @@ impl<'c> TermState<'c> {
             _ => None,
         };
         let (before, after) = failpoints(&step);
-        let (store, fence) = (store.clone(), fence.clone());
+        let (store, fence, last_pause) = (store.clone(), fence.clone(), self.index.last_pause());
         let executing = async move {
             failpoint::pause_at(before).await;
-            let outcome = execute(&store, &fence, action).await;
+            let outcome = execute(&store, &fence, action, last_pause).await;
             failpoint::abort_at(after);
             outcome
         };

@@ -159,7 +159,7 @@ fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocke
     };
     let why = Some((blocked.reason, blocked.message.clone()));
     let known = says(&pending.join, progress, None, why.as_ref());
-    let is_taken = membership.refuses_writes().is_none();
+    let is_taken = membership.refuses_writes().is_none() && !membership.paused;
     (membership.complete && lasts && !known && is_taken).then(|| pending.note(progress, None, why))
 }
 

@@ -126,10 +126,13 @@ impl Membership {
         best.map(|member| member.id)
     }
 
-    /// The step, unless etcd would refuse what it writes, or it failed a short while ago. Checked last, so that a safety refusal is reported rather than an
-    /// earlier failure.
+    /// The step, unless roles are paused, etcd would refuse what it writes, or it failed a short while ago. Checked last, so
+    /// that a safety refusal is reported rather than an earlier failure.
     pub(super) fn unless_resting(&self, step: Step, node: &str) -> Result<Step, Blocked> {
         let subject = step.subject();
+        if self.paused {
+            return Err(Blocked::new(subject, node, Reason::Pending, "roles are paused"));
+        }
         if step.is_written()
             && let Some(why) = self.refuses_writes()
         {

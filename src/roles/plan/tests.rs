@@ -15,6 +15,7 @@ use crate::roles::reason::Reason;
 mod alarms;
 mod cases;
 mod every_cluster;
+mod grounds;
 mod guards;
 mod joins;
 mod liveness;
