@@ -36,7 +36,10 @@ async fn read_after_handshake(endpoint: &str, credentials: &Credentials) -> Opti
     }
     let host = uri.host()?.trim_matches(['[', ']']);
     let name = ServerName::try_from(host.to_owned()).ok()?;
-    let tls = TlsConnector::from(Arc::new(client_config(credentials)?));
+    let mut config = client_config(credentials)?;
+    // Another protocol than gRPC's might be served by someone who asks for no certificate.
+    config.alpn_protocols.push(b"h2".to_vec());
+    let tls = TlsConnector::from(Arc::new(config));
     let tcp = TcpStream::connect((host, uri.port_u16().unwrap_or(443)))
         .await
         .ok()?;
@@ -46,7 +49,8 @@ async fn read_after_handshake(endpoint: &str, credentials: &Credentials) -> Opti
     })
 }
 
-fn client_config(credentials: &Credentials) -> Option<ClientConfig> {
+/// The client's side of TLS with these credentials; `None` if they are unusable.
+pub(super) fn client_config(credentials: &Credentials) -> Option<ClientConfig> {
     let mut roots = RootCertStore::empty();
     match &credentials.ca {
         Some(ca) => {
@@ -60,16 +64,13 @@ fn client_config(credentials: &Credentials) -> Option<ClientConfig> {
         .with_safe_default_protocol_versions()
         .ok()?
         .with_root_certificates(roots);
-    let mut config = match &credentials.identity {
+    match &credentials.identity {
         Some((chain, key)) => {
             let key = PrivateKeyDer::from_pem_slice(key).ok()?;
-            config.with_client_auth_cert(certificates(chain)?, key).ok()?
+            config.with_client_auth_cert(certificates(chain)?, key).ok()
         }
-        None => config.with_no_client_auth(),
-    };
-    // Another protocol than gRPC's might be served by someone who asks for no certificate.
-    config.alpn_protocols.push(b"h2".to_vec());
-    Some(config)
+        None => Some(config.with_no_client_auth()),
+    }
 }
 
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {

@@ -85,6 +85,11 @@ impl StoreIdentity {
         }
     }
 
+    /// The cluster; `None` before the first answer that names it.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.cluster
+    }
+
     /// The highest revision seen so far. A linearizable answer to a request that is sent from now on is not below it. An
     /// answer to an earlier request may be.
     pub fn highest(&self) -> Revision {

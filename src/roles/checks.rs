@@ -6,6 +6,7 @@
 //! before every change.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use super::membership::{Member, Membership};
 use super::owner::NodeRoles;
@@ -137,6 +138,7 @@ impl Membership {
                 ));
             }
         }
+        self.check_peer_hosts(name, peer_urls)?;
         // A URL of a member that leaves is free soon; the leader waits for that.
         let others = self.listed().filter(|member| member.node() != name);
         for other in others.filter(|member| member.cause().is_none()) {
@@ -145,6 +147,35 @@ impl Membership {
                     Reason::PeerUrlTaken,
                     format_args!("peer URL {taken} belongs to {other}"),
                 ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the other members can use these peer URLs at all, whatever listens there.
+    fn check_peer_hosts(&self, name: &str, peer_urls: &[String]) -> Result<(), Refusal> {
+        let others = || self.listed().filter(|member| member.node() != name);
+        let urls_of_others = || others().flat_map(Member::peer_urls);
+        let scheme = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_owned());
+        // Members that move change from http to https one after the other.
+        let moves = self.members_of(name).next().is_some();
+        for url in peer_urls {
+            let refused = |why: &str| {
+                Err(Refusal::new(
+                    Reason::BadPeerUrl,
+                    format_args!("peer URL {url} {why}"),
+                ))
+            };
+            let host = Host::of(url);
+            if host == Host::Unspecified {
+                return refused("names no machine: it is an address to listen at");
+            }
+            if host == Host::Loopback && urls_of_others().any(|url| Host::of(url) != Host::Loopback) {
+                return refused("is that of each machine itself, where others do not reach it");
+            }
+            let alike = urls_of_others().any(|other| scheme(other) == scheme(url));
+            if !moves && !alike && urls_of_others().next().is_some() {
+                return refused("has another scheme than those of all other members");
             }
         }
         Ok(())
@@ -200,6 +231,28 @@ pub fn check_manager(name: &str, roles: Option<NodeRoles>) -> Result<(), Refusal
         Reason::NotAManager,
         format_args!("node {name} {is}; only managers join etcd"),
     ))
+}
+
+/// Whether other machines can reach the host of a peer URL.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Host {
+    Unspecified,
+    Loopback,
+    Reachable,
+}
+
+impl Host {
+    fn of(url: &str) -> Self {
+        let authority = url.split_once("://").map_or(url, |(_, authority)| authority);
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        let host = host.trim_matches(['[', ']']);
+        match host.parse::<IpAddr>() {
+            Ok(address) if address.is_unspecified() => Self::Unspecified,
+            Ok(address) if address.is_loopback() => Self::Loopback,
+            Err(_) if host == "localhost" => Self::Loopback,
+            _ => Self::Reachable,
+        }
+    }
 }
 
 /// Whether etcd accepts this as a peer URL: `http` or `https`, a host, a port, and nothing else.

@@ -49,6 +49,8 @@ pub struct Index {
     paused: bool,
     /// How often roles were resumed.
     resumptions: u64,
+    /// When the last pause was recorded.
+    last_pause: Revision,
     /// By uid; when they expire.
     removed: HashMap<Box<str>, Entry<Option<Timestamp>>>,
     expiring: BTreeSet<(Timestamp, Box<str>)>,
@@ -68,6 +70,7 @@ impl Index {
             joins: BTreeMap::new(),
             paused: false,
             resumptions: 0,
+            last_pause: Revision::ABSENT,
             removed: HashMap::new(),
             expiring: BTreeSet::new(),
             role_mismatches: BTreeSet::new(),
@@ -80,9 +83,15 @@ impl Index {
         self.synced.is_complete()
     }
 
-    /// How often roles were resumed. It grows also where a pause and its end arrive at once.
+    /// How often roles were resumed or paused. It grows also where a pause and its end arrive at once, or both lie between two
+    /// lists.
     pub fn resumptions(&self) -> u64 {
         self.resumptions
+    }
+
+    /// When the last pause was recorded; [`Revision::ABSENT`] if none is.
+    pub fn last_pause(&self) -> Revision {
+        self.last_pause
     }
 
     /// Whether an operator has paused roles: then nothing about them changes.
@@ -133,6 +142,12 @@ impl Index {
         self.members
             .iter()
             .filter_map(|(id, entry)| Some((*id, entry.value.as_ref()?, entry.mod_revision)))
+    }
+
+    /// The members whose record cannot be read.
+    pub fn unreadable_records(&self) -> impl Iterator<Item = MemberId> {
+        let unreadable = self.members.iter().filter(|(_, entry)| entry.value.is_none());
+        unreadable.map(|(id, _)| *id)
     }
 
     /// When each member record was last written, also of those that cannot be read.

@@ -11,10 +11,12 @@ use super::owner::{NodeRoles, Owner};
 use super::quorum::Vote;
 use super::reason::Reason;
 use crate::etcd::MemberId;
-use crate::etcd::members::{Alarm, Evidence, ListedMember, NotAsked, corrupt, most_committed};
+use crate::etcd::members::{
+    Alarm, Evidence, ListedMember, Listener, NotAsked, corrupt, most_committed, same_urls,
+};
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
-use crate::proto::{self, Join, Removal, Role};
+use crate::proto::{self, Join, Readdress, Removal, Role};
 use crate::store::object::member::is_ended;
 
 /// What is known when a decision is made.
@@ -30,6 +32,8 @@ pub struct Membership {
     pub raft_leader: Option<MemberId>,
     /// Steps that failed a short while ago, and why. They are not tried again yet.
     pub resting: BTreeMap<Subject, (Reason, String)>,
+    /// Whether an operator has paused roles: no step is taken, and what is in the way of each change is said all the same.
+    pub paused: bool,
 }
 
 /// A member that is listed, recorded, or both.
@@ -49,6 +53,8 @@ pub struct Member {
     pub idle: Duration,
     /// Whether no call of a decided change of this member can be under way any more.
     pub quiet: bool,
+    /// Who listens at the peer URLs that are decided for it.
+    pub moved: Reachability,
 }
 
 /// A member's record.
@@ -64,6 +70,8 @@ pub struct Record {
     pub removal: Option<Cause>,
     /// Whether the promotion to a voter is decided.
     pub promotion: bool,
+    /// The peer URLs that are decided for it, if it moves.
+    pub readdress: Option<Readdress>,
 }
 
 /// A join that has not ended.
@@ -83,16 +91,14 @@ pub struct PendingJoin {
     pub age: Duration,
 }
 
-/// Whether the peer URLs of a request can be reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Whether peer URLs can be reached, and who listens there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reachability {
     /// Not tested yet, or the test is under way.
+    #[default]
     Pending,
     /// Each host answered or refused the connection: an etcd that joins does not listen before it is added.
-    Reached {
-        /// Whether a listener accepted the connection at each URL.
-        listening: bool,
-    },
+    Reached(Listener),
     /// A host did not answer in time, or its name is unknown; the reason in words.
     Unreachable(String),
 }
@@ -135,6 +141,21 @@ impl Member {
     /// The peer URLs in the list.
     pub fn peer_urls(&self) -> &[String] {
         self.listed.as_ref().map_or(&[], |listed| &listed.peer_urls)
+    }
+
+    /// The peer URLs that are decided for it, if it moves.
+    pub fn readdress(&self) -> Option<&Readdress> {
+        self.record.as_ref()?.readdress.as_ref()
+    }
+
+    /// Whether the list has these peer URLs for it.
+    pub fn is_at(&self, peer_urls: &[String]) -> bool {
+        same_urls(self.peer_urls(), peer_urls)
+    }
+
+    /// Whether it was found at the peer URLs that are decided for it.
+    pub fn is_found(&self) -> bool {
+        self.moved == Reachability::Reached(Listener::Expected)
     }
 
     /// Whether the list has it as a learner.
@@ -321,6 +342,7 @@ pub fn membership(
                 record: index.record(id).map(|(stored, _)| record(index, stored)),
                 idle: Duration::ZERO,
                 quiet: false,
+                moved: Reachability::Pending,
             }
         })
         .collect();
@@ -336,6 +358,7 @@ pub fn membership(
         members,
         joins,
         resting: BTreeMap::new(),
+        paused: index.is_paused(),
     }
 }
 
@@ -346,6 +369,7 @@ fn record(index: &Index, stored: &proto::Member) -> Record {
         owner: index.owner(stored),
         removal: stored.removal.as_ref().map(Removal::cause),
         promotion: stored.promotion.is_some(),
+        readdress: stored.readdress.clone(),
     }
 }
 

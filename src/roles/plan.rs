@@ -10,6 +10,7 @@ use rule::Rule;
 
 mod joins;
 mod promotion;
+mod readdress;
 mod removal;
 mod rule;
 mod step;
@@ -22,17 +23,21 @@ pub fn plan(membership: &Membership, limits: &Limits) -> Plan {
     let mut plan = Plan::default();
     // Changes under way are completed before others begin. Promotions come before removals because they strengthen the
     // quorum; joins come last because they add a member that may never start.
-    let rules: [Rule; 8] = [
+    let rules: [Rule; 9] = [
         removal::forget,
         joins::record,
         removal::depose,
         removal::carry_out,
         promotion::promote,
+        readdress::carry_out,
         joins::conclude,
         removal::decide,
         joins::begin,
     ];
     plan.step = rules.iter().find_map(|rule| rule(membership, limits, &mut plan));
+    if membership.paused {
+        plan.probe.clear();
+    }
     plan
 }
 

@@ -67,12 +67,12 @@ pub enum Change {
     Remove(MemberId),
     /// The learner becomes a voter.
     Promote(MemberId),
-    /// The voter gets another peer address. If no listener is known to be there, the other members may not reach it.
+    /// The voter gets other peer URLs. Unless it was found there, the other members may not reach it.
     Readdress {
         /// The voter.
         member: MemberId,
-        /// Whether a listener accepted a connection at the address.
-        listening: bool,
+        /// Whether that very member was found at the URLs.
+        found: bool,
     },
 }
 
@@ -89,12 +89,9 @@ impl Change {
                     ..member
                 })
                 .collect(),
-            Self::Readdress {
-                member: id,
-                listening,
-            } => members
+            Self::Readdress { member: id, found } => members
                 .map(|member| Vote {
-                    healthy: member.healthy && (listening || alone || member.id != id),
+                    healthy: member.healthy && (found || alone || member.id != id),
                     ..member
                 })
                 .collect(),
@@ -109,15 +106,19 @@ impl Change {
 /// The first cluster without a healthy quorum that the change may lead to.
 pub fn check(members: &[Vote], change: Change, in_doubt: &[Change]) -> Result<(), Quorum> {
     let mut outcomes = vec![members.to_vec()];
-    for doubt in in_doubt {
-        let made: Vec<_> = outcomes.iter().map(|members| doubt.apply(members)).collect();
-        outcomes.extend(made);
+    // Moves come last: whether a voter needs to be reached depends on the voters that there are in the end.
+    for moves in [false, true] {
+        let is_now = |change: &&Change| matches!(change, Change::Readdress { .. }) == moves;
+        for doubt in in_doubt.iter().filter(is_now) {
+            let made: Vec<_> = outcomes.iter().map(|members| doubt.apply(members)).collect();
+            outcomes.extend(made);
+        }
+        if is_now(&&change) {
+            outcomes = outcomes.iter().map(|members| change.apply(members)).collect();
+        }
     }
-    outcomes
-        .iter()
-        .map(|members| Quorum::of(&change.apply(members)))
-        .find(|quorum| !quorum.holds())
-        .map_or(Ok(()), Err)
+    let mut quorums = outcomes.iter().map(Quorum::of);
+    quorums.find(|quorum| !quorum.holds()).map_or(Ok(()), Err)
 }
 
 impl fmt::Display for Quorum {
@@ -182,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn a_voter_at_an_address_without_a_listener_counts_as_lost_unless_it_is_alone() {
-        let to = |id, listening| Change::Readdress {
+    fn a_voter_that_is_not_found_at_its_address_counts_as_lost_unless_it_is_alone() {
+        let to = |id, found| Change::Readdress {
             member: MemberId(id),
-            listening,
+            found,
         };
         let voters = [vote(1, false, true), vote(2, false, true), vote(3, false, true)];
         assert_eq!(check(&voters, to(3, false), &[]), Ok(()));
@@ -199,6 +200,9 @@ mod tests {
         assert_eq!(check(&joining, to(3, true), &doubt), Ok(()));
         let second = [voters[0], vote(4, true, true)];
         assert!(check(&second, to(1, false), &doubt).is_err());
+        let promote = Change::Promote(MemberId(4));
+        assert!(check(&second, promote, &[to(1, false)]).is_err());
+        assert_eq!(check(&second, promote, &[to(1, true)]), Ok(()));
     }
 
     #[test]

@@ -43,6 +43,10 @@ pub enum Reason {
     BadPeerUrl,
     /// The peer URL does not answer within the limit, or its host name is unknown.
     PeerUnreachable,
+    /// Another server listens at the peer URL than the member that moves there.
+    PeerMismatch,
+    /// The member has not been found at its new peer URLs.
+    AddressUnproven,
     /// A wait that is usually over in an instant.
     Pending,
     /// The node's earlier member is being removed.
@@ -93,6 +97,8 @@ impl Reason {
             Self::PeerUrlTaken => "PeerUrlTaken",
             Self::BadPeerUrl => "BadPeerUrl",
             Self::PeerUnreachable => "PeerUnreachable",
+            Self::PeerMismatch => "PeerMismatch",
+            Self::AddressUnproven => "AddressUnproven",
             Self::Pending => "Pending",
             Self::RemovalPending => "RemovalPending",
             Self::LearnerPending => "LearnerPending",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorate::etcd::members::{
-    ChangeError, ChangeFault, Evidence, ListedMember, MemberList, latest_raft_leader,
+    ChangeError, ChangeFault, Evidence, Inquiry, ListedMember, MemberList, NotAsked, latest_raft_leader,
 };
 use quorate::etcd::{Etcd, MemberId};
 use quorate::grpc_code::Code;
@@ -305,5 +305,11 @@ async fn a_change_whose_reply_is_lost_has_an_unknown_outcome() {
     let surveys = client.survey(std::slice::from_ref(learner), LIMIT).await;
     let said = surveys[0].health().unwrap_err().to_string();
     assert!(said.contains("removal was begun"), "{said}");
+    let leaving = client.survey_leaving(learner, LIMIT).await;
+    let not_asked = |read: &Inquiry<()>| matches!(read, Inquiry::NotAsked(NotAsked::RemovalBegun));
+    assert!(
+        not_asked(&surveys[0].read) && not_asked(&leaving.read),
+        "{leaving:?}"
+    );
     assert_eq!(client.list_members().await.unwrap().members.len(), 1);
 }

@@ -90,6 +90,18 @@ impl World {
         .await
     }
 
+    /// Waits until the member has no intent to move. Returns its record.
+    pub async fn wait_settled(&self, id: MemberId) -> quorate::proto::Member {
+        eventually(LONG, "the member has settled", async || {
+            let record = self.member(id).await.ok_or("it has no record")?;
+            match record.readdress {
+                None => Ok(record),
+                Some(_) => Err("it moves"),
+            }
+        })
+        .await
+    }
+
     /// Adds a learner without a record, and writes the intent to add it for this node, like a leader that ended while etcd
     /// added the member. The node is a manager, unless it is said to be gone. The request's id is `r`.
     pub async fn half_add(&self, of: &str, urls: &[String], gone: bool) -> MemberId {

@@ -1,5 +1,6 @@
 //! Node roles on real etcd clusters that grow and shrink: with leaders in this process, and with the real program.
 
+mod addresses;
 mod crashes;
 mod cycles;
 mod demotions;

@@ -1,18 +1,27 @@
 //! The leader is held at a point, and what it has decided on changes meanwhile.
 
+use std::time::{Duration, SystemTime};
+
 use prost::Message;
-use quorate::etcd::Txn;
+use quorate::etcd::{Config, Event, KeyRange, Txn};
 use quorate::proto::join::Progress;
 use quorate::proto::{Member, Role};
 use quorate::roles::controller::Settings;
+use quorate::store::Store;
+use tokio::task::JoinSet;
 
 use super::crashes::FLAGS;
-use super::demotions::{looked, was_always_a_manager};
+use super::demotions::{decide, looked, was_always_a_manager};
+use super::leader::Leader;
 use super::world::World;
+use crate::support::client::{connect_with, history};
 use crate::support::hold::Hold;
-use crate::support::proxy::Network;
+use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, TestReplica};
 use crate::support::wait::{SOON, eventually, same};
+
+/// How long a change may take from the proof that roles are not paused on.
+const CHANGE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A leader that is held the first time that it reaches this point.
 async fn held_at(world: &World, point: &'static str) -> (TestReplica, Hold) {
@@ -82,6 +91,73 @@ async fn a_member_whose_removal_was_decided_before_a_pause_is_removed_only_after
     world.wait_voters(&left).await;
     world.wait_role(&victim, Role::Worker).await;
     replica.stop().await.unwrap();
+}
+
+/// INV-5: what the decision was made from may have changed by hand meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intent_that_was_decided_before_a_pause_is_decided_again_after_it() {
+    let world = World::start_with(3, &FLAGS).await;
+    let id = world.id_of("etcd-2").await;
+    let (mut replica, hold) = held_at(&world, "roles.deciding-removal").await;
+    world.demote("etcd-2").await;
+    hold.reached().await;
+    // The record has whole seconds.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let keys = &world.store.keys;
+    let pause = Txn::new().put(&keys.roles_pause(), "");
+    world.commit(pause.put(&keys.last_roles_pause(), "")).await;
+    let resumed = world.commit(Txn::new().delete(&keys.roles_pause())).await;
+    let at = prost_types::Timestamp::from(SystemTime::now());
+    hold.release();
+    world.wait_role("etcd-2", Role::Worker).await;
+    let (_, last) = world.node("etcd-2").await.unwrap();
+    let events = history(&world.store.etcd, KeyRange::key(keys.member(id)), resumed, last).await;
+    let decided = events.iter().find_map(|event| match event {
+        Event::Put(kv) => Member::decode(&*kv.value).unwrap().removal?.decided_at,
+        Event::Delete { .. } => None,
+    });
+    let decided = decided.expect("it is decided after the pause");
+    assert!(decided.seconds >= at.seconds, "{decided:?} is before {at:?}");
+    replica.stop().await.unwrap();
+}
+
+/// An answer that is late says what was so when it was asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_change_is_sent_once_the_proof_that_roles_are_not_paused_is_too_old() {
+    let world = World::start_with(3, &FLAGS).await;
+    let [leading, second, victim] = three(&world).await;
+    let keys = &world.store.keys;
+    let pause = keys.roles_pause();
+    world.commit(Txn::new().put(&pause, "")).await;
+    world.demote(&victim).await;
+    decide(&world, &victim).await;
+    // The members themselves are asked without the proxy.
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    let mut config = Config::new(vec![proxy.url()]);
+    config.sync_endpoints = false;
+    config.request_timeout = 4 * CHANGE_LIMIT;
+    let store = Store {
+        etcd: connect_with(config).await,
+        keys: keys.clone(),
+    };
+    let leader = Leader::elect_on(store, Settings::default(), JoinSet::new()).await;
+    leader.wait_metric("quorate_roles_paused", 1.0).await;
+    leader
+        .wait_metric("quorate_members{kind=\"voter\",health=\"healthy\"}", 3.0)
+        .await;
+    // The leader reads after 3 s that roles are resumed, and after 6 s more that they are not paused.
+    proxy.set(Network::Delays(Duration::from_secs(3)));
+    world.commit(Txn::new().delete(&pause)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    world.commit(Txn::new().put(&pause, "")).await;
+    tokio::time::sleep(2 * CHANGE_LIMIT).await;
+    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    proxy.set(Network::Passes);
+    world.commit(Txn::new().delete(&pause)).await;
+    let mut left = [leading.as_str(), second.as_str()];
+    left.sort_unstable();
+    world.wait_voters(&left).await;
+    leader.resign().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -129,6 +129,11 @@ impl Member {
             .add_flag(format!("--advertise-client-urls={client_url}"));
     }
 
+    /// From its next start on, the other members reach it at this URL alone. The member list keeps what it has.
+    pub fn listen_to_peers(&mut self, peer_url: &str) {
+        self.process.add_flag(format!("--listen-peer-urls={peer_url}"));
+    }
+
     /// Starts it and waits until it serves linearizable reads.
     pub async fn start(&mut self) -> Result<(), Error> {
         self.launch()?;

@@ -112,6 +112,15 @@ impl Facts {
         })
     }
 
+    /// The versions of etcd that the members report.
+    pub fn versions(&self) -> impl Iterator<Item = &str> {
+        let statuses = self
+            .membership
+            .listed()
+            .filter_map(|member| member.evidence.status.answer());
+        statuses.map(|status| status.version.as_str())
+    }
+
     /// Adds the compares that nothing has changed that the check used, except the node of the request itself, which the
     /// request compares. etcd's own list cannot be compared; the leader reads it again.
     pub fn compare(&self, mut txn: Txn, store: &Store, except: &Name) -> Txn {

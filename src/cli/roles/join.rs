@@ -28,6 +28,7 @@ use crate::store::object::{Object, member, time};
 use crate::store::{Name, Store};
 
 mod environment;
+mod versions;
 
 use environment::Environment;
 
@@ -165,6 +166,13 @@ pub async fn follow(
     let list = store.etcd.list_members().await?;
     let environment = Environment::new(name, member, &list, &requested.peer_urls, &requested.client_urls)?;
     let _: Reader = print(&environment.render(options.output))?;
+    if environment.is_first_start()
+        && options.output == JoinFormat::Text
+        && let Ok(facts) = Facts::with_health(store).await
+        && let Some(advice) = versions::advice(facts.versions())
+    {
+        let _: Reader = print(&format!("Beside it, {advice}\n"))?;
+    }
     if options.wait {
         let left = options.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
         joined(&[Progress::Voter], left).await?;

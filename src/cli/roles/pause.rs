@@ -9,15 +9,15 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, print};
 use crate::etcd::Txn;
-use crate::proto::Pause;
+use crate::proto::{LastPause, Pause};
 use crate::store::object::time;
 
 /// Arguments of `quorate pause`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-From then on the leader, and every later one, changes no role and adds, promotes and removes no member. A call that etcd has \
-been sent already ends within 5 s. Everything else goes on. quorate status shows the pause. A leader of a release without \
-pauses does not heed it.
+From then on the leader, and every later one, changes no role and adds, promotes and removes no member. A change that is \
+under way already is made within 30 s, with its record and its role, or not at all: wait that long before you change members. \
+Everything else goes on. quorate status shows the pause. A leader of a release without pauses does not heed it.
 
 Examples:
   quorate pause roles --reason 'disk of n2 is being exchanged'
@@ -63,12 +63,14 @@ pub async fn pause(args: PauseArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             since: Some(since.unwrap_or_else(|| time::to_proto(Timestamp::now()))),
             reason: args.reason.clone(),
         };
+        let last = LastPause { since: pause.since };
         let txn = match &stored {
             None => Txn::new().when_absent(&key),
             Some(kv) => Txn::new().when_unchanged(&key, kv.mod_revision),
         };
         Ok(Decision::Write(
-            txn.put(&key, pause.encode_to_vec()),
+            txn.put(&key, pause.encode_to_vec())
+                .put(&store.keys.last_roles_pause(), last.encode_to_vec()),
             "roles are paused\n",
         ))
     });

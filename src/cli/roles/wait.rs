@@ -9,6 +9,7 @@ use crate::cli::wait::until_all;
 use crate::etcd::KeyRange;
 use crate::proto::{Node, Role};
 use crate::roles::reason::ROLE_CHANGE_BLOCKED;
+use crate::store::object::member::decode_member;
 use crate::store::object::{condition, decode, node};
 use crate::store::{Name, Store};
 
@@ -27,7 +28,8 @@ pub async fn for_roles(
     limit: Option<Duration>,
 ) -> Result<(), Failure> {
     let nodes = names.iter().map(|name| KeyRange::key(store.keys.node(name)));
-    let ranges = nodes.chain([KeyRange::key(store.keys.roles_pause())]).collect();
+    let others = [KeyRange::key(store.keys.roles_pause()), store.keys.members()];
+    let ranges = nodes.chain(others).collect();
     let word = node::role_word(role.into());
     let names: Vec<&Name> = names.iter().collect();
     until_all(store, ranges, limit, REQUEST_STAYS, &names, |view, name, _| {
@@ -70,7 +72,72 @@ fn role_of(view: &View, name: &Name, role: Role) -> Result<Option<String>, Failu
     Ok(Some(
         match condition::find(&status.conditions, ROLE_CHANGE_BLOCKED) {
             Some(blocked) => format!("node/{name}: {}: {}", blocked.reason, blocked.message),
-            None => format!("node/{name}: the leader has yet to carry it out"),
+            None => match unreadable_record(view).filter(|_| role == Role::Worker) {
+                // Nothing in the node says so: the record concerns all nodes alike.
+                Some(key) => format!(
+                    "node/{name}: the member record {key} cannot be read, and may be that of the node's member; \
+                     docs/troubleshooting.md says in which order to mend that"
+                ),
+                None => format!("node/{name}: the leader has yet to carry it out"),
+            },
         },
     ))
+}
+
+/// The key of a member record that cannot be read, if there is one.
+fn unreadable_record(view: &View) -> Option<String> {
+    let mut records = view.below(&view.keys.members());
+    let unreadable = records.find(|kv| decode_member(&kv.value).is_err())?;
+    Some(String::from_utf8_lossy(&unreadable.key).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::etcd::{KeyValue, MemberId, Revision};
+    use crate::proto::{Metadata, NodeSpec, NodeStatus};
+    use crate::store::Keys;
+
+    fn put(view: &mut View, key: Vec<u8>, value: Vec<u8>) {
+        let stored = KeyValue {
+            key: key.clone(),
+            value,
+            create_revision: Revision(1),
+            mod_revision: Revision(1),
+            lease: None,
+        };
+        view.set(&key, Some(&stored));
+    }
+
+    #[test]
+    fn a_demotion_that_an_unreadable_member_record_holds_back_names_its_key() {
+        let mut view = View::new(Keys::new("/q".parse().unwrap()));
+        let name: Name = "n1".parse().unwrap();
+        let node = Node {
+            metadata: Some(Metadata {
+                name: "n1".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(NodeSpec {
+                desired_role: Role::Worker.into(),
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                role: Role::Manager.into(),
+                ..NodeStatus::default()
+            }),
+        };
+        let (node_key, record_key) = (view.keys.node(&name), view.keys.member(MemberId(0x1f)));
+        put(&mut view, node_key, node.encode_to_vec());
+        let waits = |view: &View| role_of(view, &name, Role::Worker).ok().flatten().unwrap();
+        assert!(waits(&view).ends_with("the leader has yet to carry it out"));
+        put(&mut view, record_key, b"\xff\xff".to_vec());
+        let why = waits(&view);
+        assert!(
+            why.contains("/q/members/000000000000001f cannot be read"),
+            "{why}"
+        );
+    }
 }

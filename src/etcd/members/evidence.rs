@@ -45,6 +45,8 @@ pub enum NotAsked {
     NotListed,
     /// The removal of the member is decided. A request for the status in the second after it can end the member in a panic.
     Leaving,
+    /// A call for its removal was made and may be under way: see [`Etcd::remove_member`](crate::etcd::Etcd::remove_member).
+    RemovalBegun,
 }
 
 /// Why a member does not count as healthy.
@@ -111,6 +113,7 @@ impl fmt::Display for NotAsked {
             Self::NotNeeded => "it was not asked",
             Self::NotListed => "it is not in etcd's member list",
             Self::Leaving => "it is not asked for its status any more, because its removal is decided",
+            Self::RemovalBegun => "its removal was begun, so it gets no requests",
         })
     }
 }

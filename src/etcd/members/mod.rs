@@ -8,6 +8,7 @@ mod change;
 mod contacts;
 mod evidence;
 mod list;
+mod listener;
 mod survey;
 
 pub use change::{ChangeError, ChangeFault};
@@ -16,3 +17,4 @@ pub use evidence::{
     Alarm, Evidence, Inquiry, NotAsked, Status, Unproven, corrupt, latest_raft_leader, most_committed,
 };
 pub use list::{ListedMember, MemberList, same_urls};
+pub use listener::Listener;

@@ -87,6 +87,9 @@ impl Etcd {
     /// way: see [`Etcd::remove_member`].
     pub async fn survey_one(&self, member: &ListedMember, limit: Duration) -> Evidence {
         let ListedMember { id, learner, .. } = *member;
+        if self.0.contacts.is_excluded(id) {
+            return Evidence::not_asked(id, learner, NotAsked::RemovalBegun);
+        }
         let at = Instant::now();
         let deadline = at + limit;
         let _pending = self.0.contacts.begin_status(id);
@@ -109,9 +112,13 @@ impl Etcd {
 }
 
 impl Etcd {
-    /// Asks a member whose removal is decided whether it serves, within this limit: the read alone, which cannot end it.
+    /// Asks a member whose removal is decided whether it serves, within this limit: the read alone, which cannot end it. Not
+    /// even that once [`Etcd::remove_member`] has excluded it.
     pub async fn survey_leaving(&self, member: &ListedMember, limit: Duration) -> Evidence {
         let ListedMember { id, learner, .. } = *member;
+        if self.0.contacts.is_excluded(id) {
+            return Evidence::not_asked(id, learner, NotAsked::RemovalBegun);
+        }
         let at = Instant::now();
         let answer = self
             .ask_member("range", member, limit, |client| read(client, learner))

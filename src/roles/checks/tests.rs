@@ -1,7 +1,7 @@
 use super::*;
 use crate::etcd::Revision;
 use crate::proto::removal::Cause;
-use crate::roles::membership::tests::fixtures::{surveyed, voter};
+use crate::roles::membership::tests::fixtures::{manager, surveyed, voter};
 use crate::roles::owner::Owner;
 
 /// Managers with these healths.
@@ -200,6 +200,41 @@ fn each_impossible_join_is_refused_by_its_rule() {
     }
     let none = members.check_join("n9", roles(Role::Manager), false, &[]);
     assert_eq!(none.map_err(|refusal| refusal.rule), Err(Reason::BadPeerUrl));
+}
+
+#[test]
+fn a_peer_url_that_the_other_members_cannot_use_is_refused() {
+    let roles = Some(manager());
+    let at = |members: &[&str]| {
+        let voters = (1..).zip(members).map(|(id, url)| voter(id).at(url));
+        surveyed(voters.collect())
+    };
+    let rule = |members: &[&str], node: &str, url: &str| {
+        let checked = at(members).check_join(node, roles, false, &[url.to_owned()]);
+        checked.err().map(|refusal| refusal.rule)
+    };
+    let bad = Some(Reason::BadPeerUrl);
+    let (plain, local) = (["http://10.0.0.1:2380"], ["http://127.0.0.1:2380"]);
+    for unspecified in ["http://0.0.0.0:2380", "http://[::]:2380"] {
+        assert_eq!(rule(&plain, "n9", unspecified), bad, "{unspecified}");
+    }
+    for loopback in [
+        "http://127.0.0.1:2390",
+        "http://[::1]:2380",
+        "http://localhost:2380",
+    ] {
+        assert_eq!(rule(&plain, "n9", loopback), bad, "{loopback}");
+        assert_eq!(
+            rule(&local, "n9", loopback),
+            None,
+            "{loopback}: all are on one machine"
+        );
+    }
+    assert_eq!(rule(&plain, "n9", "https://10.0.0.9:2380"), bad);
+    // A member that is alone may change its scheme, and so do several, one after the other.
+    assert_eq!(rule(&plain, "n1", "https://10.0.0.1:2380"), None);
+    let two = ["http://10.0.0.1:2380", "http://10.0.0.2:2380"];
+    assert_eq!(rule(&two, "n1", "https://10.0.0.1:2380"), None);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::etcd::members::ListedMember;
 use crate::etcd::{MemberId, Revision, Txn};
-use crate::proto::{Member, Promotion};
+use crate::proto::{Member, Promotion, Readdress};
 use crate::roles::index::Index;
 use crate::roles::membership::Membership;
 use crate::roles::owner::Owner;
@@ -76,7 +76,9 @@ pub fn failpoints(step: &Step) -> (&'static str, &'static str) {
         Step::DecideAdd(_) => ("roles.deciding-add", "roles.decided-add"),
         Step::Add { .. } => ("roles.adding", "roles.added"),
         Step::Record { .. } => ("roles.recording", "roles.recorded"),
+        Step::DecideReaddress { .. } => ("roles.deciding-readdress", "roles.decided-readdress"),
         Step::Readdress { .. } => ("roles.readdressing", "roles.readdressed"),
+        Step::EndReaddress(_) => ("roles.ending-readdress", "roles.ended-readdress"),
         Step::Note { .. } => ("roles.noting", "roles.noted"),
     }
 }
@@ -123,15 +125,20 @@ impl Context<'_> {
                 record: Box::new(self.new_record(node)?),
             },
             Step::Record { node, member } => Action::Commit(self.new_record(node)?.txn(*member)),
-            Step::Readdress {
-                node,
-                member,
-                through,
-            } => Action::Readdress {
+            Step::DecideReaddress { node, member } => Action::Commit(self.decide_readdress(node, *member)?),
+            Step::Readdress { member, through } => Action::Readdress {
                 through: self.listed(*through)?,
                 member: *member,
-                peer_urls: self.index.join(node).0?.request.as_ref()?.peer_urls.clone(),
+                peer_urls: self
+                    .index
+                    .record(*member)?
+                    .0
+                    .readdress
+                    .as_ref()?
+                    .peer_urls
+                    .clone(),
             },
+            Step::EndReaddress(id) => Action::Commit(self.end_readdress(*id)?),
             Step::Note {
                 node,
                 member,
@@ -157,6 +164,36 @@ impl Context<'_> {
                 .when_unchanged(&key, revision)
                 .put(&key, member.encode_to_vec()),
         )
+    }
+
+    /// The intent to give a voter the peer URLs of a join, with the proof that its node still asks for them.
+    fn decide_readdress(&self, node: &str, id: MemberId) -> Option<Txn> {
+        let (join, join_revision) = self.index.join(node);
+        let request = join?.request.as_ref()?;
+        let txn = self.changed_record(id, |member| {
+            member.readdress = Some(Readdress {
+                peer_urls: request.peer_urls.clone(),
+                decided_at: Some(time::to_proto(self.now)),
+                term: self.term.0,
+                no_dial: request.no_dial,
+            });
+        })?;
+        let roles = self.index.roles_of(node, &request.node_uid)?;
+        let name: Name = node.parse().ok()?;
+        let txn = txn
+            .when_unchanged(&self.keys.join(&name), join_revision)
+            .when_unchanged(&self.keys.node(&name), roles.revision)
+            .when_absent(&self.keys.removed(&request.node_uid));
+        Some(txn)
+    }
+
+    /// The end of a move, with the peer URLs that the list shows.
+    fn end_readdress(&self, id: MemberId) -> Option<Txn> {
+        let listed = self.listed(id)?;
+        self.changed_record(id, |member| {
+            member.readdress = None;
+            member.peer_urls = listed.peer_urls;
+        })
     }
 
     /// The intent to promote a learner, with the proof that its node is unchanged.

@@ -1,7 +1,7 @@
 //! Executes an action: commits its transaction, or calls etcd. A change of etcd's members starts inside the window of the
 //! term, has a limit, and comes after its committed intent (INV-3).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -10,10 +10,11 @@ use super::actions::{Action, NewMemberRecord, Witness};
 use crate::etcd::members::{ChangeError, ChangeFault, ListedMember};
 use crate::etcd::{Error, Etcd, Fence, MemberId, Revision, Stop, Txn};
 use crate::failpoint;
+use crate::retry::sleep_until;
 use crate::roles::reason::Reason;
 use crate::store::Store;
 
-/// The limit of a single change of the member list.
+/// The limit of a single change of the member list, from the proof that roles are not paused on.
 pub const CHANGE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The revision of what an action wrote, if it wrote anything.
@@ -26,30 +27,33 @@ pub enum NotDone {
     Stale,
     /// The action failed, or its outcome is unknown. What follows is decided from new reads.
     Failed(Reason, String),
+    /// The call was not made, because what it depends on could not be read.
+    NotCalled(Reason, String),
     /// The term is over.
     LostLeadership,
 }
 
-/// Executes an action.
+/// Executes an action that was decided when the record of the last pause of roles was written at `last_pause`.
 ///
 /// # Errors
 /// [`NotDone`]
-pub async fn execute(store: &Store, fence: &Fence, action: Action) -> Outcome {
+pub async fn execute(store: &Store, fence: &Fence, action: Action, last_pause: Revision) -> Outcome {
     let etcd = &store.etcd;
-    let pause = store.keys.roles_pause();
-    let calls = !matches!(action, Action::Commit(_) | Action::Forget { .. });
-    if calls {
-        check_unpaused(etcd, fence, &pause).await?;
+    let (pause, last) = (store.keys.roles_pause(), store.keys.last_roles_pause());
+    let unpaused = |txn: Txn| txn.when_absent(&pause).when_unchanged(&last, last_pause);
+    let deadline = Instant::now() + CHANGE_LIMIT;
+    if !matches!(action, Action::Commit(_) | Action::Forget { .. }) {
+        check_unpaused(etcd, fence, unpaused(Txn::new()), deadline).await?;
     }
     match action {
-        Action::Commit(txn) => commit(etcd, fence, txn.when_absent(&pause)).await,
+        Action::Commit(txn) => commit(etcd, fence, unpaused(txn)).await,
         Action::Forget {
             member,
             witnesses,
             forget,
         } => {
             confirm_removed(etcd, fence, member, &witnesses, None).await?;
-            commit(etcd, fence, forget.when_absent(&pause)).await
+            commit(etcd, fence, unpaused(forget)).await
         }
         Action::Remove {
             victim,
@@ -57,48 +61,54 @@ pub async fn execute(store: &Store, fence: &Fence, action: Action) -> Outcome {
             witnesses,
             forget,
         } => {
-            let confirmed = remove(etcd, fence, &victim, &through).await?;
+            let confirmed = remove(etcd, fence, deadline, &victim, &through).await?;
             confirm_removed(etcd, fence, victim.id, &witnesses, confirmed).await?;
             failpoint::abort_at("roles.removal-confirmed");
             commit(etcd, fence, forget).await
         }
         Action::MoveLeadership { from, to } => {
             let moving = etcd.move_leadership(&from, to);
-            done(call(fence, "roles.lose-move", moving).await?)
+            done(call(fence, "roles.lose-move", deadline, moving).await?)
         }
         Action::Promote { through, learner } => {
             let promoting = etcd.promote_learner(&through, learner);
-            match call(fence, "roles.lose-promotion", promoting).await? {
+            match call(fence, "roles.lose-promotion", deadline, promoting).await? {
                 // An earlier call has promoted it.
                 Err(error) if error.fault == ChangeFault::NotALearner => Ok(None),
                 answer => done(answer),
             }
         }
-        Action::Add { through, record } => add(etcd, fence, &through, *record).await,
+        Action::Add { through, record } => add(etcd, fence, deadline, &through, *record).await,
         Action::Readdress {
             through,
             member,
             peer_urls,
         } => {
             let updating = etcd.update_peer_urls(&through, member, &peer_urls);
-            done(call(fence, "roles.lose-update", updating).await?)
+            done(call(fence, "roles.lose-update", deadline, updating).await?)
         }
     }
 }
 
-/// Whether roles are paused, read linearizably: a call cannot be committed together with the proof, and the watch may be
-/// late. So a call is under way no longer after a pause than its limit.
-async fn check_unpaused(etcd: &Etcd, fence: &Fence, pause: &[u8]) -> Result<(), NotDone> {
-    let stored = tokio::select! {
+/// Proves with a transaction that writes nothing that roles are not paused, nor were since the decision: a call cannot be
+/// committed together with the proof, and the watch may be late. The proof may be as old as its request when it arrives, so
+/// the call ends at the `deadline` of both: none is sent or awaited later than that after a pause.
+async fn check_unpaused(etcd: &Etcd, fence: &Fence, proof: Txn, deadline: Instant) -> Result<(), NotDone> {
+    let proven = tokio::select! {
         biased;
         () = fence.window().closed() => return Err(NotDone::LostLeadership),
-        stored = etcd.get(pause) => stored,
+        () = sleep_until(Some(deadline)) => Err(no_answer()),
+        proven = commit(etcd, fence, proof) => proven,
     };
-    match stored {
-        Ok((None, _)) => Ok(()),
-        Ok((Some(_), _)) => Err(NotDone::Stale),
-        Err(error) => Err(NotDone::Failed(Reason::EtcdUnavailable, error.to_string())),
-    }
+    proven.map(drop).map_err(|why| match why {
+        NotDone::Failed(reason, message) => NotDone::NotCalled(reason, message),
+        other => other,
+    })
+}
+
+fn no_answer() -> NotDone {
+    let message = format!("no answer within {CHANGE_LIMIT:?}");
+    NotDone::Failed(Reason::EtcdUnavailable, message)
 }
 
 async fn commit(etcd: &Etcd, fence: &Fence, txn: Txn) -> Outcome {
@@ -117,6 +127,7 @@ async fn commit(etcd: &Etcd, fence: &Fence, txn: Txn) -> Outcome {
 async fn call<T>(
     fence: &Fence,
     loses: &str,
+    deadline: Instant,
     calling: impl Future<Output = Result<T, ChangeError>>,
 ) -> Result<Result<T, ChangeError>, NotDone> {
     if !fence.window().is_open() {
@@ -126,12 +137,9 @@ async fn call<T>(
         biased;
         () = fence.window().closed() => return Err(NotDone::LostLeadership),
         answer = calling => Some(answer).filter(|_| !failpoint::drop_reply_at(loses)),
-        () = tokio::time::sleep(CHANGE_LIMIT) => None,
+        () = sleep_until(Some(deadline)) => None,
     };
-    answer.ok_or_else(|| {
-        let message = format!("no answer within {CHANGE_LIMIT:?}");
-        NotDone::Failed(Reason::EtcdUnavailable, message)
-    })
+    answer.ok_or_else(no_answer)
 }
 
 fn done<T>(answer: Result<T, ChangeError>) -> Outcome {
@@ -155,9 +163,16 @@ fn refused(error: ChangeError) -> NotDone {
     NotDone::Failed(reason, error.to_string())
 }
 
-async fn add(etcd: &Etcd, fence: &Fence, through: &ListedMember, record: NewMemberRecord) -> Outcome {
+async fn add(
+    etcd: &Etcd,
+    fence: &Fence,
+    deadline: Instant,
+    through: &ListedMember,
+    record: NewMemberRecord,
+) -> Outcome {
     let adding = etcd.add_learner(through, record.peer_urls());
-    let added = call(fence, "roles.lose-add", adding).await?.map_err(refused)?;
+    let added = call(fence, "roles.lose-add", deadline, adding).await?;
+    let added = added.map_err(refused)?;
     failpoint::abort_at("roles.add-answered");
     commit(etcd, fence, record.txn(added.id)).await
 }
@@ -166,10 +181,12 @@ async fn add(etcd: &Etcd, fence: &Fence, through: &ListedMember, record: NewMemb
 async fn remove(
     etcd: &Etcd,
     fence: &Fence,
+    deadline: Instant,
     victim: &ListedMember,
     through: &ListedMember,
 ) -> Result<Option<MemberId>, NotDone> {
-    let answer = call(fence, "roles.lose-removal", etcd.remove_member(through, victim)).await;
+    let removing = etcd.remove_member(through, victim);
+    let answer = call(fence, "roles.lose-removal", deadline, removing).await;
     failpoint::pause_at("roles.removal-answered").await;
     match answer? {
         Ok(()) => Ok(Some(through.id)),

@@ -16,6 +16,7 @@ mod schedule;
 mod sightings;
 mod state;
 mod survey;
+mod unread;
 mod upkeep;
 
 use std::time::Duration;

@@ -26,6 +26,7 @@ pub struct Reporter {
     notices: Notices,
     blocked: BTreeMap<Subject, Reason>,
     unmanaged: BTreeSet<MemberId>,
+    unreadable: BTreeSet<MemberId>,
     alarms: BTreeSet<Alarm>,
     paused: bool,
     _end_with_the_term: TermGauges,
@@ -63,6 +64,7 @@ impl Reporter {
             notices,
             blocked: BTreeMap::new(),
             unmanaged: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
             alarms: BTreeSet::new(),
             paused: false,
         }
@@ -132,9 +134,7 @@ impl Reporter {
         }
         match step {
             Step::Remove { member, .. } => {
-                let learner = membership.member(*member).is_some_and(Member::is_learner);
-                let from = if learner { "learner" } else { "voter" };
-                self.count((from, "none"), "done", 1);
+                self.count((kind(membership, *member), "none"), "done", 1);
                 let cause = membership.member(*member).and_then(Member::removal);
                 let why = cause.map_or("", cause_words);
                 let note = format!("member {member} of node {} was removed: {why}", node(*member));
@@ -165,11 +165,12 @@ impl Reporter {
     }
 
     /// A step failed and will be tried again.
-    pub fn step_failed(&self, step: &Step, reason: Reason, message: &str) {
+    pub fn step_failed(&self, step: &Step, membership: &Membership, reason: Reason, message: &str) {
         let change = match step {
             Step::Add { .. } => ("none", "learner"),
             Step::Promote { .. } => ("learner", "voter"),
-            Step::Remove { .. } | Step::MoveLeadership { .. } => ("voter", "none"),
+            Step::Remove { member, .. } => (kind(membership, *member), "none"),
+            Step::MoveLeadership { .. } => ("voter", "none"),
             _ => return info!("failed, to be tried again: {step}: {message}"),
         };
         self.count(change, "failed", 1);
@@ -222,6 +223,20 @@ impl Reporter {
             self.publish(Severity::Warning, "UnmanagedMember", note);
         }
         self.unmanaged = unmanaged;
+        self.report_unreadable(index);
+    }
+
+    /// Reports records that cannot be read: each may be that of any node's member.
+    fn report_unreadable(&mut self, index: &Index) {
+        let unreadable: BTreeSet<MemberId> = index.unreadable_records().collect();
+        for id in unreadable.difference(&self.unreadable) {
+            let note = format!(
+                "the record of member {id} cannot be read: as long as it is there, no manager without a member becomes a \
+                 worker, and member {id} is left alone (docs/troubleshooting.md says in which order to mend that)"
+            );
+            self.publish(Severity::Warning, "UnreadableMember", note);
+        }
+        self.unreadable = unreadable;
     }
 
     fn observe_alarms(&mut self, membership: &Membership) {
@@ -241,7 +256,7 @@ impl Reporter {
     }
 
     /// Reports what is newly blocked, or blocked for another reason than before.
-    pub fn blocked(&mut self, blocked: &[Blocked]) {
+    pub fn blocked(&mut self, membership: &Membership, blocked: &[Blocked]) {
         for Blocked {
             subject,
             node,
@@ -255,14 +270,27 @@ impl Reporter {
             let change = match (subject, reason) {
                 (Subject::Join(_), _) => ("none", "learner"),
                 (_, Reason::LearnerNotStarted | Reason::LearnerNotInSync) => ("learner", "voter"),
-                (Subject::Member(_), _) => ("voter", "none"),
+                (Subject::Member(id), _) => (kind(membership, *id), "none"),
             };
-            self.count(change, "blocked", 1);
-            let note = format!("the role of node {node} cannot change now, {reason}: {message}");
+            let moves = matches!(reason, Reason::AddressUnproven | Reason::PeerMismatch);
+            let note = match moves {
+                true => format!("the move of node {node} is not done, {reason}: {message}"),
+                false => {
+                    self.count(change, "blocked", 1);
+                    format!("the role of node {node} cannot change now, {reason}: {message}")
+                }
+            };
             self.publish(Severity::Warning, "RoleChangeBlocked", note);
         }
         let now = blocked.iter().map(|one| (one.subject.clone(), one.reason));
         self.blocked = now.collect();
+    }
+}
+
+fn kind(membership: &Membership, id: MemberId) -> &'static str {
+    match membership.member(id).is_some_and(Member::is_learner) {
+        true => "learner",
+        false => "voter",
     }
 }
 
@@ -279,4 +307,46 @@ fn kind_of(member: &Member) -> MemberKind {
 
 fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::removal::Cause;
+    use crate::roles::membership::tests::fixtures::{surveyed, voter};
+
+    fn reporter() -> Reporter {
+        Reporter::new(Metrics::new("0.1.0"), Notices::default())
+    }
+
+    fn counted(reporter: &Reporter, change: (&'static str, &'static str), result: &'static str) -> u64 {
+        let (from, to) = change;
+        let change = RoleChange { from, to, result };
+        reporter.metrics.role_transitions.get_or_create(&change).get()
+    }
+
+    #[test]
+    fn a_learner_that_is_not_removed_counts_as_a_learner() {
+        let mut reporter = reporter();
+        let leaving = |member: Member| member.leaving(Cause::Demoted);
+        let membership = surveyed(vec![
+            leaving(voter(1)),
+            leaving(voter(2).learner()),
+            voter(3).learner(),
+        ]);
+        let blocked = |id| {
+            let subject = Subject::Member(MemberId(id));
+            Blocked::new(subject, "n", Reason::EtcdRefused, "refused")
+        };
+        reporter.blocked(&membership, &[blocked(1), blocked(2)]);
+        for member in [1, 2, 2].map(MemberId) {
+            let through = MemberId(3);
+            let remove = Step::Remove { member, through };
+            reporter.step_failed(&remove, &membership, Reason::EtcdRefused, "refused");
+        }
+        assert_eq!(counted(&reporter, ("voter", "none"), "blocked"), 1);
+        assert_eq!(counted(&reporter, ("learner", "none"), "blocked"), 1);
+        assert_eq!(counted(&reporter, ("voter", "none"), "failed"), 1);
+        assert_eq!(counted(&reporter, ("learner", "none"), "failed"), 2);
+    }
 }

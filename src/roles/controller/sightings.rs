@@ -216,6 +216,9 @@ mod tests {
         let because = |reason| NotDone::Failed(reason, String::new());
         sightings.failed(&remove, &because(Reason::EtcdRefused), at(40));
         assert!(quiet(&mut sightings, 41), "a refusal is an answer");
+        let not_called = NotDone::NotCalled(Reason::EtcdUnavailable, String::new());
+        sightings.failed(&remove, &not_called, at(45));
+        assert!(quiet(&mut sightings, 46), "no call was made");
         sightings.failed(&remove, &because(Reason::EtcdUnavailable), at(50));
         assert!(!quiet(&mut sightings, 79));
         assert!(quiet(&mut sightings, 80));

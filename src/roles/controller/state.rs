@@ -20,6 +20,7 @@ use super::report::Reporter;
 use super::schedule::{LATER, Schedule};
 use super::sightings::Sightings;
 use super::survey::Survey;
+use super::unread::Unread;
 use super::upkeep::{self, Upkeep};
 use crate::causes;
 use crate::etcd::members::ListedMember;
@@ -69,8 +70,7 @@ pub struct TermState<'c> {
     outages: watch::Receiver<Option<Outage>>,
     /// The last of them that this term has taken note of.
     outage: Option<Outage>,
-    /// Since when the store has not been read; `None` once that is reported.
-    unread_since: Option<Instant>,
+    unread: Unread,
 }
 
 impl<'c> TermState<'c> {
@@ -97,7 +97,7 @@ impl<'c> TermState<'c> {
             superseded: FuturesUnordered::new(),
             outages: store.etcd.last_outage(),
             outage: None,
-            unread_since: Some(Instant::now()),
+            unread: Unread::since(Instant::now()),
         }
     }
 
@@ -106,6 +106,7 @@ impl<'c> TermState<'c> {
         if self.index.take_in(update) {
             self.schedule.wake();
         }
+        self.unread.show(self.index.is_complete(), Instant::now());
     }
 
     /// What happens next. Safe to cancel.
@@ -130,7 +131,7 @@ impl<'c> TermState<'c> {
     fn timer(&self) -> Option<Instant> {
         let RoleController { store, settings, .. } = self.controller;
         if !self.index.is_complete() {
-            return self.unread_since.map(|since| since + settings.patience);
+            return self.unread.due(settings.patience);
         }
         let expiry = self
             .upkeep
@@ -185,6 +186,9 @@ impl<'c> TermState<'c> {
         if let Err(why) = &outcome {
             self.sightings.failed(&step, why, Instant::now());
         }
+        if let Step::DecideReaddress { member, .. } | Step::Readdress { member, .. } = step {
+            self.probes.forget(member);
+        }
         match outcome {
             Ok(revision) => {
                 self.written = self.written.max(revision.unwrap_or_default());
@@ -205,8 +209,8 @@ impl<'c> TermState<'c> {
                 debug!("refused, because something changed: {step}");
                 self.not_taken(&step, "something changed meanwhile".to_owned());
             }
-            Err(NotDone::Failed(reason, message)) => {
-                self.reporter.step_failed(&step, reason, &message);
+            Err(NotDone::Failed(reason, message) | NotDone::NotCalled(reason, message)) => {
+                self.reporter.step_failed(&step, &membership, reason, &message);
                 self.schedule.failed(&step.subject(), reason, message);
                 // At once: the step may have been done all the same, and other steps may be possible.
                 self.survey();
@@ -229,7 +233,6 @@ impl<'c> TermState<'c> {
             return self.report_unread();
         }
         let keys = &self.controller.store.keys;
-        self.unread_since = None;
         self.upkeep.seen(self.index.revision());
         self.reporter.paused(self.index.is_paused());
         self.take_note_of_outage();
@@ -266,9 +269,10 @@ impl<'c> TermState<'c> {
     }
 
     /// Roles were resumed. Meanwhile an operator may have changed etcd's members, so an answer that was requested before
-    /// proves nothing (INV-5).
+    /// proves nothing, that of a listener included (INV-5).
     fn begin_again(&mut self) {
         self.sightings.resumed(Instant::now());
+        self.probes = Probes::new();
         let survey = match &mut self.phase {
             Phase::Idle => None,
             Phase::Acting { next_survey, .. } => next_survey.take(),
@@ -285,8 +289,7 @@ impl<'c> TermState<'c> {
 
     fn report_unread(&mut self) {
         let RoleController { store, settings, .. } = self.controller;
-        let overdue = |since: &mut Instant| since.elapsed() >= settings.patience;
-        if self.unread_since.take_if(overdue).is_some() {
+        if self.unread.take_due(settings.patience, Instant::now()) {
             self.reporter.unread(store.keys.prefix());
         }
     }
@@ -328,9 +331,7 @@ impl<'c> TermState<'c> {
         self.list = list.to_vec();
         let mut membership = membership(&self.index, &self.list, survey.answers(), survey.is_complete());
         membership.resting = self.schedule.resting();
-        for pending in &mut membership.joins {
-            pending.reachability = self.probes.of(&pending.join);
-        }
+        self.probes.show(&mut membership);
         let settings = &self.controller.settings;
         let doubt = settings.limits.add_doubt;
         self.sightings.date(&mut membership, doubt, Instant::now());
@@ -339,12 +340,10 @@ impl<'c> TermState<'c> {
             self.controller.store.etcd.readmit_member(member.id);
         }
         let now = Timestamp::now();
-        let mut next = plan(&membership, &settings.limits);
-        if self.index.is_paused() {
-            // What was in the way before stays reported.
-            (next.step, next.probe) = (None, Vec::new());
-        }
-        self.probes.begin(&next.probe, &self.index, settings.dial_timeout);
+        let next = plan(&membership, &settings.limits);
+        let etcd = &self.controller.store.etcd;
+        self.probes
+            .begin(&next.probe, &membership, etcd, settings.dial_timeout);
         match next.step {
             Some(step) => self.take(step, membership, now),
             None if membership.complete => self.settle(&membership, &next, now),
@@ -368,14 +367,16 @@ impl<'c> TermState<'c> {
         // The call that follows an intent is decided from answers that were requested no earlier than the intent.
         let next_survey = match &step {
             Step::DecideRemoval(id, _) => Some(self.begin_survey(Some(*id))),
-            Step::DecidePromotion(_) | Step::DecideAdd(_) => Some(self.begin_survey(None)),
+            Step::DecidePromotion(_) | Step::DecideAdd(_) | Step::DecideReaddress { .. } => {
+                Some(self.begin_survey(None))
+            }
             _ => None,
         };
         let (before, after) = failpoints(&step);
-        let (store, fence) = (store.clone(), fence.clone());
+        let (store, fence, last_pause) = (store.clone(), fence.clone(), self.index.last_pause());
         let executing = async move {
             failpoint::pause_at(before).await;
-            let outcome = execute(&store, &fence, action).await;
+            let outcome = execute(&store, &fence, action, last_pause).await;
             failpoint::abort_at(after);
             outcome
         };
@@ -402,7 +403,7 @@ impl<'c> TermState<'c> {
             .filter(|blocked| self.schedule.waited(&blocked.subject) >= self.patience(blocked.reason))
             .cloned()
             .collect();
-        self.reporter.blocked(&lasting);
+        self.reporter.blocked(membership, &lasting);
         let keys = &store.keys;
         let conditions = conditions(&self.index, keys, membership, &lasting, self.outage.as_ref(), now);
         let ended_joins = upkeep::ended_joins(&self.index, keys, now, settings.keep_joins);
@@ -419,9 +420,10 @@ impl<'c> TermState<'c> {
         match reason {
             Reason::Pending => Duration::MAX,
             // A learner takes its time, and etcd refuses for 5 s what it accepts then.
-            Reason::LearnerNotStarted | Reason::LearnerNotInSync | Reason::EtcdRefused => {
-                self.controller.settings.patience
-            }
+            Reason::LearnerNotStarted
+            | Reason::LearnerNotInSync
+            | Reason::AddressUnproven
+            | Reason::EtcdRefused => self.controller.settings.patience,
             _ => Duration::ZERO,
         }
     }

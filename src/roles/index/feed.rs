@@ -89,6 +89,13 @@ impl Indexed for Index {
                 self.relevant = true;
             }
             RoleKey::Pause => (self.paused, self.relevant) = (true, true),
+            RoleKey::LastPause => {
+                let before = std::mem::replace(&mut self.last_pause, kv.mod_revision);
+                if before != kv.mod_revision {
+                    self.resumptions += 1;
+                    self.relevant = true;
+                }
+            }
             RoleKey::Removed(uid) => self.put_removed(uid, &kv),
             RoleKey::Other => {}
         }
@@ -107,6 +114,10 @@ impl Indexed for Index {
                 self.resumptions += 1;
                 std::mem::take(&mut self.paused)
             }
+            RoleKey::LastPause => {
+                self.last_pause = Revision::ABSENT;
+                false
+            }
             RoleKey::Removed(uid) => {
                 self.forget_expiry(uid);
                 self.removed.remove(uid).is_some()
@@ -121,8 +132,10 @@ impl Indexed for Index {
         let joins = self.joins.keys().map(|node| RoleKey::Join(node));
         let removed = self.removed.keys().map(|uid| RoleKey::Removed(uid));
         let paused = self.paused.then_some(RoleKey::Pause);
+        let last = (self.last_pause != Revision::ABSENT).then_some(RoleKey::LastPause);
         let all = paused
             .into_iter()
+            .chain(last)
             .chain(nodes)
             .chain(members)
             .chain(joins)

@@ -179,3 +179,18 @@ fn a_pause_that_begins_and_ends_in_one_update_is_a_resumption() {
     assert!(relevant);
     assert_eq!((index.is_paused(), index.resumptions()), (false, 2));
 }
+
+#[test]
+fn a_pause_that_begins_and_ends_between_two_lists_is_a_resumption() {
+    let mut index = index(Vec::new());
+    let last = |revision| vec![kv(keys().last_roles_pause(), Vec::new(), revision)];
+    let mut list = |revision, keys| {
+        index.take_in(Update::Page { first: true, keys });
+        index.take_in(Update::Listed(Revision(revision)));
+        (index.resumptions(), index.last_pause())
+    };
+    assert_eq!(list(51, Vec::new()), (0, Revision::ABSENT));
+    assert_eq!(list(60, last(55)), (1, Revision(55)));
+    assert_eq!(list(70, last(55)), (1, Revision(55)), "it is known");
+    assert_eq!(list(80, Vec::new()), (1, Revision::ABSENT));
+}

@@ -2,31 +2,33 @@
 
 use std::fmt;
 
-use super::removal::{decide_on, is_lost};
 use super::rule::{Limits, Plan, first};
 use super::step::Step;
 use crate::etcd::MemberId;
-use crate::etcd::members::same_urls;
+use crate::etcd::members::{Listener, same_urls};
 use crate::proto::join::Progress;
-use crate::proto::removal::Cause;
 use crate::proto::{Join, Role};
 use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::checks::Refusal;
-use crate::roles::membership::{Member, Membership, PendingJoin, Reachability};
+use crate::roles::membership::{Membership, PendingJoin, Reachability};
 use crate::roles::owner::NodeRoles;
-use crate::roles::quorum::{Change, Quorum};
+use crate::roles::quorum::Quorum;
 use crate::roles::reason::Reason;
 use crate::store::object::member::{is_answered, member_of};
 
+mod rejoin;
+
 impl PendingJoin {
-    fn peer_urls(&self) -> &[String] {
+    /// The peer URLs of the request.
+    pub fn peer_urls(&self) -> &[String] {
         self.join
             .request
             .as_ref()
             .map_or(&[], |request| &request.peer_urls)
     }
 
-    fn uid(&self) -> &str {
+    /// The uid of the node that the request is for.
+    pub fn uid(&self) -> &str {
         self.join.request.as_ref().map_or("", |request| &request.node_uid)
     }
 
@@ -36,7 +38,7 @@ impl PendingJoin {
     }
 
     /// The member that is removed before this node joins, if there is one.
-    pub(super) fn replaces(&self) -> Option<MemberId> {
+    pub fn replaces(&self) -> Option<MemberId> {
         let replaces = self.join.request.as_ref()?.replaces;
         (replaces != 0).then_some(MemberId(replaces))
     }
@@ -126,7 +128,7 @@ pub fn begin(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Optio
             Ok(step) | Err(Instead::Step(step)) => membership.unless_resting(step, &pending.node),
             Err(Instead::AwaitMember) => continue,
             Err(Instead::Probe) => {
-                plan.probe.push(pending.node.clone());
+                plan.probe.push(Subject::Join(pending.node.clone()));
                 Err(pending.block(Reason::Pending, "its peer URLs are being tested"))
             }
             Err(Instead::Blocked(blocked)) => Err(blocked),
@@ -158,7 +160,7 @@ fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocke
     };
     let why = Some((blocked.reason, blocked.message.clone()));
     let known = says(&pending.join, progress, None, why.as_ref());
-    let is_taken = membership.refuses_writes().is_none();
+    let is_taken = membership.refuses_writes().is_none() && !membership.paused;
     (membership.complete && lasts && !known && is_taken).then(|| pending.note(progress, None, why))
 }
 
@@ -258,70 +260,16 @@ impl Attempt<'_> {
         })
     }
 
-    /// A member that joins again gets its new address; nothing else changes.
-    fn rejoin(&self) -> Result<(), Instead> {
-        let (membership, pending) = (self.membership, self.pending);
-        let Some(member) = membership.member_of_node(&pending.node, pending.uid()) else {
-            return Ok(());
-        };
-        if member.cause().is_some() {
-            let message = format!("its earlier member {} is being removed", member.id);
-            return self.block(Reason::RemovalPending, message);
-        }
-        if pending.replaces() == Some(member.id) {
-            if !is_lost(membership, member, pending.is_forced())? {
-                return Err(self.refused(&Refusal::member_healthy(member.id)));
-            }
-            // Before the member is given up, so that the new one can be added.
-            self.test()?;
-            self.queue_behind_learner()?;
-            return Err(Instead::Step(decide_on(membership, member, Cause::DataLost)?));
-        }
-        if same_urls(member.peer_urls(), pending.peer_urls()) {
-            let progress = match member.is_learner() {
-                true => Progress::Learner,
-                false => Progress::Voter,
-            };
-            return Err(Instead::Step(pending.note(progress, Some(member.id), None)));
-        }
-        let listening = self.test()?;
-        let step = match member.is_learner() {
-            // etcd before 3.5.31 makes a voter of a learner whose peer URLs change.
-            true => decide_on(membership, member, Cause::Replaced)?,
-            false => self.readdress(member, listening)?,
-        };
-        Err(Instead::Step(step))
-    }
-
-    fn readdress(&self, member: &Member, listening: bool) -> Result<Step, Blocked> {
-        let (pending, id) = (self.pending, member.id);
-        let change = Change::Readdress {
-            member: id,
-            listening,
-        };
-        let untested = match listening {
-            true => "",
-            false => ", where no listener was found,",
-        };
-        let with = format_args!("with member {id} at its new address{untested}");
-        let checked = self.membership.check_quorum(change, with);
-        checked.map_err(|why| pending.block(Reason::QuorumRisk, why))?;
-        Ok(Step::Readdress {
-            node: pending.node.clone(),
-            member: id,
-            through: self.through()?,
-        })
-    }
-
-    /// Whether a listener is known to be at the peer URLs. An add that is decided goes on although its address has become
-    /// unreachable; with the next request, it is tested again.
-    fn test(&self) -> Result<bool, Instead> {
+    /// Who listens at the peer URLs. An add that is decided goes on although its address has become unreachable; with the
+    /// next request, it is tested again.
+    fn test(&self) -> Result<Listener, Instead> {
         let pending = self.pending;
+        let untested = |why: &str| Ok(Listener::Unproven(why.to_owned()));
         match &pending.reachability {
-            _ if pending.is_untested() => Ok(false),
-            Reachability::Reached { listening } => Ok(*listening),
+            _ if pending.is_untested() => untested("it was not asked"),
+            Reachability::Reached(listener) => Ok(listener.clone()),
             Reachability::Pending => Err(Instead::Probe),
-            Reachability::Unreachable(_) if pending.is_adding() => Ok(false),
+            Reachability::Unreachable(_) if pending.is_adding() => untested("it cannot be reached any more"),
             Reachability::Unreachable(why) => Err(self.refused(&Refusal::new(Reason::PeerUnreachable, why))),
         }
     }

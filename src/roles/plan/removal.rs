@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::rule::{Limits, Plan, first};
 use super::step::Step;
 use crate::etcd::MemberId;
+use crate::etcd::members::{NotAsked, Unproven};
+use crate::proto::Role;
 use crate::proto::removal::Cause;
 use crate::roles::blocked::Blocked;
 use crate::roles::membership::{Member, Membership};
@@ -24,10 +26,10 @@ pub fn forget(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<St
 }
 
 /// Carries out removals that are decided, and withdraws those whose grounds are gone.
-pub fn carry_out(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<Step> {
+pub fn carry_out(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Option<Step> {
     let decided = membership.listed().filter(|member| member.removal().is_some());
     let attempts = corrupt_first(decided).into_iter().map(|member| {
-        let attempt = match has_grounds(membership, member) {
+        let attempt = match has_grounds(membership, member, limits) {
             Ok(true) => remove(membership, member),
             Ok(false) if member.quiet => Ok(Step::Withdraw(member.id)),
             Ok(false) => finish(membership, member),
@@ -69,45 +71,66 @@ pub fn depose(membership: &Membership, _: &Limits, plan: &mut Plan) -> Option<St
 }
 
 /// Whether what a removal was decided for still holds.
-fn has_grounds(membership: &Membership, member: &Member) -> Result<bool, Blocked> {
-    match member.removal() {
-        Some(Cause::Demoted) => match member.owner() {
-            // INV-12: a node that cannot be read may be a manager again.
-            Some(Owner::Missing) => Err(node_missing(member)),
-            Some(Owner::Unknown) => Err(member.block(Reason::NodeMissing, "its node cannot be read")),
-            _ => Ok(!member.is_wanted()),
-        },
-        Some(Cause::DataLost) if member.is_wanted() => {
-            let mut joins = membership.joins.iter();
-            match joins.find(|pending| pending.replaces() == Some(member.id)) {
-                Some(pending) => is_lost(membership, member, pending.is_forced()),
-                None => Ok(false),
+fn has_grounds(membership: &Membership, member: &Member, limits: &Limits) -> Result<bool, Blocked> {
+    let cause = member.removal();
+    if !matches!(cause, Some(Cause::Demoted | Cause::DataLost)) {
+        return Ok(true);
+    }
+    // INV-12: a node that cannot be read may be a manager that keeps its member.
+    let unread = match member.owner() {
+        Some(Owner::Node(roles)) => match roles.desired {
+            Role::Worker => return Ok(true),
+            Role::Manager if cause == Some(Cause::Demoted) => return Ok(false),
+            Role::Manager => return is_replaced(membership, member),
+            Role::Unspecified => {
+                member.block(Reason::NodeMissing, "the desired role of its node cannot be read")
             }
-        }
-        _ => Ok(true),
+        },
+        Some(Owner::Unknown) => member.block(Reason::NodeMissing, "its node cannot be read"),
+        Some(Owner::Missing) => node_missing(member),
+        Some(Owner::Removed) | None => return Ok(true),
+    };
+    // A learner that is late makes way for others, whatever its node is.
+    late(membership, member, limits).map_or(Err(unread), |_| Ok(true))
+}
+
+/// Whether a join replaces the member, and the member is lost.
+fn is_replaced(membership: &Membership, member: &Member) -> Result<bool, Blocked> {
+    let mut joins = membership.joins.iter();
+    match joins.find(|pending| pending.replaces() == Some(member.id)) {
+        Some(pending) => is_lost(membership, member, pending.is_forced()),
+        None => Ok(false),
     }
 }
 
 /// What becomes of a removal without grounds while a call of it may be under way: it is carried out, and the node may join
 /// again. A member that is well after all is not given up for that; it waits until its removal can be withdrawn.
 fn finish(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
-    if member.removal() == Some(Cause::DataLost) && member.is_healthy() {
+    if member.removal() == Some(Cause::DataLost) && !is_lost(membership, member, false)? {
         let message = "it answers again; its removal is withdrawn once no call of it can be under way";
         return Err(member.block(Reason::MemberHealthy, message));
     }
     remove(membership, member)
 }
 
-/// Whether a member that is replaced is without its data, as far as can be seen: it does not answer, although it had its
-/// time. The command has seen that as well, but the leader may come to the request much later.
+/// Whether a member that is replaced is without its data, as far as can be seen: the data is corrupt, or it does not answer,
+/// although it had its time. The command has seen that as well, but the leader may come to the request much later.
 pub fn is_lost(membership: &Membership, member: &Member, forced: bool) -> Result<bool, Blocked> {
-    if forced {
+    if forced || member.corrupt {
         return Ok(true);
     }
-    if !membership.complete && !member.is_healthy() {
-        return Err(member.block(Reason::Pending, "it is replaced, but may still answer"));
+    match member.evidence.read.result() {
+        Ok(()) => Ok(false),
+        // Its silence proves nothing.
+        Err(Unproven::NotAsked(NotAsked::RemovalBegun)) => {
+            let message = "it is replaced, and is asked again once no call of its removal can be under way";
+            Err(member.block(Reason::Pending, message))
+        }
+        Err(_) if !membership.complete => {
+            Err(member.block(Reason::Pending, "it is replaced, but may still answer"))
+        }
+        Err(_) => Ok(true),
     }
-    Ok(!member.is_healthy())
 }
 
 fn remove(membership: &Membership, member: &Member) -> Result<Step, Blocked> {

@@ -17,8 +17,8 @@ pub struct Plan {
     pub step: Option<Step>,
     /// Changes that cannot be made now. The list is complete only if there is no step.
     pub blocked: Vec<Blocked>,
-    /// Nodes whose peer URLs must be tested before their join can go on.
-    pub probe: Vec<String>,
+    /// Joins and members whose peer URLs must be tested before they can go on.
+    pub probe: Vec<Subject>,
 }
 
 /// Limits that a plan observes.
@@ -67,8 +67,20 @@ impl Membership {
     /// list shows what became of them.
     fn in_doubt(&self) -> Vec<Change> {
         let mut doubts = Vec::new();
-        for member in self.listed().filter(|member| !member.quiet) {
+        for member in self.listed() {
             let Some(record) = &member.record else { continue };
+            // Where the list shows the new URLs, as long as the member has not been found there.
+            if let Some(readdress) = &record.readdress
+                && (!member.quiet || member.is_at(&readdress.peer_urls))
+            {
+                doubts.push(Change::Readdress {
+                    member: member.id,
+                    found: member.is_found(),
+                });
+            }
+            if member.quiet {
+                continue;
+            }
             // Both, if the removal was decided after the promotion: the promotion may still come first.
             if record.promotion && member.is_learner() {
                 doubts.push(Change::Promote(member.id));
@@ -83,7 +95,25 @@ impl Membership {
     /// INV-5: whether the cluster has a healthy quorum after this change, which `words` describe, whatever else is under
     /// way.
     pub(super) fn check_quorum(&self, change: Change, words: impl fmt::Display) -> Result<(), String> {
-        quorum::check(&self.votes(), change, &self.in_doubt()).map_err(|quorum| quorum.lost(words))
+        let doubts = self.in_doubt();
+        let doubts: Vec<Change> = doubts
+            .into_iter()
+            .filter(|doubt| !self.is_undone(*doubt, change))
+            .collect();
+        quorum::check(&self.votes(), change, &doubts).map_err(|quorum| quorum.lost(words))
+    }
+
+    /// Whether a change undoes a doubt: the next move of a voter that was not found where the list has it.
+    fn is_undone(&self, doubt: Change, change: Change) -> bool {
+        let (Change::Readdress { member, .. }, Change::Readdress { member: next, .. }) = (doubt, change)
+        else {
+            return false;
+        };
+        let moved = |member: &Member| {
+            let made = member.readdress().is_some_and(|to| member.is_at(&to.peer_urls));
+            made && member.quiet
+        };
+        member == next && self.member(member).is_some_and(moved)
     }
 
     /// The healthy voter but `except` to send a change to: one that is not being removed rather than one that is, then the
@@ -96,10 +126,13 @@ impl Membership {
         best.map(|member| member.id)
     }
 
-    /// The step, unless etcd would refuse what it writes, or it failed a short while ago. Checked last, so that a safety refusal
-    /// is reported rather than an earlier failure.
+    /// The step, unless roles are paused, etcd would refuse what it writes, or it failed a short while ago. Checked last, so
+    /// that a safety refusal is reported rather than an earlier failure.
     pub(super) fn unless_resting(&self, step: Step, node: &str) -> Result<Step, Blocked> {
         let subject = step.subject();
+        if self.paused {
+            return Err(Blocked::new(subject, node, Reason::Pending, "roles are paused"));
+        }
         if step.is_written()
             && let Some(why) = self.refuses_writes()
         {

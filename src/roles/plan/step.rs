@@ -15,7 +15,7 @@ pub enum Step {
     Forget(MemberId),
     /// Commits the intent to remove the member.
     DecideRemoval(MemberId, Cause),
-    /// Withdraws the intents to remove and to promote the member.
+    /// Withdraws the intents to remove, to promote and to readdress the member.
     Withdraw(MemberId),
     /// Transfers raft leadership from a member that is about to be removed, or whose data is corrupt.
     MoveLeadership {
@@ -56,15 +56,22 @@ pub enum Step {
         /// The member that was added for it.
         member: MemberId,
     },
-    /// Gives the node's member the peer URLs that its join requests.
-    Readdress {
+    /// Commits the intent to give the node's member the peer URLs that its join requests.
+    DecideReaddress {
         /// The node that joins again.
         node: String,
         /// Its member.
         member: MemberId,
+    },
+    /// Gives the member the peer URLs of the intent.
+    Readdress {
+        /// The member.
+        member: MemberId,
         /// The voter to ask.
         through: MemberId,
     },
+    /// Ends the intent to readdress the member, which has the new peer URLs.
+    EndReaddress(MemberId),
     /// Writes the progress of the node's join.
     Note {
         /// The node that joins.
@@ -100,14 +107,16 @@ impl fmt::Display for Step {
             Self::Record { node, member } => {
                 write!(f, "record member {member}, which was added for node {node}")
             }
-            Self::Readdress {
-                node,
-                member,
-                through,
-            } => write!(
-                f,
-                "change the peer URLs of member {member} of node {node} through {through}"
-            ),
+            Self::DecideReaddress { node, member } => {
+                write!(
+                    f,
+                    "decide to change the peer URLs of member {member} of node {node}"
+                )
+            }
+            Self::Readdress { member, through } => {
+                write!(f, "change the peer URLs of member {member} through {through}")
+            }
+            Self::EndReaddress(member) => write!(f, "record member {member} at its new peer URLs"),
             Self::Note {
                 node, progress, why, ..
             } => {
@@ -142,11 +151,13 @@ impl Step {
             | Self::MoveLeadership { from: member, .. }
             | Self::Remove { member, .. }
             | Self::DecidePromotion(member)
-            | Self::Promote { member, .. } => Subject::Member(*member),
+            | Self::Promote { member, .. }
+            | Self::Readdress { member, .. }
+            | Self::EndReaddress(member) => Subject::Member(*member),
             Self::DecideAdd(node)
             | Self::Add { node, .. }
             | Self::Record { node, .. }
-            | Self::Readdress { node, .. }
+            | Self::DecideReaddress { node, .. }
             | Self::Note { node, .. } => Subject::Join(node.clone()),
         }
     }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::etcd::MemberId;
+use crate::etcd::members::Listener;
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
 use crate::proto::{Join, JoinRequest, Role};
@@ -14,9 +15,12 @@ use crate::roles::reason::Reason;
 mod alarms;
 mod cases;
 mod every_cluster;
+mod grounds;
 mod guards;
 mod joins;
 mod liveness;
+mod model;
+mod readdress;
 
 /// A join of node `n9` that has not begun.
 fn new_join() -> PendingJoin {
@@ -33,7 +37,7 @@ fn new_join() -> PendingJoin {
         },
         roles: Some(manager()),
         removed: false,
-        reachability: Reachability::Reached { listening: false },
+        reachability: Reachability::Reached(Listener::Absent),
         age: Duration::ZERO,
     }
 }

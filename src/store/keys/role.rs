@@ -14,6 +14,8 @@ pub enum RoleKey<'a> {
     Node(&'a str),
     /// `/pauses/roles`
     Pause,
+    /// `/pauses/roles-last`
+    LastPause,
     /// `/removed/<uid>`
     Removed(&'a str),
     /// Any other key, such as that of a registration.
@@ -34,6 +36,11 @@ impl Keys {
     /// `/pauses/roles`: a `Pause`.
     pub fn roles_pause(&self) -> Vec<u8> {
         self.below(format_args!("/pauses/roles"))
+    }
+
+    /// `/pauses/roles-last`: a `LastPause`.
+    pub fn last_roles_pause(&self) -> Vec<u8> {
+        self.below(format_args!("/pauses/roles-last"))
     }
 
     /// `/joins/<node>`: a `Join`.
@@ -74,6 +81,7 @@ impl Keys {
             RoleKey::Member(id) => self.member(id),
             RoleKey::Node(name) => self.below(format_args!("/nodes/{name}")),
             RoleKey::Pause => self.roles_pause(),
+            RoleKey::LastPause => self.last_roles_pause(),
             RoleKey::Removed(uid) => self.removed(uid),
             RoleKey::Other => return None,
         })
@@ -90,6 +98,7 @@ impl Keys {
             Some(("members", id)) => parse_member_id(id).map_or(RoleKey::Other, RoleKey::Member),
             Some(("nodes", name)) => RoleKey::Node(name),
             Some(("pauses", "roles")) => RoleKey::Pause,
+            Some(("pauses", "roles-last")) => RoleKey::LastPause,
             Some(("removed", uid)) => RoleKey::Removed(uid),
             _ => RoleKey::Other,
         }
@@ -133,6 +142,8 @@ mod tests {
             (keys().node(&name), RoleKey::Node("n1")),
             (keys().registration(&name), RoleKey::Other),
             (b"/team/quorate/nodes/".to_vec(), RoleKey::Other),
+            (keys().roles_pause(), RoleKey::Pause),
+            (keys().last_roles_pause(), RoleKey::LastPause),
             (keys().removed("u"), RoleKey::Removed("u")),
             (keys().status(), RoleKey::Other),
         ] {

@@ -44,12 +44,16 @@ impl Environment {
             .hint("join again"));
         };
         let own_name = own_name(node, own, list);
-        let name_of = |listed: &ListedMember| match (listed.id == member, listed.is_started()) {
-            (true, _) => own_name.clone(),
-            (false, true) => listed.name.clone(),
-            // etcd compares the number of members and their URLs. A member that never started has no name, so any unique one
-            // will do.
-            (false, false) => listed.id.to_string(),
+        let is_unique = |name: &str| {
+            let others = list.members.iter().filter(|other| other.id != member);
+            name != own_name && others.filter(|other| other.name == name).count() == 1
+        };
+        let name_of = |listed: &ListedMember| match listed.id == member {
+            true => own_name.clone(),
+            false if is_plain(&listed.name) && is_unique(&listed.name) => listed.name.clone(),
+            // etcd compares the number of members and their URLs, so any unique name will do: for a member that never
+            // started, and for one whose name etcd would take for something else.
+            false => listed.id.to_string(),
         };
         let mut variables = vec![("ETCD_NAME", own_name.clone())];
         // With the members, etcd would start a member that has lost its data as one that has forgotten its log and its
@@ -88,6 +92,11 @@ impl Environment {
         })
     }
 
+    /// Whether the member has never started.
+    pub fn is_first_start(&self) -> bool {
+        !self.started
+    }
+
     /// The settings in this format.
     pub fn render(&self, format: JoinFormat) -> String {
         let lines = |indent: &str| -> String {
@@ -118,6 +127,12 @@ impl Environment {
             }
         }
     }
+}
+
+/// Whether etcd reads this in a list of members as it is. The list has the form of a URL's query.
+fn is_plain(name: &str) -> bool {
+    let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
+    !name.is_empty() && name.chars().all(plain)
 }
 
 /// The name of the member if it has one, else that of the node. etcd would take two members with one name for a single one
@@ -214,6 +229,25 @@ mod tests {
         ] {
             assert!(printed.contains(line), "{line:?} is missing: {printed}");
         }
+    }
+
+    #[test]
+    fn a_member_whose_name_etcd_would_misread_or_that_another_one_has_goes_by_its_id() {
+        let list = list(vec![
+            listed(1, "a=b,c", &["http://a:2380"]),
+            listed(2, "default", &["http://b:2380"]),
+            listed(3, "default", &["http://c:2380"]),
+            listed(4, "", &["http://d:2380"]),
+        ]);
+        let urls = list.members[3].peer_urls.clone();
+        let made = Environment::new(&"n4".parse().unwrap(), MemberId(4), &list, &urls, &[]).unwrap();
+        assert_eq!(
+            variable(&made, "ETCD_INITIAL_CLUSTER"),
+            Some(
+                "0000000000000001=http://a:2380,0000000000000002=http://b:2380,0000000000000003=http://c:2380,\
+                 n4=http://d:2380"
+            )
+        );
     }
 
     #[test]

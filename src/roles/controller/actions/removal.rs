@@ -7,7 +7,7 @@ use super::{Context, Witness};
 use crate::etcd::{MemberId, Txn};
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
-use crate::proto::{Join, Member, Removal, Role};
+use crate::proto::{Join, Member, Readdress, Removal, Role};
 use crate::roles::node_update;
 use crate::roles::owner::Owner;
 use crate::roles::plan::cause_words;
@@ -80,9 +80,16 @@ impl Context<'_> {
 
     /// The end of an intent that is not carried out, with the proof that its grounds are gone still.
     pub(super) fn withdraw(&self, id: MemberId) -> Option<Txn> {
+        let listed = self.listed(id);
         let txn = self.changed_record(id, |member| {
             member.removal = None;
             member.promotion = None;
+            // A move that the list shows ends where the member is found.
+            let made = |readdress: &Readdress| {
+                let listed = listed.as_ref();
+                listed.is_some_and(|listed| listed.has_peer_urls(&readdress.peer_urls))
+            };
+            member.readdress.take_if(|readdress| !made(readdress));
         })?;
         let (record, _) = self.index.record(id)?;
         let name: Name = record.node.parse().ok()?;

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::etcd::members::{Alarm, Evidence, Inquiry, ListedMember, NotAsked, Status};
+use crate::etcd::members::{Alarm, Evidence, Inquiry, ListedMember, Listener, NotAsked, Status};
 use crate::etcd::{MemberId, Revision};
-use crate::proto::Role;
 use crate::proto::removal::Cause;
-use crate::roles::membership::{Member, Membership, Record};
+use crate::proto::{Readdress, Role};
+use crate::roles::membership::{Member, Membership, Reachability, Record};
 use crate::roles::owner::{NodeRoles, Owner};
 
 /// The answers of a healthy member that has applied the log up to this index.
@@ -51,11 +51,13 @@ pub(crate) fn voter(id: u64) -> Member {
             owner: Owner::Node(manager()),
             removal: None,
             promotion: false,
+            readdress: None,
         }),
         evidence: answers(MemberId(id), None, 100 + id),
         corrupt: false,
         idle: Duration::ZERO,
         quiet: false,
+        moved: Reachability::Pending,
     }
 }
 
@@ -183,6 +185,22 @@ impl Member {
     /// Its removal is decided.
     pub(crate) fn leaving(self, cause: Cause) -> Self {
         self.with_record(|record| record.removal = Some(cause))
+    }
+
+    /// Its move to the peer URL of another machine is decided, where this one listens.
+    pub(crate) fn moving(mut self, listener: Listener) -> Self {
+        self.moved = Reachability::Reached(listener);
+        self.with_record(|record| {
+            record.readdress = Some(Readdress {
+                peer_urls: vec!["http://10.0.0.9:2380".to_owned()],
+                ..Readdress::default()
+            });
+        })
+    }
+
+    /// The same, and the list has that peer URL.
+    pub(crate) fn moved(self, listener: Listener) -> Self {
+        self.moving(listener).at("http://10.0.0.9:2380")
     }
 
     /// Its promotion is decided.

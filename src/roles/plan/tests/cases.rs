@@ -244,6 +244,10 @@ fn a_demotion_that_is_decided_waits_while_its_node_cannot_be_read() {
         reasons(&of(voter(2).node_missing().quiet())),
         [Reason::NodeMissing]
     );
+    assert_eq!(
+        reasons(&of(voter(2).desiring(Role::Unspecified))),
+        [Reason::NodeMissing]
+    );
     let removed = of(voter(2).nodeless());
     assert!(matches!(step(&removed), Some(Step::Remove { member: M2, .. })));
 }
@@ -308,6 +312,18 @@ fn what_etcd_refuses_while_a_voter_is_down_names_it() {
     // What may pass in a moment is not written beside the intent.
     membership.members[2] = voter(3);
     assert_eq!(reasons(&membership), [Reason::EtcdRefused]);
+}
+
+#[test]
+fn while_roles_are_paused_no_step_is_taken_and_every_obstacle_stays_reported() {
+    let mut paused = surveyed(vec![voter(1), voter(2).node_missing(), voter(3).learner()]);
+    paused.joins.push(new_join());
+    assert_eq!(step(&paused), Some(Step::DecidePromotion(M3)));
+    paused.paused = true;
+    let pending = [Reason::Pending, Reason::NodeMissing, Reason::LearnerPending];
+    assert_eq!(reasons(&paused), pending);
+    paused.joins[0].reachability = Reachability::Pending;
+    assert!(next(&paused).probe.is_empty());
 }
 
 #[test]

@@ -4,12 +4,13 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::proto::Readdress;
 use crate::roles::quorum::{Change, Quorum, Vote};
 
 type Make = fn(u64) -> Member;
 
 /// Every kind of voter that a plan distinguishes.
-const VOTERS: [Make; 12] = [
+const VOTERS: [Make; 15] = [
     voter,
     |id| voter(id).down(),
     |id| voter(id).demoted(),
@@ -23,14 +24,21 @@ const VOTERS: [Make; 12] = [
     // It is asked only whether it serves.
     |id| voter(id).leaving(Cause::Demoted),
     |id| voter(id).leaving(Cause::Demoted).quiet(),
+    // From here on in smaller clusters alone. Its move may be made at any moment, or was made, and it was not found.
+    |id| voter(id).moving(Listener::Absent),
+    |id| voter(id).moved(Listener::Absent).quiet(),
+    |id| voter(id).moved(Listener::Expected),
 ];
+
+/// How many of them, from the first on, large clusters are made of.
+const OF_LARGE: usize = 12;
 
 fn unstarted(id: u64) -> Member {
     voter(id).learner().unstarted()
 }
 
 /// Every kind of learner.
-const LEARNERS: [Make; 9] = [
+pub(super) const LEARNERS: [Make; 9] = [
     |id| voter(id).learner(),
     |id| voter(id).learner().down(),
     unstarted,
@@ -87,7 +95,28 @@ fn landings(membership: &Membership) -> Vec<Vec<Vote>> {
             })
             .collect();
     }
+    // Where a voter moves to, or has moved to, the others may not reach it.
+    for member in membership.listed().filter(|member| !member.is_found()) {
+        let moves = |to: &&Readdress| !member.quiet || member.is_at(&to.peer_urls);
+        if member.readdress().filter(moves).is_some() {
+            let reached = may_be.clone();
+            may_be.extend(
+                reached
+                    .into_iter()
+                    .map(|cluster| without_reaching(cluster, member.id)),
+            );
+        }
+    }
     may_be
+}
+
+/// The cluster, in which the others, if there are any, do not reach this voter.
+fn without_reaching(mut cluster: Vec<Vote>, id: MemberId) -> Vec<Vote> {
+    let alone = Quorum::of(&cluster).voters == 1;
+    for vote in cluster.iter_mut().filter(|vote| vote.id == id && !alone) {
+        vote.healthy = false;
+    }
+    cluster
 }
 
 /// The membership after a step, with unchanged answers.
@@ -102,6 +131,10 @@ pub(super) fn after(membership: &Membership, step: &Step) -> Membership {
         Step::Withdraw(id) => change(*id, &|member| {
             let record = member.record.as_mut().unwrap();
             (record.removal, record.promotion) = (None, false);
+            let listed = member.listed.as_ref().unwrap();
+            record
+                .readdress
+                .take_if(|to| !listed.has_peer_urls(&to.peer_urls));
         }),
         Step::DecideRemoval(id, cause) => change(*id, &|member| {
             member.record.as_mut().unwrap().removal = Some(*cause);
@@ -125,18 +158,23 @@ pub(super) fn after(membership: &Membership, step: &Step) -> Membership {
             join.progress = Progress::Learner.into();
             join.member_id = member.0;
         }
-        Step::Readdress { member, .. } => {
-            let urls = membership.joins[0]
-                .join
-                .request
-                .as_ref()
-                .unwrap()
-                .peer_urls
-                .clone();
+        Step::DecideReaddress { member, .. } => {
+            let pending = &membership.joins[0];
             change(*member, &|member| {
-                member.listed.as_mut().unwrap().peer_urls.clone_from(&urls)
+                member.moved = pending.reachability.clone();
+                member.record.as_mut().unwrap().readdress = Some(Readdress {
+                    peer_urls: pending.join.request.as_ref().unwrap().peer_urls.clone(),
+                    ..Readdress::default()
+                });
             });
         }
+        Step::Readdress { member, .. } => change(*member, &|member| {
+            let urls = member.readdress().unwrap().peer_urls.clone();
+            member.listed.as_mut().unwrap().peer_urls = urls;
+        }),
+        Step::EndReaddress(id) => change(*id, &|member| {
+            member.record.as_mut().unwrap().readdress = None;
+        }),
         Step::Note { progress, .. } => match progress {
             Progress::Waiting => {
                 let (reason, message) = match step {
@@ -201,16 +239,12 @@ fn check(mut membership: Membership) {
                 assert!(!made || quorum.holds(), "{quorum}: {}", context());
             }
         }
-        if let Step::Readdress { member, .. } = step
-            && membership.joins[0].reachability == (Reachability::Reached { listening: false })
+        if let Step::DecideReaddress { member, .. } | Step::Readdress { member, .. } = step
+            && !next.member(member).unwrap().is_found()
         {
             // The others may no longer reach it.
-            for mut landed in landings(&next) {
-                if Quorum::of(&landed).voters > 1 {
-                    let lost = landed.iter_mut().find(|vote| vote.id == member);
-                    lost.unwrap().healthy = false;
-                }
-                let quorum = Quorum::of(&landed);
+            for landed in landings(&next) {
+                let quorum = Quorum::of(&without_reaching(landed, member));
                 assert!(quorum.holds(), "{quorum}: {}", context());
             }
         }
@@ -247,7 +281,7 @@ fn check(mut membership: Membership) {
 }
 
 /// A join of the first node at another address.
-fn moving(members: &[Member], listening: bool) -> Option<PendingJoin> {
+fn moving(members: &[Member], listener: Listener) -> Option<PendingJoin> {
     let record = members.first()?.record.as_ref()?;
     let Owner::Node(roles) = record.owner else {
         return None;
@@ -256,7 +290,7 @@ fn moving(members: &[Member], listening: bool) -> Option<PendingJoin> {
     pending.node.clone_from(&record.node);
     pending.join.request.as_mut()?.node_uid.clone_from(&record.uid);
     pending.roles = Some(roles);
-    pending.reachability = Reachability::Reached { listening };
+    pending.reachability = Reachability::Reached(listener);
     Some(pending)
 }
 
@@ -268,7 +302,7 @@ fn cluster(voters: &[usize], learner: Option<usize>) -> Vec<Member> {
 #[test]
 fn no_step_leads_to_a_cluster_without_a_healthy_quorum() {
     let mut clusters = 0_u64;
-    multisets(VOTERS.len(), 7, &mut |voters| {
+    let mut each = |voters: &[usize]| {
         // With seven voters, the learner is one that may vote soon; the random test below has the others.
         let learners = if voters.len() < 6 { LEARNERS.len() } else { 4 };
         for learner in std::iter::once(None).chain((0..learners).map(Some)) {
@@ -281,12 +315,16 @@ fn no_step_leads_to_a_cluster_without_a_healthy_quorum() {
             };
             match clusters % 4 {
                 0 => membership.joins.push(new_join()),
-                1 => membership.joins.extend(moving(&membership.members, false)),
+                1 => membership
+                    .joins
+                    .extend(moving(&membership.members, Listener::Absent)),
                 _ => {}
             }
             check(membership);
         }
-    });
+    };
+    multisets(OF_LARGE, 7, &mut each);
+    multisets(VOTERS.len(), 4, &mut each);
     assert!(clusters > 200_000, "{clusters} clusters");
 }
 
@@ -306,8 +344,8 @@ proptest! {
         membership.complete = complete;
         membership.joins.extend(match join {
             0 => Some(new_join()),
-            1 => moving(&membership.members, true),
-            2 => moving(&membership.members, false),
+            1 => moving(&membership.members, Listener::Expected),
+            2 => moving(&membership.members, Listener::Absent),
             _ => None,
         });
         check(membership);

@@ -179,7 +179,7 @@ fn a_join_ends_once_its_member_votes_and_not_while_it_is_a_learner_or_leaving() 
         later.joins[0].join.answers = "of-an-earlier-request".to_owned();
         let expected = match later.members[1].is_learner() {
             true => matches!(step(&later), Some(Step::DecideRemoval(M2, Cause::Replaced))),
-            false => matches!(step(&later), Some(Step::Readdress { member: M2, .. })),
+            false => matches!(step(&later), Some(Step::DecideReaddress { member: M2, .. })),
         };
         assert!(expected, "{:?}", step(&later));
     }
@@ -237,7 +237,7 @@ fn a_member_being_removed_is_not_moved_and_an_untested_address_counts_as_without
     let mut membership = surveyed(vec![voter(1), voter(2)]);
     membership.joins.push(elsewhere(2));
     membership.joins[0].join.request.as_mut().unwrap().no_dial = true;
-    membership.joins[0].reachability = Reachability::Reached { listening: true };
+    membership.joins[0].reachability = Reachability::Reached(Listener::Expected);
     assert_eq!(
         noted(step(&membership)),
         Some((Progress::Waiting, Some(Reason::QuorumRisk)))

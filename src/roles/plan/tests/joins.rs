@@ -289,7 +289,8 @@ fn a_peer_url_is_tested_first_and_refused_if_it_is_unreachable() {
     membership.joins.push(new_join());
     membership.joins[0].reachability = Reachability::Pending;
     let plan = next(&membership);
-    assert_eq!((plan.step, plan.probe), (None, vec!["n9".to_owned()]));
+    let probe = vec![Subject::Join("n9".to_owned())];
+    assert_eq!((plan.step, plan.probe), (None, probe));
     membership.joins[0].reachability = Reachability::Unreachable("no answer".to_owned());
     assert_eq!(refusal(step(&membership)), Some(Reason::PeerUnreachable));
     membership.joins[0].join.request.as_mut().unwrap().no_dial = true;
@@ -304,10 +305,9 @@ fn a_member_that_joins_again_gets_its_new_address_and_keeps_its_vote() {
     pending.roles = Some(manager());
     let mut membership = surveyed(vec![voter(1), voter(2), voter(3)]);
     membership.joins.push(pending);
-    let readdress = Step::Readdress {
+    let readdress = Step::DecideReaddress {
         node: "n2".to_owned(),
         member: M2,
-        through: M1,
     };
     assert_eq!(step(&membership), Some(readdress.clone()));
     // Of two voters, one at an address without a listener could be lost.
@@ -323,11 +323,11 @@ fn a_member_that_joins_again_gets_its_new_address_and_keeps_its_vote() {
         ),
         "{noted}"
     );
-    membership.joins[0].reachability = Reachability::Reached { listening: true };
+    membership.joins[0].reachability = Reachability::Reached(Listener::Expected);
     assert_eq!(step(&membership), Some(readdress));
     membership.joins[0].reachability = Reachability::Unreachable("no answer".to_owned());
     assert_eq!(refusal(step(&membership)), Some(Reason::PeerUnreachable));
-    membership.joins[0].reachability = Reachability::Reached { listening: true };
+    membership.joins[0].reachability = Reachability::Reached(Listener::Expected);
     membership.members[1] = voter(2).learner().down();
     assert_eq!(step(&membership), Some(Step::DecideRemoval(M2, Cause::Replaced)));
     membership.members[1] = voter(2).at("http://10.0.0.9:2380/");
@@ -358,9 +358,9 @@ fn no_voter_moves_to_an_address_without_a_listener_while_a_learner_that_is_down_
         reasons(&membership),
         [Reason::LearnerNotInSync, Reason::QuorumRisk]
     );
-    membership.joins[0].reachability = Reachability::Reached { listening: true };
+    membership.joins[0].reachability = Reachability::Reached(Listener::Expected);
     assert!(matches!(
         step(&membership),
-        Some(Step::Readdress { member: M2, .. })
+        Some(Step::DecideReaddress { member: M2, .. })
     ));
 }

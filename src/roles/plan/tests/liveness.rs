@@ -14,7 +14,7 @@ use crate::roles::membership::tests::fixtures::answers;
 use crate::roles::quorum::Quorum;
 
 /// Every kind of voter: why its node wants it gone, if it does, and whether its removal is decided.
-const KINDS: [fn(u64) -> Member; 6] = [
+pub(super) const KINDS: [fn(u64) -> Member; 6] = [
     voter,
     |id| voter(id).demoted(),
     |id| voter(id).nodeless(),
