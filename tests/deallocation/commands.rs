@@ -148,12 +148,13 @@ async fn a_mark_between_the_look_at_a_network_and_the_write_of_its_service_refus
 
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
     proxy.set(Network::Delays(Duration::from_secs(1)));
-    let documents = service("first", "{}") + &service("web", "{networks: [front]}");
+    // Networks are written before services.
+    let documents = network("first") + &service("web", "{networks: [front]}");
     let endpoints = format!("--etcd-endpoints={}", proxy.url());
     let args = ["apply", "-f", "-", &endpoints].map(OsStr::new);
     let applying = quorate_with(args, Some(&documents), &[]);
     let marking = async {
-        eventually(SOON, "the first service is written", async || {
+        eventually(SOON, "the first network is written", async || {
             match world.objects().await.len() > 1 {
                 true => Ok(()),
                 false => Err("it is not"),
@@ -180,12 +181,12 @@ async fn a_mark_between_the_look_at_a_network_and_the_write_of_its_service_refus
             .await
     };
     let (applied, _) = tokio::join!(applying, marking);
-    assert_eq!(applied.stdout, "service/first created\n");
+    assert_eq!(applied.stdout, "network/first created\n");
     let error = applied.expect_code(4);
     let expected = "service/web: refused by rule References: network front is marked for deletion";
     assert!(error.contains(expected), "{error}");
     world
-        .expect_objects(&["/networks/front", "/services/first"])
+        .expect_objects(&["/networks/first", "/networks/front"])
         .await;
     history::check(&world).await;
 }
