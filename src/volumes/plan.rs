@@ -177,7 +177,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     decision
 }
 
-/// Says what another volume with the same id holds back, and which of the two records is to be given up.
+/// Says what another volume with the same id holds back, and which of the two records an operator may give up.
 fn wait_for_twin(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     let Some(twin) = observed.twin else { return };
     let other = &twin.name;
