@@ -24,7 +24,7 @@ pub fn may_share_backend(plugin: &Plugin, one: Option<&Backend>, other: Option<&
     match (one, other) {
         (Some(one), Some(other)) if !one.id.is_empty() && !other.id.is_empty() => one.id == other.id,
         (Some(one), Some(other)) if is_same_endpoint(&one.endpoint, &other.endpoint) => true,
-        // An identity is no proof that a backend which tells none is another one.
+        // A backend that reports no identity may be any of them.
         (one, other) => {
             let mut without = [one, other]
                 .into_iter()
