@@ -19,13 +19,13 @@ use crate::proto::{self, Plugin, PluginSpec, PluginStatus, Timeouts};
 pub use backend::{is_backend_of, may_share_backend};
 
 /// How many calls may be in flight in each lane, if the plugin's spec does not say.
-pub const DEFAULT_CONCURRENCY: u32 = 16;
+const DEFAULT_CONCURRENCY: u32 = 16;
 
 /// The most calls in flight: they share one channel, whose peer may allow no more streams.
 const MOST_CONCURRENCY: u32 = 1000;
 
 /// The limit of one call, if the plugin's spec does not say.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The longest limit of one call. No call takes that long, and gRPC cannot express limits of any length.
 const MOST_TIMEOUT: Duration = Duration::from_secs(3600);
