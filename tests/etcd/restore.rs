@@ -359,6 +359,7 @@ async fn an_endpoint_that_is_refused_does_not_have_the_endpoints_checked_again_a
     );
     eventually(SOON, "the checks end", async || {
         let before = probes().await;
+        // A check that is under way shows itself in it.
         sleep(QUIET).await;
         same(probes().await, before)
     })

@@ -206,6 +206,7 @@ async fn a_node_whose_deletion_was_taken_back_refuses_the_restriction() {
     sum.last_write.as_mut().unwrap().keys = 1;
     let (_published, releases) = watch::channel(Some(sum));
     let term = cluster.term_on(&bundle, TIMES, releases).await;
+    // The time in which the status would be restricted.
     sleep(QUIET).await;
     assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
     assert!(term.recorder.passes().is_empty());

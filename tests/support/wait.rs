@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The limit of everything that happens at once, on a machine that is busy with other tests. A limit alone: no test is faster or
-/// slower for it, unless it fails.
+/// The limit of everything that happens within a moment on an idle machine: the other tests keep it busy. A limit alone: no test
+/// is faster or slower for it, unless it fails.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// How long a test looks at what has to stay as it is. Too short a look lets a fault pass, and fails no sound code.
