@@ -68,6 +68,7 @@ async fn settled(etcd: &Etcd) -> f64 {
     let made = || ["range", "watch", "txn"].map(|operation| requests_so_far(etcd, operation, Code::Ok));
     let mut last = made();
     eventually(SOON, "no request is made", async || {
+        // The moment. It is longer than the pauses between the requests of a replica that has something to do.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let before = std::mem::replace(&mut last, made());
         same(before, last)
