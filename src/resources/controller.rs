@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::act::{Actor, Job};
 use super::bundle::{Bundle, Manifest};
-use super::inventory::Inventory;
+use super::inventory::{Entry, Inventory};
 use super::jobs::{Ended, Jobs};
 use super::kinds;
 use super::memory::Memory;
@@ -70,6 +70,8 @@ pub struct Reconciler {
     pub(super) jobs: Jobs<ObjectRef, Job>,
     /// Results of jobs that ended between two passes, or while other results were recorded.
     pub(super) ended: Vec<Ended<ObjectRef, Job>>,
+    /// Entries of results that were taken in, to record with the next ones.
+    pub(super) unrecorded: Vec<(ObjectRef, Entry)>,
     /// The window of the term, once a pass was made.
     window: Option<Window>,
     pub(super) watches: Watches,
@@ -106,6 +108,7 @@ impl Reconciler {
             late: HashSet::new(),
             jobs: Jobs::new(settings.lingers_after),
             ended: Vec::new(),
+            unrecorded: Vec::new(),
             window: None,
             watches: Watches::default(),
             due: None,
@@ -267,11 +270,11 @@ impl Reconciler {
         // The watches of what was listed start before the first write: a server keeps only a short history for a watch to
         // catch up with.
         self.watches.follow(&self.kube, &mut self.cluster);
-        self.settle(fence, &foundation, report).await?;
+        self.settle(fence, &foundation, &rest, report).await?;
         // A definition that is not established delays the objects of its kind alone (INV-8).
         let (later, now): (Vec<&Manifest>, Vec<&Manifest>) =
             rest.into_iter().partition(|manifest| self.is_late(manifest));
-        self.settle(fence, &now, report).await?;
+        self.settle(fence, &now, &[], report).await?;
         let defined = self.await_definitions(&foundation, report).await?;
         let late = self.await_kinds(&later, &defined).await?;
         // The list of a kind replaces what was observed of it, so it has to cover all objects of the kind.
@@ -289,7 +292,7 @@ impl Reconciler {
             self.cluster.look(targets, has).await.map_err(api_server)?;
             self.watches.follow(&self.kube, &mut self.cluster);
         }
-        self.settle(fence, &later, report).await?;
+        self.settle(fence, &later, &[], report).await?;
         self.prune(fence, obsolete, report).await?;
         self.record_states(fence, report).await
     }

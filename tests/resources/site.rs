@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message as _;
 use quorate::etcd::{Etcd, Fence};
 use quorate::kube::{KubeClient, Limits};
 use quorate::metrics::Metrics;
+use quorate::proto::Applied;
 use quorate::resources::{Bundle, Inventory, Reconciler, Report, Settings};
 use quorate::store::Store;
 use serde_json::{Value, json};
@@ -138,6 +140,14 @@ impl Site {
         keys.iter()
             .map(|key| key.strip_prefix(prefix).unwrap().to_owned())
             .collect()
+    }
+
+    /// The entry of an object, by its key without the common prefix. Panics if there is none.
+    pub async fn entry(&self, path: &str) -> Applied {
+        let key = format!("/q/kubernetes/reconciler/inventory/{path}");
+        let (stored, _) = self.store.etcd.get(key.as_bytes()).await.unwrap();
+        let stored = stored.unwrap_or_else(|| panic!("{path}: {:?}", self.inventory()));
+        Applied::decode(stored.value.as_slice()).unwrap()
     }
 
     pub async fn get(&self, path: &str) -> Option<Value> {
