@@ -226,7 +226,7 @@ fn unknown(object: &ObjectRef, error: &LookupError) -> Outcome {
             if kinds::is_protected(&object.group, &object.kind)
                 && matches!(error.cause, Cause::Forbidden { .. }) =>
         {
-            Outcome::Kept(error.to_string())
+            Outcome::Kept(error.about(object))
         }
         // A kind changes its scope only by being deleted and defined again, and its objects went with it. That is no
         // proof (INV-12), so a person decides.
@@ -234,7 +234,7 @@ fn unknown(object: &ObjectRef, error: &LookupError) -> Outcome {
             "its kind has another scope by now, so that it cannot be looked at; if it is gone: {}",
             how_to_forget(object)
         )),
-        error => Outcome::Failed(error.to_string()),
+        error => Outcome::Failed(error.about(object)),
     }
 }
 
