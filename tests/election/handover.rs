@@ -88,7 +88,7 @@ async fn precede(etcd: &Etcd) {
 /// The way to etcd is so long that nothing else counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn between_the_end_of_a_leader_and_the_first_write_of_the_next_lie_three_requests() {
-    const WAY: Duration = Duration::from_millis(400);
+    const WAY: Duration = Duration::from_millis(800);
     let etcd = TestEtcd::start().await;
     let direct = connect(&etcd).await;
     precede(&direct).await;
