@@ -14,7 +14,7 @@ use super::kinds;
 use super::memory::Memory;
 use super::observe::{Cluster, GroupKind, Target, Targets};
 use super::plan::Fingerprint;
-use super::report::{Report, Stopped};
+use super::report::{Act, Report, Stopped};
 use super::watches::{Changes, Latest, Watches};
 use crate::causes;
 use crate::etcd::{Fence, FencedError, Window};
@@ -57,7 +57,7 @@ impl Default for Settings {
 pub struct Reconciler {
     pub(super) kube: KubeClient,
     pub(super) bundle: Arc<Bundle>,
-    wanted: HashSet<ObjectRef>,
+    pub(super) wanted: HashSet<ObjectRef>,
     pub(super) inventory: Inventory,
     metrics: Metrics,
     pub(super) settings: Settings,
@@ -70,6 +70,8 @@ pub struct Reconciler {
     pub(super) jobs: Jobs<ObjectRef, Job>,
     /// Results of jobs that ended between two passes, or while other results were recorded.
     pub(super) ended: Vec<Ended<ObjectRef, Job>>,
+    /// What was deleted and not reported yet: a pass that is cut short reports nothing.
+    pub(super) acts: Vec<Act>,
     /// Entries of results that were taken in, to record with the next ones.
     pub(super) unrecorded: Vec<(ObjectRef, Entry)>,
     /// The window of the term, once a pass was made.
@@ -108,6 +110,7 @@ impl Reconciler {
             late: HashSet::new(),
             jobs: Jobs::new(settings.lingers_after),
             ended: Vec::new(),
+            acts: Vec::new(),
             unrecorded: Vec::new(),
             window: None,
             watches: Watches::default(),
@@ -139,6 +142,9 @@ impl Reconciler {
         } else {
             self.lists_next = self.cluster.has_unlisted();
         }
+        for act in self.acts.drain(..) {
+            report.did(act);
+        }
         self.due = report
             .objects()
             .iter()
@@ -157,6 +163,8 @@ impl Reconciler {
         let Some(window) = self.window.clone() else {
             return std::future::pending().await;
         };
+        // Those of a pass that was cut short.
+        self.withdraw_deletions();
         loop {
             if self.take_changes() || std::mem::take(&mut self.lists_next) {
                 return;
@@ -242,13 +250,19 @@ impl Reconciler {
     }
 
     async fn look_and_act(&mut self, fence: &Fence, report: &mut Report) -> Result<(), Stopped> {
+        self.withdraw_deletions();
         let unreadable = |error| Stopped::Etcd(format!("cannot read the inventory: {error}"));
         self.inventory.load().await.map_err(unreadable)?;
         // What ended between two passes is taken in before anything is decided again.
         while let Some(ended) = self.jobs.try_next() {
             self.ended.push(ended);
         }
-        self.finish(fence, HashSet::new(), report).await?;
+        while let Err(stopped) = self.finish(fence, HashSet::new(), report).await {
+            // Whether the API server can be reached now is what this pass finds out.
+            if !matches!(stopped, Stopped::ApiServer(_)) {
+                return Err(stopped);
+            }
+        }
         self.take_changes();
         let unwritten = self.inventory.unwritten(|object| self.wanted.contains(object));
         self.forget(fence, &unwritten).await?;

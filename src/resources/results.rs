@@ -70,22 +70,23 @@ impl Reconciler {
     /// The results to record together: what came during the last record, or else the next result; and what follows it
     /// soon. Empty once no object of these is waited for any more.
     async fn next_results(&mut self, objects: &HashSet<ObjectRef>) -> Vec<Ended<ObjectRef, Job>> {
-        let mut ended = std::mem::take(&mut self.ended);
-        if ended.is_empty() && !objects.is_empty() {
-            ended.extend(self.next_result().await);
+        // They stay in `self.ended` until they are complete: a pass that is cut short loses none.
+        if self.ended.is_empty() && !objects.is_empty() {
+            let next = self.next_result().await;
+            self.ended.extend(next);
         }
         let is_awaited = |ended: &&Ended<ObjectRef, Job>| objects.contains(&ended.subject);
-        let mut awaited = objects.len() - ended.iter().filter(is_awaited).count();
+        let mut awaited = objects.len() - self.ended.iter().filter(is_awaited).count();
         let until = tokio::time::Instant::now() + GATHER;
-        while !ended.is_empty() && awaited > 0 && ended.len() < BATCH {
+        while !self.ended.is_empty() && awaited > 0 && self.ended.len() < BATCH {
             let next = self.jobs.next(self.settings.in_flight);
             let Ok(Some(more)) = timeout_at(until, next).await else {
                 break;
             };
             awaited -= usize::from(is_awaited(&&more));
-            ended.push(more);
+            self.ended.push(more);
         }
-        ended
+        std::mem::take(&mut self.ended)
     }
 
     /// The next result that the pass waits for; `None` once the rest lingers, or once another object needs a pass while no
@@ -159,7 +160,7 @@ impl Reconciler {
             };
             if let Some(act) = act {
                 info!("{act}");
-                report.did(act);
+                self.acts.push(act);
             }
             report.set(object, outcome);
         }

@@ -2,13 +2,9 @@
 
 use serde_json::json;
 
-use quorate::etcd::Config;
-
 use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
-use crate::support::client::connect_with;
-use crate::support::kubernetes::Kubernetes;
-use crate::support::proxy::{Network, Proxy};
+use crate::support::proxy::Network;
 use crate::support::wait::{SOON, eventually, same};
 
 /// The requests since the last call, watches included, as `METHOD path`.
@@ -105,18 +101,6 @@ async fn a_new_leader_that_finds_everything_in_place_lists_and_writes_nothing() 
     assert_eq!(report.count("applied"), 2, "{:#?}", report.objects());
 }
 
-/// A site whose inventory is behind this network.
-async fn behind_a_network() -> (Site, Proxy) {
-    let kubernetes = Kubernetes::start().await;
-    let network = Proxy::in_front_of(&kubernetes.etcd.endpoints()[0]);
-    let mut config = Config::new(vec![network.url()]);
-    config.sync_endpoints = false;
-    // A write that is not answered is awaited, however long the test takes.
-    config.request_timeout = SOON * 2;
-    let etcd = connect_with(config).await;
-    (Site::through(kubernetes, &etcd).await, network)
-}
-
 /// Waits until this many objects were written.
 async fn wait_for_writes(proxy: &FaultProxy, count: usize) {
     eventually(SOON, "every object is written", async || {
@@ -129,7 +113,7 @@ async fn wait_for_writes(proxy: &FaultProxy, count: usize) {
 
 #[tokio::test]
 async fn the_requests_to_the_api_server_go_on_while_etcd_records_what_is_answered() {
-    let (site, network) = behind_a_network().await;
+    let (site, network) = Site::behind_a_network().await;
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
     let count = 60;
     let manifests: String = (0..count).map(|n| config_map(&format!("map-{n}"), "v")).collect();
@@ -153,7 +137,7 @@ async fn the_requests_to_the_api_server_go_on_while_etcd_records_what_is_answere
 /// A namespace comes before what is in it. Nothing else lies between the two.
 #[tokio::test]
 async fn what_is_in_a_namespace_follows_it_without_a_wait_for_etcd() {
-    let (site, network) = behind_a_network().await;
+    let (site, network) = Site::behind_a_network().await;
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
     let count = 60;
     let namespace = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";

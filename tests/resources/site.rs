@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use quorate::etcd::{Etcd, Fence};
+use quorate::etcd::{Config, Etcd, Fence};
 use quorate::kube::{KubeClient, Limits};
 use quorate::metrics::Metrics;
 use quorate::proto::Applied;
@@ -13,9 +13,10 @@ use quorate::resources::{Bundle, Inventory, Reconciler, Report, Settings};
 use quorate::store::Store;
 use serde_json::{Value, json};
 
-use crate::support::client::{connect, store};
+use crate::support::client::{connect, connect_with, store};
 use crate::support::kubernetes::Kubernetes;
 use crate::support::leader::Leader;
+use crate::support::proxy::Proxy;
 use crate::support::wait::SOON;
 
 pub struct Site {
@@ -43,6 +44,18 @@ impl Site {
             store,
             leader,
         }
+    }
+
+    /// A site whose leader and inventory are behind this network.
+    pub async fn behind_a_network() -> (Self, Proxy) {
+        let kubernetes = Kubernetes::start().await;
+        let network = Proxy::in_front_of(&kubernetes.etcd.endpoints()[0]);
+        let mut config = Config::new(vec![network.url()]);
+        config.sync_endpoints = false;
+        // A write that is not answered is awaited, however long the test takes.
+        config.request_timeout = SOON * 2;
+        let etcd = connect_with(config).await;
+        (Self::through(kubernetes, &etcd).await, network)
     }
 
     pub fn fence(&self) -> &Fence {
