@@ -275,6 +275,33 @@ async fn tokens_that_expire_under_load_fail_no_request() {
     assert!(leases.starts_with("found 0 leases"), "{leases}");
 }
 
+/// All requests wait for the one that authenticates.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_renewed_beside_an_endpoint_that_hangs() {
+    let etcd = TestEtcd::with_password("/q", 1).await;
+    let mut config = with_password(&etcd, PASSWORD);
+    config.sync_endpoints = false;
+    // Nothing but a request without an answer has the endpoints checked, and no limit ends it.
+    (config.endpoint_interval, config.request_timeout) = (10 * SOON, 4 * SOON);
+    // The one that authenticates asks one of the endpoints at random.
+    for _ in 0..5 {
+        let proxies = [0; 3].map(|_| Proxy::in_front_of(&etcd.endpoints()[0]));
+        config.endpoints = proxies.each_ref().map(Proxy::url).to_vec();
+        let client = connect_with(config.clone()).await;
+        let _following = following(&client);
+        // Longer than the lifetime of a token that is not used.
+        sleep(Duration::from_millis(2500)).await;
+        proxies[1].set(Network::BlackHole);
+        let mut reads = JoinSet::new();
+        for _ in 0..6 {
+            let client = client.clone();
+            reads.spawn(async move { client.get(b"/q/e").await.is_ok() });
+        }
+        let answered = timeout(SOON, reads.join_all()).await;
+        assert!(answered.is_ok(), "a request waits for the endpoint that hangs");
+    }
+}
+
 #[tokio::test]
 async fn a_watch_whose_token_expired_while_it_was_disconnected_continues() {
     let etcd = TestEtcd::with_password("/q", 1).await;
