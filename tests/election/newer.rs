@@ -168,7 +168,7 @@ async fn a_newer_candidate_takes_the_lead_once_it_has_lasted_and_later_after_one
     assert!(took > TRIAL * 3 / 2, "the trial was doubled, and took {took:?}");
     assert!(!replicas.0[leader].leads().await);
     // Each trial is reported, also a second one of the same replica.
-    for replica in &replicas.0 {
+    for replica in &mut replicas.0 {
         let log = replica.log();
         assert_eq!(log.matches("has proved lasting").count(), 2, "{log}");
     }
