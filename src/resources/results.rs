@@ -40,7 +40,7 @@ impl Reconciler {
         self.record_results(fence).await
     }
 
-    /// The same, but the last results are yet to be recorded, with the next ones: the jobs that follow wait for no write to
+    /// The same, but the last results are recorded with the next ones: the jobs that follow wait for no write to
     /// etcd.
     pub(super) async fn take_in_all(
         &mut self,
@@ -107,7 +107,7 @@ impl Reconciler {
         }
     }
 
-    /// Remembers and reports results, and notes what is to be recorded of them.
+    /// Remembers and reports results, and keeps the entries that follow from them.
     ///
     /// # Errors
     /// [`Stopped::ApiServer`] if one of them says that the server as a whole is unusable. All jobs are dropped then.

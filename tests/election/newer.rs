@@ -20,7 +20,7 @@ fn granted_lease(etcd: &TestEtcd) -> LeaseId {
     lease_of(etcd, Duration::from_secs(600))
 }
 
-/// A lease that nobody renews.
+/// A lease that is not renewed.
 fn lease_of(etcd: &TestEtcd, ttl: Duration) -> LeaseId {
     let granted = etcd.etcdctl(&["lease", "grant", &ttl.as_secs().to_string()]);
     let id = granted.split_whitespace().nth(1).unwrap();

@@ -110,7 +110,7 @@ async fn an_object_whose_deletion_waits_behind_others_is_not_deleted_once_it_is_
     expect_all_but(&site, &mut reconciler, forgotten).await;
 }
 
-/// A pass is cut short where somebody changes the status. The next one may come much later.
+/// A pass is cut short where another client changes the status. The next one may come much later.
 #[tokio::test]
 async fn a_deletion_that_was_not_sent_does_not_outlive_a_pass_that_is_cut_short() {
     let (site, proxy, mut reconciler) = dropping((1, SOON)).await;
