@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// A candidacy that ended this long ago no longer counts.
 const MEMORY: Duration = Duration::from_secs(1800);
 
-/// Of more candidacies that ended than this none counts: the trial is at its longest before that.
+/// At most this many ended candidacies are kept: the trial is at its longest before.
 const MOST: usize = 32;
 
 /// The first trial of newer candidates, for replicas whose leases have this TTL. The key of a process that crashed stands until its
