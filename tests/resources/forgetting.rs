@@ -128,22 +128,6 @@ async fn a_deletion_that_was_not_sent_does_not_outlive_a_pass_that_is_cut_short(
     expect_all_but(&site, &mut reconciler, forgotten).await;
 }
 
-/// A result that cannot be recorded ends the pass.
-#[tokio::test]
-async fn a_deletion_that_was_not_sent_does_not_outlive_a_pass_that_fails() {
-    let (site, proxy, mut reconciler) = dropping((1, SOON)).await;
-    hold_deletions(&proxy);
-    let mut forgotten = "";
-    tokio::join!(reconciler.pass(site.fence()), async {
-        wait_until_held(&proxy, 1).await;
-        forgotten = unsent(&proxy);
-        forget(&site, &deleted(&proxy)[0]).await;
-        forget(&site, forgotten).await;
-        proxy.release();
-    });
-    expect_all_but(&site, &mut reconciler, forgotten).await;
-}
-
 #[tokio::test]
 async fn a_deletion_is_reported_although_its_pass_was_cut_short() {
     let (site, proxy, mut reconciler) = dropping((8, SOON)).await;
