@@ -339,10 +339,8 @@ impl Controller {
 
     /// A volume of the plugin was deleted at the backend: plans some of those again for which there was no capacity.
     fn wake_for_capacity(&mut self, driver: &Name) {
-        let waiting = self.unsettled.made_capacity().into_iter();
-        let of_plugin = waiting.filter(|name| self.index.driver(name) == Some(driver));
-        let woken: Vec<Name> = of_plugin.take(TRIED_FOR_CAPACITY).collect();
-        for name in woken {
+        let of_plugin = |name: &Name| self.index.driver(name) == Some(driver);
+        for name in self.unsettled.made_capacity(TRIED_FOR_CAPACITY, of_plugin) {
             // Without a new beginning: most of them fail as before, and that is no news.
             if self.unsettled.try_again(&name) {
                 self.woken.push_back(name);
