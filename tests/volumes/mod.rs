@@ -20,6 +20,7 @@ mod lost_nodes;
 mod plugin_status;
 mod plugins;
 mod promises;
+mod put_back;
 mod random;
 mod refusals;
 mod secrets;
