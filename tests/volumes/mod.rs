@@ -9,6 +9,7 @@ mod deletion;
 mod events;
 mod expansion;
 mod forced;
+mod forgotten;
 mod history;
 mod imports;
 mod lanes;
