@@ -70,8 +70,9 @@ impl Controller {
             self.configure(driver);
         }
         let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
+        let has_created = self.index.has_created(driver);
         let plugin = self.plugins.get_mut(driver);
-        plugin.map_or(Plugin::Missing, |plugin| plugin.observe(made_at))
+        plugin.map_or(Plugin::Missing, |plugin| plugin.observe(made_at, has_created))
     }
 
     /// Whether a call for the volume is under way under another name, which was forgotten by force. Its end plans the volume again.

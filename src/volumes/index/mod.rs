@@ -321,10 +321,11 @@ impl Index {
         self.plugin_statuses.get(name)
     }
 
-    /// The plugins that have a status and no object.
+    /// The plugins that have a status, no object and no volume. That of a plugin which volumes use says where it was: it may be
+    /// created again elsewhere.
     pub fn statuses_left_over(&self) -> impl Iterator<Item = (&Name, Revision)> {
         let left = self.plugin_statuses.iter();
-        let left = left.filter(|(name, _)| !self.plugins.contains_key(*name));
+        let left = left.filter(|(name, _)| !self.plugins.contains_key(*name) && !self.is_used(name));
         left.map(|(name, (_, revision))| (name, *revision))
     }
 
