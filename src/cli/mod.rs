@@ -28,6 +28,7 @@ pub mod roles;
 pub mod run;
 pub mod signals;
 pub mod status;
+pub mod token;
 pub mod volumes;
 pub mod wait;
 pub mod wait_ready;
@@ -105,6 +106,8 @@ pub enum Command {
     Inventory(inventory::InventoryArgs),
     /// Make the authorities of a cluster, and certificates for etcd
     Ca(ca::CaArgs),
+    /// Make, show and check the tokens to join with
+    Token(token::TokenArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -137,6 +140,7 @@ pub fn main() -> ExitCode {
         Command::Bundle(args) => bundle::run(args, &etcd).await,
         Command::Inventory(args) => inventory::run(args, &etcd).await,
         Command::Ca(args) => ca::run(args),
+        Command::Token(args) => token::run(args, &etcd).await,
         Command::Completions(args) => completions::run(args),
     })
 }

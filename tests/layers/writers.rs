@@ -10,7 +10,7 @@ use super::floors::is_controller;
 use super::source::{Files, Token};
 
 /// The methods of `Keys` that build one key, and the keys as the table names them.
-const KEYS: [(&str, &str); 21] = [
+const KEYS: [(&str, &str); 22] = [
     ("alive", "/alive/<name>"),
     ("election", "/kubernetes/reconciler/leader/<lease id>"),
     (
@@ -18,6 +18,7 @@ const KEYS: [(&str, &str); 21] = [
         "/kubernetes/reconciler/inventory/<group>/<kind>/<namespace or _>/<name>",
     ),
     ("join", "/joins/<node>"),
+    ("join_token", "/identity/tokens/<joiner>"),
     ("last_roles_pause", "/pauses/roles-last"),
     ("member", "/members/<member id>"),
     ("network", "/networks/<name>"),

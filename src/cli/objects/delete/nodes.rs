@@ -17,6 +17,7 @@ use crate::proto::{Member, Node, NodeSpec, Publication, RemovedNode, Role};
 use crate::roles::membership::Membership;
 use crate::roles::owner::Owner;
 use crate::roles::reason::EVICTION_BLOCKED;
+use crate::store::keys::Joiner;
 use crate::store::object::publication::node_uid;
 use crate::store::object::{Malformed, Object, decode, time};
 use crate::store::{Id, Name, Store};
@@ -196,7 +197,11 @@ fn check(name: &Name, state: &State<'_>, membership: &Membership, force: bool) -
 /// etcd's own member list cannot be compared.
 fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion {
     let (store, name) = (request.store, &request.id.name);
-    let mut txn = request.when_unchanged().delete(&request.stored.key);
+    let token = store.keys.join_token(&Joiner::Node(name.clone()));
+    let mut txn = request
+        .when_unchanged()
+        .delete(&request.stored.key)
+        .delete(&token);
     txn = facts.compare(txn, store, name);
     if !request.force {
         txn = txn.when_absent(&store.keys.alive(name));
