@@ -1,18 +1,4 @@
-//! One replica: the task tree of `quorate run`.
-//!
-//! ```text
-//! replica
-//! ├── pulse            shows that this runtime is alive (livez, lease renewal)
-//! ├── endpoints        keeps etcd's endpoints and credentials current
-//! ├── quorum           follows whether etcd has a quorum
-//! ├── registration     keeps this process's release under /nodes/<id>/release
-//! ├── watch-nodes      sums up the releases that run
-//! ├── watch-leader     follows who leads
-//! ├── watch-newer      follows whether a replica with a newer release stands for election
-//! ├── readiness        checks the status after every registration
-//! └── campaign         while this replica is eligible
-//!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes, the check of the rights
-//! ```
+//! One replica: the task tree of `quorate run`, which ARCHITECTURE.md draws.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

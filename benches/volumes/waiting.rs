@@ -21,7 +21,7 @@ pub struct Cost {
     pub writes: f64,
 }
 
-/// The cost of so many volumes that are to be created by a plugin at whose endpoint nothing listens.
+/// The cost of so many volumes that wait for a plugin at whose endpoint nothing listens.
 pub async fn for_a_dead_plugin(endpoint: &str, volumes: usize, concurrency: u32) -> Result<Cost> {
     let records = Records::connect(endpoint).await?;
     records

@@ -1,8 +1,8 @@
 //! Which replica of a newer release stands for election.
 //!
 //! Older replicas make way for a newer candidate, not for a newer registration. So a newer release that ends again and again
-//! before it can lead, or hangs before that, takes the lead from no other. One that ends as soon as it leads takes the lead
-//! from the others ever more seldom: each candidacy that did not last doubles the trial of the next.
+//! before it can lead, or hangs before that, never takes the lead from another. One that ends as soon as it leads takes it more
+//! and more seldom: each candidacy that did not last doubles the trial of the next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) enum Newer {
     Unknown,
     /// None of them stands for election.
     Absent,
-    /// One stands, who it is in words, but not for long enough: older ones lead on and keep their places.
+    /// One stands, named here in words, but not for long enough yet: older ones lead on and keep their places.
     OnTrial(String),
     /// One stands: who it is, in words.
     Stands(String),

@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// A candidacy that ended this long ago no longer counts.
 const MEMORY: Duration = Duration::from_secs(1800);
 
-/// Of more candidacies that ended than this none counts: the trial is at its longest before that.
+/// At most this many ended candidacies are kept: the trial is at its longest before.
 const MOST: usize = 32;
 
 /// The trials of newer candidates, as one older replica sees them.

@@ -78,7 +78,7 @@ impl Reconciler {
                 continue;
             }
             let unfinished = self.delete(fence, deletions, report).await?;
-            // Of the objects that are not gone, one of the lowest stage.
+            // The lowest stage that is not done holds back the later ones.
             let unfinished = unfinished.map(|object| (number, KeepReason::WaitsFor(object)));
             pending = unfinished.or(pending);
         }

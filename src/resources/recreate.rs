@@ -106,7 +106,7 @@ impl Actor {
     ) -> Result<(), ApiError> {
         let mut body = manifest.clone();
         body["metadata"]["name"] = PREFLIGHT.into();
-        // Of these only one may exist beside the old object.
+        // Only one object of such a kind may exist beside the old one.
         if let Some(fields) = body.as_object_mut() {
             fields.remove("globalDefault");
         }

@@ -24,7 +24,7 @@ const BRIEF: Duration = Duration::from_secs(1);
 const BATCH: usize = 64;
 
 /// Results that come within this time of the first are recorded with it: a write to etcd costs as much as a few requests.
-/// Of a leader that dies meanwhile the next one applies the objects again, which changes nothing.
+/// If the leader dies meanwhile, the next one applies the objects again, which changes nothing.
 const GATHER: Duration = Duration::from_millis(50);
 
 impl Reconciler {

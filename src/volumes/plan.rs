@@ -177,7 +177,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     decision
 }
 
-/// Says what another volume with the same id holds back, and which of the two records is to be given up.
+/// Says what another volume with the same id holds back, and which of the two records an operator may give up.
 fn wait_for_twin(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     let Some(twin) = observed.twin else { return };
     let other = &twin.name;
@@ -236,8 +236,8 @@ fn offers(observed: &Observed<'_>, target: &Target, decision: &mut Decision) -> 
     }
 }
 
-/// Has a record without a backend name it, before the plugin leads to another one (INV-6): also where nothing else is wanted of
-/// the plugin.
+/// Records the backend of a volume whose record names none, before the plugin leads to another one (INV-6), even where nothing
+/// else is wanted of the plugin.
 fn plan_backend(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     let is_unknown = status.backend.is_none() && volume::may_exist(observed.volume);
     if !is_unknown || observed.resting.contains(&Target::Volume) {
@@ -373,7 +373,8 @@ fn plan_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut
     }
 }
 
-/// Ends an expansion that every node which has the volume has confirmed. One that none has is confirmed by the next node.
+/// Ends an expansion that every node which has the volume has confirmed. A volume that no node has is confirmed by the next node
+/// that gets it.
 fn plan_node_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     let bytes = status.node_expansion_bytes;
     let publications = observed.publications.values();

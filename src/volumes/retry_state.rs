@@ -250,8 +250,8 @@ impl Unsettled {
         }
     }
 
-    /// What failed may succeed by now, which is not certain: it is tried again, and its rest goes on. False if an operation runs or
-    /// waits for its turn.
+    /// What failed may succeed by now, which is not certain: it is tried again, and its backoff keeps its count. False if an
+    /// operation runs or waits for its turn.
     pub fn try_again(&mut self, name: &Name) -> bool {
         let state = self.states.get_mut(name).filter(|state| !state.is_active());
         state.map(RetryState::begin_pass).is_some()

@@ -37,6 +37,7 @@ async fn crash_looping(socket: &std::path::Path) {
         drop(listener.accept().await);
         drop(listener);
         std::fs::remove_file(socket).unwrap();
+        // The time that a supervisor takes to start it again.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

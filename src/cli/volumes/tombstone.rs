@@ -145,7 +145,7 @@ async fn plan(store: &Store, which: &Which, cleans: bool) -> Result<PutBack, Fai
     let publications = left.publications.iter();
     let publications = publications.filter_map(|publication| {
         let node = publication.name().parse::<Name>().ok()?;
-        // Of one without a node id no call was made.
+        // No call was made for one without a node id.
         let is_needed = !cleans || !stored_node_id(publication).is_empty();
         let publication = is_needed.then(|| publication_of(publication, &volume_name, cleans))?;
         let key = store.keys.publication(&volume_name, &node);
@@ -175,7 +175,7 @@ fn removal(volume: &Volume) -> &'static str {
     }
 }
 
-/// The plugin of the volume; one that says nothing where there is none, or it cannot be read.
+/// The plugin of the volume; an empty one where the plugin does not exist or cannot be read.
 async fn plugin_of(store: &Store, volume: &Volume) -> Result<Plugin, Failure> {
     let Ok(name) = driver(volume).parse::<Name>() else {
         return Ok(Plugin::default());
@@ -294,7 +294,7 @@ fn put_back(volume: &mut Volume, name: &Name, cleans: bool) {
     let status = volume.status.get_or_insert_default();
     status.delete_requested = cleans.then(|| time::to_proto(Timestamp::now()));
     if cleans {
-        // What the tombstone names is removed, whatever was to become of the volume before.
+        // A reclaim policy of `retain` does not count: the operator asks for the removal.
         let spec = volume.spec.get_or_insert_default();
         spec.set_reclaim_policy(ReclaimPolicy::Delete);
     }

@@ -15,7 +15,7 @@ pub(super) fn now() -> Instant {
 
 /// For how long the machine was suspended since it started.
 fn suspended() -> Duration {
-    // In this order: a pause between the two makes it later by the pause, which closes a window early, never late.
+    // This order matters: a pause between the two reads makes the result later, which closes a window early, never late.
     let awake = since_start(ClockId::Monotonic);
     since_start(ClockId::Boottime).saturating_sub(awake)
 }

@@ -251,8 +251,8 @@ impl Index {
         self.volumes.keys().cloned().collect()
     }
 
-    /// Whether the volume looks as if nothing were to be done for it: created, not marked, and published wherever it is wanted. A
-    /// guess that costs little, for an order.
+    /// Whether the volume seems to need nothing: created, not marked, and published wherever it is wanted. A cheap guess, by
+    /// which the volumes are ordered.
     pub fn seems_settled(&self, name: &Name) -> bool {
         self.volumes.get(name).is_some_and(|entry| {
             let mut publications = entry.publications.values();

@@ -25,7 +25,7 @@ pub(super) struct Versioned<O> {
     revision: Revision,
 }
 
-/// What has become of the record that a result was to be written into.
+/// What a result found of the record that it belongs into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// The result is written.
