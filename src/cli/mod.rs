@@ -10,8 +10,10 @@ use clap::{Parser, Subcommand};
 
 use crate::lines;
 
+pub mod accept;
 pub mod bundle;
 pub mod ca;
+pub mod certificate;
 pub mod commit;
 pub mod companion;
 pub mod completions;
@@ -108,6 +110,10 @@ pub enum Command {
     Ca(ca::CaArgs),
     /// Make, show and check the tokens to join with
     Token(token::TokenArgs),
+    /// Accept nodes, which then get certificates
+    Accept(accept::AcceptArgs),
+    /// Have the certificate of a node replaced
+    Certificate(certificate::CertificateArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -141,6 +147,8 @@ pub fn main() -> ExitCode {
         Command::Inventory(args) => inventory::run(args, &etcd).await,
         Command::Ca(args) => ca::run(args),
         Command::Token(args) => token::run(args, &etcd).await,
+        Command::Accept(args) => accept::run(args, &etcd).await,
+        Command::Certificate(args) => certificate::run(args, &etcd).await,
         Command::Completions(args) => completions::run(args),
     })
 }

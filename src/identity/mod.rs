@@ -4,10 +4,17 @@
 //! are two, so that a certificate of a node never passes at etcd.
 
 pub mod authority;
+pub mod controller;
 mod digest;
 pub mod directory;
 pub mod etcd;
+mod index;
 pub mod issue;
+pub mod node;
+mod plan;
+mod record;
+mod recorded_node;
+mod request;
 pub mod token;
 pub mod validity;
 

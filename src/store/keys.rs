@@ -12,7 +12,7 @@ mod space;
 mod volumes;
 
 pub use deallocator::DeallocatorKey;
-pub use identity::Joiner;
+pub use identity::{CertificationKey, Joiner};
 pub use name::{BadName, BadPrefix, Id, Name, Prefix};
 pub use node::NodeKey;
 pub use reconciler::parse_object;

@@ -1,6 +1,7 @@
 //! Authorities, certificates and join tokens, with the real program.
 
 mod authorities;
+mod certificates;
 mod tokens;
 
 use tempfile::TempDir;

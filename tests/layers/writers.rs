@@ -10,8 +10,9 @@ use super::floors::is_controller;
 use super::source::{Files, Token};
 
 /// The methods of `Keys` that build one key, and the keys as the table names them.
-const KEYS: [(&str, &str); 22] = [
+const KEYS: [(&str, &str); 23] = [
     ("alive", "/alive/<name>"),
+    ("certificate", "/identity/certificates/<node uid>"),
     ("election", "/kubernetes/reconciler/leader/<lease id>"),
     (
         "inventory",

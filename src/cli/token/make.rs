@@ -40,7 +40,7 @@ pub struct CreateArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Nodes that have joined are not affected. The former token lets in no more from this moment on, and nothing is kept of it. Of \
-two rotations at once one fails, so that no token is printed that lets in nobody.
+two rotations at once one fails, so that no token is printed that lets in no node.
 
 Examples:
   quorate token rotate --role worker --ca-dir ca > worker.token
