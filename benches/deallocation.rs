@@ -63,7 +63,7 @@ fn main() -> Result<()> {
     })
 }
 
-/// Whether this is to run: cargo passes `--bench` and the words that were given, one of which the name must contain.
+/// Whether this benchmark is chosen: cargo passes `--bench` and the words that were given, one of which the name must contain.
 fn is_chosen(args: &[String]) -> bool {
     let mut words = args.iter().filter(|arg| !arg.starts_with('-')).peekable();
     words.peek().is_none() || words.any(|word| "deallocation".contains(word.as_str()))

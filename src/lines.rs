@@ -162,6 +162,9 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
+    /// More lines than the queue holds.
+    const GIVEN: usize = 3 * QUEUE;
+
     /// A stream that fails, blocks or takes lines as the test says.
     #[derive(Clone, Default)]
     struct Stream {
@@ -241,7 +244,7 @@ mod tests {
         let (done, ended) = mpsc::channel();
         let other = lines.clone();
         thread::spawn(move || {
-            (0..3 * QUEUE).for_each(|number| other.line(number));
+            (0..GIVEN).for_each(|number| other.line(number));
             other.flush(Duration::from_millis(10));
             done.send(()).unwrap();
         });
@@ -253,10 +256,18 @@ mod tests {
         lines.line("last");
         lines.flush(LIMIT);
         let taken = stream.taken.lock().unwrap();
-        let missing = taken
+        assert!(taken.ends_with("last\n"), "{taken}");
+        // The thread may begin late, so that it reports more than once.
+        let (reports, numbers): (Vec<_>, Vec<_>) = taken
             .lines()
-            .filter(|line| line.contains("lines are missing here"));
-        assert_eq!(missing.count(), 1, "{taken}");
-        assert!(taken.ends_with("last\n"));
+            .filter(|line| *line != "last")
+            .partition(|line| line.contains("missing here"));
+        let missing = reports
+            .iter()
+            .map(|report| report.split(' ').next().unwrap().parse::<usize>().unwrap());
+        assert_eq!(numbers.len() + missing.sum::<usize>(), GIVEN);
+        let numbers: Vec<usize> = numbers.iter().map(|number| number.parse().unwrap()).collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+        assert!(!reports.is_empty());
     }
 }

@@ -56,8 +56,8 @@
 //! # }
 //! ```
 
-pub use crate::etcd::election::{Leadership, elect};
-pub use crate::etcd::{Etcd, Event, Fence, FencedError, KeyRange, Txn};
+pub use crate::etcd::election::{CampaignError, Leadership, elect};
+pub use crate::etcd::{Etcd, Event, Fence, FencedError, KeyRange, StoreLost, Txn};
 pub use crate::gate::{Requirements, WaitReady, wait_ready};
 pub use crate::release::Release;
 pub use crate::store::{Follower, Store, Update};

@@ -1,18 +1,4 @@
-//! One replica: the task tree of `quorate run`.
-//!
-//! ```text
-//! replica
-//! ├── pulse            shows that this runtime is alive (livez, lease renewal)
-//! ├── endpoints        keeps etcd's endpoints and credentials current
-//! ├── quorum           follows whether etcd has a quorum
-//! ├── registration     keeps this process's release under /nodes/<id>/release
-//! ├── watch-nodes      sums up the releases that run
-//! ├── watch-leader     follows who leads
-//! ├── watch-newer      follows whether a replica with a newer release stands for election
-//! ├── readiness        checks the status after every registration
-//! └── campaign         while this replica is eligible
-//!     └── term         while elected: the gate's controller, the deallocator, node roles, volumes, the check of the rights
-//! ```
+//! One replica: the task tree of `quorate run`, which ARCHITECTURE.md draws.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +37,7 @@ use eligibility::Eligibility;
 pub use rights::INTERVAL as RIGHTS_INTERVAL;
 use rights::Rights;
 pub use status::ReplicaStatus;
+pub use trial::first_trial;
 
 /// How long all parts together may take to end after a stop. What is left then ends with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(2500);
@@ -64,8 +51,7 @@ pub struct Settings {
     pub bundle: BundleVersions,
     /// TTL of the election's and the registration's lease.
     pub lease_ttl: Duration,
-    /// How long a newer candidate must have stood for election before this replica yields to it. One that ends stands until its
-    /// lease has run out, so a TTL shows that it has lasted.
+    /// How long a newer candidate must have stood for election before this replica yields to it. See [`first_trial`].
     pub trial: Duration,
     /// How often a leader that is refused nothing asks whether etcd accepts its writes.
     pub rights_interval: Duration,

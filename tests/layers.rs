@@ -87,6 +87,8 @@ fn the_prose_is_free_of_a_dialect() {
         "tests",
         "benches",
         "examples",
+        "proto",
+        "deploy",
         "docs",
         "README.md",
         "ARCHITECTURE.md",

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_somebody_elses_files_is_left_alone() {
+    fn a_directory_with_files_of_another_program_is_left_alone() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("letter.txt"), "dear").unwrap();
         let refused = DataDirectory::open(home.path()).unwrap_err();

@@ -95,7 +95,7 @@ pub enum Command {
     Expanded(volumes::expanded::ExpandedArgs),
     /// Take back, or remove, what a forced deletion left at a backend
     Tombstone(volumes::tombstone::TombstoneArgs),
-    /// Retry at once what failed
+    /// Retry what failed, without a delay
     Retry(volumes::retry::RetryArgs),
     /// Drain a node, or declare it out of service
     Drain(volumes::drain::DrainArgs),

@@ -26,9 +26,9 @@ pub enum Capability {
     ListVolumes,
     /// The list of volumes has the nodes that they are published to.
     ListPublishedNodes,
-    /// The plugin tells how much room there is for volumes.
+    /// The plugin reports how much capacity it has for volumes.
     GetCapacity,
-    /// The plugin tells one writer on a node from several.
+    /// The plugin distinguishes one writer on a node from several.
     SingleNodeMultiWriter,
     /// The plugin expands volumes.
     ExpandVolume,

@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 const HIDDEN: &str = "<secret>";
 
 /// A line of a value is scrubbed by itself from this many bytes on: a shorter one says little about the value.
-const TELLING: usize = 8;
+const LEAST_SCRUBBED: usize = 8;
 
 /// One secret value. It has no Debug, no Display and no Serialize, and its memory is overwritten when it is dropped. The
 /// copies in an encoded request live as long as the request.
@@ -68,9 +68,13 @@ impl Secrets {
             if !value.trim().is_empty() {
                 values.extend(spellings(value));
                 values.extend(spellings(value.trim()));
-                // Of a key in PEM form, a plugin may print the line that it could not parse.
+                // A plugin may print the line of a PEM key that it could not parse.
                 let lines = value.lines().map(str::trim);
-                values.extend(lines.filter(|line| line.len() >= TELLING).map(str::to_owned));
+                values.extend(
+                    lines
+                        .filter(|line| line.len() >= LEAST_SCRUBBED)
+                        .map(str::to_owned),
+                );
             }
         }
         // The longest first: one value may contain another.

@@ -7,7 +7,7 @@ use crate::etcd::Revision;
 use crate::store::Name;
 use crate::store::writer::COMPARES;
 
-/// Of the compares of a transaction, the deletion of a service needs two: for itself and for its tasks.
+/// The deletion of a service needs two compares of a transaction: one for its record, one for its tasks.
 const MOST_NETWORKS: usize = COMPARES - 2;
 
 /// What to do in one revision, or not at all.

@@ -62,7 +62,7 @@ impl Etcd {
         ))
     }
 
-    /// Of the keys of a range, reads the one that was created first; with the revision of the store at that moment.
+    /// Reads the key of a range that was created first; with the revision of the store at that moment.
     ///
     /// # Errors
     /// [`Error`] if etcd did not answer with a result.
@@ -80,7 +80,7 @@ impl Etcd {
         Ok((response.kvs().first().cloned().map(KeyValue::take), revision))
     }
 
-    /// Reads a key, and of the keys of a range the one that was created last before `entered`; both at one revision.
+    /// Reads a key, and the key of a range that was created last before `entered`, both at one revision.
     ///
     /// # Errors
     /// [`Error`] if etcd did not answer with a result.

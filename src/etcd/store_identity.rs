@@ -1,8 +1,8 @@
 //! Which store answers (INV-11): its cluster id, and the highest revision that it has shown. Pure.
 //!
-//! A restore from a snapshot takes the store back while processes use it. What they remember then holds of no store any
-//! more: a proof by a revision of before proves nothing, and a watch from such a revision is silent until the store has
-//! passed it. A restore with the same URLs and token keeps the cluster id, so that no single check is enough.
+//! A restore from a snapshot takes the store back while processes use it. What they remember then is true of no store: a proof by
+//! a revision of before proves nothing, and a watch from such a revision is silent until the store has passed it. A restore with
+//! the same URLs and token keeps the cluster id, so that no single check is enough.
 
 use std::collections::BTreeMap;
 use std::fmt;

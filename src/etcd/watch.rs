@@ -39,7 +39,7 @@ pub enum Watched {
 /// The watcher owns what it has begun: its requests, delays and deadlines outlive the future of [`Watcher::next`], and the
 /// next call continues them. A caller may therefore drop that future as often as it likes.
 pub struct Watcher {
-    /// Of a [`Watch`]; never ends. The first step is the first attempt to open the stream.
+    /// The steps of a [`Watch`]. Never ends. The first step is the first attempt to open the stream.
     steps: BoxStream<'static, Option<Watched>>,
     first_step_done: bool,
 }

@@ -178,7 +178,7 @@ impl<R: Reconcile> GateController<R> {
         let mut message = blocked.subscribe();
         let (resources, fence) = (&mut self.resources, &self.fence);
         let announcing = async {
-            // Of several messages that come up during an announcement, the last one counts.
+            // Only the last of several messages that come up during an announcement is announced.
             while message.changed().await.is_ok() {
                 let latest = message.borrow_and_update().clone();
                 if let Some(latest) = latest {

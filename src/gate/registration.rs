@@ -70,7 +70,7 @@ pub async fn keep_registered(
                 tokio::select! {
                     () = stop.cancelled() => {}
                     () = session.window().closed() => warn!("the registration's lease is lost, registering again"),
-                    () = touched(store, who, revision) => warn!("someone else changed the registration, registering again"),
+                    () = touched(store, who, revision) => warn!("another client changed the registration: registering again"),
                 }
                 // Unready before the record goes, never after it (INV-4).
                 published.send_replace(None);

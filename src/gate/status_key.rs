@@ -163,7 +163,7 @@ impl StatusKey {
                 Watched::Events(events) => {
                     // Each own write was conditional, so nothing up to the last of them is news.
                     if events.iter().any(|event| event.revision() > self.mod_revision) {
-                        warn!("someone else changed the reconciler status: planning again");
+                        warn!("another client changed the reconciler status: planning again");
                         return;
                     }
                 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::authority::{Authority, AuthorityKind, Unusable};
 
-/// The authorities that sign. While authorities are replaced, `next` stands beside it.
+/// The authorities that sign.
 pub const CURRENT: &str = "current";
 
 /// A failure with the files of an authority.

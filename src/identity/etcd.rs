@@ -9,8 +9,8 @@ use super::NotMade;
 use super::authority::Authority;
 use super::issue::{Holder, Issued, issue};
 
-/// How long a certificate is valid unless the caller says otherwise: members and clients that are set up by hand have no agent
-/// that renews it.
+/// How long a certificate is valid unless the caller says otherwise: nothing renews it for members and clients that are set up by
+/// hand.
 pub const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// The common name of every member: etcd is started with `--peer-cert-allowed-cn=quorate-etcd`, since otherwise any

@@ -137,7 +137,7 @@ impl Discovery {
         self.stale.extend(stale.cloned());
     }
 
-    /// Whether the version of the group was not read yet, or is to be read again.
+    /// Whether the version of the group was not read yet, or is in doubt.
     pub fn has_to_read(&self, group: &str, version: &str) -> bool {
         let version = (group.to_owned(), version.to_owned());
         !self.versions.contains_key(&version) || self.stale.contains(&version)

@@ -35,7 +35,7 @@ pub struct Wanted<'a> {
 pub struct Fingerprint {
     /// Identifies the object.
     pub uid: String,
-    /// Of all of the above.
+    /// The digest of all that this type lists.
     pub digest: u64,
 }
 

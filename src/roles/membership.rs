@@ -188,7 +188,7 @@ impl Member {
         self.roles().is_some_and(|roles| roles.desired == Role::Manager)
     }
 
-    /// Whether it is to stay: its node is a desired manager, and its removal is not decided.
+    /// Whether it stays: its node is a desired manager, and its removal is not decided.
     pub fn stays(&self) -> bool {
         self.is_wanted() && self.removal().is_none()
     }

@@ -29,7 +29,7 @@ pub enum Update {
 /// The follower owns what it has begun: page reads, delays and deadlines outlive the future of [`Follower::next`], and the
 /// next call continues them. A caller may therefore drop that future as often as it likes.
 pub struct Follower {
-    /// Of a [`Follow`]; never ends.
+    /// The updates of a [`Follow`]. Never ends.
     updates: BoxStream<'static, Update>,
 }
 

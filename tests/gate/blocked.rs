@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::term::{Cluster, TIMES, Term, bundle, only, read_status, registration, release, status};
 use crate::support::client::put;
-use crate::support::wait::{SOON, eventually, same};
+use crate::support::wait::{QUIET, SOON, eventually, same};
 
 /// A leader at 0.5.0 that excludes releases below 0.3.0, over a status that admits them from 0.1.0 on.
 async fn restricting(cluster: &Cluster) -> (BundleVersions, Term) {
@@ -206,7 +206,8 @@ async fn a_node_whose_deletion_was_taken_back_refuses_the_restriction() {
     sum.last_write.as_mut().unwrap().keys = 1;
     let (_published, releases) = watch::channel(Some(sum));
     let term = cluster.term_on(&bundle, TIMES, releases).await;
-    sleep(SOON / 10).await;
+    // The time in which the status would be restricted.
+    sleep(QUIET).await;
     assert_eq!(cluster.status().await.unwrap(), status(State::Done, 4, 1));
     assert!(term.recorder.passes().is_empty());
     cluster.unregister("old").await;

@@ -21,12 +21,13 @@ use quorate_dev::csi_plugin::process::PluginProcess;
 use tempfile::TempDir;
 
 use super::quorate::programs;
+use super::wait::{SOON, eventually, same};
 
 /// The name of the plugin, unless a test needs another one.
 pub const DRIVER: &str = "test.csi.quorate.dev";
 
 /// A limit that no call reaches, on a machine that is busy with other tests.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// A plugin with a directory of its own. Dereferences to [`PluginProcess`].
 pub struct TestPlugin {
@@ -195,17 +196,10 @@ pub fn secrets(pairs: &[(&str, &str)]) -> Secrets {
 
 /// Waits for a session of the plugin.
 pub async fn until_ready(client: &Plugin) -> Arc<Session> {
-    loop {
-        match client.session().await {
-            Ok(session) => return session,
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-    }
+    eventually(SOON, "the plugin has a session", async || client.session().await).await
 }
 
 /// Waits for the end of the session's connection.
 pub async fn ended(session: &Session) {
-    while !session.has_ended() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually(SOON, "the session ends", async || same(session.has_ended(), true)).await;
 }

@@ -29,7 +29,7 @@ pub struct Kubernetes {
     /// The etcd that holds its objects, below `/kubernetes`.
     pub etcd: TestEtcd,
     directory: TempDir,
-    permit: SemaphorePermit<'static>,
+    _permit: SemaphorePermit<'static>,
 }
 
 impl Kubernetes {
@@ -58,7 +58,7 @@ impl Kubernetes {
             server,
             etcd,
             directory,
-            permit,
+            _permit: permit,
         };
         // The server creates it in the background once it is ready.
         eventually(SOON, "the namespace default exists", async || {

@@ -1,16 +1,9 @@
 //! Real servers for the tests, on free loopback ports, each with a directory of its own. A server ends with the value
 //! that holds it.
 
-// Every test module uses its share of this.
-#![allow(
-    dead_code,
-    reason = "support is shared: a filtered or partial build uses part of it"
-)]
-
 pub mod base;
 pub mod client;
 pub mod csi;
-
 pub mod doomed;
 pub mod etcd;
 pub mod hold;

@@ -199,7 +199,10 @@ impl Launch {
             env: self.variables.clone(),
         };
         let replica = Replica::start(directory.path(), options).unwrap_or_else(|error| panic!("{error}"));
-        TestReplica { replica, directory }
+        TestReplica {
+            replica,
+            _directory: directory,
+        }
     }
 
     /// Starts several.
@@ -211,7 +214,7 @@ impl Launch {
 /// A replica with a directory of its own. Dereferences to [`Replica`].
 pub struct TestReplica {
     replica: Replica,
-    directory: TempDir,
+    _directory: TempDir,
 }
 
 impl TestReplica {

@@ -123,6 +123,7 @@ async fn a_plugin_whose_idle_connections_end_is_compared_all_the_same() {
         loop {
             tokio::time::sleep(Duration::from_millis(1500)).await;
             proxy.set(Network::Resets);
+            // Long enough for the proxy to end every connection.
             tokio::time::sleep(Duration::from_millis(50)).await;
             proxy.set(Network::Passes);
         }

@@ -45,7 +45,7 @@ pub fn run(args: &InitArgs) -> Result<(), Failure> {
     }
     if args.output == SECRET {
         print(&text::to_yaml(&secret(files)))?;
-        note("the keys are in this Secret alone: let nothing but the controller read it");
+        note("the keys are in this Secret alone: let no workload read it");
         return Ok(());
     }
     let files: Vec<(&str, &str)> = files

@@ -17,8 +17,9 @@ use crate::store::{Name, Store, Update};
 /// How long a member may take to prove that it is healthy, where a decision depends on it.
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long a member may take to answer where it is only shown. With a member that hangs, the connection of the command takes
-/// 0.3 s, and the whole command should take less than a second. It is time for a connection and an answer over a link of 100 ms.
+/// How long a member may take to answer where it is only shown. With a member that hangs, the command takes
+/// 0.3 s to connect, and should take less than a second as a whole. That is enough for a connection and an answer over a link of
+/// 100 ms.
 const SHOWN_LIMIT: Duration = Duration::from_millis(400);
 
 /// What the members are asked.

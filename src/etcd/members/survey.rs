@@ -112,8 +112,8 @@ impl Etcd {
 }
 
 impl Etcd {
-    /// Asks a member whose removal is decided whether it serves, within this limit: the read alone, which cannot end it. Not
-    /// even that once [`Etcd::remove_member`] has excluded it.
+    /// Asks a member whose removal is decided whether it serves, within this limit: the read alone, which cannot end it. A member
+    /// that [`Etcd::remove_member`] has excluded is not asked at all.
     pub async fn survey_leaving(&self, member: &ListedMember, limit: Duration) -> Evidence {
         let ListedMember { id, learner, .. } = *member;
         if self.0.contacts.is_excluded(id) {

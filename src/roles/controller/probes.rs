@@ -13,7 +13,7 @@ use crate::etcd::{Etcd, MemberId};
 use crate::roles::blocked::Subject;
 use crate::roles::membership::{Membership, PendingJoin, Reachability};
 
-/// How long it counts that a member was found, or not. Longer than the time between two surveys of what waits.
+/// How long the outcome for a member counts: longer than the time between two surveys while something waits.
 const COUNTS_FOR: Duration = Duration::from_secs(10);
 
 /// After this long, a member that moves is looked for again.
@@ -106,7 +106,7 @@ impl Probes {
         }
     }
 
-    /// Begins the tests of these joins and members, and repeats those of members that are a while ago.
+    /// Begins the tests of these joins and members, and repeats the tests of members that ended [`AGAIN_AFTER`] ago.
     pub fn begin(&mut self, subjects: &[Subject], membership: &Membership, etcd: &Etcd, limit: Duration) {
         let asked = subjects.iter().filter_map(|subject| match subject {
             Subject::Member(id) => of_move(membership, *id),

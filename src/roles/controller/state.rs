@@ -56,7 +56,7 @@ pub struct TermState<'c> {
     phase: Phase,
     /// The member list of the last survey.
     list: Vec<ListedMember>,
-    /// Of the last own write about members. Nothing is decided until the index shows it.
+    /// The revision of the last own write about members. Nothing is decided until the index shows it.
     written: Revision,
     schedule: Schedule,
     probes: Probes,

@@ -1,4 +1,4 @@
-//! For how long the store has not been read as a whole: at first, and wherever a later list is read. Pure.
+//! How long the store has not been read as a whole: before the first list is complete, and while a later one is read. Pure.
 
 use std::time::{Duration, Instant};
 

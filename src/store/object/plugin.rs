@@ -1,5 +1,7 @@
 //! The Plugin kind: the endpoint of a CSI controller plugin, and the limits of its calls.
 
+mod backend;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,16 +14,18 @@ use super::fields::{Fault, Fields};
 use super::{Object, time};
 use crate::csi::{Endpoint, Limits, Method, Settings, Tls};
 use crate::etcd::Revision;
-use crate::proto::{self, Backend, Plugin, PluginSpec, PluginStatus, Timeouts};
+use crate::proto::{self, Plugin, PluginSpec, PluginStatus, Timeouts};
+
+pub use backend::{is_backend_of, may_share_backend};
 
 /// How many calls may be in flight in each lane, if the plugin's spec does not say.
-pub const DEFAULT_CONCURRENCY: u32 = 16;
+const DEFAULT_CONCURRENCY: u32 = 16;
 
 /// The most calls in flight: they share one channel, whose peer may allow no more streams.
 const MOST_CONCURRENCY: u32 = 1000;
 
 /// The limit of one call, if the plugin's spec does not say.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The longest limit of one call. No call takes that long, and gRPC cannot express limits of any length.
 const MOST_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -126,42 +130,6 @@ fn own_timeouts(plugin: &Plugin) -> Vec<(&'static str, Method, Duration)> {
 /// The address that it listens on.
 pub fn endpoint(plugin: &Plugin) -> &str {
     plugin.spec.as_ref().map_or("", |spec| spec.endpoint.as_str())
-}
-
-/// Whether the plugin's backend is the one that a volume was made at. `reported` is the identity that the plugin reports now;
-/// empty if it reports none. A volume whose record names no backend was made by an earlier release: it is taken for one of this
-/// backend.
-pub fn is_backend_of(plugin: &Plugin, reported: &str, made_at: Option<&Backend>) -> bool {
-    let Some(made_at) = made_at else { return true };
-    if !reported.is_empty() && !made_at.id.is_empty() {
-        return reported == made_at.id;
-    }
-    let before = plugin.spec.iter().flat_map(|spec| &spec.same_backend_as);
-    let mut listed = before.map(String::as_str).chain([endpoint(plugin)]);
-    listed.any(|listed| is_same_endpoint(listed, &made_at.endpoint))
-}
-
-/// Whether volumes of the plugin that were made at these backends may be at the same one. A volume that names none is at the one
-/// that the plugin leads to, whose identity is not known here.
-pub fn may_share_backend(plugin: &Plugin, one: Option<&Backend>, other: Option<&Backend>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) if !one.id.is_empty() && !other.id.is_empty() => one.id == other.id,
-        (Some(one), Some(other)) if is_same_endpoint(&one.endpoint, &other.endpoint) => true,
-        // An identity is no proof that a backend which tells none is another one.
-        (one, other) => {
-            let mut without = [one, other]
-                .into_iter()
-                .flatten()
-                .filter(|made_at| made_at.id.is_empty());
-            without.all(|made_at| is_backend_of(plugin, "", Some(made_at)))
-        }
-    }
-}
-
-/// Whether two texts are one endpoint: a document may end one in a slash, and records do not.
-fn is_same_endpoint(one: &str, other: &str) -> bool {
-    let parsed = |text: &str| text.parse::<Endpoint>().ok();
-    one == other || parsed(one).is_some_and(|one| parsed(other) == Some(one))
 }
 
 fn check_endpoint(text: &str) -> Result<(), String> {
@@ -383,104 +351,6 @@ mod tests {
             "http://:1",
         ] {
             assert!(check_endpoint(bad).is_err(), "{bad}");
-        }
-    }
-
-    /// INV-6
-    #[test]
-    fn a_backend_is_known_by_what_the_plugin_tells_or_else_by_its_endpoints() {
-        let plugin = Plugin {
-            metadata: None,
-            spec: Some(PluginSpec {
-                endpoint: "unix:///new".to_owned(),
-                same_backend_as: vec!["unix:///old".to_owned()],
-                ..PluginSpec::default()
-            }),
-        };
-        for (reported, endpoint, id, expected) in [
-            ("", "unix:///new", "", true),
-            ("", "unix:///old", "", true),
-            ("", "unix:///other", "", false),
-            ("pool-1", "unix:///other", "pool-1", true),
-            ("pool-1", "unix:///new", "pool-2", false),
-            // One of them tells nothing.
-            ("pool-1", "unix:///new", "", true),
-            ("", "unix:///other", "pool-1", false),
-        ] {
-            let made_at = Backend {
-                endpoint: endpoint.to_owned(),
-                id: id.to_owned(),
-                ..Backend::default()
-            };
-            let is_same = is_backend_of(&plugin, reported, Some(&made_at));
-            assert_eq!(is_same, expected, "{reported:?} {endpoint} {id:?}");
-        }
-        assert!(is_backend_of(&plugin, "", None), "made by an earlier release");
-        let with_slash = |endpoint: &str, before: &str| Plugin {
-            metadata: None,
-            spec: Some(PluginSpec {
-                endpoint: endpoint.to_owned(),
-                same_backend_as: vec![before.to_owned()],
-                ..PluginSpec::default()
-            }),
-        };
-        let made_at = Backend {
-            endpoint: "http://h:1".to_owned(),
-            ..Backend::default()
-        };
-        for (endpoint, before) in [("http://h:1/", "http://h:2"), ("http://h:2", "http://h:1/")] {
-            let plugin = with_slash(endpoint, before);
-            assert!(is_backend_of(&plugin, "", Some(&made_at)), "{endpoint} {before}");
-        }
-    }
-
-    /// INV-6: where it is not known, it may be.
-    #[test]
-    fn volumes_share_a_backend_unless_their_records_say_that_they_do_not() {
-        let plugin = Plugin {
-            metadata: None,
-            spec: Some(PluginSpec {
-                endpoint: "unix:///new".to_owned(),
-                same_backend_as: vec!["unix:///old".to_owned()],
-                ..PluginSpec::default()
-            }),
-        };
-        for (one, other, expected) in [
-            (None, None, true),
-            (Some(("unix:///new", "")), None, true),
-            (Some(("unix:///other", "")), None, false),
-            (Some(("unix:///other", "pool-1")), None, true),
-            (Some(("unix:///new", "")), Some(("unix:///old", "")), true),
-            (Some(("unix:///new", "")), Some(("unix:///other", "")), false),
-            (Some(("unix:///other", "")), Some(("unix:///other", "")), true),
-            (Some(("unix:///new", "")), Some(("unix:///other", "pool-1")), true),
-            (
-                Some(("unix:///other", "")),
-                Some(("unix:///new", "pool-1")),
-                false,
-            ),
-            (
-                Some(("unix:///new", "pool-1")),
-                Some(("unix:///other", "pool-1")),
-                true,
-            ),
-            (
-                Some(("unix:///new", "pool-1")),
-                Some(("unix:///new", "pool-2")),
-                false,
-            ),
-        ] {
-            let backend = |given: Option<(&str, &str)>| {
-                given.map(|(endpoint, id)| Backend {
-                    endpoint: endpoint.to_owned(),
-                    id: id.to_owned(),
-                    ..Backend::default()
-                })
-            };
-            for (one, other) in [(one, other), (other, one)] {
-                let shared = may_share_backend(&plugin, backend(one).as_ref(), backend(other).as_ref());
-                assert_eq!(shared, expected, "{one:?} {other:?}");
-            }
         }
     }
 

@@ -105,7 +105,7 @@ pub fn place_text(place: &BTreeMap<String, String>) -> String {
 /// The condition of a volume that is larger than what its nodes see of it.
 pub const NODE_EXPANSION_PENDING: &str = "NodeExpansionPending";
 
-/// The plugin's id of the volume: its own, or that of the volume that it is to take in. Empty if it has none yet.
+/// The plugin's id of the volume: its own, or that of the volume that it takes in. Empty if it has none yet.
 pub fn backend_id(volume: &Volume) -> &str {
     let own = volume.status.as_ref().map_or("", |status| &status.volume_id);
     let source = volume.spec.as_ref().and_then(|spec| spec.source.as_ref());

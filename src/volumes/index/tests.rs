@@ -1,3 +1,7 @@
+//! What the index shows and reports of volumes, publications, nodes and secrets.
+
+mod sharing;
+
 use prost::Message;
 
 use super::*;
@@ -437,86 +441,4 @@ fn an_unreadable_publication_exists() {
     events(&mut index, Part::Publications, vec![kv(key, vec![0xff], 20)]);
     let seen = index.observe(&name("a")).unwrap();
     assert_eq!(seen.unreadable, [name("n2")].into());
-}
-
-/// The record of a volume with the id `vol-1` at the plugin, with `message` in a condition.
-fn with_id(text: &str, message: &str, revision: i64) -> KeyValue {
-    let mut stored = volume(text, revision);
-    let mut volume = Volume::decode(&*stored.value).unwrap();
-    let status = volume.status.get_or_insert_default();
-    status.volume_id = "vol-1".to_owned();
-    status.conditions.push(crate::proto::Condition {
-        message: message.to_owned(),
-        ..Default::default()
-    });
-    stored.value = volume.encode_to_vec();
-    stored
-}
-
-/// INV-9: two volumes that fail do not wake each other.
-#[test]
-fn the_records_of_volumes_with_one_id_are_news_for_each_other_only_in_what_they_share() {
-    let mut index = full();
-    let note = |index: &mut Index, kv: &KeyValue| index.note(&kv.key, Ok(kv));
-    let record = |text: &str, revision| Change::Record(name(text), Revision(revision));
-    let around = |text: &str| Change::Around(name(text));
-    assert_eq!(note(&mut index, &with_id("a", "x", 10)), [record("a", 10)]);
-    let shared = note(&mut index, &with_id("b", "x", 11));
-    assert_eq!(shared, [record("b", 11), around("a")]);
-    let failed = note(&mut index, &with_id("b", "y", 12));
-    assert_eq!(failed, [record("b", 12)]);
-    let twin = index.observe(&name("b")).unwrap().twin.unwrap();
-    assert!(twin.has_id && twin.name == name("a") && twin.node_ids.is_empty());
-    // The leader's own deletion is news as well.
-    let gone = index.note(&keys().volume(&name("b")), Err(Revision(13)));
-    assert_eq!(gone, [record("b", 13), around("a")]);
-    assert_eq!(index.observe(&name("a")).unwrap().twin, None);
-}
-
-/// INV-6: one id at two backends is two volumes.
-#[test]
-fn volumes_with_one_id_at_two_backends_are_not_taken_for_one() {
-    let mut index = full();
-    let plugin = Plugin {
-        metadata: metadata("p"),
-        spec: Some(crate::proto::PluginSpec {
-            endpoint: "unix:///now".to_owned(),
-            ..Default::default()
-        }),
-    };
-    let plugin = kv(keys().plugin(&name("p")), plugin.encode_to_vec(), 9);
-    events(&mut index, Part::Plugins, vec![plugin]);
-    let mut elsewhere = with_id("b", "x", 11);
-    let mut volume = Volume::decode(&*elsewhere.value).unwrap();
-    volume.status.as_mut().unwrap().backend = Some(crate::proto::Backend {
-        endpoint: "unix:///former".to_owned(),
-        ..Default::default()
-    });
-    elsewhere.value = volume.encode_to_vec();
-    for kv in [with_id("a", "x", 10), elsewhere] {
-        index.note(&kv.key, Ok(&kv));
-    }
-    assert_eq!(index.observe(&name("a")).unwrap().twin, None);
-    assert_eq!(index.observe(&name("b")).unwrap().twin, None);
-}
-
-/// INV-12: the volume may still be there.
-#[test]
-fn a_record_that_can_no_longer_be_read_keeps_the_id_that_it_had() {
-    let mut index = full();
-    let (a, b) = (with_id("a", "x", 10), with_id("b", "x", 11));
-    for kv in [&a, &b, &kv(b.key.clone(), vec![0xff, 0xff], 12)] {
-        index.note(&kv.key, Ok(kv));
-    }
-    let twin = index.observe(&name("a")).unwrap().twin.unwrap();
-    assert!(twin.has_id && twin.unreadable && twin.name == name("b"));
-    let lost = Volume::decode(&*b.value).unwrap();
-    assert!(index.claiming(&lost).contains(&name("b")) && index.is_unreadable(&name("b")));
-    assert!(!index.is_unreadable(&name("a")));
-    // What waited for it is planned again once it can be read, though nothing else has changed.
-    let again = index.note(&b.key, Ok(&with_id("b", "x", 13)));
-    assert_eq!(
-        again,
-        [Change::Record(name("b"), Revision(13)), Change::Around(name("a"))]
-    );
 }

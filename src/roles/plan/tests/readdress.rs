@@ -88,7 +88,6 @@ fn a_voter_does_not_move_to_where_another_server_listens() {
     assert_eq!(step(&quiet), Some(Step::Withdraw(M2)));
 }
 
-/// INV-5.
 #[test]
 fn a_move_that_may_be_made_at_any_moment_counts_both_ways_in_every_other_decision() {
     let third_goes = |second: Member| {
